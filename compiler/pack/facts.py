@@ -11,6 +11,7 @@ from compiler.ir.border import PLAIN, Border
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
+from compiler.pack.graphs import Step
 
 
 @dataclass(frozen=True)
@@ -22,13 +23,14 @@ class Facts:
     `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a
     record are shown alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for
     people: facts about the model (opset, parameters, ...), and what each step of the pipeline did. `plans` are the
-    schedules that were found, `explanation` what rewriting and fusion did and did not do, `handover_s` what one lane
-    waits for another's result. `predicted` is when each task of the plan begins and ends as its scheduler expects it,
-    in the plan's order (empty: as the costs make it), `measured` when they did in traced runs (empty: not traced); both
-    in seconds from the beginning of a run. `ranges` are those of inputs of which something is demanded, `samples` the
-    SHA-256s of inputs on which it was judged and, the first, timed. `open` says which axes of inputs and outputs are
-    open, and `opt` the most usual size of each dimension, in its order. `border` has the model's strings, and says
-    whether it draws random numbers. Texts may quote names from the model: they are escaped where they are shown.
+    schedules that were found, `explanation` what rewriting and fusion did and did not do, `graphs` the graph after each
+    step, `handover_s` what one lane waits for another's result. `predicted` is when each task of the plan begins and
+    ends as its scheduler expects it, in the plan's order (empty: as the costs make it), `measured` when they did in
+    traced runs (empty: not traced); both in seconds from the beginning of a run. `ranges` are those of inputs of which
+    something is demanded, `samples` the SHA-256s of inputs on which it was judged and, the first, timed. `open` says
+    which axes of inputs and outputs are open, and `opt` the most usual size of each dimension, in its order. `border`
+    has the model's strings, and says whether it draws random numbers. Texts may quote names from the model: they are
+    escaped where they are shown.
     """
 
     model_digest: str
@@ -41,6 +43,7 @@ class Facts:
     model: tuple[tuple[str, str], ...] = ()
     steps: tuple[tuple[str, str], ...] = ()
     explanation: Explanation = field(default_factory=Explanation)
+    graphs: tuple[Step, ...] = ()
     notices: tuple[str, ...] = ()
     plans: tuple[PlanReached, ...] = ()
     handover_s: float = 0.0

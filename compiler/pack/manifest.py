@@ -102,9 +102,9 @@ def plan_json(
     }
 
 
-def to_bytes(document: Mapping[str, Any]) -> bytes:
-    """JSON in ASCII, so that no name in it can be more than text."""
-    return (json.dumps(document, ensure_ascii=True, indent=1) + "\n").encode()
+def to_bytes(document: Mapping[str, Any], indent: int | None = 1) -> bytes:
+    """JSON in ASCII, so that no name in it can be more than text. Without `indent` it is one line."""
+    return (json.dumps(document, ensure_ascii=True, indent=indent) + "\n").encode()
 
 
 def _call(plan: Plan, kernels: KernelGraph, facts: Facts, position: int) -> dict[str, Any]:

@@ -17,11 +17,14 @@ from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.pack.archive import write_archive
+from compiler.pack.chart.events import trace_events
 from compiler.pack.example import example_c
 from compiler.pack.facts import Facts
+from compiler.pack.graphs import graph_json
 from compiler.pack.manifest import manifest, plan_json, to_bytes
 from compiler.pack.picture import plan_svg
 from compiler.pack.report import report_html
+from compiler.pack.timeline import schedule_of
 
 HEADER = "model.h"
 WEIGHTS = "weights.bin"
@@ -73,6 +76,8 @@ def pack(
     }
     members = {
         "plan.json": to_bytes(plan_json(program, plan, kernels, facts, others)),
+        "trace.json": to_bytes(trace_events(schedule_of(kernels, plan, facts)), indent=None),
+        **({"graph.json": to_bytes(graph_json(facts.graphs, kernels), indent=None)} if facts.graphs else {}),
         **{name: content.encode() for name, content in text.items()},
         "model.so": program.library,
         WEIGHTS: program.weights,

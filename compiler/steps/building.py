@@ -22,6 +22,7 @@ from compiler.ir.program import Program
 from compiler.ir.region import inner_tiles
 from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
+from compiler.pack.graphs import Step
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.prove.effort import Effort
 from compiler.prove.inputs import sample_inputs
@@ -31,7 +32,7 @@ from compiler.prove.sizes import padded, usual_sizes
 from compiler.rewrite.rewrite import Rewritten
 from compiler.session import Session
 from compiler.steps.choosing import Weighed
-from compiler.steps.explain import explain
+from compiler.steps.explain import applications, explain, made
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 
@@ -80,6 +81,16 @@ class Front:
         return tuple(
             DemandedRange(graph.values[value].name, *found.interval.ends, found.why)
             for value, found in self.derived.ranges.items()
+        )
+
+    @property
+    def graphs(self) -> tuple[Step, ...]:
+        """As loaded, rewritten, and with the choices that its kernels' costs decided."""
+        rewritten, chosen = self.rewritten, self.weighed.chosen
+        return (
+            Step("load", self.loaded.graph),
+            Step("rewrite", rewritten.graph, applications(rewritten.log)),
+            Step("choose", chosen.graph, made(chosen.log)),
         )
 
     def explained(self, tiles: TiledKernels) -> Explanation:
@@ -205,6 +216,7 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
         predicted=plans.expected,
         measured=plans.choice.spans,
         explanation=explanation,
+        graphs=front.graphs,
         notices=loaded.notices,
         ranges=front.input_ranges,
         samples=tuple(sample.digest for sample in front.samples),

@@ -12,6 +12,7 @@ from compiler.fuse.joins import Verdict
 from compiler.fuse.refusal import Refusal as Apart
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Entry, Explanation
+from compiler.pack.graphs import Applied
 from compiler.rewrite import Application, Refusal
 from compiler.rewrite.choices import CHOICES
 from compiler.rewrite.choose import Decision
@@ -39,6 +40,16 @@ def explain(
     taken = [one for one in decisions if not one.reason]
     left = [one for one in decisions if one.reason]
     return Explanation(_applied(log), _refused(refusals), _weighed(taken), _weighed(left), _apart(apart))
+
+
+def applications(log: Sequence[Application]) -> tuple[Applied, ...]:
+    """What rewriting did, in its order, each with what it saved."""
+    return tuple(Applied(f"{one.rule} ({one.kind})", one.where, one.why, str(one.gain)) for one in log)
+
+
+def made(log: Sequence[Decision]) -> tuple[Applied, ...]:
+    """The choices that were made, each with the costs that decided."""
+    return tuple(Applied(one.choice, one.where, one.why, _times([one])) for one in log if not one.reason)
 
 
 def _of_join(verdict: Verdict) -> Decision:
@@ -78,17 +89,22 @@ def _weighed(decisions: Sequence[Decision]) -> tuple[Entry, ...]:
         decisions, lambda one: (one.choice, general(one.reason), one.before.source == "model")
     ).values():
         first = members[0]
-        before, after = (math.fsum(cost.seconds for cost in costs) for costs in _costs(members))
-        told = "measured" if first.before.source != "model" else "by the model"
+        before, after = _seconds(members)
         said = _shared(tuple(one.reason or one.why for one in members))
-        note = f"{1e6 * before:.1f} us without, {1e6 * after:.1f} us with it, {told}"
-        found.append((before - after, Entry(first.choice, said, len(members), first.where, note)))
+        found.append((before - after, Entry(first.choice, said, len(members), first.where, _times(members))))
     found.sort(key=lambda one: (-one[0], -one[1].count, one[1].what, one[1].why))
     return tuple(entry for _, entry in found)
 
 
-def _costs(decisions: Sequence[Decision]) -> tuple[list[Cost], list[Cost]]:
-    return [one.before for one in decisions], [one.after for one in decisions]
+def _times(decisions: Sequence[Decision]) -> str:
+    """Of what is around them, without and with the choice; all have their costs from the same source."""
+    before, after = _seconds(decisions)
+    source = "measured" if decisions[0].before.source != "model" else "by the model"
+    return f"{1e6 * before:.1f} us without, {1e6 * after:.1f} us with it, {source}"
+
+
+def _seconds(decisions: Sequence[Decision]) -> tuple[float, float]:
+    return math.fsum(one.before.seconds for one in decisions), math.fsum(one.after.seconds for one in decisions)
 
 
 def _apart(refusals: Sequence[Apart]) -> tuple[Entry, ...]:

@@ -57,6 +57,14 @@ def job(house: House, page: Browser, tmp_path_factory: pytest.TempPathFactory) -
     return only
 
 
+def boxes(page: Browser) -> list[int]:
+    """How many of them each drawing has."""
+    return [
+        int(count)
+        for count in page.run("return [...document.querySelectorAll('canvas')].map((one) => one.dataset.boxes)")
+    ]
+
+
 def asked(house: House, path: str) -> Any:
     """What the API tells of the same."""
     headers = {"Authorization": f"Bearer {house.key}"}
@@ -90,18 +98,40 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     plan = asked(house, f"/artifacts/{job['artifact_id']}/plan")
     assert plan["calls"]
     page.go(f"{house.url}/#/jobs/{job['id']}/schedule")
-    page.find("svg rect.box")
-    assert page.run("return document.querySelectorAll('svg rect.box').length") == len(plan["tasks"])
+    page.find("canvas")
+    rows = 1 + all("measured_s" in task for task in plan["tasks"])
+    assert boxes(page) == [rows * len(plan["tasks"])]
+    first = min(plan["tasks"], key=lambda task: task["begin_s"])
+    assert first["lane"] == 0
+    page.click_at("canvas", 3, 30)
+    page.sees(plan["calls"][first["call"]]["tile"])
     page.picture(SCREENS / "schedule.png")
-    page.go(f"{house.url}/#/jobs/{job['id']}/graph")
-    page.find("svg g rect.box")
-    assert page.run("return document.querySelectorAll('svg g rect.box').length") == len(plan["calls"])
-    page.run("document.querySelector('svg g').dispatchEvent(new MouseEvent('click', {bubbles: true}))")
-    page.sees(plan["calls"][0]["tile"])
-    page.picture(SCREENS / "graph.png")
     page.go(f"{house.url}/#/jobs/{job['id']}/kernels")
     page.sees("slowest first")
     assert page.run("return document.querySelectorAll('tbody tr').length") == len(plan["calls"])
+
+
+def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    graph = asked(house, f"/artifacts/{job['artifact_id']}/graph")
+    plan = asked(house, f"/artifacts/{job['artifact_id']}/plan")
+    loaded, *_, last = graph["steps"]
+    page.go(f"{house.url}/#/jobs/{job['id']}/graph")
+    page.find("canvas")
+    assert boxes(page) == [len(plan["calls"])]
+    page.press(f"as loaded ({len(loaded['nodes'])})")
+    page.until(lambda: boxes(page) == [len(loaded["nodes"]), len(plan["calls"])], "two steps side by side")
+    kernel, members = next((at, members) for at, members in enumerate(graph["kernels"]) if members)
+    node = last["nodes"][members[0]]
+    page.type("input[type=search]", node["name"])
+    page.until(lambda: page.run("return document.querySelectorAll('main p button').length"), "what was found")
+    page.click("main p button")
+    page.sees(plan["calls"][kernel]["tile"])
+    page.sees(f"{kernel}: {plan['calls'][kernel]['family']}")
+    text = page.text()
+    assert all(f"%{value} " in text for value in node["writes"])
+    page.picture(SCREENS / "graph.png")
 
 
 def test_sources_and_the_log_can_be_read(house: House, page: Browser, job: dict[str, Any]) -> None:
@@ -139,7 +169,12 @@ def test_every_view_fits_a_phone_and_the_dark(house: House, job: dict[str, Any],
         window.size(width, 900)
         entered(house, window)
         assert window.run("return matchMedia('(prefers-color-scheme: dark)').matches") is dark
-        views = {**VIEWS, f"jobs/{job['id']}": "Proof", f"jobs/{job['id']}/schedule": "lane 0"}
+        views = {
+            **VIEWS,
+            f"jobs/{job['id']}": "Proof",
+            f"jobs/{job['id']}/schedule": "critical path",
+            f"jobs/{job['id']}/graph": "one colour",
+        }
         for view, text in views.items():
             window.go(f"{house.url}/#/{view}")
             window.sees(text)

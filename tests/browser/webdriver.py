@@ -88,6 +88,15 @@ class Browser:
         """Click on the first such element."""
         self._post(f"element/{self.find(selector)}/click")
 
+    def click_at(self, selector: str, x: int, y: int) -> None:
+        """Click so many pixels right of and below the upper left corner of the first such element."""
+        element = self.find(selector)
+        width, height = self.run("return [arguments[0].clientWidth, arguments[0].clientHeight]", {ELEMENT: element})
+        # The origin of an element is its middle.
+        to = {"type": "pointerMove", "origin": {ELEMENT: element}, "x": x - width // 2, "y": y - height // 2}
+        pressed = [to, {"type": "pointerDown", "button": 0}, {"type": "pointerUp", "button": 0}]
+        self._post("actions", actions=[{"type": "pointer", "id": "mouse", "actions": pressed}])
+
     def press(self, name: str) -> None:
         """Click on the button or link of this name."""
         mark = "return [...document.querySelectorAll('button, a')].find((one) => one.innerText.trim() === arguments[0])"

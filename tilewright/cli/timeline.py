@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated
 
@@ -22,7 +23,13 @@ REPEATS = 30
 def timeline(
     artifact: Annotated[Path, typer.Argument(help="A .tw file for this machine's CPU.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Draw the timeline to this .svg.", show_default=False)
+        Path | None,
+        typer.Option(
+            "--output",
+            "-o",
+            help="Draw the timeline to this .svg, or write it to this .json for Perfetto.",
+            show_default=False,
+        ),
     ] = None,
     repeats: Annotated[int, typer.Option("--repeats", min=1, help="Runs that are measured.")] = REPEATS,
     inputs: Annotated[
@@ -43,14 +50,17 @@ def timeline(
             schedule = chart.read(model.plan_json(), "lane", model.trace(given, repeats))
         if output:
             with whole(output) as file:
-                file.write(chart.schedule_svg(schedule).encode())
+                if output.suffix == ".json":
+                    file.write(json.dumps(chart.trace_events(schedule)).encode())
+                else:
+                    file.write(chart.schedule_svg(schedule).encode())
         if as_json:
             print_json({"artifact": str(artifact), "repeats": repeats, **chart.told(schedule)})
             return
         for line in chart.summary(schedule):
             print(line)
         if output:
-            console().print(f"drawn: {output}", markup=False)
+            console().print(f"written: {output}", markup=False)
 
 
 def _require_cpu(artifact: Path) -> None:

@@ -6,6 +6,7 @@ fresh measurements is drawn by what drew `plan.svg`.
 """
 
 from .drawing import STYLE, schedule_svg
+from .events import trace_events
 from .reading import read
 from .schedule import Call, Schedule, Span, Task, Timeline
 from .times import CallTime, LaneTime, call_times, handover_share, lane_times
@@ -28,4 +29,5 @@ __all__ = [
     "schedule_svg",
     "summary",
     "told",
+    "trace_events",
 ]

@@ -164,6 +164,36 @@ def get_plan(
 
 
 @router.get(
+    "/artifacts/{artifact_id}/graph",
+    summary="Graph of an artifact's model after each step",
+    response_class=Response,
+    responses=_of(
+        "`graph.json`: values by id, nodes of each step, rules that were applied, and the nodes of each kernel.",
+        json={"format_version": 1, "values": {}, "steps": [], "kernels": []},
+    ),
+)
+def get_graph(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
+    """The graph as loaded, as rewritten, and as it was fused; an id of a value is the same in each."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
+    return _part(here, artifact, "graph.json", "application/json", if_none_match)
+
+
+@router.get(
+    "/artifacts/{artifact_id}/trace",
+    summary="Schedule of an artifact for a trace viewer",
+    response_class=Response,
+    responses=_of(
+        "`trace.json`: trace events, as Perfetto (ui.perfetto.dev) and chrome://tracing open them.",
+        json={"traceEvents": [], "displayTimeUnit": "ns"},
+    ),
+)
+def get_trace(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
+    """When each task of the plan runs, predicted and, where it was traced, measured; hand-overs as arrows."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
+    return _part(here, artifact, "trace.json", "application/json", if_none_match)
+
+
+@router.get(
     "/artifacts/{artifact_id}/report.html",
     summary="Report of an artifact, for people",
     response_class=Response,

@@ -1,7 +1,8 @@
-// Drawings of plans and of steps, in SVG. Everything drawn is in the data that the API gives.
+// Drawings of plans, steps and measurements. Everything drawn is in the data that the API gives.
 
 import { html, useMemo, useState } from "/web/vendor/htm-preact.js";
-import { Facts, bytes, colour, figures, seconds } from "/web/shown.js";
+import { Canvas } from "/web/canvas.js";
+import { Facts, colour, figures, seconds } from "/web/shown.js";
 
 const WIDTH = 1100;
 const LEFT = 70;
@@ -43,31 +44,64 @@ export function Phases({ events, ended }) {
   </svg>`;
 }
 
-/** Tasks on their lanes over time, with hand-overs as lines; a click tells of the kernel. */
+/** Tasks on their lanes over time, predicted above measured, with hand-overs as lines; a click tells of the kernel. */
 export function Schedule({ plan }) {
   const [chosen, choose] = useState(null);
+  const traced = plan.tasks.length > 0 && plan.tasks.every((task) => task.measured_s);
   const lanes = 1 + plan.tasks.reduce((most, task) => Math.max(most, task.lane), 0);
-  const span = plan.tasks.reduce((most, task) => Math.max(most, task.end_s), 0) || 1e-9;
-  const x = (at) => LEFT + ((WIDTH - LEFT - 10) * at) / span;
-  const height = 44 * lanes + 24;
-  const middle = (task) => 44 * task.lane + 22;
-  const waits = plan.tasks.flatMap((task) => task.waits.map((at) => [plan.tasks[at], task])).filter(([from, to]) => from && from.lane !== to.lane);
+  const scene = useMemo(() => timeScene(plan, lanes, traced), [plan]);
+  const crossing = scene.lines.length / (traced ? 2 : 1);
+  const task = chosen !== null && plan.tasks[chosen % plan.tasks.length];
   return html`
-    <p class="quiet">The plan "${plan.scheduler}" as the scheduler expects it: ${seconds(span)}, ${plan.tasks.length} tasks on
-      ${" "}${lanes} lane${lanes > 1 ? "s" : ""}, ${waits.length} hand-overs between lanes of ${seconds(plan.handover_s)} each. Outlined tasks
-      are on the critical path.</p>
-    <svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="Tasks of each lane over time">
-      <${TimeAxis} most=${span} height=${height} x=${x} />
-      ${Array.from({ length: lanes }, (_, lane) => html`<text class="axis" x=${LEFT - 6} y=${44 * lane + 26} text-anchor="end">lane ${lane}</text>`)}
-      ${plan.tasks.map((task, number) => {
-        const call = plan.calls[task.call];
-        return html`<rect class="box ${task.critical ? "critical" : ""} ${number === chosen ? "chosen" : ""}" x=${x(task.begin_s)} y=${44 * task.lane + 6}
-          width=${Math.max(1, x(task.end_s) - x(task.begin_s))} height="32" fill=${colour(call.family)} onClick=${() => choose(number)}>
-          <title>${call.family}: ${seconds(task.end_s - task.begin_s)}</title></rect>`;
-      })}
-      ${waits.map(([from, to]) => html`<path class="edge" d="M${x(from.end_s)} ${middle(from)} L${x(to.begin_s)} ${middle(to)}" />`)}
-    </svg>
-    ${chosen !== null && html`<${Call} call=${plan.calls[plan.tasks[chosen].call]} task=${plan.tasks[chosen]} />`}`;
+    <p class="quiet">The plan "${plan.scheduler}": ${seconds(scene.predicted)} predicted${traced ? `, ${seconds(scene.width)} in the traced runs (the lower row of each lane)` : ""}.
+      ${" "}${plan.tasks.length} tasks on ${lanes} lane${lanes > 1 ? "s" : ""}, ${crossing} hand-overs between lanes of
+      ${" "}${seconds(plan.handover_s)} each. Outlined tasks are on the critical path.</p>
+    <${Canvas} scene=${scene} flat=${true} label="Tasks of each lane over time" axis=${timeAxis(lanes, traced)}
+      chosen=${chosen} choose=${choose} />
+    ${task && html`<${Call} call=${plan.calls[task.call]} task=${task} />`}`;
+}
+
+const ROW = 30;
+const laneHeight = (traced) => (traced ? 2 : 1) * ROW + 14;
+
+/** Boxes of all predicted tasks, then of all measured ones; x is seconds. */
+function timeScene(plan, lanes, traced) {
+  const high = laneHeight(traced);
+  const spans = [plan.tasks.map((task) => [task.begin_s, task.end_s]), ...(traced ? [plan.tasks.map((task) => task.measured_s)] : [])];
+  const ends = spans.map((of) => of.reduce((most, [, end]) => Math.max(most, end), 0) || 1e-9);
+  const y = (task, row) => high * task.lane + 18 + ROW * row;
+  const boxes = spans.flatMap((of, row) => of.map(([begin, end], at) => {
+    const task = plan.tasks[at];
+    const call = plan.calls[task.call];
+    return {
+      x: begin, w: end - begin, y: y(task, row), h: ROW - 4, fill: colour(call.family), text: [call.family],
+      title: `${call.family}: ${seconds(end - begin)} ${row ? "measured" : "predicted"}`, edge: task.critical && !row ? "strong" : undefined,
+    };
+  }));
+  const lanesTasks = Array.from({ length: lanes }, () => []);
+  plan.tasks.forEach((task, at) => lanesTasks[task.lane].push(at));
+  const pairs = plan.tasks.flatMap((task, at) => task.waits.map(([lane, count]) => [lanesTasks[lane][count - 1], at])).filter(([from]) => from !== undefined);
+  const lines = spans.flatMap((of, row) => pairs.map(([from, to]) => ({
+    from: [of[from][1], y(plan.tasks[from], row) + ROW / 2], to: [of[to][0], y(plan.tasks[to], row) + ROW / 2],
+    boxes: [from + row * of.length, to + row * of.length],
+  })));
+  return { width: Math.max(...ends), predicted: ends[0], height: high * lanes + 30, boxes, lines };
+}
+
+/** Draws the seconds and the names of lanes. */
+function timeAxis(lanes, traced) {
+  return (pen, { from, to, at, high, colour: ink }) => {
+    pen.fillStyle = pen.strokeStyle = ink;
+    const step = ticks(to - from)[1] || 1;
+    for (let second = Math.max(0, Math.ceil(from / step)) * step; second <= to; second += step) {
+      pen.globalAlpha = 0.15;
+      pen.fillRect(at(second), 0, 1, high);
+      pen.globalAlpha = 0.7;
+      pen.fillText(seconds(second), at(second) + 3, high - 5);
+    }
+    for (let lane = 0; lane < lanes; lane++) pen.fillText(`lane ${lane}`, 4, laneHeight(traced) * lane + 13);
+    pen.globalAlpha = 1;
+  };
 }
 
 function Call({ call, task }) {
@@ -76,77 +110,9 @@ function Call({ call, task }) {
     ["time", `${seconds(call.predicted_s)} (${call.predicted_from})`],
     ["rate", call.flops ? `${figures(call.flops / call.predicted_s / 1e9)} GFLOP/s` : ""],
     ["tile tasks", call.tiles],
-    ["this task", task && `${task.first} to ${task.last - 1} of them, at ${seconds(task.begin_s)}`],
+    ["this task", `${task.first} to ${task.last - 1} of them, at ${seconds(task.begin_s)}`],
+    ["measured", task.measured_s && `${seconds(task.measured_s[1] - task.measured_s[0])}, at ${seconds(task.measured_s[0])}`],
   ]} /><pre>${call.tile}</pre>`;
-}
-
-const BOX_W = 168;
-const BOX_H = 40;
-
-/** The kernels of a plan and what flows between them, in layers: a kernel stands below all that it reads. */
-export function Graph({ plan }) {
-  const [chosen, choose] = useState(null);
-  const [zoom, setZoom] = useState(1);
-  const { places, edges, width, height } = useMemo(() => laidOut(plan), [plan]);
-  return html`
-    <div class="row">
-      <p class="quiet">${plan.calls.length} kernels; a kernel stands below those whose results it reads.</p>
-      <button type="button" onClick=${() => setZoom(zoom * 1.25)} aria-label="larger">+</button>
-      <button type="button" onClick=${() => setZoom(zoom / 1.25)} aria-label="smaller">−</button>
-    </div>
-    ${chosen !== null && html`<${Call} call=${plan.calls[chosen]} />`}
-    <div class="scroll"><svg class="chart" style=${{ width: `${Math.round(zoom * width)}px` }} viewBox="0 0 ${width} ${height}"
-        role="img" aria-label="Kernels and what flows between them">
-      ${edges.map(([from, to, size]) => {
-        const [a, b] = [places[from], places[to]];
-        const [x1, y1, x2, y2] = [a.x + BOX_W / 2, a.y + BOX_H, b.x + BOX_W / 2, b.y];
-        const lit = from === chosen || to === chosen ? "lit" : "";
-        return html`<path class="edge ${lit}" d="M${x1} ${y1} C${x1} ${y1 + 24} ${x2} ${y2 - 24} ${x2} ${y2}"><title>${bytes(size)}</title></path>`;
-      })}
-      ${plan.calls.map((call, at) => html`<g onClick=${() => choose(at)}>
-        <rect class="box ${at === chosen ? "chosen" : ""}" x=${places[at].x} y=${places[at].y} width=${BOX_W} height=${BOX_H} rx="5" fill=${colour(call.family)} />
-        <text x=${places[at].x + 8} y=${places[at].y + 17} style=${{ fill: "#fff" }}>${short(call.family)}</text>
-        <text x=${places[at].x + 8} y=${places[at].y + 32} style=${{ fill: "#fffc" }}>${seconds(call.predicted_s)}</text>
-        <title>${call.family}: ${call.sources.join(", ")}</title></g>`)}
-    </svg></div>`;
-}
-
-const short = (text) => (text.length > 24 ? `${text.slice(0, 23)}…` : text);
-
-/** Layers by longest path; within a layer in the order of the mean place of what is read (Sugiyama's barycentres). */
-export function laidOut(plan) {
-  const writer = new Map();
-  plan.calls.forEach((call, at) => call.writes.forEach((buffer) => writer.set(buffer, at)));
-  const edges = [];
-  const level = [];
-  plan.calls.forEach((call, at) => {
-    level[at] = 0;
-    for (const buffer of new Set(call.reads)) {
-      const from = writer.get(buffer);
-      if (from === undefined || from >= at) continue;
-      edges.push([from, at, (plan.storages[buffer] || { bytes: 0 }).bytes]);
-      level[at] = Math.max(level[at], level[from] + 1);
-    }
-  });
-  const layers = [];
-  level.forEach((one, at) => (layers[one] = layers[one] || []).push(at));
-  const reads = plan.calls.map(() => []);
-  for (const [from, to] of edges) reads[to].push(from);
-  const column = [];
-  for (const layer of layers) {
-    const wish = (at) => (reads[at].length ? reads[at].reduce((sum, from) => sum + column[from], 0) / reads[at].length : 0);
-    const wishes = new Map(layer.map((at) => [at, wish(at)]));
-    layer.sort((a, b) => wishes.get(a) - wishes.get(b) || a - b);
-    let next = -Infinity;
-    for (const at of layer) {
-      column[at] = Math.max(next, wishes.get(at));
-      next = column[at] + 1;
-    }
-  }
-  const least = column.reduce((low, one) => Math.min(low, one), 0);
-  const places = plan.calls.map((_, at) => ({ x: 10 + (column[at] - least) * (BOX_W + 24), y: 10 + level[at] * (BOX_H + 44) }));
-  const width = Math.max(...places.map((place) => place.x)) + BOX_W + 10;
-  return { places, edges, width, height: layers.length * (BOX_H + 44) + 10 };
 }
 
 /** How often a run took how long. */

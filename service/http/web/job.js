@@ -2,7 +2,8 @@
 
 import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
-import { Graph, Phases, Scatter, Schedule } from "/web/charts.js";
+import { Phases, Scatter, Schedule } from "/web/charts.js";
+import { Graph } from "/web/graph.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
 
@@ -62,8 +63,9 @@ export function Job({ id, tab }) {
 
 function Tab({ name, job, events }) {
   switch (name) {
-    case "schedule": return html`<${OfPlan} job=${job} view=${Schedule} />`;
-    case "graph": return html`<${OfPlan} job=${job} view=${Graph} />`;
+    case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
+      <${OfPlan} job=${job} view=${Schedule} />`;
+    case "graph": return html`<${Steps} job=${job} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
     case "tuning": return html`<${Tuning} job=${job} />`;
     case "source": return html`<${Source} job=${job} />`;
@@ -116,6 +118,12 @@ function OfPlan({ job, view }) {
   const [plan, error] = useFetched(() => get(`${job.links.artifact}/plan`), [job.id]);
   if (error) return html`<${Failure} error=${error} />`;
   return plan && html`<${view} plan=${plan} />`;
+}
+
+function Steps({ job }) {
+  const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
+  if (error) return html`<${Failure} error=${error} />`;
+  return both && html`<${Graph} graph=${both[0]} plan=${both[1]} />`;
 }
 
 function Kernels({ plan }) {

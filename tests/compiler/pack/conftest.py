@@ -16,12 +16,13 @@ import pytest
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
-from compiler.ir.parse import parse_kernel_graph, parse_plan
+from compiler.ir.parse import parse_graph, parse_kernel_graph, parse_plan
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Entry, Explanation
 from compiler.pack.facts import Facts
+from compiler.pack.graphs import Step
 from compiler.pack.pack import PackedArtifact, pack
 
 ROOT = Path(__file__).parents[3]
@@ -46,6 +47,16 @@ kernels(b0, b1) -> (b4, b5)
       z[i, j] = gt(x[i, j], 0.0:f32)
   b4, b5 = k1(b3, b1, b0) from "second", "third"
 """
+GRAPH = """
+graph(%0: f32[2, 3] "x", %1: i64[] "n") -> (%4, %5)
+  %2: f32[3] = const {2.0, 3.0, 5.0}
+  %7: f32[] = const {0.0}
+  %3: f32[2, 3] = Mul(%0, %2) from "first"
+  %6: f32[] = Cast(%1) to="f32" from "second"
+  %4: f32[2, 3] "y" = Add(%3, %6) from "second"
+  %5: bool[2, 3] "z" = Greater(%0, %7) from "third"
+"""
+"""The graph of KERNELS."""
 PLAN = """
 plan 2 lanes, arena 64, "sequential", 4e-06 s
   call 0: 2 tiles of loops L1(i:1)
@@ -151,6 +162,7 @@ def parts(build: Callable[..., bytes]) -> Parts:
             ),
             apart=(Entry("inline", "too wide", 4, "'c': Mul -> Conv"),),
         ),
+        graphs=(Step("load", parse_graph(GRAPH)),),
         notices=("careful",),
     )
     return Parts(program, plan, kernels, (record,), facts)

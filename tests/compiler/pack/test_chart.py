@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import re
 from collections.abc import Sequence
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from compiler.pack.chart.drawing import BOTTOM, LEFT, MOST_LINES, RIGHT, TOP, category, schedule_svg
+from compiler.pack.chart.events import trace_events
 from compiler.pack.chart.schedule import Call, Schedule, Span, Task, Timeline
 from compiler.pack.chart.times import call_times, gaps, handover_share, lane_times
 from compiler.pack.chart.words import SLOWEST, difference, most_different, summary, told
@@ -276,6 +278,28 @@ def test_the_summary_fits_on_a_screen_and_tells_the_calls_that_differ_most() -> 
     least = abs(differing[-1].more)
     assert all(abs(one.more) <= least for one in call_times(schedule) if one not in differing)
     assert re.match(r"Predicted .* s, measured .* s: .*% longer", lines[0])
+
+
+@each(range(5))
+def test_trace_events_are_the_tasks_and_their_handovers(seed: int) -> None:
+    plan = drawn(seed, 3, 30, beside=0.2)
+    told_of = trace_events(schedule_of(plan, slower(plan, seed)))
+    assert json.loads(json.dumps(told_of, allow_nan=False)) == told_of
+    events = told_of["traceEvents"]
+    names = {(one["pid"], one["tid"], one["args"]["name"]) for one in events if one["ph"] == "M"}
+    assert {(1, 0, "predicted"), (2, 0, "measured"), (2, 2, "lane 2")} <= names
+    for process, spans in ((1, plan.spans), (2, slower(plan, seed))):
+        timeline = Timeline.of(plan.tasks, spans)
+        slices = [one for one in events if one["ph"] == "X" and one["pid"] == process]
+        assert [(one["tid"], one["args"]["call"]) for one in slices] == [(task.lane, task.call) for task in plan.tasks]
+        assert [one["args"]["critical path"] for one in slices] == [at in timeline.critical for at in range(30)]
+        found = [1e-6 * value for one in slices for value in (one["ts"], one["ts"] + one["dur"])]
+        assert found == pytest.approx([value for span in spans for value in span])
+        begun, ended = (
+            [one["id"] for one in events if one["ph"] == end and one["pid"] == process] for end in ("s", "f")
+        )
+        assert sorted(begun) == sorted(ended)
+        assert len({*begun}) == len(begun) == sum(map(len, timeline.awaited)) > 0
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,12 @@ from compiler.ir.machine import Record
 from compiler.pack import archive as archives
 from compiler.pack.pack import PackedArtifact
 
+CHART = ("__init__", "drawing", "events", "reading", "schedule", "times", "wording", "words")
 MEMBERS = [
     "manifest.json",
     "plan.json",
+    "trace.json",
+    "graph.json",
     "model.h",
     "loader.py",
     "__main__.py",
@@ -30,7 +33,7 @@ MEMBERS = [
     "records.jsonl",
     "plan.svg",
     "report.html",
-    *(f"chart/{name}.py" for name in ("__init__", "drawing", "reading", "schedule", "times", "wording", "words")),
+    *(f"chart/{name}.py" for name in CHART),
     "source/model.c",
     "source/model.h",
     "model.so",

@@ -42,6 +42,16 @@ def test_what_was_measured_is_told_to_people_and_drawn(whole: Path, tmp_path: Pa
     assert ", measured " in drawn.get("aria-label", "")
 
 
+def test_what_was_measured_can_be_opened_in_a_trace_viewer(whole: Path, tmp_path: Path) -> None:
+    assert timeline(whole, "--repeats", 2, "-o", tmp_path / "t.json").exit_code == 0
+    processes = {
+        event["args"]["name"]
+        for event in json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+        if event["name"] == "process_name"
+    }
+    assert processes == {"predicted", "measured"}
+
+
 def test_what_was_measured_is_told_to_programs(whole: Path) -> None:
     done = timeline(whole, "--repeats", 2, "--json")
     assert done.exit_code == 0, done.output

@@ -98,6 +98,8 @@ def test_the_receipt_is_served_beside_it(client: TestClient, artifact: str) -> N
 PARTS = {
     "manifest.json": b'{"format_version": 2}',
     "plan.json": b'{"calls": []}',
+    "graph.json": b'{"steps": []}',
+    "trace.json": b'{"traceEvents": []}',
     "plan.svg": b"<svg><script>alert(1)</script></svg>",
     "report.html": b"<!doctype html><p>report",
     "source/kernel_0.c": b"int kernel;\n",
@@ -123,6 +125,8 @@ def packed(client: TestClient, finish: Callable[..., lease.Claim]) -> str:
     [
         ("manifest", "manifest.json", "application/json"),
         ("plan", "plan.json", "application/json"),
+        ("graph", "graph.json", "application/json"),
+        ("trace", "trace.json", "application/json"),
         ("plan?format=svg", "plan.svg", "image/svg+xml"),
         ("report.html", "report.html", "text/html; charset=utf-8"),
         ("source/kernel_0.c", "source/kernel_0.c", "text/plain; charset=utf-8"),
@@ -157,7 +161,7 @@ def test_nothing_but_the_listed_sources_is_served_below_source(client: TestClien
     assert (answer.status_code, b"ELF" in answer.content) == (404, False)
 
 
-@pytest.mark.parametrize("path", ["manifest", "plan", "report.html", "files", "source/kernel_0.c"])
+@pytest.mark.parametrize("path", ["manifest", "plan", "graph", "trace", "report.html", "files", "source/kernel_0.c"])
 def test_parts_belong_to_the_owner_and_exist_when_the_artifact_does(
     client: TestClient, packed: str, stranger: dict[str, str], path: str
 ) -> None:

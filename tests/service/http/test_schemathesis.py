@@ -127,6 +127,8 @@ def there(app: FastAPI, key: str, zipped: Callable[..., bytes]) -> dict[str, str
     files = {
         "manifest.json": b"{}",
         "plan.json": b"{}",
+        "graph.json": b"{}",
+        "trace.json": b"{}",
         "plan.svg": b"<svg/>",
         "report.html": b"<p>",
         "source/k0.c": b"int x;",
