@@ -2,7 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Protocol
+
+
+@dataclass(frozen=True)
+class Ceilings:
+    """What bounds a kernel's speed (Williams et al., "Roofline", 2009): of all lanes of a plan together.
+
+    flop_per_s   fp32 operations a second, 2 for a multiply-add
+    bytes_per_s  bytes read a second, by level of memory, the fastest first
+    measured     on this hardware; else they are a profile's
+    """
+
+    flop_per_s: float
+    bytes_per_s: Mapping[str, float]
+    measured: bool = False
 
 
 class Target(Protocol):
@@ -26,4 +42,8 @@ class Target(Protocol):
     @property
     def is_here(self) -> bool:
         """Whether code for this target can be measured on this machine."""
+        ...
+
+    def ceilings(self, lanes: int) -> Ceilings:
+        """Of a plan of so many lanes."""
         ...

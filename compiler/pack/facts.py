@@ -9,6 +9,7 @@ from typing import Any
 from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.open_shapes import OpenShapes
+from compiler.ir.target import Ceilings
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
 from compiler.pack.graphs import Step
@@ -30,7 +31,7 @@ class Facts:
     something is demanded, `samples` the SHA-256s of inputs on which it was judged and, the first, timed. `open` says
     which axes of inputs and outputs are open, and `opt` the most usual size of each dimension, in its order. `border`
     has the model's strings, and says whether it draws random numbers. Texts may quote names from the model: they are
-    escaped where they are shown.
+    escaped where they are shown. `ceilings` are those of the target on as many lanes as the plan has.
     """
 
     model_digest: str
@@ -54,6 +55,7 @@ class Facts:
     open: OpenShapes | None = None
     opt: tuple[int, ...] = ()
     border: Border = PLAIN
+    ceilings: Ceilings | None = None
     compiler_version: str = COMPILER_VERSION
 
     @property

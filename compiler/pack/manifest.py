@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence, Set
+from dataclasses import asdict
 from typing import Any, Literal
 
 from compiler.errors import VerifyError
@@ -85,6 +86,7 @@ def plan_json(
         "arena_bytes": plan.arena_bytes,
         "predicted_s": predicted_seconds(plan, facts),
         "handover_s": facts.handover_s,
+        **({"ceilings": asdict(facts.ceilings)} if facts.ceilings else {}),
         "calls": [_call(plan, kernels, facts, position) for position in range(len(kernels.calls))],
         "tasks": [
             {

@@ -222,5 +222,6 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
         samples=tuple(sample.digest for sample in front.samples),
         open=shapes,
         border=loaded.border,
+        ceilings=target.ceilings(plans.plan.lanes),
         opt=tuple(usual_sizes(session.options, shapes).values()) if shapes else (),
     )

@@ -108,6 +108,13 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     page.picture(SCREENS / "schedule.png")
     page.go(f"{house.url}/#/jobs/{job['id']}/kernels")
     page.sees("slowest first")
+    assert page.run("return document.querySelectorAll('svg circle.dot').length") == sum(
+        call["flops"] > 0 for call in plan["calls"]
+    )
+    assert page.run("return document.querySelectorAll('svg path.roof').length") == 1 + len(
+        plan["ceilings"]["bytes_per_s"]
+    )
+    page.picture(SCREENS / "kernels.png")
     assert page.run("return document.querySelectorAll('tbody tr').length") == len(plan["calls"])
 
 

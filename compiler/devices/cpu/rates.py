@@ -20,6 +20,8 @@ class Rates:
     memory_per_ns: float = 12.0
     all_l3_per_ns: float = 60.0
     all_memory_per_ns: float = 20.0
+    measured: bool = False
+    """On the machine at hand."""
     in_memory: bool = False
     """Of a model's constants: whether they are too many to stay in the last cache from one run to the next."""
 

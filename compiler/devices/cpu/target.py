@@ -10,6 +10,7 @@ from pathlib import Path
 
 from compiler.devices.cpu.rates import Rates
 from compiler.errors import TargetUnavailable
+from compiler.ir.target import Ceilings
 
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -49,6 +50,14 @@ class CpuTarget:
     def is_here(self) -> bool:
         """Whether code for this target can be measured on this machine."""
         return bool(self.hardware)
+
+    def ceilings(self, lanes: int) -> Ceilings:
+        """Of so many cores: each has its own L1 and L2, all share the L3 and memory."""
+        rates = self.rates
+        shared = (rates.all_l3_per_ns, rates.all_memory_per_ns) if lanes > 1 else (rates.l3_per_ns, rates.memory_per_ns)
+        per_ns = {"L1": lanes * rates.l1_per_ns, "L2": lanes * rates.l2_per_ns, "L3": shared[0], "memory": shared[1]}
+        flop_per_ns = 2 * self.vector_floats * lanes * rates.fma_per_ns
+        return Ceilings(1e9 * flop_per_ns, {level: 1e9 * rate for level, rate in per_ns.items()}, rates.measured)
 
     @property
     def multiplies_bytes(self) -> bool:

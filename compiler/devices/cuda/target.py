@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from compiler.errors import TargetUnavailable
+from compiler.ir.target import Ceilings
 
 WARP = 32
 REGISTERS = 65536
@@ -76,6 +77,11 @@ class CudaTarget:
     def is_here(self) -> bool:
         """Whether code for this target can be measured on this machine."""
         return bool(self.hardware)
+
+    def ceilings(self, lanes: int) -> Ceilings:
+        """Of the whole GPU, however many streams a plan has, by the figures of the product; without tensor cores."""
+        flop_per_ns = 2 * self.multiprocessors * self.fma_per_clock * self.clock_ghz
+        return Ceilings(1e9 * flop_per_ns, {"L2": 1e9 * self.l2_per_ns, "memory": 1e9 * self.dram_per_ns})
 
     @property
     def capability(self) -> tuple[int, int]:

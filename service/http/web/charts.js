@@ -135,6 +135,41 @@ export function Histogram({ samples, median }) {
   </svg>`;
 }
 
+/**
+ * Kernels over operations per byte of their operands, beneath what the machine could do: each level of memory is a slope, its
+ * arithmetic a flat line (Williams et al., 2009). A dot's area is the kernel's part of the whole time.
+ */
+export function Roofline({ points, ceilings }) {
+  const height = 380;
+  const roofs = ceilings ? Object.entries(ceilings.bytes_per_s) : [];
+  const top = ceilings ? ceilings.flop_per_s : 0;
+  const decade = (values, way) => way(Math.log10(values.reduce((a, b) => (way === Math.floor ? Math.min(a, b) : Math.max(a, b)))) + (way === Math.ceil ? 1e-9 : 0));
+  const knees = roofs.map(([, rate]) => top / rate);
+  const xs = [decade([...points.map((one) => one.intensity), ...knees], Math.floor), decade([...points.map((one) => one.intensity), ...knees], Math.ceil)];
+  const ys = [decade(points.map((one) => one.rate), Math.floor), decade([...points.map((one) => one.rate), ...(top ? [top] : [])], Math.ceil)];
+  const x = (value) => LEFT + ((Math.log10(value) - xs[0]) / Math.max(1, xs[1] - xs[0])) * (WIDTH - LEFT - 10);
+  const y = (value) => height - 24 - ((Math.log10(value) - ys[0]) / Math.max(1, ys[1] - ys[0])) * (height - 34);
+  const decades = ([low, high]) => Array.from({ length: high - low + 1 }, (_, n) => 10 ** (low + n));
+  const roof = (rate) => {
+    const from = Math.max(10 ** xs[0], 10 ** ys[0] / rate);
+    return `M${x(from)} ${y(from * rate)} L${x(top / rate)} ${y(top)}`;
+  };
+  return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="Kernels beneath the machine's ceilings">
+    ${decades(xs).map((one) => html`<line class="grid" x1=${x(one)} x2=${x(one)} y1="10" y2=${height - 24} />
+      <text class="axis" x=${x(one)} y=${height - 8} text-anchor="middle">${figures(one)}</text>`)}
+    ${decades(ys).map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
+      <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${figures(one / 1e9)}</text>`)}
+    ${roofs.map(([level, rate]) => html`<path class="edge roof" d=${roof(rate)}><title>${level}: ${figures(rate / 1e9)} GB/s</title></path>
+      <text class="axis" x=${x(top / rate) + 4} y=${y(top) + 14} transform="rotate(38 ${x(top / rate) + 4} ${y(top) + 14})">${level} ${figures(rate / 1e9)} GB/s</text>`)}
+    ${top > 0 && html`<path class="edge roof" d="M${x(Math.min(...knees))} ${y(top)} L${WIDTH - 10} ${y(top)}" />
+      <text class="axis" x=${WIDTH - 12} y=${y(top) - 5} text-anchor="end">fp32 ${figures(top / 1e9)} GFLOP/s${ceilings.measured ? "" : " (by the profile)"}</text>`}
+    ${points.map(({ intensity, rate, part, call }) => html`<circle class="dot" cx=${x(intensity)} cy=${y(rate)} r=${4 + 14 * Math.sqrt(part)} style=${{ fill: colour(call.family) }}>
+      <title>${call.family}: ${figures(rate / 1e9)} GFLOP/s, ${seconds(call.predicted_s)}, ${figures(100 * part)} % of the time</title></circle>`)}
+    <text class="axis" x=${WIDTH - 10} y=${height - 30} text-anchor="end">operations per byte of operands</text>
+    <text class="axis" x=${LEFT + 6} y="20">GFLOP/s</text>
+  </svg>`;
+}
+
 /** Points (x, y, label) on logarithmic axes. */
 export function Scatter({ points, xName, yName }) {
   const height = 320;

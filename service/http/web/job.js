@@ -2,7 +2,7 @@
 
 import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
-import { Phases, Scatter, Schedule } from "/web/charts.js";
+import { Phases, Roofline, Scatter, Schedule } from "/web/charts.js";
 import { Graph } from "/web/graph.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
@@ -130,10 +130,11 @@ function Kernels({ plan }) {
   const total = plan.calls.reduce((sum, call) => sum + call.predicted_s, 0) || 1;
   const order = plan.calls.map((call, number) => [call, number]).sort(([a], [b]) => b.predicted_s - a.predicted_s);
   const moved = (call) => [...call.reads, ...call.writes].reduce((sum, buffer) => sum + (plan.storages[buffer] || { bytes: 0 }).bytes, 0);
-  const points = plan.calls.filter((call) => call.flops && moved(call)).map((call) =>
-    [call.flops / moved(call), call.flops / call.predicted_s / 1e9, `${call.family}: ${seconds(call.predicted_s)}`]);
+  const points = plan.calls.filter((call) => call.flops && moved(call)).map((call) => ({
+    intensity: call.flops / moved(call), rate: call.flops / call.predicted_s, part: call.predicted_s / total, call,
+  }));
   return html`
-    ${points.length > 1 && html`<${Scatter} points=${points} xName="operations per byte of operands" yName="GFLOP/s" />`}
+    ${points.length > 0 && html`<${Roofline} points=${points} ceilings=${plan.ceilings} />`}
     <p class="quiet">${plan.calls.length} kernels, slowest first; times are ${plan.calls.every((call) => call.predicted_from === "model")
     ? "the cost model's" : "measured where a measurement was made, else the cost model's"}.</p>
     <${Table} columns=${["#", "kernel", "of the model", "tile", "#time", "#part", "#GFLOP/s", "time from"]} rows=${order.map(([call, number]) => [

@@ -63,7 +63,7 @@ def rates_of(records: Sequence[Record], target: CpuTarget) -> tuple[Rates, list[
     rates: dict[str, Any] = {
         name: (found[name].threads if name.startswith("all_") else 1) * _NS / found[name].seconds for name in names
     }
-    return Rates(**rates), [found[name] for name in names]
+    return Rates(**rates, measured=True), [found[name] for name in names]
 
 
 def _facts(target: CpuTarget) -> Mapping[str, _Fact]:

@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compiler.devices.cpu import target as cpu
+from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here, this_machine
 from compiler.errors import TargetUnavailable
 
@@ -143,3 +145,13 @@ def test_an_unknown_target_lists_the_known_ones() -> None:
 
 def test_here_at_least_one_profile_runs() -> None:
     assert any(map(runs_here, PROFILES))
+
+
+@pytest.mark.parametrize("lanes", [1, 4])
+def test_ceilings_are_those_of_all_cores_of_a_plan_where_they_share_nothing(lanes: int) -> None:
+    rates = Rates(2.0, 200.0, 100.0, 40.0, 10.0, 60.0, 25.0, measured=True)
+    found = replace(next(one for one in PROFILES if one.name == "cpu:x86-64-v3"), rates=rates).ceilings(lanes)
+    assert found.flop_per_s == lanes * 2.0 * 8 * 2 * 1e9
+    shared = (60e9, 25e9) if lanes > 1 else (40e9, 10e9)
+    assert found.bytes_per_s == {"L1": lanes * 200e9, "L2": lanes * 100e9, "L3": shared[0], "memory": shared[1]}
+    assert found.measured

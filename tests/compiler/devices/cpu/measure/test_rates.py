@@ -31,9 +31,9 @@ def test_what_all_cores_reach_together_is_told_for_each_of_them() -> None:
     found = rates_of(known(), TARGET)
     assert found is not None
     rates, used = found
-    want = Rates(8.0, 500.0, 200.0, 100.0, 40.0, 200.0, 40.0)
+    want = Rates(8.0, 500.0, 200.0, 100.0, 40.0, 200.0, 40.0, measured=True)
     assert asdict(rates) == pytest.approx(asdict(want))
-    assert {one.workload for one in used} == {field.name for field in fields(Rates)} - {"in_memory"}
+    assert {one.workload for one in used} == {field.name for field in fields(Rates)} - {"in_memory", "measured"}
 
 
 def test_the_last_record_of_a_rate_counts_and_those_of_other_machines_do_not() -> None:
