@@ -17,6 +17,12 @@ from service.db.models import Artifact, Blob, Job, JobKind, JobState, Share
 HELD = (JobState.LEASED, JobState.RUNNING)
 """States in which a worker holds the job."""
 
+Told = sa.Row[Any]
+"""What of a job is told to those who ask for its state, by the names of `Job`'s columns. Objects of `Job`, with reports
+to be parsed, would cost twice as much."""
+UNTOLD = ("report", "samples_bytes", "cache_key", "idempotency_key", "body_hash", "fence", "event_seq", "published_at")
+_TOLD = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD))
+
 
 def add(session: Session, job: Job) -> Job:
     """Insert."""
@@ -44,9 +50,9 @@ def open_of(session: Session, owner_id: uuid.UUID) -> Sequence[Job]:
     return session.scalars(query).all()
 
 
-def by_ids(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Job]:
-    """The jobs with these ids, of any owner."""
-    return session.scalars(sa.select(Job).where(Job.id.in_(job_ids))).all()
+def told(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Told]:
+    """What is told of the jobs with these ids, of any owner."""
+    return session.execute(_TOLD.where(Job.id.in_(job_ids))).all()
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,13 @@ def waiting_in(session: Session, queues: Collection[str]) -> dict[str, int]:
     return {queue: count for queue, count in rows}  # noqa: C416 - a Row is no pair to mypy
 
 
-def positions(session: Session, asked: Collection[Job]) -> dict[uuid.UUID, int]:
+def newest_waiting(session: Session, queues: Collection[str]) -> uuid.UUID | None:
+    """The job of these queues that was made last of those that a worker could begin now."""
+    query = sa.select(Job.id).where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0)
+    return session.scalar(query.order_by(Job.id.desc()).limit(1))
+
+
+def positions(session: Session, asked: Collection[Job | Told]) -> dict[uuid.UUID, int]:
     """How many jobs go before each of these in its queue, by id, for those that are queued.
 
     Jobs of all owners count, as if all owners had had the same share.
@@ -151,11 +163,13 @@ def positions(session: Session, asked: Collection[Job]) -> dict[uuid.UUID, int]:
     return {row.id: int(row.ahead) for row in found}
 
 
-def best(session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID] | None = None) -> uuid.UUID | None:
+def best(
+    session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID] | None = None, *, wait: bool = False
+) -> uuid.UUID | None:
     """The job to run next: priority, then the owner who has had least of the queue, then age.
 
     Jobs of owners that `barred` selects are passed over. On PostgreSQL the row is locked, and rows locked by others are
-    skipped.
+    skipped, or with `wait` waited for: one that was taken meanwhile is not answered, and neither is another then.
     """
     had = sa.and_(Share.queue == Job.queue, Share.owner_id == Job.owner_id)
     query = (
@@ -164,7 +178,7 @@ def best(session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID]
         .where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0)
         .order_by(Job.priority.desc(), sa.func.coalesce(Share.used_s, 0.0), Job.created_at, Job.id)
         .limit(1)
-        .with_for_update(skip_locked=True, of=Job)
+        .with_for_update(skip_locked=not wait, of=Job)
     )
     return session.scalar(query if barred is None else query.where(Job.owner_id.not_in(barred)))
 
@@ -294,9 +308,9 @@ def unannounced(session: Session, queued_before_s: float) -> dict[str, int]:
     return counts
 
 
-def announced(session: Session, job_id: uuid.UUID) -> None:
-    """Note that a doorbell has been sent for a queued job."""
-    update = sa.update(Job).where(Job.id == job_id, Job.state == JobState.QUEUED).values(published_at=clock())
+def not_announced(session: Session, job_id: uuid.UUID) -> None:
+    """Note that no doorbell could be sent for a queued job."""
+    update = sa.update(Job).where(Job.id == job_id, Job.state == JobState.QUEUED).values(published_at=None)
     session.execute(update.execution_options(synchronize_session=False))
 
 

@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
-from service.db import artifacts, catalogue, events, jobs, owners, shares, totals
+from service.db import arrivals, artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
 from service.db.models import Job, JobKind, JobState, Owner, new_id
 from service.errors import IdempotencyKeyReused, NotFound
@@ -116,14 +116,20 @@ def earlier(session: Session, owner: uuid.UUID, key: str | None, body_hash: str)
 
 
 def enqueue(session: Session, job: Job, limits: Limits) -> None:
-    """Insert a QUEUED job in its owner's turn. Raises `QueueFull`, `DeviceTimeUsed` and `QuotaExceeded`."""
+    """Insert a QUEUED job in its owner's turn, for which the caller rings after the commit unless it is blocked.
+
+    Raises `QueueFull`, `DeviceTimeUsed` and `QuotaExceeded`.
+    """
     owner = owners.by_id(session, job.owner_id)
     assert owner is not None, "it is locked"
     quotas.demand_turn(session, owner, limits)
     if job.kind == JobKind.COMPILE:
         quotas.demand_room(session, owner, 0, limits)
     shares.arrive(session, job.queue, job.owner_id)
+    job.published_at = None if job.blocked_by else clock()
     begin(session, job)
+    if not job.blocked_by:
+        arrivals.tell(session, job.queue)
 
 
 def begin(session: Session, job: Job) -> None:
