@@ -383,10 +383,13 @@ class CompileOptions(_Refusing):
             if getattr(self, name) != default:
                 said = "each device names its own" if name == "target" else "each of several devices is one core"
                 raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
-        if isinstance(self.dims, tuple) or self.ranges:
+        several = isinstance(self.dims, tuple)
+        if several or self.ranges:
+            which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
+            name = "batch" if several else min(self.ranges)
             raise OptionsError(
-                "dims has several values or a range for a dimension, and plans for several devices take one of each",
-                fix='give one value for each name, such as {"dims": {"batch": 1}}, or leave devices out',
+                f"dims {which}, and a plan for several devices takes one size of each",
+                fix=f"give one value for each name, such as {json.dumps({'dims': {name: 1}})}, or leave devices out",
             )
 
     @property

@@ -8,8 +8,9 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.parts import SLOTS, After, Edge, Part, Parts
 from compiler.schedule.plans.dependencies import predecessors
-from compiler.schedule.solvers.ideals import Division, Tensor, bits
-from compiler.schedule.solvers.least_load import Stage, least_load
+from compiler.schedule.solvers.ideals import Division, Stage, Tensor, bits
+from compiler.schedule.solvers.least_load import least_load
+from compiler.schedule.solvers.placement import placement
 
 
 def division_of(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts) -> Division:
@@ -20,15 +21,16 @@ def division_of(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs:
     return Division(predecessors(kernels), seconds, tensors, costs.handover_s, costs.crossing_s)
 
 
-def alone(kernels: KernelGraph, devices: Sequence[str], division: Division, device: int) -> Parts:
-    """All on one device."""
-    return parts_of(kernels, devices, division, [(device, division.whole)], "alone")
-
-
 def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """The calls as stages, so that the device with most to do has least. It is verified."""
     stages, _ = least_load(division)
     return parts_of(kernels, devices, division, stages, "pipeline")
+
+
+def placed(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
+    """The calls where one inference ends earliest. It is verified."""
+    stages, _ = placement(division)
+    return parts_of(kernels, devices, division, stages, "placement")
 
 
 def parts_of(
@@ -57,15 +59,21 @@ def parts_of(
 
 
 def _predicted(division: Division, stages: Sequence[Stage]) -> tuple[float, float]:
-    """Seconds of one frame by itself, one stage after another, and of the device with most to do."""
+    """Seconds of one frame by itself, each stage as soon as it may begin, and of the device with most to do."""
+    free = [0.0] * len(division.seconds)
     loads = [0.0] * len(division.seconds)
-    whole, done = 0.0, 0
-    for device, calls in stages:
-        seconds = division.work_s(device, calls) + division.taking_over_s(done)
+    ends: list[float] = []
+    for at, (device, calls) in enumerate(stages):
+        seconds, begin = division.work_s(device, calls), free[device]
+        for earlier, (other, made) in enumerate(stages[:at]):
+            read = [one.bytes for one in division.tensors if one.writers & made and one.readers & calls]
+            if other != device and read:
+                begin = max(begin, ends[earlier] + division.handover_s)
+                seconds += division.byte_s * sum(read)
+        free[device] = begin + seconds
+        ends.append(free[device])
         loads[device] += seconds
-        whole += seconds
-        done |= calls
-    return whole, max(loads)
+    return max(ends), max(loads)
 
 
 def _storages(kernels: KernelGraph) -> dict[int, tuple[int, list[int], list[int]]]:

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 
 from compiler.schedule.solvers.cut import series
 
+Stage = tuple[int, int]
+"""A device, and its calls as a set."""
+
 
 @dataclass(frozen=True)
 class Tensor:
@@ -57,6 +60,16 @@ class Division:
         if not ideal:
             return 0.0
         return self.handover_s + self.byte_s * sum(one.bytes for one in self.tensors if one.crosses(ideal))
+
+    def lent_s(self, ideal: int, calls: int) -> float:
+        """What a device pays before it runs calls that read what another one made within an ideal."""
+        read = sum(one.bytes for one in self.tensors if one.writers & ideal and one.readers & calls)
+        return self.handover_s + self.byte_s * read if ideal else 0.0
+
+    def returned_s(self, calls: int) -> float:
+        """What another device pays that reads the results of calls."""
+        made = sum(one.bytes for one in self.tensors if one.writers & calls and one.readers & ~calls)
+        return self.handover_s + self.byte_s * made
 
 
 def bits(calls: int) -> list[int]:

@@ -7,13 +7,10 @@ ideal is the larger of the last stage's and of the least load of what is before 
 
 from __future__ import annotations
 
-from compiler.schedule.solvers.ideals import Division, ideals
+from compiler.schedule.solvers.ideals import Division, Stage, ideals
 
 MOST_IDEALS = 700
 """Pairs of them are looked at: some tenths of a second for two devices."""
-
-Stage = tuple[int, int]
-"""A device, and its calls as a set."""
 
 
 def least_load(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple[Stage, ...], float]:

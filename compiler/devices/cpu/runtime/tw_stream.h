@@ -18,8 +18,10 @@
 
 #define FAILURES 64
 #define DEFAULT_SPIN_NS 50000L
-#ifndef RTLD_DEEPBIND
-#define RTLD_DEEPBIND 0
+#if defined(RTLD_DEEPBIND) && !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
+#define OWN_NAMES RTLD_DEEPBIND /* kernels of parts have the same names, and a program may be linked with model.so besides */
+#else
+#define OWN_NAMES 0
 #endif
 
 struct failure {
@@ -167,7 +169,7 @@ static int open_program(tw_stream *s, int part, const tw_stream_config *config, 
     char path[4096];
     if (config->libraries) snprintf(path, sizeof path, "%s", config->libraries[part]);
     else snprintf(path, sizeof path, "%s/%smodel.so", config->folder, parts[part].folder);
-    program->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | RTLD_DEEPBIND);
+    program->library = dlopen(path, RTLD_NOW | RTLD_LOCAL | OWN_NAMES);
     if (!program->library) return fail("cannot open the library of part %d: %.300s", part, dlerror());
     int (*version)(void) = (int (*)(void))dlsym(program->library, "tw_abi_version");
     int (*create)(const tw_config *, tw_instance **) = (int (*)(const tw_config *, tw_instance **))dlsym(program->library, "tw_create");

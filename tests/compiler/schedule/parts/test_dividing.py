@@ -15,9 +15,9 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.parts import After, Edge, Parts
 from compiler.ir.plan import Place, Plan, Task
-from compiler.schedule.parts.dividing import alone, division_of, parts_of, pipeline
+from compiler.schedule.parts.dividing import division_of, parts_of, pipeline, placed
 from compiler.schedule.parts.portions import portion
-from compiler.schedule.solvers.ideals import Division, bits, ideals
+from compiler.schedule.solvers.ideals import Division, ideals
 from tests.compiler.schedule.kernel_graphs import PRIME, SIZE, SPLITS, Memory, chain, random_graph
 from tests.seeds import each
 
@@ -30,8 +30,8 @@ def divided(random: Random) -> tuple[KernelGraph, Parts]:
     kernels = random_graph(random, most=8)
     seconds = [[random.uniform(1.0, 3.0) for _ in kernels.calls] for _ in NAMES]
     division = division_of(kernels, seconds, LaneCosts(0.1, 1e-3))
-    if random.random() < 0.2:
-        return kernels, pipeline(kernels, NAMES, division)
+    if random.random() < 0.3:
+        return kernels, random.choice((pipeline, placed))(kernels, NAMES, division)
     return kernels, parts_of(kernels, NAMES, division, [*random_stages(random, division)], "random")
 
 
@@ -211,14 +211,3 @@ def test_one_slot_lets_frames_follow_each_other_one_by_one() -> None:
     single = replace(parts, edges=tuple(replace(edge, slots=1) for edge in parts.edges))
     refused(single, "overlap in the arena")
     changed(single, 0, after=(After(1, 1),)).verify(chain("sum", "sum", "sum"))
-
-
-def test_alone_has_one_part_and_nothing_between() -> None:
-    kernels = chain("sum", "halo", "mix")
-    division = division_of(kernels, [[1.0] * 3, [2.0] * 3], LaneCosts(1.0, 1.0))
-    found = alone(kernels, NAMES, division, 1)
-    assert [(part.device, bits(sum(1 << call for call in part.calls)), part.after) for part in found.parts] == [
-        (1, [0, 1, 2], ())
-    ]
-    assert not found.edges
-    assert found.period_s == found.predicted_s == 6.0
