@@ -72,7 +72,7 @@ def main(arguments: list[str]) -> int:
 def measured(
     one: Subject, devices: Sequence[str], objective: str, budget_s: float, blocks: int, folder: Path
 ) -> dict[str, Any]:
-    """A row: seconds of an inference on each device alone, between ends of streamed ones, through the artifact's run."""
+    """A row: seconds of an inference on each device alone, between ends of streamed ones, by the artifact's run."""
     shared, report = _compiled(one, folder / "shared.tw", budget_s, devices=devices, objective=objective)
     records = folder / "records.jsonl"
     alone = []
