@@ -7,7 +7,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport
 from compiler.contract.devices import NamedDevice
@@ -20,17 +22,22 @@ from compiler.ir.machine import Record
 from compiler.ir.parts import Parts
 from compiler.ir.program import Program
 from compiler.ir.region import Region
+from compiler.knowledge.kinds import STREAM
+from compiler.knowledge.making import stream_record
+from compiler.measure.compare import Comparison
 from compiler.pack.devices_section import Streamed
 from compiler.pack.divided import Divided, folder_of, pack_divided
 from compiler.pack.join import Part
+from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
 from compiler.schedule.parts.dividing import division_of, pipeline, placed
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
 from compiler.steps.building import Built, Front
-from compiler.steps.dividing_proof import Came, parts_are_faster, proved_parts
+from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.lane_costs import lane_costs
+from compiler.steps.plans import Subject
 from compiler.steps.tiling import TiledKernels, tile_kernels
 
 
@@ -125,12 +132,24 @@ def divided(
             runs = devices.asked.objective == "latency" and not is_last
             with trace.step("emit"):
                 found, weights = work.emitted(parts, runs=runs)
+            record = work.known(session, parts)
+
+            def pack(found: Divided, weights: bytes, record: Record | None) -> PackedArtifact:
+                used = [*(one for each in tiled[1:] for one in each.records), *([record] if record else [])]
+                whole = Part.of(alone, {})
+                return pack_divided(whole, found, [*map(_line, used)], weights, devices.asked, unproven)
+
             with trace.step("pack"):
-                lines = [_line(record) for one in tiled[1:] for record in one.records]
-                packed = pack_divided(Part.of(alone, {}), found, lines, weights, devices.asked, unproven)
+                packed = pack(found, weights, record)
             with trace.step("agree"):
                 came = proved_parts(session, front, unproven, is_same=work.is_same(parts))
-                if is_last or parts_are_faster(session, front, unproven):
+                if record is None and session.may_measure:
+                    ratio = None if is_last else raced_parts(session, front, unproven)
+                    record = work.record(session, parts, came, ratio)
+                    session.learn([record])
+                if is_last or is_faster(record):
+                    told = replace(found.streamed, measured_s=record.seconds if record else None)
+                    packed = pack(replace(found, streamed=told), weights, record)
                     os.replace(unproven, artifact)
                     break
                 trace.notice(f"one inference is not certainly faster in {len(parts.parts)} parts: one device runs it")
@@ -185,6 +204,35 @@ class _Work:
             found[:0] = [early] if early.predicted_s < self.alone_s[self.targets.index(0)] else []
         return found
 
+    def _identity(self, session: Session, parts: Parts) -> dict[str, Any]:
+        """What the variant of a record must say to be of these parts."""
+        shown = repr((str(replace(parts, predicted_s=0.0, period_s=0.0)), [self._name(at) for at in self.targets]))
+        return {"parts": sha256(shown.encode()).hexdigest()[:24], **self.tiled[0].setting.to_json()}
+
+    @cached_property
+    def _model(self) -> str:
+        """The key of records of all kernels together."""
+        menus, main = self.tiled[0].settled.menus, self.tiled[0]
+        keys = tuple(menu.workload for menu in menus)
+        return Subject(self.built.kernels, keys, main.backend.target, main.setting, "").key
+
+    def known(self, session: Session, parts: Parts) -> Record | None:
+        """The last record of these parts."""
+        identity = self._identity(session, parts)
+        found = session.records.find(STREAM, self.tiled[0].backend.target, workload=self._model)
+        return next((one for one in reversed(found) if identity.items() <= one.variant.items()), None)
+
+    def record(self, session: Session, parts: Parts, came: Came, ratio: Comparison | None) -> Record:
+        """Of these parts, with how one inference through them compares with one on a single device."""
+        about = f"{parts.scheduler}: {len(parts.parts)} parts on {', '.join(parts.devices)}; the whole model"
+        compared = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high} if ratio else {}
+        reached = {**self._identity(session, parts), **compared}
+        target = self.tiled[0].backend.target
+        return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))
+
+    def _name(self, target: int) -> str:
+        return self.tiled[target].backend.target.name
+
     def emitted(self, parts: Parts, *, runs: bool) -> tuple[Divided, bytes]:
         """A program for each part, and the file of weights of all."""
         kernels = self.built.kernels
@@ -200,9 +248,15 @@ class _Work:
         assert on_lanes is not None, "cores alone take part in such plans"
         cores = [device.core for device in self.devices.named]
         stream = on_lanes.stream(kernels, parts, portions, cores, [folder_of(at) for at in range(len(programs))])
-        names = [self.tiled[at].backend.target.name for at in self.targets]
+        names = [self._name(at) for at in self.targets]
         works = [self.division.work_s(part.device, sum(1 << call for call in part.calls)) for part in parts.parts]
         return Divided(parts, programs, stream, names, runs, Streamed(self.alone_s, works)), weights.bytes()
+
+
+def is_faster(record: Record | None) -> bool:
+    """Whether a record says that one inference through the parts is certainly faster than on one device."""
+    high = record.variant.get("high") if record else None
+    return isinstance(high, float) and 0 < high < 1
 
 
 def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:

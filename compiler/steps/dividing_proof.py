@@ -13,6 +13,7 @@ import numpy as np
 
 from compiler.errors import Disagreement, InternalError
 from compiler.measure.benchmark import Run
+from compiler.measure.compare import Comparison
 from compiler.measure.latency import model_latency
 from compiler.measure.plans import SPIN_US, race_plans
 from compiler.ops import OPERATORS
@@ -125,10 +126,10 @@ def _measured(model: Model, session: Session) -> tuple[float, float, tuple[float
     return whole / max(frames, 1), latency_s, busy
 
 
-def parts_are_faster(session: Session, front: Front, path: Path) -> bool:
-    """Whether one inference through the parts is certainly faster than through the program of one device.
+def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None:
+    """One inference through the parts beside one through the program of one device: their times as a ratio.
 
-    They are run in turn, as plans are (`compiler.measure.plans`).
+    They are run in turn, as plans are (`compiler.measure.plans`). None where the race was called off.
     """
     runner = session.backend.runner
     assert runner is not None, "the parts were proved"
@@ -149,4 +150,4 @@ def parts_are_faster(session: Session, front: Front, path: Path) -> bool:
             ]
 
         raced = race_plans(fresh, session.options.seed, session.budget.hurry)
-    return raced is not None and raced[1].ratio.faster == "b"
+    return raced[1].ratio if raced else None

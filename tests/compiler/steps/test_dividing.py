@@ -212,8 +212,8 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
     )
     candidates = dividing._Work.candidates
     monkeypatch.setattr(dividing._Work, "candidates", lambda work, may_race: candidates(work, may_race=True))
-    verdicts: list[bool] = [True, False]
-    monkeypatch.setattr(dividing, "parts_are_faster", lambda *given: verdicts.pop(0))
+    verdicts = [True, False]
+    monkeypatch.setattr(dividing, "is_faster", lambda record: verdicts.pop(0))
     options = {**EQUAL, "objective": "latency"}
     artifact, report = compiled(model, options, "latency.tw")
     assert report.devices is not None
