@@ -69,7 +69,7 @@ def compile_model(
         trace.notice(notice)
     if options.devices:
         return compile_for_devices(
-            trace, model, artifact, options, records, hurry, measure, data, memory_bytes, samples
+            trace, model, artifact, options, records, stop_requested, measure, data, memory_bytes, samples
         )
     bindings = options.bindings
     if len(bindings) == 1:
@@ -153,7 +153,7 @@ def compile_for_devices(
     artifact: Path,
     options: CompileOptions,
     records: Sequence[Mapping[str, Any]],
-    hurry: Hurry,
+    stop_requested: StopRequest,
     measure: bool,
     data: Mapping[str, Path] | None,
     memory_bytes: int | None,
@@ -162,14 +162,16 @@ def compile_for_devices(
     """Compiles for several devices: for the most able one alone as ever, then its kernels in parts for all of them."""
     devices = devices_of(options)
     main = devices.options[0]
-    session = Session.of(main, records, trace, hurry, measure, artifact.parent)
+    session = Session.of(main, records, trace, stop_requested, measure, artifact.parent)
     front = front_of(session, model, data, memory_bytes, samples)
     demand_divisible(front)
     alone = artifact.with_name(f".{artifact.name}.alone")
     try:
         built, come = compile_front(session, front, alone)
         known = [record.to_json() for record in session.records]
-        others = [Session.of(one, known, trace, hurry, measure, artifact.parent) for one in devices.options[1:]]
+        others = [
+            Session.of(one, known, trace, stop_requested, measure, artifact.parent) for one in devices.options[1:]
+        ]
         return divided(devices, [session, *others], front, built, come, alone, artifact)
     finally:
         alone.unlink(missing_ok=True)

@@ -1,7 +1,9 @@
 """Models on several unequal cores: each core alone, both as a pipeline, the bound that no division passes.
 
 Every program is kept on its cores. Blocks of the cores alone and of the pipeline take turns, so that what else the
-machine does meets all of them; a figure is the median of its blocks.
+machine does meets all of them; a figure is the median of its blocks. Beside wall time stands processor time: of a core
+alone that of one inference, of the pipeline that of the device with most of it, which other programs on a shared
+machine change little.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ from tilewright.errors import UsageError
 DEFAULT = ("squeezenet1_1", "mobilenet_v2", "resnet18")
 BLOCK_S = 0.5
 BLOCKS = 7
-Block = Callable[[], float]
-"""Seconds of one inference, over a block of them."""
+Block = Callable[[], tuple[float, float]]
+"""Seconds of one inference, over a block of them: by the clock, and of a processor."""
 
 
 def main(arguments: list[str]) -> int:
@@ -86,15 +88,16 @@ def measured(
             model = opened.enter_context(Model(path))
             turns[name] = _runs(model, core)
         model = opened.enter_context(Model(shared))
-        turns["streamed"] = _streamed(model)
+        turns["streamed"] = _streamed(model, [*devices])
         turns["run"] = _runs(model, None if report.devices.scheduler == "placement" else alone[0][1])
-        taken: dict[str, list[float]] = {name: [] for name in turns}
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
         for block in turns.values():
             block()
         for _ in range(blocks):
             for name, block in turns.items():
                 taken[name].append(block())
-    seconds = {name: median(each) for name, each in taken.items()}
+    seconds = {name: median(clock for clock, _ in each) for name, each in taken.items()}
+    processor = {name: median(own for _, own in each) for name, each in taken.items()}
     return {
         "model": one.name,
         "devices": [*devices],
@@ -107,6 +110,8 @@ def measured(
         "predicted_s": report.devices.predicted_period_s,
         "run_s": seconds["run"],
         "bound_s": 1 / sum(1 / seconds[name] for name in devices),
+        "processor_s": processor,
+        "processor_bound_s": 1 / sum(1 / processor[name] for name in devices),
         "blocks": taken,
     }
 
@@ -143,14 +148,15 @@ def _on(core: int | None) -> Iterator[None]:
 def _runs(model: Model, core: int | None) -> Block:
     run = model.bind(*_arrays(model))
 
-    def block() -> float:
+    def block() -> tuple[float, float]:
         with _on(core):
             run()
-            end = time.perf_counter() + BLOCK_S
+            end, own = time.perf_counter() + BLOCK_S, time.thread_time()
             samples = []
             while time.perf_counter() < end:
                 samples.append(run())
-        return median(samples)
+            own = (time.thread_time() - own) / len(samples)
+        return median(samples), own
 
     return block
 
@@ -161,20 +167,26 @@ def _arrays(model: Model) -> tuple[list[Any], list[Any]]:
     return [inputs[spec.name] for spec in model.inputs], [outputs[spec.name] for spec in model.outputs]
 
 
-def _streamed(model: Model) -> Block:
+def _streamed(model: Model, devices: Sequence[str]) -> Block:
     inputs: Mapping[str, Any] = model.random_inputs()
+    on = [int(part["device"]) for part in model.manifest["stream"]["parts"]]
 
-    def block() -> float:
+    def block() -> tuple[float, float]:
         stream = model.stream(repeat(inputs))
         for _ in range(8):
             next(stream)
+        ended, before = model.occupancy()
         begin = now = time.perf_counter()
         frames = 0
         while now < begin + BLOCK_S:
             next(stream)
             frames += 1
             now = time.perf_counter()
-        return (now - begin) / frames
+        after, work = model.occupancy()
+        busy = [0.0] * len(devices)
+        for device, first, last in zip(on, before, work, strict=True):
+            busy[device] += (last - first) / max(after - ended, 1)
+        return (now - begin) / frames, max(busy)
 
     return block
 
@@ -183,7 +195,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Inferences per second: each device, streamed, the bound; and what was predicted."""
     names = rows[0]["devices"]
     head = ["model", *(f"{name} /s" for name in names), "streamed /s", "predicted /s", "bound /s", "of the bound"]
-    head += ["times the faster", "parts", "busy", "one run ms"]
+    head += ["times the faster", "by processor time: of the bound", "times the faster", "parts", "one run ms"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in rows:
         alone = [row["alone_s"][name] for name in names]
@@ -195,8 +207,9 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{1 / row['bound_s']:.1f}",
             f"{row['bound_s'] / row['streamed_s']:.2f}",
             f"{min(alone) / row['streamed_s']:.2f}",
+            f"{row['processor_bound_s'] / row['processor_s']['streamed']:.2f}",
+            f"{min(row['processor_s'][name] for name in names) / row['processor_s']['streamed']:.2f}",
             "+".join(map(str, row["parts"])),
-            ", ".join(f"{share:.0%}" for share in row["busy"]),
             f"{1e3 * row['run_s']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")

@@ -732,7 +732,7 @@ class _Frames:
             raise RunError(self.last_error())
 
     def work(self) -> tuple[int, list[float]]:
-        """How many frames have ended, and for how many seconds each part was at work."""
+        """How many frames have ended, and the seconds of processor time that each part took."""
         seconds = (ctypes.c_double * self.parts)()
         return int(self._calls.tw_stream_work(self._opened(), seconds)), list(seconds)
 
@@ -1096,7 +1096,7 @@ class Model:
         return self._submitted(frames, [np.array(array, order="C") for array in arrays], results)
 
     def occupancy(self) -> tuple[int, list[float]]:
-        """How many frames have ended since the parts were first used, and the seconds each part was at work."""
+        """How many frames have ended since the parts were first used, and each part's seconds of processor time."""
         return self._streamed().work()
 
     def _streamed(self) -> _Frames:

@@ -149,5 +149,5 @@ def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None
                 for model in models
             ]
 
-        raced = race_plans(fresh, session.options.seed, session.budget.hurry)
+        raced = race_plans(fresh, session.options.seed, session.budget.stop_requested)
     return raced[1].ratio if raced else None

@@ -29,7 +29,7 @@ int tw_stream_create(const tw_stream_config *config, tw_stream **stream);
 int64_t tw_submit(tw_stream *stream, const tw_tensor *in, tw_tensor *out);
 /* Until a frame has ended: 0, or -1 if this frame failed; others go on. A failure is kept until it was told, or 64 others came later. */
 int tw_wait(tw_stream *stream, int64_t frame);
-/* seconds[i] becomes how long part i was at work since the stream was created; returns how many frames have ended. */
+/* seconds[i] becomes the processor time of part i since the stream was created; returns how many frames have ended. */
 int64_t tw_stream_work(tw_stream *stream, double *seconds);
 /* Waits for the frames in flight. */
 void tw_stream_destroy(tw_stream *stream);
