@@ -22,6 +22,7 @@ from compiler.contract import CompileOptions, CompileReport
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import OptionsError, TargetUnavailable, TilewrightError, UnsupportedModel
 from compiler.ir.lanes import NOTHING
+from compiler.knowledge.making import stream_record
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
 from compiler.schedule.parts.dividing import pipeline
@@ -298,3 +299,21 @@ def test_pinning_leaves_the_caller_where_it_is(equal: tuple[Path, CompileReport]
         [sys.executable, "-c", code, str(equal[0])], check=False, capture_output=True, text=True, env={**os.environ}
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variant", "verdict"),
+    [
+        ({"high": 0.97}, True),
+        ({"high": 1.0}, False),
+        ({"high": 1.2}, False),
+        ({"high": None}, False),
+        ({"high": "0.5"}, False),
+        ({"high": -1.0}, False),
+        ({}, False),
+    ],
+)
+def test_a_record_must_be_certain_that_parts_are_faster(variant: dict[str, Any], verdict: bool) -> None:
+    record = stream_record("m", "", this_machine(), {"parts": "p", **variant}, 1e-3, 2)
+    assert dividing.is_faster(record) is verdict
+    assert not dividing.is_faster(None)
