@@ -26,6 +26,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.rewrite.run",
             "kernels per inference beside peers' layers; what each family of rules and step of fusion is worth",
         ),
+        "devices": (
+            "bench.devices.run",
+            "models on several unequal cores: each alone, streamed through both, the bound",
+        ),
         "sizes": ("bench.sizes.run", "one program for all sizes of a dimension beside one compiled for each size"),
         "ranges": ("bench.ranges.run", "one artifact for a range of sizes beside one for each size, and ONNX Runtime"),
         "loops": ("bench.loops.run", "decoders of 448 steps as one Loop beside ONNX Runtime, one thread"),

@@ -23,6 +23,7 @@ from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import weigh_choices
+from compiler.steps.dividing import demand_divisible, devices_of, divided
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, prove
@@ -66,6 +67,10 @@ def compile_model(
     options, said = bind_what_is_open(model, options, OPERATORS, data)
     for notice in said:
         trace.notice(notice)
+    if options.devices:
+        return compile_for_devices(
+            trace, model, artifact, options, records, stop_requested, measure, data, memory_bytes, samples
+        )
     bindings = options.bindings
     if len(bindings) == 1:
         session = Session.of(options, records, trace, stop_requested, measure, artifact.parent)
@@ -114,6 +119,14 @@ def compile_binding(
 ) -> tuple[Front, Built, CompileReport]:
     """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
     front = front_of(session, model, data, memory_bytes, samples)
+    built, come = compile_front(session, front, artifact, earlier)
+    return front, built, come
+
+
+def compile_front(
+    session: Session, front: Front, artifact: Path, earlier: Weights | None = None
+) -> tuple[Built, CompileReport]:
+    """The steps behind the front ones: an artifact at `artifact` that agreed with the reference."""
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     measured = front.weighed.trials
     for rounding in roundings(session):
@@ -123,7 +136,7 @@ def compile_binding(
             with session.trace.step("agree"):
                 proof = prove(session, front, built)
                 os.replace(unproven, artifact)
-            return front, built, report(session, front, built, proof, measured)
+            return built, report(session, front, built, proof, measured)
         except Disagreement as error:
             if not (inexact := built.rounded(session)):
                 raise
@@ -132,6 +145,36 @@ def compile_binding(
         finally:
             unproven.unlink(missing_ok=True)
     raise InternalError("the round that rounds nothing has an algorithm that could round less")
+
+
+def compile_for_devices(
+    trace: Trace,
+    model: Path,
+    artifact: Path,
+    options: CompileOptions,
+    records: Sequence[Mapping[str, Any]],
+    stop_requested: StopRequest,
+    measure: bool,
+    data: Mapping[str, Path] | None,
+    memory_bytes: int | None,
+    samples: Mapping[str, Path] | None,
+) -> CompileReport:
+    """Compiles for several devices: for the most able one alone as ever, then its kernels in parts for all of them."""
+    devices = devices_of(options)
+    main = devices.options[0]
+    session = Session.of(main, records, trace, stop_requested, measure, artifact.parent)
+    front = front_of(session, model, data, memory_bytes, samples)
+    demand_divisible(front)
+    alone = artifact.with_name(f".{artifact.name}.alone")
+    try:
+        built, come = compile_front(session, front, alone)
+        known = [record.to_json() for record in session.records]
+        others = [
+            Session.of(one, known, trace, stop_requested, measure, artifact.parent) for one in devices.options[1:]
+        ]
+        return divided(devices, [session, *others], front, built, come, alone, artifact)
+    finally:
+        alone.unlink(missing_ok=True)
 
 
 def front_of(

@@ -8,7 +8,7 @@ import os
 import sys
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -57,6 +57,14 @@ class Binding(Protocol):
     def outputs(self) -> tuple[TensorSpec, ...]: ...
 
 
+class Frame(Protocol):
+    """One inference in flight."""
+
+    def result(self) -> dict[str, NDArray[Any]]:
+        """Waits for its outputs. Raises one of the model's `errors` where this frame failed."""
+        ...
+
+
 class Model(Protocol):
     """What an artifact's loader gives; `docs/artifact.md` describes it."""
 
@@ -89,6 +97,20 @@ class Model(Protocol):
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[NDArray[Any] | None] | None = None) -> list[NDArray[Any]]:
         """As `run`, in the order of `inputs` and `outputs`."""
+        ...
+
+    def stream(
+        self, frames: Iterable[Mapping[str, Any]], depth: int | None = None
+    ) -> Iterator[dict[str, NDArray[Any]]]:
+        """Outputs of each of many inputs, in their order, with several in flight on the devices it was compiled for.
+
+        What is wrong with one of them is raised in its turn, and the next `next` goes on; artifacts of earlier
+        compilers lack it.
+        """
+        ...
+
+    def submit(self, inputs: Mapping[str, Any]) -> Frame:
+        """Begins one inference among several in flight; as `stream`."""
         ...
 
     def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, NDArray[Any]]:

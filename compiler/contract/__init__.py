@@ -16,7 +16,16 @@ from compiler.contract.options import (
     DimRange,
     InputSpec,
 )
-from compiler.contract.report import BindingReport, CompileReport, DemandedRange, OutputError, PlanReached, SizeReport
+from compiler.contract.report import (
+    BindingReport,
+    CompileReport,
+    DemandedRange,
+    DevicesReport,
+    OutputError,
+    PartReport,
+    PlanReached,
+    SizeReport,
+)
 from compiler.contract.samples import MOST_SAMPLES
 from compiler.contract.schema import properties, schema
 from compiler.contract.version import COMPILER_VERSION
@@ -33,11 +42,13 @@ __all__ = [
     "CompileOptions",
     "CompileReport",
     "DemandedRange",
+    "DevicesReport",
     "DimRange",
     "Event",
     "InputSpec",
     "Kind",
     "OutputError",
+    "PartReport",
     "PlanReached",
     "SizeReport",
     "bundle_digest",

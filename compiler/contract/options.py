@@ -40,6 +40,7 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from compiler.contract import kinds
+from compiler.contract.devices import EXAMPLE, OBJECTIVES, NamedDevice, named_devices
 from compiler.contract.kinds import Kind
 from compiler.contract.refusals import Refused, refusal
 from compiler.contract.version import COMPILER_VERSION
@@ -230,6 +231,10 @@ def _show_precisions(schema: dict[str, Any]) -> None:
     schema["enum"] = list(kinds.precisions())
 
 
+def _show_objectives(schema: dict[str, Any]) -> None:
+    schema["enum"] = list(OBJECTIVES)
+
+
 def _show_schedulers(schema: dict[str, Any]) -> None:
     schema["enum"] = list(kinds.schedulers())
 
@@ -335,6 +340,18 @@ class CompileOptions(_Refusing):
         "order and repetition mean nothing",
         examples=[["weights"]],
     )
+    devices: tuple[StrictStr, ...] = Field(
+        default=(),
+        description="several devices that work on one model: cores by number, `cpu:0`, perhaps held to a profile, "
+        "`cpu:1@x86-64-v2`; instead of a target",
+        examples=[list(EXAMPLE)],
+    )
+    objective: StrictStr = Field(
+        default="latency",
+        description="what several devices are to make as good as they can: `latency` of one inference, or `throughput` "
+        "of many",
+        json_schema_extra=_show_objectives,
+    )
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
@@ -348,6 +365,37 @@ class CompileOptions(_Refusing):
                 f"threads is {self.threads}, and a {kind.title} target has {kind.lane}s, as many as its plan needs",
                 fix="leave threads out",
             )
+        self._check_devices()
+
+    def _check_devices(self) -> None:
+        if self.objective not in OBJECTIVES:
+            raise OptionsError(
+                f"objective {self.objective!r:.80} is unknown", fix=f"use one of {', '.join(OBJECTIVES)}"
+            )
+        if not self.named_devices:
+            if self.objective != "latency":
+                raise OptionsError(
+                    f"objective {self.objective} is one of several devices, and no devices are named",
+                    fix=f"name devices, such as {json.dumps(EXAMPLE)}, or leave objective out",
+                )
+            return
+        for name, default in (("target", "cpu"), ("threads", None), ("scheduler", "auto")):
+            if getattr(self, name) != default:
+                said = "each device names its own" if name == "target" else "each of several devices is one core"
+                raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
+        several = isinstance(self.dims, tuple)
+        if several or self.ranges:
+            which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
+            name = "batch" if several else min(self.ranges)
+            raise OptionsError(
+                f"dims {which}, and a plan for several devices takes one size of each",
+                fix=f"give one value for each name, such as {json.dumps({'dims': {name: 1}})}, or leave devices out",
+            )
+
+    @property
+    def named_devices(self) -> tuple[NamedDevice, ...]:
+        """Those of `devices`; none for a job that has a target instead."""
+        return named_devices(self.devices)
 
     @property
     def kind(self) -> str:
@@ -390,14 +438,16 @@ class CompileOptions(_Refusing):
         plain["dims"] = [*map(_dims_json, self.dims)] if isinstance(self.dims, tuple) else _dims_json(self.dims)
         plain["bounds"] = dict(sorted(self.bounds.items()))
         plain["without"] = list(self.without)
+        plain["devices"] = list(self.devices)
         return plain
 
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds` it is what it was before there were any.
+        Without `bounds` or `devices` it is what it was before there were any.
         """
-        plain = {name: value for name, value in self.to_json().items() if name != "bounds" or value}
+        later = {"bounds": self.bounds, "devices": self.devices, "objective": self.devices}
+        plain = {name: value for name, value in self.to_json().items() if later.get(name, True)}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

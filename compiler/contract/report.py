@@ -104,6 +104,41 @@ class BindingReport:
 
 
 @dataclass(frozen=True)
+class PartReport:
+    """One part of a model that several devices run: where, of how many kernels, and how long it takes for a frame.
+
+    busy  the share of the time that it was at work when frames were streamed
+    """
+
+    device: str
+    target: str
+    kernels: int
+    predicted_s: float
+    busy: float
+
+
+@dataclass(frozen=True)
+class DevicesReport:
+    """What several devices reached together.
+
+    alone_s               predicted seconds of an inference on each device alone
+    predicted_period_s    from one end of a frame to the next, with many in flight; `period_s` is what was measured
+    predicted_latency_s   of one frame by itself through all parts; `latency_s` is what was measured
+    max_relative          the largest error of an output of the parts, as in OutputError
+    """
+
+    objective: str
+    scheduler: str
+    alone_s: tuple[float, ...]
+    parts: tuple[PartReport, ...]
+    predicted_period_s: float
+    period_s: float
+    predicted_latency_s: float
+    latency_s: float
+    max_relative: float
+
+
+@dataclass(frozen=True)
 class CompileReport:
     """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON.
 
@@ -150,6 +185,8 @@ class CompileReport:
     """Where dimensions are open: the sizes at which the artifact was proved."""
     bindings: tuple[BindingReport, ...] = ()
     """Each binding of an artifact that holds several."""
+    devices: DevicesReport | None = None
+    """Of an artifact for several devices."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

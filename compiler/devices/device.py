@@ -14,8 +14,9 @@ from compiler.codegen.weights import Weights
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import StageClock
 from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
-from compiler.ir.program import Program
+from compiler.ir.program import Program, StreamProgram
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
@@ -93,6 +94,17 @@ class LaneDevice(Protocol):
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
         """Bytes of constants that calls want packed in another way under the other plan."""
+        ...
+
+    def stream(
+        self,
+        kernels: KernelGraph,
+        parts: Parts,
+        portions: Sequence[Portion],
+        cores: Sequence[int],
+        folders: Sequence[str],
+    ) -> StreamProgram:
+        """What runs parts of a model on these cores, one for each device; the library of each part in its folder."""
         ...
 
 

@@ -158,7 +158,7 @@ class Plan:
         so that a missing wait is found here. Without `regions` a task may touch all of every operand of its call. What
         a task reads must have been written in a memory of its device, or copied there.
         """
-        order = _Order(self.tasks, self.lanes)
+        order = Order(self.tasks, self.lanes)
         self._verify_tiles(kernels)
         self._verify_devices()
         arenas = self._verified_arenas()
@@ -171,7 +171,7 @@ class Plan:
         for memory, arena in enumerate(arenas):
             verify_memory(steps, kernels, arena, memory)
 
-    def _steps(self, order: _Order, accesses: Accesses) -> list[Step]:
+    def _steps(self, order: Order, accesses: Accesses) -> list[Step]:
         """The tasks with what they touch, in which memory."""
         found = []
         for task, number, begins in zip(self.tasks, order.numbers, order.begins, strict=True):
@@ -322,7 +322,7 @@ def ended_before(tasks: Sequence[Task], lanes: int, calls: int) -> tuple[int, ..
 
     Raises VerifyError for a task that waits for a later one.
     """
-    order = _Order(tasks, lanes)
+    order = Order(tasks, lanes)
     unfinished: list[list[int]] = []
     for lane in range(lanes):
         stream = [task.call for task in tasks if task.lane == lane]
@@ -345,7 +345,7 @@ def ended_before(tasks: Sequence[Task], lanes: int, calls: int) -> tuple[int, ..
     return tuple(found)
 
 
-class _Order:
+class Order:
     """For each task how many tasks of each lane have ended for certain when it begins, and its number on its lane.
 
     The former by lane order and waits; the latter from 1.

@@ -39,3 +39,11 @@ class Program:
     """The architecture of a library for a CPU, as `platform.machine()` says it."""
     features: tuple[str, ...] = ()
     """What such a CPU must have, by the names of /proc/cpuinfo."""
+
+
+@dataclass(frozen=True)
+class StreamProgram:
+    """What runs the programs of several parts as one: its sources by file name, and the library built from them."""
+
+    sources: Mapping[str, str]
+    library: bytes

@@ -98,6 +98,12 @@ PLAN = Kind(
     "the digest of the model's kernels and of the buffers that join them",
     frozenset(("scheduler", "lanes", STATE, "plan", "beside", *_SETTING, "ratio", "low", "high", "found_s", SPANS)),
 )
+STREAM = Kind(
+    "stream",
+    "from one end of an inference to the next, with many in flight on several devices",
+    "the digest of the model's kernels and of the buffers that join them",
+    frozenset(("parts", "ratio", "low", "high", *_SETTING)),
+)
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN)}
+KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN, STREAM)}
 """All of them, by name."""

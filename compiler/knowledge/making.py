@@ -25,6 +25,7 @@ from compiler.knowledge.kinds import (
     SECONDS,
     STAGE,
     STATE,
+    STREAM,
     TRIALS,
     UPGRADE_S,
     Kind,
@@ -114,6 +115,16 @@ def plan_record(model: str, about: str, target: Target, reached: Mapping[str, An
     `reached` tells which, beside which other one, in which setting and state, and how it compares.
     """
     return record_of(PLAN, model, PLAN.name, about, target, reached, took, lanes)
+
+
+def stream_record(
+    model: str, about: str, target: Target, reached: Mapping[str, Any], period_s: float, devices: int
+) -> Record:
+    """A model in parts on so many devices, many inferences in flight.
+
+    `reached` tells which parts, in which setting, and how one inference compares with one on a single device.
+    """
+    return record_of(STREAM, model, STREAM.name, about, target, reached, Once(period_s), devices)
 
 
 @dataclass(frozen=True)

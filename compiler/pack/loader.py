@@ -30,7 +30,8 @@ import threading
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -418,6 +419,19 @@ class _Config(ctypes.Structure):
     )
 
 
+class _StreamConfig(ctypes.Structure):
+    """`tw_stream_config` of stream.h."""
+
+    _fields_ = (
+        ("folder", ctypes.c_char_p),
+        ("libraries", ctypes.POINTER(ctypes.c_char_p)),
+        ("weights_path", ctypes.c_char_p),
+        ("weights_offset", ctypes.c_int64),
+        ("spin_us", ctypes.c_int32),
+        ("pin", ctypes.c_int32),
+    )
+
+
 class _DlTensor(ctypes.Structure):
     """`DLTensor` of dlpack.h, with which a `DLManagedTensor` begins."""
 
@@ -648,6 +662,161 @@ def _check_architecture(code: bytes) -> None:
         raise WrongMachine(f"model.so is for {built}, this machine is {here}", f"compile the model for cpu on {here}")
 
 
+class _Frames:
+    """The parts of an artifact for several devices, at work: stream.so with the library of each part."""
+
+    def __init__(self, files: _Files, spin_us: int | None) -> None:
+        described = files.manifest["stream"]
+        self._files: list[int] = []
+        self._kept: dict[int, Any] = {}
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._stream = ctypes.c_void_p()
+        self.parts = len(described["parts"])
+        self.frames = int(described["frames"])
+        try:
+            paths = [self._path(files.read(f"{part['folder']}model.so")) for part in described["parts"]]
+            self._calls = ctypes.CDLL(self._path(files.read("stream.so")))
+            self._declare()
+            weights, offset = files.locate("weights.bin")
+            libraries = (ctypes.c_char_p * len(paths))(*map(os.fsencode, paths))
+            spin = -1 if spin_us is None else spin_us
+            config = _StreamConfig(None, libraries, os.fsencode(weights), offset, spin, 1)
+            if self._calls.tw_stream_create(ctypes.byref(config), ctypes.byref(self._stream)):
+                self._stream = ctypes.c_void_p()
+                raise WrongMachine(f"the parts of the model cannot start: {self.last_error()}", "see the reason above")
+        except BaseException:
+            self.close()
+            raise
+
+    def _path(self, code: bytes) -> str:
+        """A file that the dynamic linker can open, of a name of its own for as long as this is open."""
+        _check_architecture(code)
+        try:
+            made = os.memfd_create("part.so", os.MFD_CLOEXEC)
+            self._files.append(made)
+            with open(made, "wb", closefd=False) as file:
+                file.write(code)
+            return f"/proc/self/fd/{made}"
+        except (OSError, AttributeError):
+            self._folder = self._folder or tempfile.TemporaryDirectory(prefix="tilewright-")
+            path = Path(self._folder.name) / f"{hashlib.sha256(code).hexdigest()}.so"
+            path.write_bytes(code)
+            return str(path)
+
+    def _declare(self) -> None:
+        c, tensors = self._calls, ctypes.POINTER(_Tensor)
+        c.tw_stream_error.restype = ctypes.c_char_p
+        c.tw_stream_create.argtypes = (ctypes.POINTER(_StreamConfig), ctypes.POINTER(ctypes.c_void_p))
+        c.tw_submit.argtypes, c.tw_submit.restype = (ctypes.c_void_p, tensors, tensors), ctypes.c_int64
+        c.tw_wait.argtypes = (ctypes.c_void_p, ctypes.c_int64)
+        c.tw_stream_work.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_double))
+        c.tw_stream_work.restype = ctypes.c_int64
+        c.tw_stream_destroy.argtypes, c.tw_stream_destroy.restype = (ctypes.c_void_p,), None
+
+    def submit(self, tensors: Any, results: Any, kept: Any) -> int:
+        """The number of the frame that was begun; it waits while as many are in flight as may be.
+
+        `kept` is what must live until the frame has ended.
+        """
+        frame = int(self._calls.tw_submit(self._opened(), tensors, results))
+        if frame < 0:
+            raise RunError(self.last_error())
+        self._kept[frame] = (tensors, results, kept)
+        for ended in [number for number in self._kept if number <= frame - self.frames]:
+            self._kept.pop(ended, None)
+        return frame
+
+    def wait(self, frame: int) -> None:
+        """Until a frame has ended. Raises RunError where it failed."""
+        if self._calls.tw_wait(self._opened(), frame):
+            raise RunError(self.last_error())
+
+    def work(self) -> tuple[int, list[float]]:
+        """How many frames have ended, and the seconds of processor time that each part took."""
+        seconds = (ctypes.c_double * self.parts)()
+        return int(self._calls.tw_stream_work(self._opened(), seconds)), list(seconds)
+
+    def last_error(self) -> str:
+        return bytes(self._calls.tw_stream_error() or b"no reason given").decode(errors="replace")
+
+    def _opened(self) -> ctypes.c_void_p:
+        if not self._stream:
+            raise RunError("the model is closed. Fix: load it again")
+        return self._stream
+
+    def close(self, *, destroy: bool = True) -> None:
+        """Waits for the frames in flight; without `destroy`, in a process that was forked, there are no threads."""
+        if self._stream and destroy:
+            self._calls.tw_stream_destroy(self._stream)
+            _ctypes.dlclose(self._calls._handle)
+        self._stream = ctypes.c_void_p()
+        for file in self._files:
+            os.close(file)
+        self._files, self._kept = [], {}
+        if self._folder:
+            self._folder.cleanup()
+            self._folder = None
+
+
+class Frame:
+    """One inference in flight; `result` waits for it."""
+
+    def __init__(self, frames: _Frames, number: int, outputs: Sequence[TensorSpec], results: list[Any]) -> None:
+        self.number = number
+        self._frames, self._outputs, self._results = frames, outputs, results
+        self._ended: BaseException | bool = False
+
+    def result(self) -> dict[str, Any]:
+        """Outputs by name, as of `Model.run`. Raises RunError where this frame failed, each time that it is asked."""
+        return {spec.name: array for spec, array in zip(self._outputs, self.result_flat(), strict=True)}
+
+    def result_flat(self) -> list[Any]:
+        """As `result`, in the order of the model's outputs."""
+        if self._ended is False:
+            try:
+                self._frames.wait(self.number)
+                self._ended = True
+            except RunError as failure:
+                self._ended = failure
+        if isinstance(self._ended, BaseException):
+            raise self._ended
+        return self._results
+
+
+class Stream:
+    """Results of frames in the order in which these were given, with several in flight: an iterator.
+
+    A frame that does not fit, or fails, raises its error where its result would be; the next `next` goes on with the
+    frame after it.
+    """
+
+    def __init__(self, model: Model, frames: Iterable[Mapping[str, Any]], depth: int) -> None:
+        self._model, self._frames, self._depth = model, iter(frames), depth
+        self._waiting: deque[Frame | Exception] = deque()
+        self._is_over = False
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> dict[str, Any]:
+        while not self._is_over and len(self._waiting) < self._depth:
+            try:
+                inputs = next(self._frames)
+            except StopIteration:
+                self._is_over = True
+                break
+            try:
+                self._waiting.append(self._model.submit(inputs))
+            except InputError as refused:
+                self._waiting.append(refused)
+        if not self._waiting:
+            raise StopIteration
+        first = self._waiting.popleft()
+        if isinstance(first, Exception):
+            raise first
+        return first.result()
+
+
 class _Capacity:
     """Arrays of an open binding's program: as large as its axes may become, and zero beyond what was put into them."""
 
@@ -783,6 +952,7 @@ class Model:
     ) -> None:
         self._instance = ctypes.c_void_p()
         self._library: _Library | None = None
+        self._parts: _Frames | None = None
         if lanes is not None and lanes < 1:
             raise ValueError(f"lanes is {lanes}. Fix: give 1 or more, or None for what the plan was made for")
         begin = time.perf_counter()
@@ -813,6 +983,10 @@ class Model:
             self.on_gpu = str(self.manifest["target"]).startswith("cuda")
             self._library = self._open_library(self._files.read(f"{self._folder}model.so"))
             self._create(lanes or 0, -1 if spin_us is None else spin_us, device, plan, pin)
+            self._spin_us = spin_us
+            self._runs_parts = bool(self.manifest.get("stream", {}).get("runs")) and plan is None
+            if self._runs_parts:
+                self._parts = self._open_parts()
             self.plan = self._running()
             planned = self.plan.lanes
             self.lanes = planned if lanes is None or lanes >= planned or self.on_gpu else 1
@@ -890,6 +1064,65 @@ class Model:
         strings = self._strings()
         results = self._as_strings(self._call(*self._flat(inputs, out, strings)), strings)
         return [result.owner if isinstance(result, DeviceArray) else result for result in results]
+
+    def stream(self, frames: Iterable[Mapping[str, Any]], depth: int | None = None) -> Stream:
+        """Outputs by name for each of many inputs by name, with several in flight on the model's devices.
+
+        Frames are taken from the iterable when there is room for them: `depth` are in flight at most, None for as many
+        as the parts can hold. Results come in the order of the frames. An input is copied when it is taken, so that the
+        iterable may use its arrays again. What is wrong with one frame is raised where its result would be, and the
+        next call of `next` goes on. For an artifact that was compiled for several devices; raises RunError for another.
+        """
+        if depth is not None and depth < 1:
+            raise ValueError(f"depth is {depth}. Fix: give 1 or more, or None for as many as the parts can hold")
+        return Stream(self, frames, depth or self._streamed().frames)
+
+    def submit(self, inputs: Mapping[str, Any]) -> Frame:
+        """Begins an inference on the model's devices, and waits only while as many are in flight as may be.
+
+        Raises as `run` does, and RunError for an artifact that was not compiled for several devices.
+        """
+        self._streamed()
+        _check_names("input", inputs, self.inputs)
+        for spec in self.inputs:
+            if spec.name not in inputs:
+                raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
+        return self.submit_flat([inputs[spec.name] for spec in self.inputs])
+
+    def submit_flat(self, inputs: Sequence[Any]) -> Frame:
+        """As `submit`, with inputs in the order of `.inputs`."""
+        frames = self._streamed()
+        arrays, results = self._flat(inputs, None)
+        return self._submitted(frames, [np.array(array, order="C") for array in arrays], results)
+
+    def occupancy(self) -> tuple[int, list[float]]:
+        """How many frames have ended since the parts were first used, and each part's seconds of processor time."""
+        return self._streamed().work()
+
+    def _streamed(self) -> _Frames:
+        """The parts, opened when they are first needed."""
+        with self._lock:
+            self._opened()
+            self._check_process()
+            if self._parts is None:
+                self._parts = self._open_parts()
+            return self._parts
+
+    def _open_parts(self) -> _Frames:
+        if "stream" not in self.manifest:
+            raise RunError(
+                "the model was compiled for one device, and has no parts to stream through. "
+                'Fix: compile it with devices, such as {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}'
+            )
+        return _Frames(self._files, self._spin_us)
+
+    def _submitted(self, frames: _Frames, arrays: Sequence[Array], results: list[Any]) -> Frame:
+        taken, in_shapes = _tensors(self.binding.program_inputs)
+        filled, out_shapes = _tensors(self.binding.program_outputs)
+        kept = [_point(tensor, array) for tensor, array in zip(taken, arrays, strict=False)]
+        kept += [_point(tensor, array) for tensor, array in zip(filled, results, strict=False)]
+        number = frames.submit(taken, filled, (kept, arrays, results, in_shapes, out_shapes))
+        return Frame(frames, number, self.outputs, results)
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
         """A run that is checked once, for loops in which checking would count.
@@ -1100,8 +1333,12 @@ class Model:
         """Frees the instance and its threads; a second call does nothing."""
         for other in getattr(self, "_others", {}).values():
             other.close()
+        is_own = os.getpid() == getattr(self, "_process", os.getpid())
+        if self._parts:
+            self._parts.close(destroy=is_own)
+            self._parts = None
         if self._library and self._instance:
-            if os.getpid() == getattr(self, "_process", os.getpid()):
+            if is_own:
                 self._library.calls.tw_destroy(self._instance)
             self._instance = ctypes.c_void_p()
         if self._library:
@@ -1211,8 +1448,7 @@ class Model:
         """The outputs of one run, by `tw_run` or by another function of the library that is given `more`."""
         with self._lock:
             self._opened()
-            if os.getpid() != self._process:
-                raise RunError("the model was loaded before this process was forked. Fix: load it in this process")
+            self._check_process()
             if self._is_of_program(arrays, results):
                 self._invoke(arrays, results, function, *more)
                 return results
@@ -1224,12 +1460,27 @@ class Model:
             self._invoke(self._capacity.take(arrays, self._state), self._capacity.blank(results), function, *more)
             return self._capacity.results(results, arrays)
 
+    def _check_process(self) -> None:
+        if os.getpid() != self._process:
+            raise RunError("the model was loaded before this process was forked. Fix: load it in this process")
+
     def _invoke(self, arrays: Sequence[Any], results: Sequence[Any], function: Any, *more: Any) -> None:
         library = self._opened()
+        if self._runs_parts and self._parts and function is None:
+            self._run_parts(self._parts, arrays, results)
+            return
         kept = [_point(tensor, array) for tensor, array in zip(self._in, arrays, strict=False)]
         kept += [_point(tensor, array) for tensor, array in zip(self._out, results, strict=False)]
         if (function or library.calls.tw_run)(self._instance, self._in, self._out, *more):
             raise RunError(library.last_error())
+
+    def _run_parts(self, frames: _Frames, arrays: Sequence[Any], results: Sequence[Any]) -> None:
+        """One frame by itself; arrays that are not row-major are copied."""
+        inside = [array if array.flags.c_contiguous else np.empty_like(array, order="C") for array in results]
+        self._submitted(frames, [np.asarray(array, order="C") for array in arrays], inside).result_flat()
+        for array, own in zip(results, inside, strict=True):
+            if own is not array:
+                np.copyto(array, own)
 
 
 def _specs(

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import reduce
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -161,7 +161,7 @@ def _judged(
 ) -> tuple[Case, Agreement]:
     """The verdict on one case, which passed; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
-    ways = [_in_declared_types(model, case) for model in models]
+    ways = [in_declared_types(model.run_flat, case) for model in models]
     verdict = agree(
         ways[0],
         case.graph,
@@ -253,7 +253,7 @@ class Progress:
             self.trace.progress(done, f"float64 reference: {100 * done:.0f}% of about {whole:.0f} s{evaluation}")
 
 
-def _in_declared_types(model: Model, case: Case) -> ModelRunner:
+def in_declared_types(run_flat: Callable[[Sequence[Any]], Sequence[Any]], case: Case) -> ModelRunner:
     """What runs an artifact, whose outputs of bfloat16 are their bits, with outputs of the graph's types.
 
     It raises Disagreement for outputs that have not the graph's shapes.
@@ -263,7 +263,7 @@ def _in_declared_types(model: Model, case: Case) -> ModelRunner:
 
     def run(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         try:
-            arrays = model.run_flat(case.given(inputs))
+            arrays = run_flat(case.given(inputs))
         except InputError as error:
             if case.sizes:  # whose bounds may be wider, where they were assumed
                 raise InputsError(str(error), fix="give samples that the model takes") from error

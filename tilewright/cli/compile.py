@@ -42,6 +42,8 @@ def compile_model(
     budget: given.Budget = None,
     tolerance: given.Tolerance = None,
     precision: given.Precision = None,
+    devices: given.Devices = None,
+    objective: given.Objective = None,
     option: given.Others = None,
     data: given.Data = None,
     samples: Annotated[
@@ -69,7 +71,7 @@ def compile_model(
     """
     with failures(as_json):
         wanted = given.for_targets(
-            given.build_options(threads, dim, shape, budget, tolerance, precision, option), target
+            given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective), target
         )
         paths = _outputs(model, output, target or [])
         with connect(url, key, profile) as client:

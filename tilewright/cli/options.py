@@ -20,6 +20,13 @@ Precision = Annotated[
     str | None, typer.Option("--precision", help="fp32, or on a GPU tf32, fp16 or bf16; bf16 on some CPUs.")
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
+Devices = Annotated[
+    str | None,
+    typer.Option("--devices", help="Cores that share the model, such as cpu:0,cpu:1@x86-64-v2, instead of a target."),
+]
+Objective = Annotated[
+    str | None, typer.Option("--objective", help="Of several devices: latency (the default) or throughput.")
+]
 Dims = Annotated[
     list[str] | None,
     typer.Option(
@@ -53,9 +60,17 @@ def build_options(
     tolerance: float | None,
     precision: str | None,
     others: list[str] | None,
+    devices: str | None = None,
+    objective: str | None = None,
 ) -> dict[str, Any]:
     """Options as the server reads them; what was not given is left to its defaults. Raises `UsageError`."""
-    given = {"threads": threads, "tuning_budget_s": budget, "tolerance": tolerance, "precision": precision}
+    given: dict[str, Any] = {
+        "threads": threads,
+        "tuning_budget_s": budget,
+        "tolerance": tolerance,
+        "precision": precision,
+    }
+    given |= {"devices": devices.split(",") if devices else None, "objective": objective}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if dims:
         options["dims"] = {name: _dimension(value) for name, value in map(_pair, dims)}

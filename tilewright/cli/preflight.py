@@ -38,6 +38,8 @@ def preflight(
     budget: given.Budget = None,
     tolerance: given.Tolerance = None,
     precision: given.Precision = None,
+    devices: given.Devices = None,
+    objective: given.Objective = None,
     option: given.Others = None,
     data: given.Data = None,
     url: Url = "",
@@ -48,7 +50,8 @@ def preflight(
     """Say what would become of a compilation, without queueing one; exit status 1 when it would be refused."""
     with failures(as_json):
         wanted = given.for_targets(
-            given.build_options(threads, dim, shape, budget, tolerance, precision, option), [target] if target else None
+            given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective),
+            [target] if target else None,
         )
         with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
             found = client.preflight(model, wanted[0], data=data or (), progress=progress)

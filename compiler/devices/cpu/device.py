@@ -22,6 +22,7 @@ from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import count_tiles, lower
 from compiler.devices.cpu.emit.program import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.devices.cpu.emit.regions import KernelRegions
+from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.emulation.emulator import find_emulator
 from compiler.devices.cpu.emulation.model import emulated_model
 from compiler.devices.cpu.measure.handover import measure_handover
@@ -37,8 +38,9 @@ from compiler.devices.whole import race_programs
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import Handover
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
+from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
-from compiler.ir.program import Program
+from compiler.ir.program import Program, StreamProgram
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
@@ -180,6 +182,16 @@ class CpuBackend:
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
         return repacked_bytes(kernels, plan, other, self.target)
+
+    def stream(
+        self,
+        kernels: KernelGraph,
+        parts: Parts,
+        portions: Sequence[Portion],
+        cores: Sequence[int],
+        folders: Sequence[str],
+    ) -> StreamProgram:
+        return emit_stream(kernels, parts, portions, cores, folders, self.target, self.toolchain)
 
     def joint_launch(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""

@@ -119,6 +119,7 @@ def test_every_kind_is_made_as_the_table_says() -> None:
             ["seconds", "trials", "exhausted", STATE, *setting],
         ),
         PLAN.name: (making.plan_record("m", "", TARGET, reached, TOOK, 2), [*reached]),
+        "stream": (making.stream_record("m", "", TARGET, {"parts": "p", "ratio": 1.0}, 1e-3, 2), ["parts", "ratio"]),
     }
     assert made.keys() == KINDS.keys()
     for name, (record, keys) in made.items():

@@ -22,6 +22,8 @@ FLAGS = {
     "--dim": "dims",
     "--shape": "inputs",
     "--budget": "tuning_budget_s",
+    "--devices": "devices",
+    "--objective": "objective",
 }
 """The option that each flag sets; what has no flag goes through `--option`."""
 SCHEMA: dict[str, Any] = properties(CompileOptions)

@@ -1,0 +1,1 @@
+"""Several unequal cores that share one model, beside each of them alone."""

@@ -1,0 +1,216 @@
+"""Models on several unequal cores: each core alone, both as a pipeline, the bound that no division passes.
+
+Every program is kept on its cores. Blocks of the cores alone and of the pipeline take turns, so that what else the
+machine does meets all of them; a figure is the median of its blocks. Beside wall time stands processor time: of a core
+alone that of one inference, of the pipeline that of the device with most of it, which other programs on a shared
+machine change little.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from itertools import repeat
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from bench import report
+from bench.subject import Subject
+from bench.subjects import check, subject
+from bench.zoo import NoSuchNetwork
+from compiler.contract import CompileOptions, CompileReport
+from compiler.contract.devices import EXAMPLE, named_devices
+from compiler.errors import OptionsError
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
+from tilewright.errors import UsageError
+
+DEFAULT = ("squeezenet1_1", "mobilenet_v2", "resnet18")
+BLOCK_S = 0.5
+BLOCKS = 7
+Block = Callable[[], tuple[float, float]]
+"""Seconds of one inference, over a block of them: by the clock, and of a processor."""
+
+
+def main(arguments: list[str]) -> int:
+    """Exit status 0; 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m bench devices", description=__doc__)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=f"(default: {', '.join(DEFAULT)})")
+    parser.add_argument("--devices", default=",".join(EXAMPLE), help="(default: %(default)s)")
+    parser.add_argument("--objective", default="throughput", choices=("latency", "throughput"))
+    parser.add_argument("--budget", type=float, default=24.0, metavar="S", help="to tune in (default: %(default)s)")
+    parser.add_argument("--blocks", type=int, default=BLOCKS, help="of each (default: %(default)s)")
+    parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there")
+    parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
+    given = parser.parse_args(arguments)
+    devices = given.devices.split(",")
+    try:
+        named_devices(devices)
+        for name in given.models:
+            check(name)
+    except (OptionsError, UsageError, NoSuchNetwork) as error:
+        parser.error(str(error))
+    section = report.Section("devices", arguments, ())
+    rows = []
+    for name in given.models or DEFAULT:
+        with tempfile.TemporaryDirectory() as folder:
+            one = subject(name, Path(folder))
+            rows.append(measured(one, devices, given.objective, given.budget, given.blocks, Path(folder)))
+        if given.json:
+            report.write(given.json, rows)
+    text = table(rows)
+    print(text, end="")
+    if given.markdown:
+        section.append(given.markdown, text)
+    return 0
+
+
+def measured(
+    one: Subject, devices: Sequence[str], objective: str, budget_s: float, blocks: int, folder: Path
+) -> dict[str, Any]:
+    """A row: seconds of an inference on each device alone, between ends of streamed ones, by the artifact's run."""
+    shared, report = _compiled(one, folder / "shared.tw", budget_s, devices=devices, objective=objective)
+    records = folder / "records.jsonl"
+    alone = []
+    for device, name in zip(named_devices(devices), devices, strict=True):
+        path, _ = _compiled(one, folder / f"core{device.core}.tw", budget_s, records, target=device.target, threads=1)
+        alone.append((name, device.core, path))
+    assert report.devices is not None
+    with ExitStack() as opened:
+        turns: dict[str, Block] = {}
+        for name, core, path in alone:
+            model = opened.enter_context(Model(path))
+            turns[name] = _runs(model, core)
+        model = opened.enter_context(Model(shared))
+        turns["streamed"] = _streamed(model, [*devices])
+        turns["run"] = _runs(model, None if report.devices.scheduler == "placement" else alone[0][1])
+        taken: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
+        for block in turns.values():
+            block()
+        for _ in range(blocks):
+            for name, block in turns.items():
+                taken[name].append(block())
+    seconds = {name: median(clock for clock, _ in each) for name, each in taken.items()}
+    processor = {name: median(own for _, own in each) for name, each in taken.items()}
+    return {
+        "model": one.name,
+        "devices": [*devices],
+        "scheduler": report.devices.scheduler,
+        "parts": [part.kernels for part in report.devices.parts],
+        "busy": [part.busy for part in report.devices.parts],
+        "alone_s": {name: seconds[name] for name in devices},
+        "predicted_alone_s": list(report.devices.alone_s),
+        "streamed_s": seconds["streamed"],
+        "predicted_s": report.devices.predicted_period_s,
+        "run_s": seconds["run"],
+        "bound_s": 1 / sum(1 / seconds[name] for name in devices),
+        "processor_s": processor,
+        "processor_bound_s": 1 / sum(1 / processor[name] for name in devices),
+        "blocks": taken,
+    }
+
+
+def _compiled(
+    one: Subject, path: Path, budget_s: float, records: Path | None = None, **options: Any
+) -> tuple[Path, CompileReport]:
+    """With records of what was measured before, which are kept beside the artifact."""
+    kept = path.with_name("records.jsonl")
+    known = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
+
+    def keep(event: Any) -> None:
+        if event.kind == "record":
+            known.append(dict(event.data))
+
+    asked = CompileOptions.from_json({**one.options, "tuning_budget_s": budget_s, **options})
+    found = compile_model(one.file, path, asked, known if records else (), keep)
+    kept.write_text("".join(f"{json.dumps(record)}\n" for record in known))
+    return path, found
+
+
+@contextmanager
+def _on(core: int | None) -> Iterator[None]:
+    """The calling thread on one of the cores that it may use; None: where it is."""
+    allowed = os.sched_getaffinity(0)
+    if core is not None:
+        os.sched_setaffinity(0, {sorted(allowed)[core]})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, allowed)
+
+
+def _runs(model: Model, core: int | None) -> Block:
+    run = model.bind(*_arrays(model))
+
+    def block() -> tuple[float, float]:
+        with _on(core):
+            run()
+            end, own = time.perf_counter() + BLOCK_S, time.thread_time()
+            samples = []
+            while time.perf_counter() < end:
+                samples.append(run())
+            own = (time.thread_time() - own) / len(samples)
+        return median(samples), own
+
+    return block
+
+
+def _arrays(model: Model) -> tuple[list[Any], list[Any]]:
+    inputs = model.random_inputs()
+    outputs = model.run(inputs)
+    return [inputs[spec.name] for spec in model.inputs], [outputs[spec.name] for spec in model.outputs]
+
+
+def _streamed(model: Model, devices: Sequence[str]) -> Block:
+    inputs: Mapping[str, Any] = model.random_inputs()
+    on = [int(part["device"]) for part in model.manifest["stream"]["parts"]]
+
+    def block() -> tuple[float, float]:
+        stream = model.stream(repeat(inputs))
+        for _ in range(8):
+            next(stream)
+        ended, before = model.occupancy()
+        begin = now = time.perf_counter()
+        frames = 0
+        while now < begin + BLOCK_S:
+            next(stream)
+            frames += 1
+            now = time.perf_counter()
+        after, work = model.occupancy()
+        busy = [0.0] * len(devices)
+        for device, first, last in zip(on, before, work, strict=True):
+            busy[device] += (last - first) / max(after - ended, 1)
+        return (now - begin) / frames, max(busy)
+
+    return block
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Inferences per second: each device, streamed, the bound; and what was predicted."""
+    names = rows[0]["devices"]
+    head = ["model", *(f"{name} /s" for name in names), "streamed /s", "predicted /s", "bound /s", "of the bound"]
+    head += ["times the faster", "by processor time: of the bound", "times the faster", "parts", "one run ms"]
+    lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
+    for row in rows:
+        alone = [row["alone_s"][name] for name in names]
+        cells = [
+            row["model"],
+            *(f"{1 / seconds:.1f}" for seconds in alone),
+            f"{1 / row['streamed_s']:.1f}",
+            f"{1 / row['predicted_s']:.1f}",
+            f"{1 / row['bound_s']:.1f}",
+            f"{row['bound_s'] / row['streamed_s']:.2f}",
+            f"{min(alone) / row['streamed_s']:.2f}",
+            f"{row['processor_bound_s'] / row['processor_s']['streamed']:.2f}",
+            f"{min(row['processor_s'][name] for name in names) / row['processor_s']['streamed']:.2f}",
+            "+".join(map(str, row["parts"])),
+            f"{1e3 * row['run_s']:.2f}",
+        ]
+        lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

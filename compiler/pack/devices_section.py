@@ -1,0 +1,57 @@
+"""Of the report's page: what several devices do, each a lane, and how often an inference ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from compiler.ir.parts import Parts
+from compiler.pack.chart.wording import duration, escaped, plural
+from compiler.pack.elements import bar, section, table
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """How good parts are.
+
+    alone_s     predicted seconds of an inference on each device alone
+    parts_s     predicted seconds of each part, taking over included
+    measured_s  from one end of a frame to the next, measured; None: not measured
+    """
+
+    alone_s: Sequence[float]
+    parts_s: Sequence[float]
+    measured_s: float | None = None
+
+    @property
+    def bound_s(self) -> float:
+        """No division ends frames more often than this: the speeds of all devices, added."""
+        return 1 / sum(1 / seconds for seconds in self.alone_s) if all(self.alone_s) else 0.0
+
+
+def devices_section(parts: Parts, streamed: Streamed) -> str:
+    """A row for each device with its parts as boxes, as wide as their part of the period, and the throughput."""
+    period = parts.period_s or 1.0
+    rows = []
+    for device, name in enumerate(parts.devices):
+        own = [(part, streamed.parts_s[at]) for at, part in enumerate(parts.parts) if part.device == device]
+        busy = sum(seconds for _, seconds in own)
+        rows.append(
+            (
+                f"<code>{escaped(name)}</code>",
+                ", ".join(f"part {parts.parts.index(part) + 1}: {plural(len(part.calls), 'kernel')}" for part, _ in own)
+                or "nothing",
+                duration(busy),
+                f"{busy / period:.0%}",
+                bar(busy / period),
+                duration(streamed.alone_s[device]),
+            )
+        )
+    head = (("device", ""), ("parts", ""), ("work", "n"), ("busy", "n"), ("", "bar"), ("all of it there", "n"))
+    measured = streamed.measured_s
+    ends = f"One inference ends every {duration(parts.period_s)} (predicted)"
+    ends += f", {duration(measured)} (measured)" if measured else ""
+    ends += f", with up to {parts.frames} in flight; no division can do it in less than {duration(streamed.bound_s)}."
+    edges = sum(edge.bytes * edge.slots for edge in parts.edges)
+    words = f"{ends} Between parts lie {plural(len(parts.edges), 'edge')}, {edges} bytes, two slots each."
+    return section("Devices", words, table(head, rows))

@@ -1,0 +1,101 @@
+"""An artifact for one device and the programs of parts -> one artifact for several devices.
+
+The files of the one device lie where they always do, so that whatever reads an artifact reads this one too. Each part
+has a folder, stream.so runs them as one, weights and loader are there once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from compiler.contract import CompileOptions
+from compiler.ir.parts import Parts
+from compiler.ir.program import Program, StreamProgram
+from compiler.pack.archive import write_archive
+from compiler.pack.devices_section import Streamed, devices_section
+from compiler.pack.join import MANIFEST, RECORDS, Part
+from compiler.pack.manifest import files_json, to_bytes
+from compiler.pack.pack import WEIGHTS, PackedArtifact, digest_of
+
+STREAM, HEADER, REPORT = "stream.so", "stream.h", "report.html"
+
+
+def folder_of(part: int) -> str:
+    """Where the files of a part lie, counted from 0: the prefix of their names."""
+    return f"parts/{part + 1}/"
+
+
+@dataclass(frozen=True)
+class Divided:
+    """What several devices run: parts with the program of each, what runs them as one, and how good they are.
+
+    runs     whether a single inference goes through the parts; else through the program of one device
+    targets  of each device
+    """
+
+    parts: Parts
+    programs: Sequence[Program]
+    stream: StreamProgram
+    targets: Sequence[str]
+    runs: bool
+    streamed: Streamed
+
+
+def pack_divided(
+    alone: Part, divided: Divided, records: Sequence[str], weights: bytes, options: CompileOptions, path: Path
+) -> PackedArtifact:
+    """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
+
+    `alone` is for one device, `weights` the file that every program was made for, `records` lines beside those of
+    `alone`. Raises ResourceExhausted when the file cannot be written.
+    """
+    members = {**alone.members}
+    lines = {*members[RECORDS].decode().splitlines(), *records}
+    members[RECORDS] = "".join(f"{line}\n" for line in sorted(lines)).encode()
+    section = devices_section(divided.parts, divided.streamed)
+    members[REPORT] = members[REPORT].replace(b"\n</body>", f"\n{section}\n</body>".encode())
+    for number, program in enumerate(divided.programs):
+        members[f"{folder_of(number)}model.so"] = program.library
+        for name, text in sorted(program.sources.items()):
+            if members.get(f"source/{name}") != text.encode():  # the runtime is there once
+                members[f"{folder_of(number)}source/{name}"] = text.encode()
+    members[STREAM], members[HEADER] = divided.stream.library, divided.stream.sources[HEADER].encode()
+    members |= {f"source/{name}": text.encode() for name, text in sorted(divided.stream.sources.items())}
+    members[WEIGHTS] = weights
+    described = {
+        **alone.manifest,
+        "options": options.to_json(),
+        "weight_bytes": len(weights),
+        "stream": stream_json(divided),
+        "files": files_json(members),
+    }
+    write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
+    return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
+
+
+def stream_json(divided: Divided) -> Mapping[str, Any]:
+    """What the manifest says of parts, for loaders and people."""
+    parts = divided.parts
+    return {
+        "scheduler": parts.scheduler,
+        "devices": [
+            {"name": name, "target": target} for name, target in zip(parts.devices, divided.targets, strict=True)
+        ],
+        "runs": divided.runs,
+        "frames": parts.frames,
+        "predicted_s": parts.predicted_s,
+        "period_s": parts.period_s,
+        "parts": [
+            {
+                "folder": folder_of(number),
+                "device": part.device,
+                "calls": list(part.calls),
+                "after": [{"part": one.part, "frames": one.frames} for one in part.after],
+            }
+            for number, part in enumerate(parts.parts)
+        ],
+        "edges": [{"bytes": edge.bytes, "slots": edge.slots} for edge in parts.edges],
+    }

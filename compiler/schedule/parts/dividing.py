@@ -1,0 +1,98 @@
+"""Costs of calls on devices as a problem of dividing them, and its solutions as parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import LaneCosts
+from compiler.ir.parts import SLOTS, After, Edge, Part, Parts
+from compiler.schedule.plans.dependencies import predecessors
+from compiler.schedule.solvers.ideals import Division, Stage, Tensor, bits
+from compiler.schedule.solvers.least_load import least_load
+from compiler.schedule.solvers.placement import placement
+
+
+def division_of(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts) -> Division:
+    """`seconds` are of each call, in call order, for each device."""
+    tensors = [
+        Tensor(size, _set(writers), _set(readers)) for size, writers, readers in _storages(kernels).values() if writers
+    ]
+    return Division(predecessors(kernels), seconds, tensors, costs.handover_s, costs.crossing_s)
+
+
+def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
+    """The calls as stages, so that the device with most to do has least. It is verified."""
+    stages, _ = least_load(division)
+    return parts_of(kernels, devices, division, stages, "pipeline")
+
+
+def placed(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
+    """The calls where one inference ends earliest. It is verified."""
+    stages, _ = placement(division)
+    return parts_of(kernels, devices, division, stages, "placement")
+
+
+def parts_of(
+    kernels: KernelGraph, devices: Sequence[str], division: Division, stages: Sequence[Stage], scheduler: str
+) -> Parts:
+    """A part for each stage, with the waits by which they keep out of each other's way, verified."""
+    runs = {call: number for number, (_, calls) in enumerate(stages) for call in bits(calls)}
+    own = {kernels.buffers[id].storage for id in (*kernels.inputs, *kernels.outputs, *kernels.constants)}
+    after: list[set[After]] = [set() for _ in stages]
+    edges = []
+    for storage, (size, writers, readers) in _storages(kernels).items():
+        made, read = {runs[call] for call in writers}, {runs[call] for call in readers}
+        for part in read:
+            after[part] |= {After(one, 0) for one in made if one < part}
+        if storage not in own and len(made | read) > 1:
+            edges.append(Edge(storage, size))
+            for part in made:
+                after[part] |= {After(one, SLOTS) for one in (made | read) - {part}}
+    parts = tuple(
+        Part(device, tuple(bits(calls)), tuple(sorted(after[number], key=lambda one: (one.frames, one.part))))
+        for number, (device, calls) in enumerate(stages)
+    )
+    found = Parts(tuple(devices), parts, tuple(edges), scheduler, *_predicted(division, stages))
+    found.verify(kernels)
+    return found
+
+
+def _predicted(division: Division, stages: Sequence[Stage]) -> tuple[float, float]:
+    """Seconds of one frame by itself, each stage as soon as it may begin, and of the device with most to do."""
+    free = [0.0] * len(division.seconds)
+    loads = [0.0] * len(division.seconds)
+    ends: list[float] = []
+    for at, (device, calls) in enumerate(stages):
+        seconds, begin = division.work_s(device, calls), free[device]
+        for earlier, (other, made) in enumerate(stages[:at]):
+            read = [one.bytes for one in division.tensors if one.writers & made and one.readers & calls]
+            if other != device and read:
+                begin = max(begin, ends[earlier] + division.handover_s)
+                seconds += division.byte_s * sum(read)
+        free[device] = begin + seconds
+        ends.append(free[device])
+        loads[device] += seconds
+    return max(ends), max(loads)
+
+
+def _storages(kernels: KernelGraph) -> dict[int, tuple[int, list[int], list[int]]]:
+    """Of each storage but constants its bytes, and the calls that write and that read it."""
+    found: dict[int, tuple[int, list[int], list[int]]] = {}
+    for id, buffer in kernels.buffers.items():
+        if buffer.storage in kernels.constants or id in kernels.constants:
+            continue
+        size, writers, readers = found.get(buffer.storage, (0, [], []))
+        found[buffer.storage] = max(size, buffer.span * buffer.dtype.bytes), writers, readers
+    for at, call in enumerate(kernels.calls):
+        for ids, which in ((call.outputs, 1), (call.inputs, 2)):
+            for storage in dict.fromkeys(kernels.buffers[id].storage for id in ids):
+                if storage in found:
+                    users = found[storage][which]
+                    assert isinstance(users, list)
+                    users.append(at)
+    return found
+
+
+def _set(calls: Iterable[int]) -> int:
+    return sum(1 << call for call in {*calls})

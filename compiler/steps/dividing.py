@@ -1,0 +1,301 @@
+"""The steps for several devices: the kernels of one device's artifact in parts, a program each, proved together."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport
+from compiler.contract.devices import NamedDevice
+from compiler.devices.kinds import profiles, resolve
+from compiler.errors import TargetUnavailable, UnsupportedModel
+from compiler.ir.border import PLAIN
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import NOTHING
+from compiler.ir.machine import Record
+from compiler.ir.parts import Parts
+from compiler.ir.program import Program
+from compiler.ir.region import Region
+from compiler.knowledge.kinds import STREAM
+from compiler.knowledge.making import stream_record
+from compiler.measure.compare import Comparison
+from compiler.pack.devices_section import Streamed
+from compiler.pack.divided import Divided, folder_of, pack_divided
+from compiler.pack.join import Part
+from compiler.pack.pack import PackedArtifact
+from compiler.schedule import schedule
+from compiler.schedule.parts.dividing import division_of, pipeline, placed
+from compiler.schedule.parts.portions import portion
+from compiler.schedule.solvers.ideals import Division
+from compiler.session import Session
+from compiler.steps.building import Built, Front
+from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
+from compiler.steps.lane_costs import lane_costs
+from compiler.steps.plans import Subject
+from compiler.steps.tiling import TiledKernels, tile_kernels
+
+
+@dataclass(frozen=True)
+class Devices:
+    """The devices of a job, as it was asked for; `options` compile for each target alone, the most able first."""
+
+    asked: CompileOptions
+    named: tuple[NamedDevice, ...]
+    options: tuple[CompileOptions, ...]
+
+    def option_of(self, device: NamedDevice) -> int:
+        """Which of the options a device's programs are made by."""
+        wanted = resolve(device.target).name
+        return next(at for at, one in enumerate(self.options) if resolve(one.target).name == wanted)
+
+
+def devices_of(options: CompileOptions) -> Devices:
+    """The devices that a job names. Raises TargetUnavailable for one that this machine has not."""
+    named = options.named_devices
+    here = resolve("cpu")
+    order = [profile.name for profile in profiles()]
+    targets: dict[str, str] = {}
+    for device, name in zip(named, options.devices, strict=True):
+        target = resolve(device.target)
+        if device.core >= here.lanes:
+            raise TargetUnavailable(
+                f"device {name} is core {device.core}, and this machine has {here.lanes}",
+                fix=f"name cores from cpu:0 to cpu:{here.lanes - 1}, or use a worker with more",
+            )
+        if not target.is_here:
+            raise TargetUnavailable(
+                f"device {name} is to have the instructions of {target.name}, which this machine has not",
+                fix="several devices are measured where they are: name profiles that this machine runs",
+            )
+        targets.setdefault(target.name, device.target)
+    share = options.tuning_budget_s / len(targets)
+    each = tuple(
+        replace(options, devices=(), objective="latency", target=targets[name], threads=1, tuning_budget_s=share)
+        for name in sorted(targets, key=order.index)
+    )
+    return Devices(options, named, each)
+
+
+def demand_divisible(front: Front) -> None:
+    """Raises UnsupportedModel for what no plan for several devices can hold yet."""
+    calls = front.fused.kernels.calls
+    shapes, border = front.loaded.open_shapes, front.loaded.border
+    what = (
+        "leaves the size of an axis open" if shapes is not None else "",
+        "takes or gives strings, or draws random numbers" if border != PLAIN else "",
+        "holds a loop or a branch that is decided while running"
+        if any(isinstance(c.kernel, Region) for c in calls)
+        else "",
+        "holds no kernel to divide" if not calls else "",
+    )
+    if said := next(filter(None, what), ""):
+        raise UnsupportedModel(
+            f"the model {said}, and a plan for several devices cannot yet",
+            fix="bind every dimension by the option dims, or compile for one device: leave devices and objective out",
+        )
+
+
+def divided(
+    devices: Devices,
+    sessions: Sequence[Session],
+    front: Front,
+    built: Built,
+    come: CompileReport,
+    alone: Path,
+    artifact: Path,
+) -> CompileReport:
+    """An artifact at `artifact` whose parts the devices run, made of one for the first session's target at `alone`.
+
+    What `come` says of that one holds for its program, which a single inference goes through unless one through the
+    parts was measured to be certainly faster. Raises Disagreement where the parts do not agree with the reference,
+    InternalError where frames in flight disturb each other.
+    """
+    session = sessions[0]
+    trace = session.trace
+    with trace.step("tile"):
+        tiled = [built.tiles, *(_tiled(one, front, built) for one in sessions[1:])]
+    with trace.step("schedule"):
+        work = _Work(devices, tiled, _division(session, built.kernels, devices, tiled), built)
+        candidates = work.candidates(may_race=session.may_measure)
+        for one in candidates:
+            trace.show("devices", one)
+    unproven = artifact.with_name(f".{artifact.name}.unproven")
+    try:
+        for parts in candidates:
+            is_last = parts is candidates[-1]
+            runs = devices.asked.objective == "latency" and not is_last
+            with trace.step("emit"):
+                found, weights = work.emitted(parts, runs=runs)
+            record = work.known(session, parts)
+
+            def pack(found: Divided, weights: bytes, record: Record | None) -> PackedArtifact:
+                used = [*(one for each in tiled[1:] for one in each.records), *([record] if record else [])]
+                whole = Part.of(alone, {})
+                return pack_divided(whole, found, [*map(_line, used)], weights, devices.asked, unproven)
+
+            with trace.step("pack"):
+                packed = pack(found, weights, record)
+            with trace.step("agree"):
+                came = proved_parts(session, front, unproven, is_same=work.is_same(parts))
+                if record is None and session.may_measure:
+                    ratio = None if is_last else raced_parts(session, front, unproven)
+                    record = work.record(session, parts, came, ratio)
+                    session.learn([record])
+                if is_last or is_faster(record):
+                    told = replace(found.streamed, measured_s=record.seconds if record else None)
+                    packed = pack(replace(found, streamed=told), weights, record)
+                    os.replace(unproven, artifact)
+                    break
+                trace.notice(f"one inference is not certainly faster in {len(parts.parts)} parts: one device runs it")
+    finally:
+        unproven.unlink(missing_ok=True)
+    return replace(
+        come,
+        artifact_digest=packed.digest,
+        artifact_bytes=packed.bytes,
+        weight_bytes=len(weights),
+        latency_s=came.latency_s if found.runs else come.latency_s,
+        phase_seconds=trace.seconds,
+        notices=tuple(trace.notices),
+        records_measured=come.records_measured + sum(len(one.tiled.measured) for one in tiled[1:]),
+        devices=_report(devices.asked, found, came),
+    )
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The kernels, tiled for each target, and what they take on each device."""
+
+    devices: Devices
+    tiled: Sequence[TiledKernels]
+    division: Division
+    built: Built
+
+    @cached_property
+    def targets(self) -> list[int]:
+        """Which of the targets each device has."""
+        return [self.devices.option_of(device) for device in self.devices.named]
+
+    @cached_property
+    def alone_s(self) -> list[float]:
+        """An inference on each device alone."""
+        return [self.division.work_s(at, self.division.whole) for at in range(len(self.targets))]
+
+    def is_same(self, parts: Parts) -> bool:
+        """Whether all parts are for the target of the program of one device."""
+        return not any(self.targets[part.device] for part in parts.parts)
+
+    def candidates(self, *, may_race: bool) -> list[Parts]:
+        """Divisions to be tried in turn; the last one is that for many frames.
+
+        For latency the one before is tried where it is predicted faster than the program of one device, and may be
+        raced against it.
+        """
+        kernels, names = self.built.kernels, self.devices.asked.devices
+        found = [pipeline(kernels, names, self.division)]
+        if self.devices.asked.objective == "latency" and may_race:
+            early = placed(kernels, names, self.division)
+            found[:0] = [early] if early.predicted_s < self.alone_s[self.targets.index(0)] else []
+        return found
+
+    def _identity(self, session: Session, parts: Parts) -> dict[str, Any]:
+        """What the variant of a record must say to be of these parts."""
+        shown = repr((str(replace(parts, predicted_s=0.0, period_s=0.0)), [self._name(at) for at in self.targets]))
+        return {"parts": sha256(shown.encode()).hexdigest()[:24], **self.tiled[0].setting.to_json()}
+
+    @cached_property
+    def _model(self) -> str:
+        """The key of records of all kernels together."""
+        menus, main = self.tiled[0].settled.menus, self.tiled[0]
+        keys = tuple(menu.workload for menu in menus)
+        return Subject(self.built.kernels, keys, main.backend.target, main.setting, "").key
+
+    def known(self, session: Session, parts: Parts) -> Record | None:
+        """The last record of these parts."""
+        identity = self._identity(session, parts)
+        found = session.records.find(STREAM, self.tiled[0].backend.target, workload=self._model)
+        return next((one for one in reversed(found) if identity.items() <= one.variant.items()), None)
+
+    def record(self, session: Session, parts: Parts, came: Came, ratio: Comparison | None) -> Record:
+        """Of these parts, with how one inference through them compares with one on a single device."""
+        about = f"{parts.scheduler}: {len(parts.parts)} parts on {', '.join(parts.devices)}; the whole model"
+        compared = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high} if ratio else {}
+        reached = {**self._identity(session, parts), **compared}
+        target = self.tiled[0].backend.target
+        return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))
+
+    def _name(self, target: int) -> str:
+        return self.tiled[target].backend.target.name
+
+    def emitted(self, parts: Parts, *, runs: bool) -> tuple[Divided, bytes]:
+        """A program for each part, and the file of weights of all."""
+        kernels = self.built.kernels
+        portions = [portion(kernels, parts, part) for part in parts.parts]
+        weights, programs = self.built.weights, list[Program]()
+        for part, own in zip(parts.parts, portions, strict=True):
+            tiled = self.tiled[self.targets[part.device]]
+            menus = [tiled.settled.menus[call] for call in part.calls]
+            plan = schedule(own.kernels, menus, 1, NOTHING, "sequential")[0].plan
+            weights = tiled.backend.weights(weights)
+            programs.append(tiled.backend.emit(own.kernels, plan, (), weights))
+        on_lanes = self.tiled[0].backend.lanes
+        assert on_lanes is not None, "cores alone take part in such plans"
+        cores = [device.core for device in self.devices.named]
+        stream = on_lanes.stream(kernels, parts, portions, cores, [folder_of(at) for at in range(len(programs))])
+        names = [self._name(at) for at in self.targets]
+        works = [self.division.work_s(part.device, sum(1 << call for call in part.calls)) for part in parts.parts]
+        return Divided(parts, programs, stream, names, runs, Streamed(self.alone_s, works)), weights.bytes()
+
+
+def is_faster(record: Record | None) -> bool:
+    """Whether a record says that one inference through the parts is certainly faster than on one device."""
+    high = record.variant.get("high") if record else None
+    return isinstance(high, float) and 0 < high < 1
+
+
+def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
+    """The same kernels for another target: no call is joined that was not, or is taken apart."""
+    session.kept = replace(session.kept, without_steps=session.kept.without_steps | {"joins"})
+    return tile_kernels(session, built.kernels, front.weighed.kernels, built.rounding)
+
+
+def _division(session: Session, kernels: KernelGraph, devices: Devices, tiled: Sequence[TiledKernels]) -> Division:
+    """What every call takes on every device, under its best tile, and what devices hand to each other."""
+    of_target = [
+        [min(one.cost.seconds for one in menu.variants if one.lanes == 1) for menu in each.settled.menus]
+        for each in tiled
+    ]
+    seconds = [of_target[devices.option_of(device)] for device in devices.named]
+    on_lanes = session.backend.lanes
+    handover = on_lanes.handover(session.records, measure=session.may_measure) if on_lanes else None
+    session.learn([handover] if handover else [])
+    return division_of(kernels, seconds, lane_costs(handover))
+
+
+def _report(asked: CompileOptions, found: Divided, came: Came) -> DevicesReport:
+    streamed, parts = found.streamed, found.parts
+    each = zip(parts.parts, streamed.parts_s, came.busy, strict=True)
+    return DevicesReport(
+        asked.objective,
+        parts.scheduler,
+        tuple(streamed.alone_s),
+        tuple(
+            PartReport(asked.devices[part.device], found.targets[part.device], len(part.calls), seconds, busy)
+            for part, seconds, busy in each
+        ),
+        parts.period_s,
+        came.period_s,
+        parts.predicted_s,
+        came.latency_s,
+        came.worst,
+    )
+
+
+def _line(record: Record) -> str:
+    return json.dumps(record.to_json(), sort_keys=True, separators=(",", ":"))

@@ -1,0 +1,153 @@
+"""Proves the parts of an artifact: against the reference, with frames in flight. How fast they are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice, repeat, takewhile
+from pathlib import Path
+
+import numpy as np
+
+from compiler.errors import Disagreement, InternalError
+from compiler.measure.benchmark import Run
+from compiler.measure.compare import Comparison
+from compiler.measure.latency import model_latency
+from compiler.measure.plans import SPIN_US, race_plans
+from compiler.ops import OPERATORS
+from compiler.pack.loader import Model
+from compiler.prove.agree import agree
+from compiler.session import Session
+from compiler.steps.building import Front
+from compiler.steps.proving import AGREE_SECONDS, Case, in_declared_types
+
+FRAMES = 24
+"""Streamed to see that frames keep apart, each with inputs of its own."""
+STREAM_SECONDS = 0.5
+"""For which throughput is measured."""
+
+
+@dataclass(frozen=True)
+class Came:
+    """What running the parts showed.
+
+    worst      the largest relative error of an output
+    period_s   from one end of a frame to the next, with as many in flight as may be
+    latency_s  of a frame by itself
+    busy       of each part the share of the time that it was at work
+    """
+
+    worst: float
+    period_s: float
+    latency_s: float
+    busy: tuple[float, ...]
+
+
+def proved_parts(session: Session, front: Front, path: Path, *, is_same: bool) -> Came:
+    """Runs the artifact's parts against the reference and, frame by frame, against the program of one device.
+
+    `is_same` where all are for one target: then the results are the same bits.
+    """
+    runner = session.backend.runner
+    if runner is None or front.effort is None:
+        raise InternalError("devices that are not here take part in no plan")
+    with runner.open(path, plan=1, coded=True) as model:
+        case = Case(front.loaded.graph, None, front.effort, front.samples)
+        options = session.options
+        verdict = agree(
+            in_declared_types(lambda inputs: model.submit_flat(inputs).result_flat(), case),
+            case.graph,
+            OPERATORS,
+            options.tolerance,
+            options.seed,
+            precision=options.precision,
+            budget_s=AGREE_SECONDS / 2,
+            samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
+        )
+        if not verdict.passed:
+            raise Disagreement(
+                f"the parts of the model do not compute what it says: off by {verdict.worst:.2e} of the largest value, "
+                f"where {verdict.tolerance:.2e} is granted",
+                fix="compile for one device, which agreed, and report this model: it is our fault",
+            )
+        _demand_apart(model, verdict.tolerance, is_same=is_same)
+        period_s, latency_s, work = _measured(model, session)
+    return Came(verdict.worst, period_s, latency_s, work)
+
+
+def _demand_apart(model: Model, tolerance: float, *, is_same: bool) -> None:
+    """Raises InternalError unless each of many frames in flight gives what it gives alone."""
+    given = [model.random_inputs(seed) for seed in range(FRAMES)]
+    for number, (inputs, streamed) in enumerate(zip(given, model.stream(given), strict=True)):
+        for name, alone in model.run(inputs).items():
+            if not (_same(alone, streamed[name]) if is_same else _near(alone, streamed[name], tolerance)):
+                how = "other bits" if is_same else "something else"
+                raise InternalError(f"frame {number} gives {how} for output {name!r} when others are in flight")
+
+
+def _same(one: np.ndarray, other: np.ndarray) -> bool:
+    return one.tobytes() == other.tobytes()
+
+
+def _near(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
+    """Whether two results agree: both may be as far from the reference as was granted.
+
+    Elements that are no numbers must be none in both. Integers may differ where a hair decides, and are not compared.
+    """
+    if one.dtype.kind != "f":
+        return one.shape == other.shape
+    largest = float(np.max(np.abs(one), initial=0.0, where=np.isfinite(one)))
+    return bool(np.allclose(one, other, rtol=0.0, atol=2 * tolerance * largest, equal_nan=True))
+
+
+def _measured(model: Model, session: Session) -> tuple[float, float, tuple[float, ...]]:
+    """Seconds from one end of a frame to the next, and of one frame by itself, with each part's share of the time."""
+    inputs = model.random_inputs(session.options.seed)
+
+    def run_once() -> None:
+        model.submit(inputs).result_flat()
+
+    latency_s = model_latency(run_once, STREAM_SECONDS / 2).median
+
+    def endless() -> Iterator[Mapping[str, np.ndarray]]:
+        end = time.perf_counter() + STREAM_SECONDS
+        yield from takewhile(lambda _: time.perf_counter() < end, repeat(inputs))
+
+    for _ in islice(model.stream(repeat(inputs)), 8):
+        pass
+    _, worked = model.occupancy()
+    begin = time.perf_counter()
+    frames = sum(1 for _ in model.stream(endless()))
+    whole = time.perf_counter() - begin
+    _, work = model.occupancy()
+    busy = tuple((after - start) / whole for start, after in zip(worked, work, strict=True))
+    return whole / max(frames, 1), latency_s, busy
+
+
+def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None:
+    """One inference through the parts beside one through the program of one device: their times as a ratio.
+
+    They are run in turn, as plans are (`compiler.measure.plans`). None where the race was called off.
+    """
+    runner = session.backend.runner
+    assert runner is not None, "the parts were proved"
+    given = front.timed_inputs(session.options.seed)
+    with ExitStack() as opened:
+
+        def fresh() -> Sequence[Run]:
+            opened.close()
+            models = [
+                opened.enter_context(runner.open(path, plan=plan, verify=False, spin_us=SPIN_US)) for plan in (1, None)
+            ]
+            return [
+                model.bind(
+                    [given[spec.name] for spec in model.inputs],
+                    [np.zeros(spec.shape, spec.numpy) for spec in model.outputs],
+                )
+                for model in models
+            ]
+
+        raced = race_plans(fresh, session.options.seed, session.budget.stop_requested)
+    return raced[1].ratio if raced else None

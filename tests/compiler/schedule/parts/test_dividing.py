@@ -1,0 +1,213 @@
+"""Random graphs in parts: with many frames in flight, in any order that the waits allow, each frame has its results."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from random import Random
+
+import numpy as np
+import pytest
+
+from compiler.errors import VerifyError
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import LaneCosts
+from compiler.ir.parts import After, Edge, Parts
+from compiler.ir.plan import Place, Plan, Task
+from compiler.schedule.parts.dividing import division_of, parts_of, pipeline, placed
+from compiler.schedule.parts.portions import portion
+from compiler.schedule.solvers.ideals import Division, ideals
+from tests.compiler.schedule.kernel_graphs import PRIME, SIZE, SPLITS, Memory, chain, random_graph
+from tests.seeds import each
+
+FRAMES = 6
+NAMES = ("one", "other")
+
+
+def divided(random: Random) -> tuple[KernelGraph, Parts]:
+    """A graph in two to four random stages on two devices, or in those of least load."""
+    kernels = random_graph(random, most=8)
+    seconds = [[random.uniform(1.0, 3.0) for _ in kernels.calls] for _ in NAMES]
+    division = division_of(kernels, seconds, LaneCosts(0.1, 1e-3))
+    if random.random() < 0.3:
+        return kernels, random.choice((pipeline, placed))(kernels, NAMES, division)
+    return kernels, parts_of(kernels, NAMES, division, [*random_stages(random, division)], "random")
+
+
+def random_stages(random: Random, division: Division) -> Iterator[tuple[int, int]]:
+    sets = ideals(division.before, 1000)
+    done = 0
+    for _ in range(random.randint(1, 3)):
+        larger = random.choice([one for one in sets if one & done == done])
+        if larger & ~done:
+            yield random.randrange(2), larger & ~done
+            done = larger
+    if division.whole & ~done:
+        yield random.randrange(2), division.whole & ~done
+
+
+class Frame(Memory):
+    """What one frame sees: edges in its slots, its own inputs and outputs, the parts' own memory."""
+
+    def __init__(self, kernels: KernelGraph, parts: Parts, seed: int) -> None:
+        sizes: dict[int, int] = {}
+        for buffer in kernels.buffers.values():
+            sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * SIZE)
+        tiles = ((SPLITS[0], 1),) * len(kernels.calls)
+        places = {storage: Place("output", 0, size) for storage, size in sizes.items()}
+        super().__init__(kernels, Plan(1, (), tiles, places, 0, "frames"), seed)
+        given = np.random.default_rng(seed)
+        for storage in kernels.inputs:
+            self.apart[storage] = given.integers(PRIME, size=sizes[storage] // SIZE)
+
+
+def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[int, list[int]]]:
+    """The results of frames, parts running in a random order that their waits allow, some far ahead of others."""
+    memory = [Frame(kernels, parts, seed) for seed in range(FRAMES)]
+    own = {kernels.buffers[id].storage for id in (*kernels.inputs, *kernels.outputs)}
+    garbage = np.random.default_rng(99)
+    slots = {
+        edge.storage: [garbage.integers(PRIME, size=edge.bytes // SIZE) for _ in range(edge.slots)]
+        for edge in parts.edges
+    }
+    private = [dict(memory[0].apart) for _ in parts.parts]
+    done, inside = [0] * len(parts.parts), [0] * len(parts.parts)
+    pending: dict[int, tuple[Frame, list[tuple[int, tuple[int, ...], int]]]] = {}
+    ranks = random.sample(range(len(parts.parts)), len(parts.parts))
+    while min(done) < FRAMES:
+        able = [
+            number
+            for number, part in enumerate(parts.parts)
+            if done[number] < FRAMES
+            and (inside[number] or number in pending or all(done[a.part] > done[number] - a.frames for a in part.after))
+        ]
+        number = min(able, key=ranks.__getitem__) if random.random() < 0.9 else random.choice(able)
+        frame, part = memory[done[number]], parts.parts[number]
+        for storage in frame.apart:
+            if storage not in own:
+                edge = slots.get(storage)
+                frame.apart[storage] = edge[done[number] % len(edge)] if edge else private[number][storage]
+        if number in pending:
+            where, written = pending.pop(number)
+            where.store(written)
+            inside[number] += 1
+            if inside[number] == len(part.calls):
+                done[number], inside[number] = done[number] + 1, 0
+        else:
+            pending[number] = frame, frame.computed(Task(part.calls[inside[number]], 0, 0, 1))
+        if random.random() < 0.05:
+            ranks = random.sample(ranks, len(ranks))
+    return [frame.results() for frame in memory]
+
+
+def one_by_one(kernels: KernelGraph, parts: Parts) -> list[dict[int, list[int]]]:
+    found = []
+    for seed in range(FRAMES):
+        frame = Frame(kernels, parts, seed)
+        for call in range(len(kernels.calls)):
+            frame.store(frame.computed(Task(call, 0, 0, 1)))
+        found.append(frame.results())
+    return found
+
+
+def without_each_wait(parts: Parts) -> Iterator[Parts]:
+    for number, part in enumerate(parts.parts):
+        for gone in part.after:
+            left = replace(part, after=tuple(one for one in part.after if one != gone))
+            yield replace(parts, parts=(*parts.parts[:number], left, *parts.parts[number + 1 :]))
+
+
+@each(range(25))
+def test_frames_in_flight_give_what_each_gives_alone(seed: int) -> None:
+    random = Random(seed)
+    kernels, parts = divided(random)
+    assert streamed(kernels, parts, random) == one_by_one(kernels, parts)
+
+
+def test_the_verifier_misses_no_wait_without_which_a_frame_is_spoilt() -> None:
+    refused = spoilt = 0
+    for seed in range(12):
+        random = Random(seed)
+        kernels, parts = divided(random)
+        expected = one_by_one(kernels, parts)
+        for lacking in without_each_wait(parts):
+            wrong = any(streamed(kernels, lacking, random) != expected for _ in range(3))
+            try:
+                lacking.verify(kernels)
+            except VerifyError:
+                refused += 1
+                spoilt += wrong
+            else:
+                assert not wrong, f"seed {seed}: the verifier lets pass\n{lacking}"
+    assert refused >= 20
+    assert spoilt >= refused // 2, "most waits that the verifier demands are needed in one of few random orders"
+
+
+@each(range(15))
+def test_a_portion_has_its_calls_and_reads_from_outside_what_others_write(seed: int) -> None:
+    kernels, parts = divided(Random(seed))
+    for part in parts.parts:
+        found = portion(kernels, parts, part)
+        assert len(found.kernels.calls) == len(part.calls)
+        assert (len(found.inputs), len(found.outputs)) == (len(found.kernels.inputs), len(found.kernels.outputs))
+        inside = {kernels.buffers[id].storage for at in part.calls for id in kernels.calls[at].outputs}
+        for operand, id in zip(found.outputs, found.kernels.outputs, strict=True):
+            assert operand.space in ("output", "edge")
+            assert found.kernels.buffers[id].storage in inside
+        for mine, call in zip(found.kernels.calls, (kernels.calls[at] for at in part.calls), strict=True):
+            for new, old in zip((*mine.inputs, *mine.outputs), (*call.inputs, *call.outputs), strict=True):
+                now, before = found.kernels.buffers[new], kernels.buffers[old]
+                assert (now.storage, now.offset, now.strides, now.type) == (
+                    before.storage,
+                    before.offset,
+                    before.strides,
+                    before.type,
+                )
+
+
+def of_chain(*stages: int) -> Parts:
+    kernels = chain("sum", "sum", "sum")
+    division = division_of(kernels, [[1.0] * 3, [2.0] * 3], LaneCosts())
+    return parts_of(kernels, NAMES, division, list(enumerate(stages)), "by hand")
+
+
+def refused(parts: Parts, says: str) -> None:
+    with pytest.raises(VerifyError, match=re.escape(says)):
+        parts.verify(chain("sum", "sum", "sum"))
+
+
+def test_a_chain_in_two_parts_waits_for_what_it_reads_and_for_a_free_slot() -> None:
+    parts = of_chain(0b001, 0b110)
+    assert parts.parts[0].after == (After(1, 2),)
+    assert parts.parts[1].after == (After(0, 0),)
+    assert [edge.slots for edge in parts.edges] == [2]
+    assert (parts.predicted_s, parts.period_s) == (5.0, 4.0)
+
+
+def changed(parts: Parts, number: int, **fields: object) -> Parts:
+    found: Sequence[object] = [
+        replace(part, **fields) if at == number else part  # type: ignore[arg-type]
+        for at, part in enumerate(parts.parts)
+    ]
+    return replace(parts, parts=tuple(found))  # type: ignore[arg-type]
+
+
+def test_what_is_missing_or_doubled_is_refused() -> None:
+    parts = of_chain(0b001, 0b110)
+    refused(changed(parts, 1, after=()), "nothing makes call 1 on lane 1 wait")
+    refused(changed(parts, 0, after=()), "overlap in the arena")
+    refused(changed(parts, 0, after=(After(1, 3),)), "overlap in the arena")
+    refused(replace(parts, edges=()), "goes from part 0 to part 1, and has no edge")
+    refused(replace(parts, edges=(Edge(parts.edges[0].storage, 4),)), "has 4 bytes of")
+    refused(changed(parts, 1, calls=(1,)), "call 2")
+    refused(changed(parts, 1, calls=(0, 1, 2)), "is in parts 0 and 1")
+    refused(changed(parts, 0, after=(After(1, 0),)), "which may never come")
+    refused(changed(parts, 1, device=2), "is on device 2 of 2")
+
+
+def test_one_slot_lets_frames_follow_each_other_one_by_one() -> None:
+    parts = of_chain(0b001, 0b110)
+    single = replace(parts, edges=tuple(replace(edge, slots=1) for edge in parts.edges))
+    refused(single, "overlap in the arena")
+    changed(single, 0, after=(After(1, 1),)).verify(chain("sum", "sum", "sum"))

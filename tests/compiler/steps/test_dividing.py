@@ -1,0 +1,319 @@
+"""One artifact for two cores, of which one is held to other instructions, from options to streamed results."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from bench.zoo import build
+from compiler.codegen.build import find_toolchain
+from compiler.contract import CompileOptions, CompileReport
+from compiler.devices.cpu.target import this_machine
+from compiler.errors import OptionsError, TargetUnavailable, TilewrightError, UnsupportedModel
+from compiler.ir.lanes import NOTHING
+from compiler.knowledge.making import stream_record
+from compiler.pack.loader import InputError, Model, RunError
+from compiler.pipeline import compile_model
+from compiler.schedule.parts.dividing import pipeline
+from compiler.steps import dividing
+from tilewright.loading import load
+
+pytestmark = pytest.mark.skipif(this_machine().lanes < 2, reason="needs two cores")
+
+UNEQUAL = {"devices": ["cpu:0", "cpu:1@x86-64-v2"], "objective": "throughput", "tuning_budget_s": 0}
+if this_machine().machine == "aarch64":
+    UNEQUAL["devices"] = ["cpu:0", "cpu:1@aarch64"]
+EQUAL = {**UNEQUAL, "devices": ["cpu:1", "cpu:0"]}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("divided") / "model.onnx"
+    onnx.save(build("tiny_cnn"), path)
+    return path
+
+
+def compiled(model: Path, options: dict[str, Any], name: str) -> tuple[Path, CompileReport]:
+    artifact = model.with_name(name)
+    return artifact, compile_model(model, artifact, CompileOptions.from_json(options))
+
+
+@pytest.fixture(scope="module")
+def unequal(model: Path) -> tuple[Path, CompileReport]:
+    return compiled(model, UNEQUAL, "unequal.tw")
+
+
+@pytest.fixture(scope="module")
+def equal(model: Path) -> Iterator[tuple[Path, CompileReport]]:
+    """On equal cores calls are given to both, whatever the model of costs says of so small ones."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+        yield compiled(model, EQUAL, "equal.tw")
+
+
+def frames(opened: Model, count: int) -> list[dict[str, np.ndarray]]:
+    return [opened.random_inputs(seed) for seed in range(count)]
+
+
+def test_streamed_results_are_the_bits_of_single_runs_where_cores_are_equal(
+    equal: tuple[Path, CompileReport],
+) -> None:
+    artifact, report = equal
+    assert report.devices is not None
+    assert {part.device for part in report.devices.parts} == {"cpu:0", "cpu:1"}
+    with Model(artifact) as opened:
+        given = frames(opened, 40)
+        for inputs, streamed in zip(given, opened.stream(given), strict=True):
+            for name, alone in opened.run(inputs).items():
+                assert alone.tobytes() == streamed[name].tobytes()
+        ended, seconds = opened.occupancy()
+        assert ended == 40
+        assert len(seconds) == len(report.devices.parts)
+
+
+def test_an_iterable_may_use_its_arrays_again(equal: tuple[Path, CompileReport]) -> None:
+    with Model(equal[0]) as opened:
+        given = frames(opened, 12)
+        (name,) = given[0]
+        array = np.empty_like(given[0][name])
+
+        def again() -> Iterator[dict[str, np.ndarray]]:
+            for inputs in given:
+                array[...] = inputs[name]
+                yield {name: array}
+
+        for inputs, streamed in zip(given, opened.stream(again(), depth=3), strict=True):
+            for output, alone in opened.run(inputs).items():
+                assert alone.tobytes() == streamed[output].tobytes()
+
+
+def test_a_frame_that_does_not_fit_is_told_of_in_its_turn_and_others_go_on(equal: tuple[Path, CompileReport]) -> None:
+    with Model(equal[0]) as opened:
+        good = opened.random_inputs(1)
+        (name,) = good
+        stream = opened.stream([good, {name: np.zeros(3, np.float32)}, {"other": good[name]}, good])
+        first = next(stream)
+        with pytest.raises(InputError, match="has shape"):
+            next(stream)
+        with pytest.raises(InputError, match="unknown input 'other'"):
+            next(stream)
+        last = next(stream)
+        assert [*map(np.ndarray.tobytes, first.values())] == [*map(np.ndarray.tobytes, last.values())]
+        with pytest.raises(StopIteration):
+            next(stream)
+        with pytest.raises(ValueError, match="depth is 0"):
+            opened.stream([], depth=0)
+
+
+def test_unequal_cores_have_a_program_each_and_agree(unequal: tuple[Path, CompileReport]) -> None:
+    artifact, report = unequal
+    devices = report.devices
+    assert devices is not None
+    assert devices.objective == "throughput"
+    assert len(devices.alone_s) == 2
+    assert devices.alone_s[0] < devices.alone_s[1]
+    assert devices.predicted_period_s <= min(devices.alone_s)
+    assert devices.max_relative <= report.tolerance
+    with zipfile.ZipFile(artifact) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        names = archive.namelist()
+        page = archive.read("report.html").decode()
+    assert manifest["options"]["devices"] == UNEQUAL["devices"]
+    assert [one["name"] for one in manifest["stream"]["devices"]] == UNEQUAL["devices"]
+    assert sorted(call for part in manifest["stream"]["parts"] for call in part["calls"]) == [*range(manifest["calls"])]
+    assert not manifest["stream"]["runs"]
+    for number in range(1, len(manifest["stream"]["parts"]) + 1):
+        assert f"parts/{number}/model.so" in names
+    assert {"stream.so", "stream.h", "source/stream.c", "source/tw_stream.h"} <= {*names}
+    assert "<h2>Devices</h2>" in page
+    assert "cpu:1@" in page
+    with load(artifact) as opened:
+        given = [opened.random_inputs(seed) for seed in range(10)]
+        assert len([*opened.stream(given)]) == 10
+
+
+def test_equal_requests_give_equal_artifacts(model: Path, unequal: tuple[Path, CompileReport]) -> None:
+    again, report = compiled(model, UNEQUAL, "again.tw")
+    assert again.read_bytes() == unequal[0].read_bytes()
+    assert report.artifact_digest == unequal[1].artifact_digest
+
+
+MAIN = """
+#include "stream.h"
+#include <stdio.h>
+static float image[8][1 * 3 * 32 * 32], scores[8][64];
+int main(void) {
+    tw_stream_config config = {.folder = ".", .spin_us = -1, .pin = 1};
+    tw_stream *stream;
+    if (tw_stream_create(&config, &stream)) return fprintf(stderr, "%s\\n", tw_stream_error()), 3;
+    int64_t in_shape[] = {1, 3, 32, 32}, out_shape[] = OUT_SHAPE;
+    FILE *file = fopen("image.bin", "rb");
+    if (fread(image[0], sizeof image[0], 1, file) != 1) return 4;
+    for (int at = 0; at < 8; at++) {
+        for (int to = 0; to < 3 * 32 * 32; to++) image[at][to] = image[0][to];
+        tw_tensor in = {image[at], TW_CPU, 0, TW_FLOAT, 32, 4, in_shape, NULL};
+        tw_tensor out = {scores[at], TW_CPU, 0, TW_FLOAT, 32, sizeof out_shape / 8, out_shape, NULL};
+        if (tw_submit(stream, &in, &out) != at) return fprintf(stderr, "%s\\n", tw_stream_error()), 5;
+    }
+    for (int at = 0; at < 8; at++)
+        if (tw_wait(stream, at)) return 6;
+    tw_stream_destroy(stream);
+    fwrite(scores[7], sizeof(float), OUT_COUNT, stdout);
+    return 0;
+}
+"""
+
+
+def test_a_c_program_submits_and_waits(equal: tuple[Path, CompileReport], tmp_path: Path) -> None:
+    with zipfile.ZipFile(equal[0]) as archive:
+        archive.extractall(tmp_path)
+    with Model(equal[0]) as opened:
+        inputs = opened.random_inputs(5)
+        (output,) = opened.outputs
+        (expected,) = opened.run(inputs).values()
+    (tmp_path / "image.bin").write_bytes(next(iter(inputs.values())).tobytes())
+    shape = "{" + ", ".join(map(str, output.shape)) + "}"
+    (tmp_path / "main.c").write_text(f"#define OUT_SHAPE {shape}\n#define OUT_COUNT {expected.size}\n{MAIN}")
+    # Also model.so, whose kernels have the names of those of the parts.
+    command = [find_toolchain().path, "main.c", "./stream.so", "./model.so", "-Wl,-rpath,$ORIGIN", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    done = subprocess.run(["./main"], cwd=tmp_path, check=False, capture_output=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == expected.tobytes()
+
+
+def test_an_artifact_for_one_device_says_how_to_have_parts(model: Path) -> None:
+    artifact, report = compiled(model, {"threads": 1, "tuning_budget_s": 0}, "single.tw")
+    assert report.devices is None
+    with zipfile.ZipFile(artifact) as archive:
+        assert not any(name.startswith(("parts/", "stream")) for name in archive.namelist())
+    with Model(artifact) as opened, pytest.raises(RunError, match="was compiled for one device") as raised:
+        opened.stream([opened.random_inputs()])
+    assert "devices" in str(raised.value)
+
+
+def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What measuring would say is given here; what is run is real."""
+    monkeypatch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+    monkeypatch.setattr(
+        dividing, "placed", lambda *given: replace(pipeline(*given), predicted_s=0.0, scheduler="placement")
+    )
+    candidates = dividing._Work.candidates
+    monkeypatch.setattr(dividing._Work, "candidates", lambda work, may_race: candidates(work, may_race=True))
+    verdicts = [True, False]
+    monkeypatch.setattr(dividing, "is_faster", lambda record: verdicts.pop(0))
+    options = {**EQUAL, "objective": "latency"}
+    artifact, report = compiled(model, options, "latency.tw")
+    assert report.devices is not None
+    assert report.devices.scheduler == "placement"
+    assert report.latency_s == report.devices.latency_s
+    with Model(artifact) as parts, Model(artifact, plan=1) as alone:
+        assert parts.manifest["stream"]["runs"]
+        inputs = parts.random_inputs(3)
+        (through,), (single,) = parts.run(inputs).values(), alone.run(inputs).values()
+        assert through.tobytes() == single.tobytes()
+        assert parts.occupancy()[0] == 1
+        out = np.zeros((*through.shape, 2), np.float32)[..., 0]
+        parts.run(inputs, {parts.outputs[0].name: out})
+        assert np.array_equal(out, through)
+        assert parts.bind([*inputs.values()], [np.zeros_like(through)])() > 0
+    artifact, report = compiled(model, options, "slower.tw")
+    assert report.devices is not None
+    assert report.devices.scheduler == "pipeline"
+    assert any("not certainly faster" in notice for notice in report.notices)
+    with Model(artifact) as opened:
+        assert not opened.manifest["stream"]["runs"]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        ({"devices": ["cpu:0"]}, "names 1, and a plan for several has 2 to 8"),
+        ({"devices": ["cpu:0", "cpu:0@x86-64-v2"]}, "names core 0 twice"),
+        ({"devices": ["cpu:0", "cuda:0"]}, "kind 'cuda' cannot take part"),
+        ({"devices": ["cpu:0", "npu:ethos-u65-256"]}, "'npu:ethos-u65-256' cannot take part"),
+        ({"devices": ["cpu:0", "cpu:1"], "target": "cpu:x86-64-v3"}, "target is given beside devices"),
+        ({"devices": ["cpu:0", "cpu:1"], "threads": 2}, "threads is given beside devices"),
+        ({"devices": ["cpu:0", "cpu:1"], "scheduler": "stages"}, "scheduler is given beside devices"),
+        ({"devices": ["cpu:0", "cpu:1"], "dims": {"n": [1, 2]}}, "several values of a dimension"),
+        ({"devices": ["cpu:0", "cpu:1"], "dims": {"n": {"min": 1, "max": 2}}}, "leaves dimension 'n' open"),
+        ({"objective": "throughput"}, "no devices are named"),
+        ({"objective": "power"}, "objective 'power' is unknown"),
+    ],
+)
+def test_options_that_no_plan_can_follow_are_refused_with_a_fix(asked: dict[str, Any], says: str) -> None:
+    with pytest.raises(OptionsError, match=says) as raised:
+        CompileOptions.from_json(asked)
+    assert raised.value.fix
+
+
+def test_devices_that_are_not_here_are_refused() -> None:
+    cores = this_machine().lanes
+    with pytest.raises(TargetUnavailable, match=f"this machine has {cores}") as raised:
+        dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
+    assert f"cpu:{cores - 1}" in raised.value.fix
+    elsewhere = "aarch64" if this_machine().machine == "x86_64" else "x86-64-v2"
+    with pytest.raises(TargetUnavailable, match="which this machine has not"):
+        dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:1@{elsewhere}")))
+
+
+def test_models_with_open_sizes_are_refused_with_the_dimension(tmp_path: Path) -> None:
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("Relu", ["x"], ["y"])],
+        "open",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [1, "length"])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)],
+    )
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)]), tmp_path / "open.onnx")
+    with pytest.raises(TilewrightError, match="length") as raised:
+        compiled(tmp_path / "open.onnx", UNEQUAL, "open.tw")
+    assert not isinstance(raised.value, UnsupportedModel)
+    assert "dims" in raised.value.fix
+    assert not [*tmp_path.glob("*.tw")]
+
+
+def test_pinning_leaves_the_caller_where_it_is(equal: tuple[Path, CompileReport]) -> None:
+    code = (
+        "import os, sys; from compiler.pack.loader import Model\n"
+        "before = os.sched_getaffinity(0)\n"
+        "with Model(sys.argv[1]) as model:\n"
+        "    [*model.stream([model.random_inputs()] * 3)]\n"
+        "    assert os.sched_getaffinity(0) == before\n"
+        "    tasks = [os.sched_getaffinity(int(task)) for task in os.listdir('/proc/self/task')]\n"
+        "    assert {frozenset({core}) for core in sorted(before)[:2]} <= {*map(frozenset, tasks)}\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(equal[0])], check=False, capture_output=True, text=True, env={**os.environ}
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("variant", "verdict"),
+    [
+        ({"high": 0.97}, True),
+        ({"high": 1.0}, False),
+        ({"high": 1.2}, False),
+        ({"high": None}, False),
+        ({"high": "0.5"}, False),
+        ({"high": -1.0}, False),
+        ({}, False),
+    ],
+)
+def test_a_record_must_be_certain_that_parts_are_faster(variant: dict[str, Any], verdict: bool) -> None:
+    record = stream_record("m", "", this_machine(), {"parts": "p", **variant}, 1e-3, 2)
+    assert dividing.is_faster(record) is verdict
+    assert not dividing.is_faster(None)
