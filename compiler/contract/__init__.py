@@ -15,6 +15,7 @@ from compiler.contract.options import (
     CompileOptions,
     DimRange,
     InputSpec,
+    QuantizeOptions,
 )
 from compiler.contract.report import BindingReport, CompileReport, DemandedRange, OutputError, PlanReached, SizeReport
 from compiler.contract.samples import MOST_SAMPLES
@@ -39,6 +40,7 @@ __all__ = [
     "Kind",
     "OutputError",
     "PlanReached",
+    "QuantizeOptions",
     "SizeReport",
     "bundle_digest",
     "properties",
