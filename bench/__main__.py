@@ -29,6 +29,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "sizes": ("bench.sizes.run", "one program for all sizes of a dimension beside one compiled for each size"),
         "ranges": ("bench.ranges.run", "one artifact for a range of sizes beside one for each size, and ONNX Runtime"),
         "loops": ("bench.loops.run", "decoders of 448 steps as one Loop beside ONNX Runtime, one thread"),
+        "quantize": (
+            "bench.quantize.run",
+            "models quantised: signal to noise by method, decisions as in fp32, int8 beside fp32 and ONNX Runtime",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

@@ -16,10 +16,10 @@ import numpy as np
 
 from compiler.quantize.scheme import LEVELS, affine
 
-KEPT = 1 << 16
-"""Values of a tensor that are kept, of all samples together."""
-SEARCHED = 1 << 14
-"""Of these, how many a search looks at."""
+KEPT = 1 << 14
+"""Values of a tensor that are kept, of all samples together, evenly spread; each stands for those beside it."""
+TAILS = 1 << 13
+"""Least and greatest values that are kept beside them, each for itself: few of them may hold most of the energy."""
 BINS = 2048
 STRIDE = 16
 """Bins between two thresholds that are tried."""
@@ -29,24 +29,43 @@ SHRINKS = np.linspace(1.0, 0.2, 41)
 
 @dataclass
 class Observed:
-    """What is known of a tensor: its least and greatest value, and values evenly spread over the samples."""
+    """What is known of a tensor: its least and greatest value, and values with how many each stands for."""
 
     low: float = 0.0
     high: float = 0.0
     pieces: list[np.ndarray] = field(default_factory=list)
+    shares: list[np.ndarray] = field(default_factory=list)
 
     def add(self, array: np.ndarray, samples: int) -> None:
         """Takes in the values of one of so many samples. All are finite."""
-        self.low = min(self.low, float(array.min(initial=0.0)))
-        self.high = max(self.high, float(array.max(initial=0.0)))
-        share = max(1, KEPT // samples)
-        flat = array.ravel()
-        self.pieces.append(flat[:: max(1, -(-flat.size // share))].astype(np.float32))
+        flat = array.ravel().astype(np.float32)
+        if not flat.size:
+            return
+        self.low = min(self.low, float(flat.min()))
+        self.high = max(self.high, float(flat.max()))
+        tail = max(1, TAILS // (2 * samples))
+        if flat.size > 2 * tail + KEPT // samples:
+            flat = np.partition(flat, (tail, flat.size - tail - 1))
+            self._keep(np.concatenate([flat[:tail], flat[-tail:]]), 1.0)
+            between = flat[tail:-tail]
+            flat = between[:: max(1, between.size * samples // KEPT)]
+            self._keep(flat, between.size / flat.size)
+        else:
+            self._keep(flat, 1.0)
+
+    def _keep(self, values: np.ndarray, share: float) -> None:
+        self.pieces.append(values)
+        self.shares.append(np.full(values.size, share))
 
     @property
     def values(self) -> np.ndarray:
         """Those kept."""
         return np.concatenate(self.pieces)
+
+    @property
+    def weights(self) -> np.ndarray:
+        """How many values each of those stands for."""
+        return np.concatenate(self.shares)
 
 
 Range = tuple[float, float]
@@ -65,26 +84,28 @@ def _minmax(observed: Observed, percentile: float) -> Range:
 
 
 def _percentile(observed: Observed, percentile: float) -> Range:
-    low, high = np.percentile(observed.values, (100 - percentile, percentile))
+    values, weights = observed.values, observed.weights
+    order = np.argsort(values)
+    below = np.cumsum(weights[order])
+    outside = (1 - percentile / 100) * below[-1]
+    low = values[order[np.searchsorted(below, outside, side="right")]]
+    high = values[order[np.searchsorted(below, below[-1] - outside)]]
     return float(low), float(high)
 
 
 def _entropy(observed: Observed, percentile: float) -> Range:
     sizes = np.abs(observed.values)
     largest = max(observed.high, -observed.low)
-    counts, _ = np.histogram(sizes[sizes > 0], bins=BINS, range=(0.0, largest))
+    counts, _ = np.histogram(sizes, bins=BINS, range=(0.0, largest), weights=observed.weights * (sizes > 0))
     levels = LEVELS // 2 if observed.low < 0 < observed.high else LEVELS
-    tried = range(levels + 1, BINS + 1, STRIDE)
-    best = min(tried, key=lambda bins: _divergence(counts, bins, levels))
-    threshold = (
-        largest * best / BINS if _divergence(counts, best, levels) < _divergence(counts, BINS, levels) else largest
-    )
+    tried = [*range(levels + 1, BINS, STRIDE), BINS]
+    threshold = largest * min(tried, key=lambda bins: _divergence(counts, bins, levels)) / BINS
     return max(observed.low, -threshold), min(observed.high, threshold)
 
 
 def _divergence(counts: np.ndarray, bins: int, levels: int) -> float:
     """Of the distribution cut off behind so many bins, in nats, from what so many levels tell of it."""
-    real = counts[:bins].astype(np.float64)
+    real = counts[:bins].copy()
     begins = np.arange(levels) * bins // levels
     filled = (real > 0).astype(np.float64)
     sums, holders = np.add.reduceat(real, begins), np.add.reduceat(filled, begins)
@@ -101,12 +122,11 @@ def _divergence(counts: np.ndarray, bins: int, levels: int) -> float:
 
 
 def _mse(observed: Observed, percentile: float) -> Range:
-    values = observed.values
-    values = values[:: max(1, -(-values.size // SEARCHED))]
+    values, weights = observed.values, observed.weights
     low, high = observed.low, observed.high
 
     def error(ends: Range) -> float:
-        return float(np.square(affine(*ends, np.uint8).rounded(values) - values).mean())
+        return float((np.square(affine(*ends, np.uint8).rounded(values) - values) * weights).sum())
 
     best = min(((low * part, high * part) for part in SHRINKS), key=error)
     best = min([best, *((low * part, best[1]) for part in SHRINKS)], key=error) if low < 0 else best

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,8 @@ from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.errors import InputsError, OptionsError, UnsupportedModel
 from compiler.frontend import load
 from compiler.ops import OPERATORS
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
 from compiler.quantize import quantize
 from compiler.quantize.calibrate import Evaluated
 from compiler.rewrite import rewrite
@@ -74,6 +78,22 @@ def test_the_compiler_computes_every_layer_from_the_bytes(whole: tuple[Path, dic
     counted = Counter(node.op for node in rewrite(loaded.graph).graph.nodes)
     assert counted["ConvInteger"] + counted["MatMulInteger"] == 6
     assert not counted["Conv"] + counted["Gemm"] + counted["MatMul"]
+
+
+def test_an_artifact_gives_what_onnx_runtime_gives_up_to_one_step(
+    whole: tuple[Path, dict[str, Any]], tmp_path: Path
+) -> None:
+    path, _ = whole
+    options = CompileOptions.from_json({"inputs": {"x": [2, 3, 16, 16]}, "tuning_budget_s": 0, "threads": 1})
+    compile_model(path, tmp_path / "model.tw", options)
+    with zipfile.ZipFile(tmp_path / "model.tw") as archive:
+        calls = json.loads(archive.read("plan.json"))["calls"]
+    assert all("Integer" in call["family"] for call in calls if call["tile"].startswith("integer"))
+    assert sum(call["tile"].startswith("integer") for call in calls) >= 4
+    with Model(tmp_path / "model.tw") as model:
+        found = model.run({"x": X[0]})["y"]
+    steps = np.abs(found - of_runtime(path, x=X[0])) / stored(path)["y_scale"]
+    assert steps.max() < 1.01
 
 
 def test_onnx_runtime_computes_every_layer_from_the_bytes(whole: tuple[Path, dict[str, Any]], tmp_path: Path) -> None:
