@@ -71,8 +71,8 @@ def ends(content: bytes) -> np.ndarray:
     """The first and last bytes of a file without the white space around it; 256 where there are none."""
     first, last = content[:READ].lstrip()[:EDGE], content[-READ:].rstrip()[-EDGE:]
     made = np.full(2 * EDGE, PADDING, np.int32)
-    made[: len(first)] = np.frombuffer(first, np.uint8)
-    made[2 * EDGE - len(last) :] = np.frombuffer(last, np.uint8)
+    made[: len(first)] = list(first)
+    made[2 * EDGE - len(last) :] = list(last)
     return made
 
 

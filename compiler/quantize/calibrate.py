@@ -20,6 +20,9 @@ from compiler.quantize.ranges import Observed
 from compiler.quantize.samples import Sample, bound, shaped
 from compiler.quantize.scheme import dequantised_weights
 
+LEAST = 1e-12
+"""A signal of nothing but zeros, so that noise beside it has a ratio."""
+
 
 class Evaluated:
     """A model that is evaluated by the reference, in float64; it is loaded anew for each shape of its inputs."""
@@ -69,7 +72,7 @@ def decibels(signal: float, noise: float) -> float | None:
     """10 log10(signal / noise); None where there is no noise."""
     if noise <= 0:
         return None
-    return 10 * math.log10(max(signal, 1e-300) / noise)
+    return 10 * math.log10(max(signal, LEAST) / noise)
 
 
 def calibrate(

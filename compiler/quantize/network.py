@@ -22,6 +22,8 @@ from compiler.frontend.tensors import Source, array_of
 
 OLDEST_OPSET = 13
 """The first in which a QuantizeLinear has a scale for each channel."""
+INITIALISERS_ALONE = 4
+"""The first IR version in which an initialiser need not be an input."""
 PLAIN_DOMAINS = ("", "ai.onnx")
 CHAIN = 16
 """Operators between a constant and what reads it that are looked through, at most."""
@@ -110,9 +112,13 @@ class Network:
         return Network(self.proto, self.nodes, self.constants, self.source)
 
     def model(self) -> ModelProto:
-        """The model as it is now, without constants and nodes that nothing reads, all elements inside."""
+        """The model as it is now, without constants and nodes that nothing reads, all elements inside.
+
+        Initialisers are no inputs any more, as older files have them: nobody may give other weights.
+        """
         made = ModelProto()
         made.CopyFrom(self.proto)
+        made.ir_version = max(made.ir_version, INITIALISERS_ALONE)
         graph = made.graph
         wanted = {*self.outputs}
         kept = []
@@ -130,7 +136,7 @@ class Network:
                 graph.initializer.append(
                     numpy_helper.from_array(np.ascontiguousarray(array).reshape(array.shape), name)
                 )
-        inputs = [one for one in graph.input if one.name in wanted or one.name not in self.constants]
+        inputs = [one for one in graph.input if one.name not in self.constants]
         del graph.input[:], graph.value_info[:]
         graph.input.extend(inputs)
         return made

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.contract.options import MAX_SNR_DB
 from compiler.errors import BudgetMissed, OptionsError
 from compiler.quantize.calibrate import decibels
 
@@ -28,13 +29,23 @@ class Fidelity:
 
 def fidelity(wanted: Sequence[Outputs], found: Sequence[Outputs]) -> Fidelity:
     """Of what was found on each sample, against what was wanted there."""
-    names = wanted[0].keys()
-    signal = {name: sum(float(np.square(one[name]).sum()) for one in wanted) for name in names}
-    noise = {
-        name: sum(float(np.square(a[name] - b[name]).sum()) for a, b in zip(wanted, found, strict=True))
-        for name in names
-    }
-    return Fidelity({name: decibels(signal[name], noise[name]) for name in names})
+    told: dict[str, float | None] = {}
+    for name in wanted[0]:
+        pairs = [(a[name], b[name]) for a, b in zip(wanted, found, strict=True)]
+        told[name] = _fidelity(pairs)
+    return Fidelity(told)
+
+
+def _fidelity(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
+    """Of the elements that are finite; the least there is where others are finite in one and not in the other."""
+    signal = noise = 0.0
+    for a, b in pairs:
+        finite = np.isfinite(a)
+        if not np.array_equal(finite, np.isfinite(b)):
+            return -MAX_SNR_DB
+        signal += float(np.square(a[finite]).sum())
+        noise += float(np.square(a[finite] - b[finite]).sum())
+    return decibels(signal, noise)
 
 
 @dataclass(frozen=True)
@@ -60,10 +71,10 @@ def choose(
     is found by bisection. Raises BudgetMissed where the budget cannot be held with any layer.
     """
     whole = judge(layers)
+    if budget_db is not None and not whole.outputs:
+        raise OptionsError("snr_db is given, and no output of the model is a float", fix="leave it out")
     if budget_db is None or whole.least >= budget_db:
         return Chosen(frozenset(layers), whole, {})
-    if not whole.outputs:
-        raise OptionsError("snr_db is given, and no output of the model is a float", fix="leave it out")
     alone: dict[str, float] = {}
     for number, layer in enumerate(layers):
         alone[layer] = judge([layer]).least

@@ -219,6 +219,15 @@ def test_products_of_matrices_and_transposed_convolutions_are_quantised(activati
     assert np.abs(of_runtime(path, x=x[0]) - wanted).max() < 1e-2 * np.abs(wanted).max()
 
 
+def test_weights_that_are_listed_as_inputs_are_constants(tmp_path: Path) -> None:
+    model = network()
+    weights = next(one for one in model.graph.initializer if one.name == "w4")
+    model.graph.input.append(onnx.helper.make_tensor_value_info("w4", weights.data_type, weights.dims))
+    path, report = quantised(model, tmp_path, samples(tmp_path / "s.npz"))
+    assert [one.name for one in onnx.load(path).graph.input] == ["x"]
+    assert {row["precision"] for row in report["layers"]} == {"int8"}
+
+
 def test_layers_that_are_named_stay_in_floating_point(tmp_path: Path) -> None:
     _, report = quantised(network(), tmp_path, samples(tmp_path / "s.npz"), keep=("head", "stem"))
     kept = {row["node"]: row["reason"] for row in report["layers"] if row["precision"] == "float32"}

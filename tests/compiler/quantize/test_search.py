@@ -5,7 +5,7 @@ from collections.abc import Collection
 import numpy as np
 import pytest
 
-from compiler.errors import BudgetMissed
+from compiler.errors import BudgetMissed, OptionsError
 from compiler.quantize.search import Fidelity, choose, fidelity
 
 NOISE = {"a": 1e-6, "b": 1e-2, "c": 1e-4, "d": 1e-3}
@@ -41,6 +41,17 @@ def test_a_budget_that_no_layer_keeps_is_refused_with_the_best_there_is() -> Non
     with pytest.raises(BudgetMissed, match=r"60\.0 dB") as raised:
         choose(list(NOISE), 80.0, Judge(), lambda part, message: None)
     assert raised.value.details["alone_db"]["b"] == 20.0
+
+
+def test_a_budget_without_an_output_to_hold_it_is_refused() -> None:
+    with pytest.raises(OptionsError, match="no output of the model is a float"):
+        choose(["a"], 30.0, lambda layers: Fidelity({}), lambda part, message: None)
+
+
+def test_elements_that_are_not_finite_count_only_where_they_differ() -> None:
+    wanted, like = np.array([1.0, -np.inf, 3.0]), np.array([1.1, -np.inf, 3.0])
+    assert fidelity([{"y": wanted}], [{"y": like}]).outputs["y"] == pytest.approx(30.0)
+    assert fidelity([{"y": wanted}], [{"y": np.array([1.0, 5.0, 3.0])}]).least == -200.0
 
 
 def test_signal_to_noise_is_of_all_samples_together() -> None:
