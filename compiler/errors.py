@@ -5,6 +5,7 @@
     │   ├── OptionsError           an option is unknown, ill-typed or out of range
     │   ├── SourceUnavailable      a tuning record that no source can be generated from
     │   ├── InputsError            arrays to be run do not fit the model, or are no arrays
+    │   ├── BudgetMissed           no layer can be quantised so that the outputs are as near as was asked for
     │   ├── ArtifactUnusable       the artifact to be run is damaged, or of another format version
     │   ├── ModelError             the bytes are not a model that can be compiled
     │   │   ├── MalformedModel         truncated, cyclic, ill-typed, not ONNX
@@ -89,6 +90,10 @@ class OptionsError(CallerError):
 
 class InputsError(CallerError):
     code = "invalid_inputs"
+
+
+class BudgetMissed(CallerError):
+    code = "budget_missed"
 
 
 class ArtifactUnusable(CallerError):

@@ -219,6 +219,46 @@ class Client(Artifacts, Owners, Webhooks):
         answer = self._submit("/compile", key=idempotency_key, **request)
         return Job.from_json(answer) if one else [Job.from_json(said) for said in answer["jobs"]]
 
+    def quantize(
+        self,
+        model: ModelGiven,
+        options: Options | None = None,
+        *,
+        data: Sequence[str | Path] = (),
+        samples: Sequence[str | Path | Mapping[str, Any]] = (),
+        priority: int = 0,
+        idempotency_key: str = "",
+        progress: Progress = unheard,
+        **beside: Unpack[Beside],
+    ) -> Job:
+        """Queue the quantisation of a model to 8-bit integers; `wait` for it, then `download_quantized`.
+
+        options  ranges, percentile, activations, bias_correction, equalise, snr_db, keep, outputs, inputs, dims,
+                 derived_samples, seed
+        samples  .npz files, or arrays by the names of the model's inputs, to calibrate on: one sample each, or several
+                 along a first axis. Without any, random ones are drawn
+
+        `report` then has a row for each layer, and the signal to noise of each output. Raises as `compile` does.
+        """
+        body = {
+            "model": self._digest(model, data, progress),
+            "options": dict(options or {}),
+            "priority": priority,
+            **_said(beside),
+        }
+        request = given_samples.form(body, samples) if samples else {"json": body}
+        return Job.from_json(self._submit("/quantizations", key=idempotency_key, **request))
+
+    def download_quantized(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
+        """Fetch the model that a quantization made to the file `target`, checked.
+
+        Raises `JobFailed` when it failed, `UsageError` for what made none, `BrokenDownload`.
+        """
+        found = job.require_success().quantized
+        if not found:
+            raise UsageError(f"job {job.id} made no quantised model", fix="wait for a quantization, and give that job")
+        return downloads.download(self._http, found, job.id, Path(target), progress)
+
     def preflight(
         self,
         model: ModelGiven,

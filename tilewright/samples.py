@@ -15,13 +15,13 @@ NPZ = "application/x-npz"
 
 
 def form(body: Mapping[str, Any], samples: Sequence[str | Path | Mapping[str, Any]]) -> dict[str, Any]:
-    """The request of a compilation with samples, as httpx takes it: a form instead of the JSON `body`.
+    """A request with samples, as httpx takes it: a form instead of the JSON `body`.
 
     Raises `UsageError` for a file that cannot be read, or arrays that are none.
     """
     files = [("samples", (_name(sample, at), _bytes(sample), NPZ)) for at, sample in enumerate(samples)]
     beside = {"tag" if name == "tags" else name: body[name] for name in body if name not in ("model", "options")}
-    query = {**beside, "fresh": "true" if body["fresh"] else "false"}
+    query = {**beside, **({"fresh": "true" if body["fresh"] else "false"} if "fresh" in body else {})}
     return {
         "params": query,
         "data": {"digest": body["model"], "options": json.dumps(body["options"])},

@@ -64,11 +64,12 @@ class Work:
 
 @dataclass(frozen=True)
 class Job(Work):
-    """Work of any kind: `compile`, `benchmark` or `inference`.
+    """Work of any kind: `compile`, `benchmark`, `inference` or `quantization`.
 
     artifact_id  that a compilation makes, known before it is made; None for the other kinds
     cached       whether it was answered with an artifact that was there already
     name, tags   what its owner calls it
+    quantized    where the model is that a quantization made; empty before, and for the other kinds
     """
 
     path: ClassVar[str] = "/jobs"
@@ -78,6 +79,7 @@ class Job(Work):
     cached: bool
     name: str
     tags: tuple[str, ...]
+    quantized: str
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,6 +90,7 @@ class Job(Work):
             "cached": bool(said.get("cached")),
             "name": said.get("name") or "",
             "tags": tuple(said.get("tags") or ()),
+            "quantized": (said.get("links") or {}).get("quantized", ""),
         }
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker import frames
-from worker.kind import Kind
+from worker.kind import READING, Kind
 from worker.limits import BEHIND_OTHERS, Limits
 
 if TYPE_CHECKING:
@@ -33,15 +33,15 @@ NOT_MEASURED = (
 class Spec:
     """The orders of one job. Paths are absolute.
 
-    inputs   by name, in order: of a compilation the ONNX file, then its external data by their paths in the model; of a
-             benchmark the artifacts by their ids; of an inference the artifact, then the arrays
-    output   where the artifact or the arrays (.npz) are to be written; nothing is for a benchmark
+    inputs   by name, in order: of a compilation or quantization the ONNX file, then its external data by their paths
+             in the model; of a benchmark the artifacts by their ids; of an inference the artifact, then the arrays
+    output   where the artifact, the model or the arrays (.npz) are to be written; nothing is for a benchmark
     finish   once this file exists, measuring ends and the best found so far is made
     options  as the kind's options say in `to_json`
     records  earlier measurements of this hardware
     measures whether this worker holds a device of the job's kind; without it nothing is measured
     gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
-    samples  of a compilation: .npz archives of inputs, by what the caller calls them
+    samples  of a compilation or quantization: .npz archives of inputs, by what the caller calls them
     walls    those of the sandbox without which nothing is done
     """
 
@@ -108,7 +108,7 @@ def main(arguments: list[str]) -> None:
     os.set_inheritable(frames_descriptor, False)
     spec = _read_spec(spec_descriptor)
     os.chdir(spec.scratch)
-    if spec.kind == "compile":
+    if spec.kind in READING:
         os.nice(BEHIND_OTHERS)
     from worker import sandbox
 
@@ -129,7 +129,12 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
 
     if missing:
         return {"kind": "problem", "problem": problems.walls_missing(missing).to_json()}
-    work = {"compile": _compile, "benchmark": _benchmark, "inference": _infer}[spec.kind]
+    work = {
+        "compile": _compile,
+        "benchmark": _benchmark,
+        "inference": _infer,
+        "quantization": _quantize,
+    }[spec.kind]
     try:
         return {"kind": "report", "report": work(spec, outbox)}
     except Exception as error:
@@ -161,6 +166,15 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "agree", 1.0, NOT_MEASURED))
     return report
+
+
+def _quantize(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.contract import QuantizeOptions
+    from compiler.quantize import quantize
+
+    (_, model), *data = spec.inputs
+    options = QuantizeOptions.from_json(spec.options)
+    return quantize(model, spec.output, options, dict(spec.samples), outbox.event, dict(data))
 
 
 def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

@@ -4,4 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["compile", "benchmark", "inference"]
+Kind = Literal["compile", "benchmark", "inference", "quantization"]
+
+READING: tuple[Kind, ...] = ("compile", "quantization")
+"""Those that read a model; the others run what was made of one."""

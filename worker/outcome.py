@@ -36,6 +36,7 @@ WORDS: Mapping[JobKind, Kind] = {
     JobKind.COMPILE: "compile",
     JobKind.BENCHMARK: "benchmark",
     JobKind.INFERENCE: "inference",
+    JobKind.QUANTIZATION: "quantization",
 }
 """What the child calls each kind of job."""
 
@@ -48,7 +49,7 @@ T = TypeVar("T")
 
 
 def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[StoredBlob | None, Ending]:
-    """Bring the artifact or the arrays of a successful child into the blob store; a benchmark makes none.
+    """Bring the artifact, model or arrays of a successful child into the blob store; a benchmark makes none.
 
     The ending is a problem when that fails.
     """
@@ -139,6 +140,8 @@ def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, 
     assert made is not None, "`store` makes a problem of an output that is missing"
     if claim.kind == JobKind.INFERENCE:
         return lease.inferred(desk.db, claim, outputs=made, report=ending.report, log=said)
+    if claim.kind == JobKind.QUANTIZATION:
+        return lease.quantized(desk.db, claim, model=made, report=ending.report, log=said)
     report = {
         **ending.report,
         "model_digest": claim.model_digest,

@@ -23,7 +23,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from compiler.errors import InternalError, MachineError, TilewrightError
-from worker.kind import Kind
+from worker.kind import READING, Kind
 from worker.limits import GIB, Limits
 
 
@@ -150,7 +150,7 @@ def killed(phase: str, seen: str) -> JobKilled:
 
 def garbled(kind: Kind, reason: str) -> TilewrightError:
     """The process that does a job of this kind does not keep to what is agreed."""
-    if kind == "compile":
+    if kind in READING:
         return CompilerCrashed(
             f"the compiling process sent what is not a message: {reason}",
             fix="report this model: its compilation corrupted the compiling process",
@@ -163,7 +163,7 @@ def garbled(kind: Kind, reason: str) -> TilewrightError:
 
 def unreadable(kind: Kind, reason: str) -> TilewrightError:
     """It reported success, and what it should have made cannot be read."""
-    if kind == "compile":
+    if kind in READING:
         return CompilerCrashed(
             f"the compiler reported success and left no readable artifact: {reason}", fix="report this model"
         )
@@ -187,7 +187,7 @@ def from_exit(kind: Kind, code: int, limits: Limits, phase: str, log_tail: str) 
         details["exit_status"] = code
         end = f"left with status {code} and no result"
     where = _named(phase)
-    if kind != "compile":
+    if kind not in READING:
         return RunCrashed(
             f"the running process {end} in phase {where}",
             fix="compile the model again; if it happens again, report it: generated code must not crash",

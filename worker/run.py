@@ -21,6 +21,7 @@ from worker.child import Spec
 from worker.desk import Desk
 from worker.group import Group
 from worker.heartbeat import Heartbeat
+from worker.kind import READING
 from worker.layout import ARRAYS, Laid, lay_out, lay_out_samples
 from worker.limits import Limits
 from worker.measured import Intake
@@ -112,17 +113,17 @@ def _attempt(
 
 
 def _limits(desk: Desk, claim: Claim) -> Limits:
-    """This machine's, or less time if the owner says so; only a compilation reads a model, which has its own time."""
+    """This machine's, or less time if the owner says so; reading a model has its own time."""
     limits = desk.limits
     if claim.max_run_s is not None:
         limits = replace(limits, wall_s=min(limits.wall_s, claim.max_run_s))
-    return limits if claim.kind == JobKind.COMPILE else replace(limits, load_s=limits.wall_s)
+    return limits if outcome.WORDS[claim.kind] in READING else replace(limits, load_s=limits.wall_s)
 
 
 def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, limits: Limits) -> Spec:
     """The orders of the child. Raises `NotFound` when an artifact of a run is gone with its row."""
     artifacts = sum(name != ARRAYS for name, _ in laid)
-    if claim.kind != JobKind.COMPILE and artifacts == 0:
+    if outcome.WORDS[claim.kind] not in READING and artifacts == 0:
         raise NotFound("there is no artifact left", fix="compile the model again")
     return Spec(
         kind=outcome.WORDS[claim.kind],

@@ -8,7 +8,7 @@ from typing import Protocol
 
 from compiler.errors import TilewrightError
 from worker import problems, usage
-from worker.kind import Kind
+from worker.kind import READING, Kind
 from worker.limits import Limits
 from worker.usage import Usage
 
@@ -80,7 +80,7 @@ class Watch:
 
     @property
     def _loading(self) -> bool:
-        return self.kind == "compile" and self.loaded_at is None and self.phase in ("", problems.LOAD)
+        return self.kind in READING and self.loaded_at is None and self.phase in ("", problems.LOAD)
 
     def _broken_while_loading(self, cpu_s: float, wall_s: float) -> TilewrightError | None:
         if cpu_s > self.limits.load_s:

@@ -15,6 +15,7 @@ from compiler.contract.options import (
     CompileOptions,
     DimRange,
     InputSpec,
+    QuantizeOptions,
 )
 from compiler.contract.report import (
     BindingReport,
@@ -50,6 +51,7 @@ __all__ = [
     "OutputError",
     "PartReport",
     "PlanReached",
+    "QuantizeOptions",
     "SizeReport",
     "bundle_digest",
     "properties",

@@ -46,6 +46,7 @@ class JobKind(StrEnum):
     COMPILE = "compile"
     BENCHMARK = "benchmark"
     INFERENCE = "inference"
+    QUANTIZATION = "quantization"
 
 
 class Row(DeclarativeBase):
@@ -152,7 +153,7 @@ class Upload(Row):
 
 
 class Job(Row):
-    """One piece of work for a worker, from request to outcome: a compilation, a benchmark or an inference."""
+    """One piece of work for a worker, from request to outcome."""
 
     __tablename__ = "jobs"
     __table_args__ = (
@@ -176,12 +177,12 @@ class Job(Row):
     """Of a compilation: the id the artifact has or will have. One answered from the cache names the artifact that was
     there."""
     model_digest: Mapped[str | None] = mapped_column(sa.String(64))
-    """Of a compilation."""
+    """Of a compilation or quantization."""
     options: Mapped[dict[str, Any]]
-    """`CompileOptions`, `BenchmarkOptions`, or for an inference `{"threads"}`."""
+    """`CompileOptions`, `BenchmarkOptions`, `QuantizeOptions`, or for an inference `{"threads"}`."""
     samples: Mapped[list[dict[str, Any]] | None]
     samples_bytes: Mapped[int] = mapped_column(default=0)
-    """Of a compilation that has some: `name`, `sha256`, `bytes` and `key` of each .npz."""
+    """Of a compilation or quantization that has some: `name`, `sha256`, `bytes` and `key` of each .npz."""
     cache_key: Mapped[str | None] = mapped_column(sa.String(64))
     """Of a compilation."""
     cached: Mapped[bool] = mapped_column(default=False)

@@ -95,6 +95,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("unbound_dimension", None, "caller", "bind it: `details.options` is filled in to be edited"),
     Kind("model_too_large", None, "caller", "a stated limit is exceeded"),
     Kind("invalid_inputs", None, "caller", "arrays of an inference do not fit: `refusals` names each"),
+    Kind("budget_missed", None, "caller", "no layer holds `snr_db`: ask for less, or send samples like real inputs"),
     Kind("artifact_unusable", None, "caller", "the artifact is damaged or of another version: compile again"),
     Kind("target_unavailable", None, "machine", "no worker can make or run that target: see `/targets`"),
     Kind("toolchain_missing", None, "machine", "the worker's C compiler: tell the operator"),

@@ -43,10 +43,12 @@ def model_body(
     examples: Mapping[str, Mapping[str, Any]],
     *,
     with_samples: bool = False,
+    example: Mapping[str, Any] = OPTIONS_EXAMPLE,
 ) -> dict[str, Any]:
     """A request body with a model and `options` (a schema); `more` are further properties of its JSON form.
 
-    With samples, its multipart form takes those, and the digest of a model that was uploaded.
+    With samples, its multipart form takes those, and the digest of a model that was uploaded. `example` are its
+    options.
     """
     named = {"type": "string", "pattern": DIGEST_PATTERN, "description": "digest of an uploaded model"}
     only_model = {"required": [MODEL]}
@@ -70,7 +72,7 @@ def model_body(
                     "properties": {MODEL: BINARY, DATA: DATA_SCHEMA, OPTIONS: options, **further},
                 },
                 "encoding": {OPTIONS: {"contentType": JSON}},
-                "example": {MODEL: MODEL_BYTES, OPTIONS: OPTIONS_EXAMPLE},
+                "example": {MODEL: MODEL_BYTES, OPTIONS: dict(example)},
             },
             ZIP: {"schema": ZIP_SCHEMA},
             RAW_TYPES[0]: {"schema": BINARY},

@@ -127,9 +127,11 @@ class JobOut(BaseModel):
     artifact_id: uuid.UUID | None = Field(
         description="The id that the artifact has, or will have when the job succeeds; null for what compiles nothing."
     )
-    model: str | None = Field(description="The model's digest; null for what compiles nothing.")
+    model: str | None = Field(description="The model's digest; null for what reads none.")
     options: dict[str, Any] = Field(description="The whole options, defaults filled in.")
-    samples: list[SampleOut] = Field([], description="Inputs that it is judged on, and timed on the first of them.")
+    samples: list[SampleOut] = Field(
+        [], description="Inputs that it is judged on, and timed on the first of them; of a quantization: calibrated on."
+    )
     cached: bool = Field(description="Answered with an artifact that was there already.")
     attempt: int
     cancel_requested: bool
@@ -218,6 +220,10 @@ def _links(job: Job | Told) -> dict[str, str]:
             return {**links, "report": f"{here}/report", "artifact": artifact, "receipt": f"{artifact}/receipt"}
         case JobKind.BENCHMARK:
             return {**links, "benchmark": f"/benchmarks/{job.id}"}
+        case JobKind.QUANTIZATION:
+            made = (job.report or {}).get("quantized_model")
+            quantized = {"quantized": f"/models/{made}/file"} if made else {}
+            return {**links, "report": f"{here}/report", **quantized}
         case _:
             return {**links, "inference": f"/inferences/{job.id}", "outputs": f"/inferences/{job.id}/outputs"}
 
@@ -285,7 +291,8 @@ class ReportOut(BaseModel):
     job: uuid.UUID
     state: JobState
     report: dict[str, Any] | None = Field(
-        description="`CompileReport`: phase seconds, kernels, memory, latency, errors."
+        description="`CompileReport`: phase seconds, kernels, memory, latency, errors; of a quantization `layers`, "
+        "`outputs` (signal to noise) and `quantized_model`, the digest of what it made."
     )
     problem: dict[str, Any] | None
     queue_seconds: float | None

@@ -1,4 +1,4 @@
-"""What a request to compile asks for beside the model: options, one object or a list of them, and more in JSON."""
+"""What a request asks for beside a model: options, one object or a list of them, and more in JSON."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MOST_AT_ONCE = 64
 
 
 class CompileIn(BesideIn):
-    """The JSON form of `POST /compile`."""
+    """The JSON form of `POST /compile` and `POST /quantizations`."""
 
     model: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     options: Any = None
@@ -31,7 +31,7 @@ class CompileIn(BesideIn):
 def compile_in(body: bytes) -> CompileIn:
     """Raises `BadRequest`, which names every field that is wrong."""
     try:
-        return CompileIn.model_validate(_plain(body))
+        return CompileIn.model_validate(plain_json(body))
     except ValidationError as error:
         refusals = tuple(
             Refusal(reason=f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}", fix="mend that field")
@@ -45,11 +45,6 @@ def compile_in(body: bytes) -> CompileIn:
         ) from None
     except OptionsError as error:
         raise BadRequest(f"the body is no JSON: {error.message:.200}", fix=error.fix) from error
-
-
-def parse_options(text: bytes) -> list[CompileOptions] | CompileOptions:
-    """Options from JSON text, one object or a list. Raises `OptionsError` and `BodyTooLarge`."""
-    return options_of(_plain(text))
 
 
 def options_of(plain: Any) -> list[CompileOptions] | CompileOptions:
@@ -74,7 +69,8 @@ def _at(position: int, plain: Any) -> CompileOptions:
         raise
 
 
-def _plain(text: bytes) -> Any:
+def plain_json(text: bytes) -> Any:
+    """Plain JSON from text. Raises `OptionsError` and `BodyTooLarge`."""
     if len(text) > MAX_OPTIONS_BYTES:
         raise BodyTooLarge(f"the options are larger than {MAX_OPTIONS_BYTES} bytes", fix="name fewer inputs")
     try:

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import Event
+from compiler.contract import Event, bundle_digest
 from service.blobs.store import StoredBlob
 from service.db import (
     artifacts,
@@ -49,6 +49,7 @@ __all__ = [
     "fail",
     "heartbeat",
     "inferred",
+    "quantized",
     "records_for",
     "release",
     "seen",
@@ -70,11 +71,11 @@ class Input:
 class Claim:
     """The right to do a job, until `lease_s` seconds pass without a heartbeat.
 
-    inputs   of a compilation: the ONNX file, named `model`, then its external data by relative path; of a benchmark and
-             an inference: the artifacts by their ids; of an inference then the arrays, named `inputs`
+    inputs   of a compilation or quantization: the ONNX file, named `model`, then its external data by relative path; of
+             a benchmark and an inference: the artifacts by their ids; of an inference then the arrays, named `inputs`
     options  as the kind's options say in `to_json`
     finish   the owner wants the best that is known already, from the start
-    samples  of a compilation: its .npz archives by their names
+    samples  of a compilation or quantization: its .npz archives by their names
     max_run_s what the attempt may take at most, as its owner says; None: what this machine allows
     """
 
@@ -215,6 +216,20 @@ def inferred(db: Database, claim: Claim, *, outputs: StoredBlob, report: Mapping
         if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also={"fraction": 1.0}, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         results.end_inference(session, claim.job_id, outputs.key, outputs.bytes, outputs.sha256, storable(report))
+        return True
+
+
+def quantized(db: Database, claim: Claim, *, model: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
+    """The quantised model (in the blob store) as one of its owner's models, and SUCCEEDED in one transaction.
+
+    The report names it as `quantized_model`. False (nothing written) when fenced out.
+    """
+    digest = bundle_digest(model.sha256, {})
+    with db.write() as session:
+        made = {"report": storable({**report, "quantized_model": digest}), "fraction": 1.0}
+        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also=made, log=log):
+            return _ended_as(session, claim, JobState.SUCCEEDED)
+        artifacts.keep_model(session, claim.owner, digest, model.bytes, model.key, [])
         return True
 
 

@@ -1,4 +1,4 @@
-"""Writes the table of docs/options.md from the schema of options.
+"""Writes the tables of docs/options.md and docs/quantization.md from the schemas of options.
 
 `python -m tests.docs.options_table`, in the repository's root.
 """
@@ -9,17 +9,17 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from compiler.contract import CompileOptions, properties
+from compiler.contract import CompileOptions, QuantizeOptions, properties
 from tests.docs.pages import DOCS
 
-PAGE = DOCS / "options.md"
+PAGES = {DOCS / "options.md": CompileOptions, DOCS / "quantization.md": QuantizeOptions}
 BEGIN, END = "<!-- written by python -m tests.docs.options_table -->\n", "<!-- end of what is written -->\n"
 
 
-def table() -> str:
+def table(options: type[CompileOptions] | type[QuantizeOptions]) -> str:
     """A row for each option: name, default, values, what it means."""
-    fields = properties(CompileOptions)
-    stated = CompileOptions().to_json()
+    fields = properties(options)
+    stated = options().to_json()
     rows = [
         f"| `{name}` | `{json.dumps(stated[name])}` | {', '.join(values(schema))} | {schema['description']} |\n"
         for name, schema in fields.items()
@@ -43,12 +43,13 @@ def values(schema: Mapping[str, Any]) -> Iterator[str]:
             yield str(one["type"])
 
 
-def written(page: str) -> str:
+def written(page: str, options: type[CompileOptions] | type[QuantizeOptions]) -> str:
     """The page with the table as it should be."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)
-    return f"{before}{BEGIN}{table()}{END}{after}"
+    return f"{before}{BEGIN}{table(options)}{END}{after}"
 
 
 if __name__ == "__main__":
-    PAGE.write_text(written(PAGE.read_text()))
+    for page, options in PAGES.items():
+        page.write_text(written(page.read_text(), options))

@@ -78,7 +78,17 @@ def test_the_python_example_calls_what_the_client_has() -> None:
         for node in calls
         if isinstance(node.func, ast.Attribute) and getattr(node.func.value, "id", "") == "client"
     }
-    assert {"preflight", "compile", "benchmark", "wait", "download", "infer", "tuning_records"} == set(used)
+    assert set(used) == {
+        "preflight",
+        "compile",
+        "benchmark",
+        "wait",
+        "download",
+        "infer",
+        "quantize",
+        "download_quantized",
+        "tuning_records",
+    }
     for name in used:
         assert inspect.isfunction(getattr(Client, name))
 

@@ -129,6 +129,8 @@ class FakeServer:
     """How many bytes of the next pieces arrive before the connection breaks."""
     answers: dict[str, Any] = field(default_factory=dict)
     """What GET and POST of a path answer with, where nothing else is done."""
+    links: dict[str, str] = field(default_factory=dict)
+    """Of the job, once it has SUCCEEDED."""
 
     def transport(self) -> httpx.MockTransport:
         return httpx.MockTransport(self.answer)
@@ -147,6 +149,7 @@ class FakeServer:
             "fraction": 0.0,
             "problem": self.problem,
             "created_at": "2026-11-21T04:00:00Z",
+            "links": self.links if self.state == "SUCCEEDED" else {},
             **other,
         }
 

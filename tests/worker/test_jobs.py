@@ -15,7 +15,7 @@ import pytest
 import sqlalchemy as sa
 from onnx import TensorProto, helper
 
-from compiler.contract import BenchmarkOptions, bundle_digest
+from compiler.contract import BenchmarkOptions, QuantizeOptions, bundle_digest
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import nvrtc
 from service.blobs.members import member
@@ -24,7 +24,9 @@ from service.db import results
 from service.db.models import Artifact, JobKind, JobState, Model, TuningRecord, Workload
 from service.jobs import lease, runs
 from service.jobs.finish import finish
+from service.jobs.quantizations import Quantization, quantize
 from service.jobs.quotas import UNLIMITED
+from service.jobs.samples import SampleFile
 from worker import device, group, landlock
 from worker.child import NOT_MEASURED
 from worker.desk import Desk
@@ -223,3 +225,30 @@ def test_an_artifact_that_is_gone_fails_the_run_with_the_reason(
     assert claim.kind == JobKind.BENCHMARK
     assert run(worker, claim) == "failed"
     assert office.job(lost.id).problem["code"] == "inputs_missing"
+
+
+def test_a_model_becomes_a_quantised_one_of_its_owner(office: Any, worker: Desk) -> None:
+    upload(office, "data/weights.bin")
+    stacked = np.random.default_rng(2).standard_normal((3, *X.shape), dtype=np.float32)
+    sample = SampleFile("s.npz", arrays(office, x=stacked))
+    wanted = Quantization(office.owner, office.model, QuantizeOptions(snr_db=20.0), (sample,))
+    job_id = quantize(office.db, wanted, limits=UNLIMITED).job.id
+    assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
+    report = office.job(job_id).report
+    assert [(row["operator"], row["precision"]) for row in report["layers"]] == [("MatMul", "int8")]
+    assert report["outputs"][0]["snr_db"] > 30
+    assert report["samples"] == 3
+    assert {"load", "calibrate", "search", "write"} <= set(office.said(job_id))
+    (made,) = [one for one in rows(office, Model) if one.digest == report["quantized_model"]]
+    assert (made.owner_id, made.files) == (office.owner, [])
+    content = onnx.load_from_string(office.blobs.path(made.blob_key).read_bytes())
+    assert [node.op_type for node in content.graph.node].count("QuantizeLinear") == 1
+
+
+def test_a_quantization_that_names_no_layer_fails_with_the_names_there_are(office: Any, worker: Desk) -> None:
+    upload(office)
+    wanted = Quantization(office.owner, office.model, QuantizeOptions(keep=("nowhere",)))
+    job_id = quantize(office.db, wanted, limits=UNLIMITED).job.id
+    assert run(worker, claimed(worker)) == "failed"
+    assert office.job(job_id).problem["code"] == "invalid_options"
+    assert "'nowhere'" in office.job(job_id).problem["message"]

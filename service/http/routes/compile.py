@@ -25,6 +25,7 @@ from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
 from service.http.schemas import JobOut
 from service.http.state import Here, State
 from service.http.waiting import Prefer
+from service.http.wishes import options_of
 from service.jobs import priority as priorities
 from service.jobs.batch import batch
 from service.jobs.beside import NOTHING
@@ -95,7 +96,7 @@ async def compile_model(
     N seconds (202).
     """
     priorities.allowed(caller, priority)
-    sent = await asked_for(request, here, caller, options, (MODEL, DATA, OPTIONS, DIGEST, SAMPLES))
+    sent = await asked_for(request, here, caller, options, options_of, (MODEL, DATA, OPTIONS, DIGEST, SAMPLES))
     asked, wanted = sent.wishes, sent.options
     submission = Submission(
         owner=caller.owner,

@@ -17,6 +17,7 @@ from service.http.model_schemas import DIGEST_EXAMPLE
 from service.http.options_schemas import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
 from service.http.preflight_schemas import PreflightOut
 from service.http.state import Here
+from service.http.wishes import options_of
 from service.jobs.preflight import Foretold, preflight
 
 BODY = model_body(OPTIONS_SCHEMA, {}, {"one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE}})
@@ -47,7 +48,7 @@ async def preflight_model(
     sealed process and kept, so that `request` can be sent to `POST /compile` as it is. No job is made, and a model that
     cannot be compiled is no error: `ok` is false.
     """
-    asked = await asked_for(request, here, caller, options)
+    asked = await asked_for(request, here, caller, options, options_of)
     chosen = asked.options
     if isinstance(chosen, list):
         raise BadRequest("several options are looked at one at a time", fix="give one object, not a list")

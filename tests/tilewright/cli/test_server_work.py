@@ -231,3 +231,60 @@ def test_watching_a_benchmark_ends_with_its_figures(command: Command, server: An
     *events, job = command("watch", BENCHMARK, "--json").stdout.splitlines()
     assert len(events) == 4
     assert json.loads(job)["kind"] == "benchmark"
+
+
+QUANTIZED: dict[str, Any] = {
+    "layers": [
+        {"node": "stem", "operator": "Conv", "weights": [8, 3, 3, 3], "precision": "int8", "weights_db": 41.26},
+        {"node": "head", "operator": "Gemm", "weights": [8, 5], "precision": "float32", "reason": "too costly"},
+    ],
+    "outputs": [{"name": "y", "snr_db": 33.33}, {"name": "z", "snr_db": None}],
+    "samples": 4,
+    "bytes": 2048,
+    "model_bytes": 8192,
+    "notices": ["random inputs"],
+    "quantized_model": "0" * 64,
+}
+
+
+def quantizing(server: Any, content: bytes) -> None:
+    """The server does what is asked of it."""
+    server.kind = "quantization"
+    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    links = {"quantized": f"/quantized/{JOB}"}
+    server.answers["/quantizations"] = server.job(state="QUEUED")
+    server.links = links
+    server.answers[f"/jobs/{JOB}/report"] = {"report": QUANTIZED}
+    server.answers[links["quantized"]] = httpx.Response(200, content=content, headers={"etag": etag})
+
+
+def test_quantize_sends_samples_and_options_and_fetches_the_model(
+    command: Command, server: Any, model: Path, tmp_path: Path
+) -> None:
+    quantizing(server, b"quantised")
+    (tmp_path / "s.npz").write_bytes(b"arrays")
+    given = ("--samples", tmp_path / "s.npz", "--ranges", "entropy", "--snr-db", 30, "--keep", "head", "--dim", "n=2")
+    done = command("quantize", model, *given, "--equalise", "-o", tmp_path / "q.onnx", "--json")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "q.onnx").read_bytes() == b"quantised"
+    assert json.loads(done.stdout) == {**QUANTIZED, "job": JOB, "model": str(tmp_path / "q.onnx")}
+    parts = {name: content for name, _, content in parts_of(server.sent("/quantizations")[-1])}
+    assert parts["samples"] == b"arrays"
+    assert json.loads(parts["options"]) == {
+        "ranges": "entropy",
+        "snr_db": 30.0,
+        "equalise": True,
+        "keep": ["head"],
+        "dims": {"n": 2},
+    }
+
+
+def test_quantize_shows_every_layer_and_output(command: Command, server: Any, model: Path) -> None:
+    quantizing(server, b"quantised")
+    done = command("quantize", model)
+    assert done.exit_code == 0, done.output
+    assert model.with_suffix(".int8.onnx").read_bytes() == b"quantised"
+    assert body(server, "/quantizations")["options"] == {}
+    for said in ("stem", "8x3x3x3", "41.3", "too costly", "y: 33.3 dB", "z: no difference", "2.0 KiB", "random inputs"):
+        assert said in done.stdout
+    assert "float32" in command("watch", JOB).stdout

@@ -1,0 +1,137 @@
+"""The model on the samples: ranges of its tensors, and what rounding the weights does to each layer."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from compiler.contract import QuantizeOptions
+from compiler.errors import InputsError
+from compiler.frontend import Loaded, load
+from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
+from compiler.quantize.layers import Layer, id_of, ids_of
+from compiler.quantize.network import Network
+from compiler.quantize.ranges import Observed
+from compiler.quantize.samples import Sample, bound, shaped
+from compiler.quantize.scheme import dequantised_weights
+
+LEAST = 1e-12
+"""A signal of nothing but zeros, so that noise beside it has a ratio."""
+
+
+class Evaluated:
+    """A model that is evaluated by the reference, in float64; it is loaded anew for each shape of its inputs."""
+
+    def __init__(self, model: Path | bytes, options: QuantizeOptions, data: Mapping[str, Path] | None = None) -> None:
+        self.model, self.options, self.data = model, options, data
+        self._loaded: dict[tuple[tuple[str, tuple[int, ...]], ...], Loaded] = {}
+
+    def loaded(self, sample: Sample) -> Loaded:
+        """As the front end takes it in the sample's shapes. Raises what `load` raises."""
+        key = tuple(sorted((name, tuple(array.shape)) for name, array in sample.items()))
+        if key not in self._loaded:
+            self._loaded[key] = load(self.model, shaped(self.options, sample), OPERATORS, data=self.data)
+        return self._loaded[key]
+
+    def values(self, sample: Sample, keep: Collection[int] = ()) -> dict[int, np.ndarray]:
+        """Values of its outputs, and of those in `keep`, by id."""
+        loaded = self.loaded(sample)
+        return evaluate_graph(loaded.graph, bound(loaded, sample), OPERATORS, keep=keep)
+
+    def outputs(self, sample: Sample) -> dict[str, np.ndarray]:
+        """Values of its outputs that are floats, by name."""
+        graph = self.loaded(sample).graph
+        found = self.values(sample)
+        return {graph.values[id].name: found[id] for id in graph.outputs if graph.type(id).dtype.is_float}
+
+
+@dataclass
+class Calibration:
+    """What the samples showed, of tensors by name and of layers by name.
+
+    shifts      what rounding the weights adds to the mean of each channel
+    signal      the mean square of a layer's result without its bias; `noise` that of what rounding the weights adds
+    """
+
+    observed: dict[str, Observed] = field(default_factory=dict)
+    shifts: dict[str, np.ndarray] = field(default_factory=dict)
+    signal: dict[str, float] = field(default_factory=dict)
+    noise: dict[str, float] = field(default_factory=dict)
+
+    def weights_db(self, layer: str) -> float | None:
+        """Signal to noise of a layer whose weights alone are rounded; None without noise."""
+        return decibels(self.signal[layer], self.noise[layer])
+
+
+def decibels(signal: float, noise: float) -> float | None:
+    """10 log10(signal / noise); None where there is no noise."""
+    if noise <= 0:
+        return None
+    return 10 * math.log10(max(signal, LEAST) / noise)
+
+
+def calibrate(
+    network: Network,
+    evaluated: Evaluated,
+    layers: Sequence[Layer],
+    tensors: Collection[str],
+    samples: Sequence[Sample],
+    watch: Callable[[float], None],
+) -> Calibration:
+    """Evaluates the network, of which `evaluated` is the file, on every sample.
+
+    Raises InputsError where a tensor is not finite on one.
+    """
+    found = Calibration({name: Observed() for name in tensors})
+    changes = {layer.name: dequantised_weights(layer.weights, layer.axis) - layer.weights for layer in layers}
+    for number, sample in enumerate(samples):
+        graph = evaluated.loaded(sample).graph
+        ids = ids_of(graph)
+        wanted = {name: id_of(network, ids, name) for name in (*tensors, *(layer.node.input[0] for layer in layers))}
+        values = evaluated.values(sample, [id for id in wanted.values() if id is not None])
+        for name, observed in found.observed.items():
+            array = values[_known(wanted[name])]
+            _demand_finite(network, name, number, array)
+            observed.add(array, len(samples))
+        for layer in layers:
+            result = graph.producer[_known(id_of(network, ids, layer.node.output[0]))]
+            x = values[_known(wanted[layer.node.input[0]])]
+            made, added = (
+                np.asarray(OPERATORS[result.op].reference(result, (x, weights.astype(np.float64)))[0])
+                for weights in (layer.weights, changes[layer.name])
+            )
+            _note(found, layer, made, added, len(samples))
+        watch((number + 1) / len(samples))
+    return found
+
+
+def _known(value: int | None) -> int:
+    assert value is not None, "a layer's tensors have ids at every shape"
+    return value
+
+
+def _note(found: Calibration, layer: Layer, made: np.ndarray, added: np.ndarray, samples: int) -> None:
+    """Takes in one layer's result on one of so many samples, and what rounding its weights adds."""
+    channel = 1 if layer.node.op_type.startswith("Conv") else added.ndim - 1
+    shift = added.mean(axis=tuple(at for at in range(added.ndim) if at != channel)) / samples
+    name = layer.name
+    found.shifts[name] = found.shifts.get(name, np.zeros(len(shift))) + shift
+    found.signal[name] = found.signal.get(name, 0.0) + float(np.square(made).mean()) / samples
+    found.noise[name] = found.noise.get(name, 0.0) + float(np.square(added).mean()) / samples
+
+
+def _demand_finite(network: Network, name: str, number: int, array: np.ndarray) -> None:
+    if np.isfinite(array).all():
+        return
+    node = network.producer.get(name)
+    where = f"the result of {node.op_type} {node.name or name!r:.100}" if node else f"input {name!r:.100}"
+    raise InputsError(
+        f"{where} is not finite on sample {number + 1}",
+        fix="leave that sample out, or the values in it that a run would not have",
+        details={"tensor": name[:200], "sample": number + 1},
+    )

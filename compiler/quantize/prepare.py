@@ -1,0 +1,199 @@
+"""What is done to a model in floating point before it is quantised; it computes the same.
+
+A BatchNormalization behind a layer becomes part of its weights, and so do the factors of a Gemm: bytes are then rounded
+once. Channels between two layers may be scaled ("cross-layer equalisation": Nagel, van Baalen, Blankevoort, Welling,
+"Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019, section 4.1).
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from onnx import NodeProto
+
+from compiler.quantize.layers import LAYERS, channel_axis
+from compiler.quantize.network import Network, attributes, set_attribute
+
+ROUNDS = 20
+"""Over all pairs of layers, at most; the paper's figures converge in fewer."""
+SETTLED = 1e-3
+"""A factor that is nearer to 1 changes nothing worth another round."""
+MOST_FACTOR = 1e3
+"""Of a channel in one round: a channel that is nearly dead is not blown up."""
+
+
+def fold(network: Network) -> int:
+    """Folds what can be folded; how many nodes are gone or changed."""
+    count = 0
+    for node in list(network.nodes):
+        match network.operator(node):
+            case "BatchNormalization":
+                count += _fold_normalisation(network, node)
+            case "Gemm":
+                count += _fold_factors(network, node)
+    return count
+
+
+def _owned(network: Network, node: NodeProto, position: int) -> np.ndarray | None:
+    """A constant input in float32; that it may have other readers does not matter, since it is not changed in place."""
+    if len(node.input) <= position or not node.input[position]:
+        return None
+    array = network.constant(node.input[position])
+    return array if array is not None and array.dtype == np.float32 else None
+
+
+def _give(network: Network, node: NodeProto, position: int, array: np.ndarray) -> None:
+    while len(node.input) <= position:
+        node.input.append("")
+    name = node.input[position] or f"{node.output[0]}_bias"
+    node.input[position] = network.add_constant(f"{name}_folded", array.astype(np.float32))
+    network.look()
+
+
+def _fold_normalisation(network: Network, node: NodeProto) -> int:
+    """gamma (W x + b - mean) / sqrt(var + eps) + beta is a layer with other W and b."""
+    layer = network.producer.get(node.input[0])
+    if layer is None or network.only_reader(node.input[0]) is not node or not 0 < _results(node) < 2:
+        return 0
+    if network.operator(layer) not in ("Conv", "ConvTranspose"):
+        return 0
+    group = attributes(layer)["group"].i if "group" in attributes(layer) else 1
+    weights = _owned(network, layer, 1)
+    parts = [network.constant(name) for name in node.input[1:5]]
+    if weights is None or any(part is None for part in parts):
+        return 0
+    if (network.operator(layer) == "ConvTranspose" and group != 1) or _bias_is_data(network, layer):
+        return 0
+    if "training_mode" in attributes(node) and attributes(node)["training_mode"].i:
+        return 0
+    gamma, beta, mean, variance = (part.astype(np.float64) for part in parts if part is not None)
+    epsilon = attributes(node)["epsilon"].f if "epsilon" in attributes(node) else 1e-5
+    factor = gamma / np.sqrt(variance + epsilon)
+    bias = _owned(network, layer, 2)
+    before = np.zeros(len(factor)) if bias is None else bias.astype(np.float64)
+    _give(network, layer, 1, weights * _along(factor, channel_axis(network, layer), weights.ndim))
+    _give(network, layer, 2, (before - mean) * factor + beta)
+    layer.output[0] = node.output[0]
+    network.nodes.remove(node)
+    network.look()
+    return 1
+
+
+def _fold_factors(network: Network, node: NodeProto) -> int:
+    """alpha A B + beta C = A (alpha B) + (beta C)."""
+    attrs = attributes(node)
+    alpha, beta = (attrs[name].f if name in attrs else 1.0 for name in ("alpha", "beta"))
+    weights = _owned(network, node, 1)
+    if (alpha == 1 and beta == 1) or weights is None or _bias_is_data(network, node):
+        return 0
+    bias = _owned(network, node, 2)
+    _give(network, node, 1, weights * np.float64(alpha))
+    if bias is not None:
+        _give(network, node, 2, bias * np.float64(beta))
+    set_attribute(node, "alpha", 1.0)
+    set_attribute(node, "beta", 1.0)
+    return 1
+
+
+def _results(node: NodeProto) -> int:
+    return sum(bool(name) for name in node.output)
+
+
+def _bias_is_data(network: Network, node: NodeProto) -> bool:
+    return len(node.input) > 2 and bool(node.input[2]) and _owned(network, node, 2) is None
+
+
+def _along(array: np.ndarray, axis: int, rank: int) -> np.ndarray:
+    return array.reshape([-1 if at == axis else 1 for at in range(rank)])
+
+
+def equalise(network: Network) -> int:
+    """Scales channels between two layers so that the weights on both sides have equal ranges; how many pairs there are.
+
+    With r1 and r2 the largest weights of a channel on both sides, W1 and b1 are divided by sqrt(r1 / r2) and W2 is
+    multiplied by it. A Relu may stand between them: relu(s x) = s relu(x) for s > 0.
+    """
+    pairs = _pairs(network)
+    for _ in range(ROUNDS):
+        if max([abs(_balance(network, *pair) - 1.0) for pair in pairs], default=0.0) < SETTLED:
+            break
+    return len(pairs)
+
+
+def _pairs(network: Network) -> list[tuple[NodeProto, NodeProto]]:
+    found = []
+    for first in network.nodes:
+        if network.operator(first) not in LAYERS or _owned(network, first, 1) is None or _bias_is_data(network, first):
+            continue
+        second = network.only_reader(first.output[0])
+        if second is not None and network.operator(second) == "Relu":
+            second = network.only_reader(second.output[0])
+        if second is None or network.operator(second) not in LAYERS or _owned(network, second, 1) is None:
+            continue
+        behind = network.producer.get(second.input[0])
+        is_relu = behind is not None and network.operator(behind) == "Relu" and behind.input[0] == first.output[0]
+        if behind is not first and not is_relu:
+            continue
+        if _ends(network, first, second) is not None:
+            found.append((first, second))
+    return found
+
+
+def _ends(network: Network, first: NodeProto, second: NodeProto) -> tuple[np.ndarray, np.ndarray, int] | None:
+    """Largest weights of each channel between two layers, on both sides, and the channel's axis in the second."""
+    w1, w2 = _owned(network, first, 1), _owned(network, second, 1)
+    assert w1 is not None
+    assert w2 is not None
+    conv = ("Conv", "Conv")
+    kinds = network.operator(first), network.operator(second)
+    if "ConvTranspose" in kinds or (kinds != conv and "Conv" in kinds):
+        return None
+    out = channel_axis(network, first)
+    r1 = np.abs(w1).max(axis=tuple(at for at in range(w1.ndim) if at != out))
+    if kinds == conv:
+        group = attributes(second)["group"].i if "group" in attributes(second) else 1
+        if group == 1:
+            along = 1
+        elif group == w2.shape[0] == len(r1) and w2.shape[1] == 1:
+            along = 0  # depthwise: a channel in is a channel out
+        else:
+            return None
+    else:
+        along = 1 - channel_axis(network, second)
+        if network.operator(second) == "Gemm" and "transA" in attributes(second) and attributes(second)["transA"].i:
+            return None
+    r2 = np.abs(w2).max(axis=tuple(at for at in range(w2.ndim) if at != along))
+    return (r1, r2, along) if len(r1) == len(r2) and w1.ndim > 1 and w2.ndim > 1 else None
+
+
+def _balance(network: Network, first: NodeProto, second: NodeProto) -> float:
+    """Equalises one pair; the factor that is furthest from 1."""
+    ends = _ends(network, first, second)
+    assert ends is not None, "weights keep their shapes"
+    r1, r2, along = ends
+    alive = (r1 > 0) & (r2 > 0)
+    factor = np.sqrt(np.divide(r1, r2, out=np.ones(len(r1)), where=alive), dtype=np.float64)
+    factor = np.clip(np.where(alive, factor, 1.0), 1 / MOST_FACTOR, MOST_FACTOR)
+    for node, position, axis, scale in (
+        (first, 1, channel_axis(network, first), 1 / factor),
+        (first, 2, 0, 1 / factor),
+        (second, 1, along, factor),
+    ):
+        array = _owned(network, node, position)
+        if array is None:
+            continue
+        if position == 2:
+            _replace(network, node, 2, array.reshape(-1) * scale if array.size == len(scale) else array * scale)
+        else:
+            _replace(network, node, position, array * _along(scale, axis, array.ndim))
+    return float(max(np.max(factor), 1 / np.min(factor)))
+
+
+def _replace(network: Network, node: NodeProto, position: int, array: np.ndarray) -> None:
+    """Gives a node a constant of its own; one that it has already is overwritten."""
+    name = node.input[position]
+    own = name.endswith("_equalised") and len(network.readers.get(name, [])) == 1
+    if own:
+        network.constants[name] = array.astype(np.float32)
+        return
+    node.input[position] = network.add_constant(f"{name}_equalised", array.astype(np.float32))
+    network.look()

@@ -1,0 +1,219 @@
+"""A model in fp32 and samples to a QDQ model, with a table of its layers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.contract import Event, QuantizeOptions
+from compiler.errors import InternalError, OptionsError, Refusal, UnsupportedModel
+from compiler.quantize.calibrate import Calibration, Evaluated, calibrate
+from compiler.quantize.layers import Layer, Left, layers_of
+from compiler.quantize.network import Network, named, open_network
+from compiler.quantize.prepare import equalise, fold
+from compiler.quantize.ranges import range_of
+from compiler.quantize.samples import derived, given
+from compiler.quantize.scheme import Affine, affine
+from compiler.quantize.search import Chosen, Fidelity, choose, fidelity
+from compiler.quantize.tensors import tensors_of
+from compiler.quantize.write import write
+from compiler.trace import Observer, ignore
+
+BEGINS = {"load": 0.0, "calibrate": 0.05, "search": 0.5, "write": 0.95}
+"""The steps as events name them, with the part of the whole at which each begins."""
+JUDGED = 8
+"""Samples that a set of layers is judged on, at most; ranges are taken from all."""
+CLOSE = 1e-4
+"""By how much of the largest value preparing a model may move an output: the rounding of folded weights."""
+DERIVED = (
+    "no samples were given: ranges were taken from random inputs, which are seldom like real ones. "
+    "Give some tens of real inputs as .npz"
+)
+
+
+def quantize(
+    model: Path,
+    out: Path,
+    options: QuantizeOptions,
+    samples: Mapping[str, Path] | None = None,
+    observe: Observer = ignore,
+    data: Mapping[str, Path] | None = None,
+) -> dict[str, Any]:
+    """Writes a QDQ model to `out`, which appears whole, and returns what became of each layer.
+
+    JSON-able:
+
+        options   as given
+        layers    in the model's order: `node`, `operator`, `weights` (their shape), `precision` (int8 or float32),
+                  `reason` (why it is float32, else null), `weights_db` (signal to noise of its result where its weights
+                  alone are rounded) and `outputs_db` (the least of all outputs where it alone is quantised, if the
+                  budget made that necessary); null where there is no noise, or it was not measured
+        outputs   for each that is a float: `name`, `snr_db` against the model in fp32 (null: no difference)
+        samples   how many; `derived`: whether they were drawn
+        tensors   how many tensors of activations are bytes
+        bytes     of the new file; `model_bytes`: of the given one, without external data
+        notices   what the user should know
+
+    `samples` are .npz archives of inputs by what the caller calls them (`compiler.quantize.samples`). `data` says where
+    external data lies, by its path in the model; None: beside it.
+
+    Raises UnsupportedModel where no layer can be quantised, with the reason of each, and for an opset below 13;
+    InputsError for samples that do not fit or are not finite; BudgetMissed where the budget cannot be held; and what
+    the front end raises.
+    """
+    progress = _Progress(observe)
+    progress.begin("load")
+    read, network = open_network(model, data)
+    notices: list[str] = []
+    values = given(read, samples, options) if samples else derived(model, options, data)
+    if not samples:
+        notices.append(DERIVED)
+        progress.notice(DERIVED)
+    original = Evaluated(model, options, data)
+    judged = values[:JUDGED]
+    folded = fold(network)
+    if folded:
+        notices.append(f"{folded} normalisations and factors were made part of weights")
+    if options.equalise:
+        notices.append(f"channels between {equalise(network)} pairs of layers were equalised")
+    plain = Evaluated(network.bytes(), options)
+    graph = plain.loaded(values[0]).graph
+    layers, left = layers_of(network, graph, options.keep)
+    _demand_layers(layers, left, network, options)
+    wanted = [original.outputs(sample) for sample in judged]
+    _demand_same(wanted[0], plain.outputs(judged[0]))
+    progress.begin("calibrate")
+    tensors = [*tensors_of(network, graph, layers, outputs=options.outputs).roots]
+    calibration = calibrate(network, plain, layers, tensors, values, progress.part)
+    schemes = _schemes(calibration, options)
+
+    def written(chosen: Collection[str]) -> Network:
+        some = [layer for layer in layers if layer.name in chosen]
+        return write(
+            network, graph, some, schemes, calibration, correct=options.bias_correction, outputs=options.outputs
+        )
+
+    def judge(chosen: Collection[str]) -> Fidelity:
+        quantised = Evaluated(written(chosen).bytes(), options)
+        return fidelity(wanted, [quantised.outputs(sample) for sample in judged])
+
+    progress.begin("search")
+    chosen = choose([layer.name for layer in layers], options.snr_db, judge, progress.part)
+    progress.begin("write")
+    made = written(chosen.layers)
+    content = made.bytes()
+    _put(out, content)
+    return {
+        "options": options.to_json(),
+        "layers": _table(network, layers, left, chosen, calibration),
+        "outputs": [{"name": name, "snr_db": _short(db)} for name, db in chosen.fidelity.outputs.items()],
+        "samples": len(values),
+        "derived": not samples,
+        "tensors": sum(node.op_type == "QuantizeLinear" for node in made.nodes),
+        "bytes": len(content),
+        "model_bytes": model.stat().st_size,
+        "notices": notices,
+    }
+
+
+def _schemes(calibration: Calibration, options: QuantizeOptions) -> dict[str, Affine]:
+    dtype = np.uint8 if options.activations == "uint8" else np.int8
+    return {
+        name: affine(*range_of(observed, options.ranges, options.percentile), dtype)
+        for name, observed in calibration.observed.items()
+    }
+
+
+def _demand_layers(layers: list[Layer], left: list[Left], network: Network, options: QuantizeOptions) -> None:
+    names = {*(one.name for one in layers), *(one.name for one in left)}
+    if unknown := [name for name in options.keep if name not in names]:
+        raise OptionsError(
+            f"keep names {unknown[0]!r:.100}, which is no layer of the model",
+            fix=f"its layers are {', '.join(sorted(names)[:8]) or 'none'}",
+        )
+    if layers:
+        return
+    reasons = tuple(Refusal(one.reason, "", one.name, network.operator(one.node)) for one in left[:50])
+    said = "there is no Conv, ConvTranspose, MatMul or Gemm" if not left else f"none of its {len(left)} layers can be"
+    raise UnsupportedModel(
+        f"the model has no layer to quantise: {said}",
+        fix="compile it as it is, or quantise it with its weights as constants in float32",
+        refusals=reasons,
+    )
+
+
+def _demand_same(wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarray]) -> None:
+    """Raises InternalError where preparing the model changed what it computes."""
+    for name, array in wanted.items():
+        finite = np.isfinite(array) & np.isfinite(found[name])
+        largest = float(np.abs(array).max(initial=0.0, where=finite))
+        differences = np.subtract(array, found[name], where=finite, out=np.zeros(array.shape))
+        error = float(np.abs(differences).max(initial=0.0))
+        if error > CLOSE * max(largest, 1e-30):
+            raise InternalError(f"folding weights moved output {name!r:.100} by {error:g} of {largest:g}")
+
+
+def _table(
+    network: Network, layers: list[Layer], left: list[Left], chosen: Chosen, calibration: Calibration
+) -> list[dict[str, Any]]:
+    by_name = {layer.name: layer for layer in layers}
+    reasons = {one.name: one.reason for one in left}
+    rows = []
+    for node in network.nodes:
+        name = named(node)
+        if name not in by_name and name not in reasons:
+            continue
+        layer = by_name.get(name)
+        quantised = name in chosen.layers
+        costly = "the error budget does not hold with it in int8"
+        weights = layer.weights if layer else network.constant(node.input[1])
+        rows.append(
+            {
+                "node": name,
+                "operator": network.operator(node),
+                "weights": None if weights is None else list(weights.shape),
+                "precision": "int8" if quantised else "float32",
+                "reason": None if quantised else reasons.get(name, costly),
+                "weights_db": _short(calibration.weights_db(name)) if layer else None,
+                "outputs_db": _short(chosen.alone.get(name)),
+            }
+        )
+    return rows
+
+
+def _short(db: float | None) -> float | None:
+    return None if db is None or not np.isfinite(db) else round(db, 2)
+
+
+def _put(out: Path, content: bytes) -> None:
+    unfinished = out.with_name(f".{out.name}.unfinished")
+    try:
+        unfinished.write_bytes(content)
+        os.replace(unfinished, out)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+class _Progress:
+    """Fractions of the whole; each step takes the part up to the next one's beginning."""
+
+    def __init__(self, observe: Observer) -> None:
+        self.observe = observe
+        self.step = "load"
+
+    def begin(self, step: str) -> None:
+        self.step = step
+        self.observe(Event("phase", step, BEGINS[step]))
+
+    def part(self, part: float, message: str = "") -> None:
+        end = min((one for one in BEGINS.values() if one > BEGINS[self.step]), default=1.0)
+        self.observe(
+            Event("progress", self.step, round(BEGINS[self.step] + (end - BEGINS[self.step]) * part, 4), message)
+        )
+
+    def notice(self, message: str) -> None:
+        self.observe(Event("notice", self.step, BEGINS[self.step], message))

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.quantize.run import (
+    METHODS,
+    decision_table,
+    least,
+    main,
+    noise,
+    noise_table,
+    quantised_of,
+    taken_in_turns,
+    time_table,
+)
+
+
+def test_every_method_quantises_a_network_and_the_least_output_counts(tmp_path: Path) -> None:
+    row = noise("tiny_mobile", tmp_path)
+    assert row["layers"] > 3
+    assert all(row[method] > 10 for method in METHODS)
+    assert quantised_of("tiny_mobile", tmp_path).is_file()
+    assert f"| tiny_mobile | {row['layers']} | {row['minmax']:.1f} |" in noise_table([row])
+    assert least({"outputs": [{"snr_db": 3.0}, {"snr_db": None}, {"snr_db": 2.0}]}) == 2.0
+
+
+def test_ways_take_turns_and_the_first_rounds_do_not_count() -> None:
+    order: list[str] = []
+    assert len(taken_in_turns([lambda: order.append("a"), lambda: order.append("b")], 3)) == 2
+    assert order == ["a", "b"] * 5
+
+
+def test_times_are_told_as_ratios() -> None:
+    row = {"model": "m", "int8": 1e-3, "fp32": 4e-3, "peer int8": 2e-3, "peer fp32": 5e-3}
+    assert "| m | 1.00 | 4.00 | 0.25 | 2.00 | 5.00 | 0.50 |" in time_table([row])
+
+
+def test_decisions_are_told_with_how_sure_fp32_was() -> None:
+    row = {"model": "m", "method": "mse", "snr": 30.0, "inputs": 8, "same": 0.875, "widest": 0.01, "seconds": 1.0}
+    assert "| m | mse | 30.0 | 8 | 87.5% | 0.010 | 1.0 |" in decision_table([row])
+
+
+def test_an_unknown_option_is_refused() -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--mystery"])
+    assert ended.value.code == 2
