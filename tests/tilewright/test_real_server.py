@@ -36,7 +36,7 @@ KEY = "twk_" + "0" * 43
 class NoRing:
     """There is nobody to wake."""
 
-    def __call__(self, queue: str) -> None:
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
         pass
 
     def check(self) -> None:
