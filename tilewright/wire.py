@@ -69,6 +69,7 @@ class Job(Work):
     artifact_id  that a compilation makes, known before it is made; None for the other kinds
     cached       whether it was answered with an artifact that was there already
     name, tags   what its owner calls it
+    batch        the id of what it shares with the other jobs of its request, or ""
     """
 
     path: ClassVar[str] = "/jobs"
@@ -78,11 +79,13 @@ class Job(Work):
     cached: bool
     name: str
     tags: tuple[str, ...]
+    batch: str
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
         return {
             **super()._fields(said),
+            "batch": said.get("batch") or "",
             "kind": said.get("kind", "compile"),
             "artifact_id": said["artifact_id"],
             "cached": bool(said.get("cached")),

@@ -220,6 +220,50 @@ def test_clone_replaces_only_what_is_given(command: Command, server: Any) -> Non
     assert body(server, f"/jobs/{JOB}/clone")["options"] == {"target": "cpu:x86-64-v3"}
 
 
+BATCH = "01980000-0000-7000-8000-0000000000b1"
+COMPARED: dict[str, Any] = {
+    "jobs": [
+        {
+            "job": JOB,
+            "state": "SUCCEEDED",
+            "options": {"threads": 4},
+            "figures": {"latency_s": 0.0041, "artifact_bytes": 3 << 20, "kernels": 3.0, "largest_error": 3e-7},
+            "problem": None,
+            "benchmarks": [{"benchmark": BENCHMARK, "ended_at": "2026-11-21T04:01:09Z", "median_s": 0.0039}],
+        },
+        {
+            "job": OTHER,
+            "state": "FAILED",
+            "options": {"threads": 1},
+            "figures": {},
+            "problem": {"message": "too long\nfor this"},
+            "benchmarks": [],
+        },
+    ],
+    "fastest": JOB,
+}
+
+
+def test_compilations_and_batches_are_shown_beside_each_other(command: Command, server: Any) -> None:
+    said = {"id": BATCH, "model": "9f" * 32, "states": {"SUCCEEDED": 1, "FAILED": 1}, "ended": True}
+    server.answers |= {
+        "/comparison": COMPARED,
+        "/batches": {"batches": [said], "next_cursor": None},
+        f"/batches/{BATCH}": {**said, "jobs": []},
+        f"/batches/{BATCH}/comparison": COMPARED,
+        f"/batches/{BATCH}/cancel": {**said, "jobs": []},
+    }
+    for shown in (command("compare", JOB, OTHER).stdout, command("batches", "show", BATCH).stdout):
+        for part in (f"{JOB} *", "threads=4", "4.100 ms", "3.900 ms", "3.0e-07", "FAILED", "too long"):
+            assert part in shown, part
+    assert server.sent("/comparison")[-1].url.params.get_list("job") == [JOB, OTHER]
+    assert json.loads(command("batches", "show", BATCH, "--json").stdout) == COMPARED
+    assert "1 SUCCEEDED 1 FAILED" in command("batches").stdout
+    assert json.loads(command("batches", "--json").stdout) == {"batches": [said]}
+    assert command("batches", "cancel", BATCH).stdout.strip() == f"{BATCH}: 1 SUCCEEDED, 1 FAILED"
+    assert command("batches", "show", "latest").exit_code == 2
+
+
 def test_finish_says_what_became_of_the_job(command: Command, server: Any) -> None:
     assert command("finish", JOB).stdout.strip() == f"{JOB} QUEUED"
     assert json.loads(command("finish", JOB, "--json").stdout)["id"] == JOB
