@@ -157,8 +157,21 @@ def test_bench_shows_kernels_when_asked_and_prints_everything_as_json(command: C
     assert "kernels of B" in shown
     assert "Conv+Relu" in shown
     assert "50.0%" in shown
+    assert "conv_1" in shown
+    assert "\x1b[31m" not in shown, "a model's names drive no terminal"
     assert json.loads(command("bench", ARTIFACT, OTHER, "--json").stdout)["report"] == REPORT
     assert command("bench", ARTIFACT, "--no-wait").stdout.strip() == BENCHMARK
+
+
+def test_bench_tells_what_a_million_inferences_cost(command: Command, server: Any) -> None:
+    medians = [one["median_s"] for one in REPORT["artifacts"]]
+    wanted = [1e6 * median / 3600.0 * 1.8 for median in medians]
+    shown = command("bench", ARTIFACT, OTHER, "--price", 1.8).stdout
+    for name, cost in zip("AB", wanted, strict=True):
+        assert f"{name}: a million inferences cost {cost:.4g}" in shown
+    told = json.loads(command("bench", ARTIFACT, OTHER, "--price", 1.8, "--json").stdout)
+    assert list(told["cost_of_a_million"].values()) == wanted
+    assert command("bench", ARTIFACT, OTHER, "--price", -1).exit_code == 2
 
 
 def test_a_failed_benchmark_is_exit_status_1(command: Command, server: Any) -> None:
