@@ -24,6 +24,7 @@ from compiler.ir.small import wide
 from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
+from compiler.measure.held import grown, resident_bytes
 from compiler.measure.npz import SMALL, read_fitting, write_outputs
 from compiler.pack.loader import ArtifactError, Binding, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
 from compiler.trace import Observer, ignore
@@ -37,6 +38,8 @@ cores)."""
 WARM_LOADS = 3
 PROFILE_SECONDS = 1.0
 PROFILE_REPEATS = (3, 20)
+MOST_NODES, LONGEST_NODE = 8, 120
+"""Names of nodes, and letters of each, that are told of a kernel: models choose them."""
 
 PHASE_BEGINS: Mapping[str, float] = {"open": 0.0, "warm": 0.1, "time": 0.2, "profile": 0.9}
 
@@ -48,17 +51,19 @@ class _Contender:
         """Opens it, several times over to see how long that takes, and runs it once."""
         self.artifact, self.path, self.threads = artifact, path, options.threads
         self.binding = _number(artifact, path, options)
-        loads = []
-        for _ in range(1 + WARM_LOADS):
+        loads, held, self.load_bytes = [], resident_bytes(), None
+        for turn in range(1 + WARM_LOADS):
             # One at a time: two instances of a large model may not fit.
             with _opened(f"artifact {artifact}", path, self.threads, self.binding) as model:
                 loads.append(model.load_seconds)
+                self.load_bytes = grown(held) if turn == 0 else self.load_bytes
         self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
         self.sha256 = _digest(artifact, path)
         _check_sizes(artifact, model, options)
         self.given = list(model.random_inputs(options.seed, options.dims).values())
         run = self.open()
         self.first_run_s = self.with_copies_s if self.model.on_gpu else run()
+        self.run_bytes = grown(held)
 
     def open(self) -> Run:
         """A run of an instance opened anew, in memory of its own; the one before it must be closed.
@@ -122,13 +127,15 @@ def benchmark(
                       clocks, throttling, temperature and power `before` and `after` (null where NVML does not say)
         artifacts     for each: artifact, sha256, target, hardware (it was made for), lanes; dims, those of the binding
                       that ran, and of ranges the sizes that it was given (empty for an artifact with one); load:
-                      first_s, warm_s; first_run_s; samples_s, at most 10,000 single runs in the order taken, evenly
+                      first_s, warm_s; first_run_s; memory: load_bytes and run_bytes, resident memory of the host that
+                      the first opening added, and that and the first run with its inputs and outputs (null where the
+                      system does not say); samples_s, at most 10,000 single runs in the order taken, evenly
                       spaced over each block; rounds, how many samples each round gave; round_median_s, of all runs of
                       each round; runs, how many were timed; median_s mean_s min_s p10_s p90_s p99_s of the samples;
                       compute_s (inputs and outputs used in place, on a GPU in its memory), copy_in_s and copy_out_s (of
                       all inputs or outputs, from and to other memory of the host: no part of the samples); kernels
-                      (null unless options.profile): call, family, tile, seconds, share, each run one lane at a time;
-                      inputs, outputs: name, dtype, shape
+                      (null unless options.profile): call, family, nodes (the first MOST_NODES of the model that it
+                      computes), tile, seconds, share, each run one lane at a time; inputs, outputs: name, dtype, shape
         comparisons   for every two artifacts of equal inputs and outputs: a, b, ratio (b's seconds over a's), low,
                       high, confidence, faster ("a", "b" or null), verdict ("a is faster by 1.23x ± 0.02" or "cannot
                       tell"); outputs: for each output of both on the same inputs its max_relative difference (to the
@@ -365,6 +372,7 @@ def _described(entry: _Contender, timed: Timed, options: BenchmarkOptions) -> di
         "dims": entry.dims,
         "load": {"first_s": entry.first_load_s, "warm_s": entry.warm_load_s},
         "first_run_s": entry.first_run_s,
+        "memory": {"load_bytes": entry.load_bytes, "run_bytes": entry.run_bytes},
         "samples_s": list(timed.samples),
         "rounds": list(timed.rounds),
         "round_median_s": list(timed.medians),
@@ -393,7 +401,13 @@ def _kernels(entry: _Contender, run_s: float) -> list[dict[str, Any]]:
     repeats = min(max(round(PROFILE_SECONDS / max(run_s * entry.model.lanes, 1e-9)), least), most)
     given = {spec.name: array for spec, array in zip(entry.model.inputs, entry.given, strict=True)}
     kept = ("call", "family", "tile", "seconds", "share")
-    return [{key: row[key] for key in kept} for row in entry.model.profile(given, repeats)]
+    rows = entry.model.profile(given, repeats)
+    return [{**{key: row[key] for key in kept}, "nodes": _nodes(row.get("sources", ()))} for row in rows]
+
+
+def _nodes(sources: Sequence[str]) -> list[str]:
+    """The first nodes of the model that a kernel computes; an artifact of an older compiler does not tell them."""
+    return [name[:LONGEST_NODE] for name in sources[:MOST_NODES]]
 
 
 def _comparisons(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[dict[str, Any]]:

@@ -68,6 +68,9 @@ class Settings(BaseSettings):
     api_key: SecretStr | None = Field(default=None, min_length=20)
     """A further key for the owner `local`, of the operator's choice: long and random, it is kept as a plain SHA-256."""
 
+    signing_key_file: Path | None = None
+    """The key (ed25519, PEM) that statements about artifacts are signed with; None: `signing_key` in `data_dir`."""
+
     max_model_bytes: int = Field(default=2 << 30, gt=0)
     max_queued_per_owner: int = Field(default=100, gt=0)
     max_stored_bytes_per_owner: int = Field(default=0, ge=0)
@@ -157,6 +160,11 @@ class Settings(BaseSettings):
     def blob_cache_root(self) -> Path:
         """The folder of the cache, with the default filled in."""
         return self.blob_cache_dir or self.data_dir / "blob-cache"
+
+    @property
+    def signing_key_path(self) -> Path:
+        """The key's file, with the default filled in; made when it is first needed and missing."""
+        return self.signing_key_file or self.data_dir / "signing_key"
 
     @property
     def api_key_file(self) -> Path:

@@ -19,6 +19,7 @@
         │   ├── RateLimited              the key has sent too many requests
         │   ├── IdempotencyKeyReused     the key was used with another body
         │   ├── InvalidWebhook           the address or secret of a webhook cannot be used
+        │   ├── WrongKind                the job is of a kind of which that cannot be asked
         │   ├── JobFinished              the job has ended and cannot be changed
         │   ├── JobNotFinished           what was asked for exists only after the job has ended
         │   ├── ArtifactNeverMade        the job ended without an artifact
@@ -123,6 +124,10 @@ class IdempotencyKeyReused(RequestError):
 
 class InvalidWebhook(RequestError):
     code = "invalid_webhook"
+
+
+class WrongKind(RequestError):
+    code = "wrong_kind"
 
 
 class JobFinished(RequestError):

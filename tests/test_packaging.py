@@ -97,7 +97,7 @@ def imported_distributions(package: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        ("tilewright", BASE),
+        ("tilewright", BASE | EXTRAS["verify"]),
         ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["solver"]),
         ("service", BASE | EXTRAS["server"]),
         ("worker", BASE | EXTRAS["server"] | EXTRAS["cuda"]),

@@ -6,12 +6,15 @@ with tilewright.Client() as client: ...    # compile on a server
 
 from __future__ import annotations
 
+from tilewright.attestation import verify
+from tilewright.batches import Batch
 from tilewright.benchmark import Benchmark, Comparison, Timed
 from tilewright.client import Client
 from tilewright.errors import (
     BrokenDownload,
     ClientError,
     JobFailed,
+    NotGenuine,
     RequestRefused,
     ServerUnreachable,
     UsageError,
@@ -34,6 +37,7 @@ from tilewright.wire import (
 
 __all__ = [
     "ArtifactFile",
+    "Batch",
     "Benchmark",
     "BrokenDownload",
     "Client",
@@ -44,6 +48,7 @@ __all__ = [
     "JobEvent",
     "JobFailed",
     "Model",
+    "NotGenuine",
     "Operator",
     "Preflight",
     "RequestRefused",
@@ -58,4 +63,5 @@ __all__ = [
     "Worker",
     "load",
     "verified",
+    "verify",
 ]

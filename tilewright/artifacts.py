@@ -39,6 +39,14 @@ class Artifacts:
         """How the artifact was made: its job, times, measurements, the numeric verdict."""
         return self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/receipt")
 
+    def attestation(self, artifact: Job | str) -> dict[str, Any]:
+        """The server's signed statement of where the artifact comes from; `tilewright.verify` checks it."""
+        return self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/attestation")
+
+    def signer(self) -> str:
+        """The public key, as PEM, that the server's statements are signed with: keep it."""
+        return str(self._http.json("GET", "/signing-key")["public_key"])
+
     def files(self, artifact: Job | str) -> list[ArtifactFile]:
         """The files inside an artifact."""
         answer = self._http.json("GET", f"/artifacts/{artifact_of(artifact)}/files")

@@ -17,7 +17,8 @@ class Timed:
     first_load_s warm_load_s    opening it for the first time, and again
     copy_in_s copy_out_s        of all inputs and outputs; no part of the runs
     samples_s                   single runs in the order taken
-    kernels                     call, family, seconds, share of each, run one lane at a time; empty when not profiled
+    kernels                     call, family, nodes, seconds, share of each, run one lane at a time; empty when not
+                                profiled
     """
 
     artifact: str
@@ -59,6 +60,10 @@ class Timed:
             kernels=tuple(said.get("kernels") or ()),
             said=said,
         )
+
+    def cost(self, hour: float) -> float:
+        """What a million inferences cost, one after the other, where an hour of the device costs `hour`."""
+        return 1e6 * self.median_s / 3600.0 * hour
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from tilewright import download as downloads
 from tilewright import inferences, records
 from tilewright import samples as given_samples
 from tilewright.artifacts import Artifacts
+from tilewright.batches import Batches
 from tilewright.benchmark import Benchmark
 from tilewright.discover import find_server
 from tilewright.download import Progress, unheard
@@ -90,7 +91,7 @@ def _unseen(event: JobEvent) -> None:
     pass
 
 
-class Client(Artifacts, Owners, Webhooks):
+class Client(Artifacts, Batches, Owners, Webhooks):
     """Connections to one server; close it, or use it in a `with` block. Not for several threads at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a

@@ -6,6 +6,7 @@ ClientError
 ├── ServerUnreachable    3  no server is known, or it does not answer
 ├── RequestRefused       4  the server answered with a problem document; `status` is the HTTP status
 ├── BrokenDownload       5  the bytes that arrived are not those that the server announced
+├── NotGenuine           5  an artifact is not the one that a signed statement is about, or the signature is another's
 └── WaitTimeout          6  the time to wait for a job was over; the job goes on
 """
 
@@ -58,6 +59,11 @@ class RequestRefused(ClientError):
 class BrokenDownload(ClientError):
     exit_status = 5
     code = "broken_download"
+
+
+class NotGenuine(ClientError):
+    exit_status = 5
+    code = "not_genuine"
 
 
 class WaitTimeout(ClientError):

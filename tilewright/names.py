@@ -26,7 +26,13 @@ def plain_id(text: str, what: str) -> str:
     try:
         return str(uuid.UUID(text))
     except ValueError:
-        raise UsageError(f"{text!r} is not the id of a {what}", fix=f"list them with `tilewright {what}s`") from None
+        raise UsageError(
+            f"{text!r} is not the id of a {what}", fix=f"list them with `tilewright {_listed(what)}`"
+        ) from None
+
+
+def _listed(what: str) -> str:
+    return f"{what}es" if what.endswith("ch") else f"{what}s"
 
 
 def artifact_of(artifact: Job | str) -> str:

@@ -1,11 +1,17 @@
 """Send a model: not at all when the server has it, in one request when small, else in pieces.
 
-Pieces outlive a broken connection.
+Pieces outlive a broken connection, and the process that sent them: which upload of a model was begun is noted in the
+user's state folder (`XDG_STATE_HOME`), and the next process goes on with it.
 """
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import os
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -45,14 +51,14 @@ def _whole(http: Http, package: Package, progress: Progress) -> dict[str, Any]:
 
 def _pieces(http: Http, package: Package, progress: Progress) -> dict[str, Any]:
     """Each piece goes where the server says that the last ended; so nothing is sent twice but the piece that broke."""
-    wanted = {"bytes": package.size, "media_type": package.media_type, "sha256": package.sha256}
-    begun = http.json("POST", "/uploads", json=wanted, repeat=True)
-    path, offset, failures = f"/uploads/{begun['id']}", int(begun.get("received", 0)), 0
+    path, offset = _begun(http, package)
+    failures = 0
     while True:
         try:
             answer = _piece(http, package, path, offset, progress)
             before, offset = offset, int(answer["received"])
             if model := answer.get("model"):
+                _note(http, package).unlink(missing_ok=True)
                 return dict(model)
             if before < offset < package.size:
                 failures = 0
@@ -71,8 +77,32 @@ def _pieces(http: Http, package: Package, progress: Progress) -> dict[str, Any]:
         http.pause(failures)
         there = _offset(http, path)
         if there is None:
+            _note(http, package).unlink(missing_ok=True)
             return http.json("GET", f"/models/{package.digest}")
         failures, offset = (0 if there > offset else failures), there
+
+
+def _begun(http: Http, package: Package) -> tuple[str, int]:
+    """An upload's path, and how much of the model it has: one that an earlier process began, or a new one."""
+    note = _note(http, package)
+    with contextlib.suppress(OSError, ValueError):
+        path = f"/uploads/{uuid.UUID(note.read_text())}"
+        if (there := _offset(http, path)) is not None and there < package.size:
+            return path, there
+    wanted = {"bytes": package.size, "media_type": package.media_type, "sha256": package.sha256}
+    begun = http.json("POST", "/uploads", json=wanted, repeat=True)
+    with contextlib.suppress(OSError):  # nothing to go on with after a restart, then
+        note.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        note.write_text(str(begun["id"]))
+    return f"/uploads/{begun['id']}", int(begun.get("received", 0))
+
+
+def _note(http: Http, package: Package) -> Path:
+    """Where it is kept which upload of this model to this server was begun; its name tells neither."""
+    home = os.environ.get("XDG_STATE_HOME", "")
+    root = Path(home) if os.path.isabs(home) else Path.home() / ".local" / "state"
+    what = f"{http.url}\n{package.sha256}\n{package.media_type}\n{package.size}"
+    return root / "tilewright" / "uploads" / hashlib.sha256(what.encode()).hexdigest()
 
 
 def _piece(http: Http, package: Package, path: str, offset: int, progress: Progress) -> dict[str, Any]:

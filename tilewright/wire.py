@@ -70,6 +70,7 @@ class Job(Work):
     cached       whether it was answered with an artifact that was there already
     name, tags   what its owner calls it
     quantized    where the model is that a quantization made; empty before, and for the other kinds
+    batch        the id of what it shares with the other jobs of its request, or ""
     """
 
     path: ClassVar[str] = "/jobs"
@@ -80,11 +81,13 @@ class Job(Work):
     name: str
     tags: tuple[str, ...]
     quantized: str
+    batch: str
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
         return {
             **super()._fields(said),
+            "batch": said.get("batch") or "",
             "kind": said.get("kind", "compile"),
             "artifact_id": said["artifact_id"],
             "cached": bool(said.get("cached")),

@@ -1,82 +1,153 @@
 """The Celery side of a worker: a doorbell, no more. What to do is in the database.
 
-Messages are acknowledged before they are acted upon and never prefetched, so the broker's visibility timeout plays
-no part and a job may run for hours. One worker is one process with one thread that runs jobs (`worker.rounds`); the
-main thread is Celery's, waits while a job runs that it was rung for (`solo`), and handles signals.
+`celery -A worker.app worker -Q cpu` and `python -m worker` start the same: Celery's consumer beside the one thread that
+runs jobs (`worker.rounds`). Messages are acknowledged before they are acted upon and never prefetched, so the broker's
+visibility timeout plays no part and a job may run for hours. The main thread is Celery's: it handles signals and
+remote control. A message waits in the pool's thread until its round is over, so that further ones go to idle workers.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from celery import Celery, signals
+from celery import Celery, bootsteps, signals
+from celery.utils.nodenames import default_nodename
+from pydantic import ValidationError
 
-from worker.desk import Desk
+from compiler.contract import kinds
+from compiler.errors import OptionsError, TilewrightError
+from service.config import Settings
+from service.db.arrivals import arrivals
+from service.jobs.doorbell import routed
+from worker import group
+from worker.config import WorkerSettings
+from worker.opening import opened, own_name
+from worker.pool import OneThread
 from worker.rounds import Rounds, Task
-from worker.tasks import TASKS
+from worker.tasks import TASKS, drain
+
+_PRESENCE_PATIENCE_S = 0.1
 
 
-def make_app(broker_url: str, desk: Desk, rounds: Rounds) -> Celery:
-    """The application of one worker: a message has one of `TASKS` carried out in the thread of `rounds`."""
-    app = Celery("tilewright", broker=broker_url, set_as_current=False)
-    app.conf.update(
-        task_serializer="json",
-        accept_content=["json"],
-        task_acks_late=False,
-        task_ignore_result=True,
-        task_publish_retry=False,
-        task_default_queue=desk.queues[0],
-        task_create_missing_queues=True,
-        worker_prefetch_multiplier=1,
-        worker_disable_prefetch=True,
-        worker_enable_remote_control=False,
-        worker_send_task_events=False,
-        worker_cancel_long_running_tasks_on_connection_loss=False,
-        worker_hijack_root_logger=False,
-        worker_redirect_stdouts=False,
-        broker_connection_retry=True,
-        broker_connection_retry_on_startup=True,
-        broker_connection_max_retries=None,
-        broker_connection_timeout=2,
-        broker_transport_options={"socket_connect_timeout": 2, "socket_timeout": 10},
-    )
+class Jobs(bootsteps.StartStopStep):  # type: ignore[misc] # Celery ships no types
+    """What a worker has beside Celery's parts: its desk, and the thread that runs jobs from `start` to `stop`.
+
+    `create` comes before Celery handles signals, so that a worker which waits for its database can be ended.
+    """
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, command: tuple[str, ...] = group.CHILD, **options: Any) -> None:
+        super().__init__(worker, **options)
+        self._command = command
+
+    def create(self, worker: Any) -> None:
+        """Open the desk for the queues that were asked for, which stand for all that the consumer then listens to.
+
+        Raises `SystemExit`, with the reason on standard error.
+        """
+        asked = tuple(worker.app.amqp.queues.consume_from)
+        name = own_name(asked) if worker.hostname == default_nodename(None) else worker.hostname
+        try:
+            if not isinstance(worker.pool, OneThread):
+                raise OptionsError("a worker runs one job at a time, in a thread of its own", fix="leave out --pool")
+            self._desk = opened(asked, name, command=self._command)
+        except (TilewrightError, ValidationError) as error:
+            print(f"worker: {error}", file=sys.stderr)
+            raise SystemExit(1) from None
+        self._arrivals = arrivals(self._desk.db, self._desk.queues)
+        self._rounds = worker.app.rounds = Rounds(self._desk, drain, WorkerSettings().look_every_s, self._arrivals)
+        worker.app.amqp.queues.select(self._desk.queues)
+
+    def start(self, worker: Any) -> None:
+        """Run jobs, from the first that is there."""
+        signals.worker_shutting_down.connect(self._going_down)
+        self._desk.presence.start()
+        self._rounds.start()
+
+    def close(self, worker: Any) -> None:
+        """Begin to give back the job under way, before Celery waits for its tasks."""
+        self._desk.stop.request()
+
+    def stop(self, worker: Any) -> None:
+        """Return when the job under way has been given back, within half a second."""
+        self._rounds.stop()
+        self._arrivals.close()
+        self._desk.presence.stop(_PRESENCE_PATIENCE_S)
+
+    terminate = stop
+
+    def _going_down(self, **_: Any) -> None:
+        self._desk.stop.request()
+
+
+def make_app() -> Celery:
+    """The application; it reads the environment when it is first used."""
+    app = Celery("tilewright", set_as_current=False)
+    app.add_defaults(_configuration)
+    app.steps["worker"].add(Jobs)
     for name, task in TASKS.items():
-        app.task(name=name, shared=False)(_bound(task, rounds))
+        app.task(name=name, shared=False)(_bound(app, task))
     return app
 
 
-def serve(app: Celery, desk: Desk, rounds: Rounds) -> int:
-    """Run the worker until SIGTERM or SIGINT; its exit status. A job under way is given back within half a second.
+def serve(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.CHILD) -> int:
+    """Run a worker until SIGTERM or SIGINT; its exit status. A job under way is given back within half a second.
 
-    To be called in the main thread.
+    asked    names of queues (`worker.queues`)
+    command  what does each job
+
+    To be called in the main thread. Raises `SystemExit` for a worker that cannot begin.
     """
-
-    def going_down(**_: Any) -> None:
-        desk.stop.request()
-
-    signals.worker_shutting_down.connect(going_down, weak=False)
     worker = app.Worker(
-        hostname=desk.name,
-        queues=list(desk.queues),
-        pool="solo",
-        concurrency=1,
+        hostname=name,
+        queues=list(asked),
+        command=command,
         loglevel="WARNING",
         quiet=True,
         without_gossip=True,
         without_mingle=True,
-        without_heartbeat=True,
     )
-    rounds.start()
-    try:
-        worker.start()
-    finally:
-        rounds.stop()
+    worker.start()
     return int(worker.exitcode or 0)
 
 
-def _bound(task: Task, rounds: Rounds) -> Callable[[str], None]:
-    def run(queue: str) -> None:
-        rounds.make(task, queue)
+def _configuration() -> dict[str, Any]:
+    return {
+        "broker_url": Settings().broker_url,
+        "task_serializer": "json",
+        "accept_content": ["json"],
+        "task_acks_late": False,
+        "task_ignore_result": True,
+        "task_publish_retry": False,
+        "task_default_queue": kinds.CPU.device(),
+        "task_routes": (routed,),
+        "task_create_missing_queues": True,
+        "worker_pool": f"{OneThread.__module__}:{OneThread.__name__}",
+        "worker_concurrency": 1,
+        "worker_prefetch_multiplier": 1,
+        "worker_disable_prefetch": True,
+        "worker_send_task_events": True,
+        "worker_cancel_long_running_tasks_on_connection_loss": False,
+        "worker_hijack_root_logger": False,
+        "worker_redirect_stdouts": False,
+        "broker_connection_retry": True,
+        "broker_connection_retry_on_startup": True,
+        "broker_connection_max_retries": None,
+        "broker_connection_timeout": 2,
+        "broker_transport_options": {"socket_connect_timeout": 2, "socket_timeout": 10},
+    }
+
+
+def _bound(app: Celery, task: Task) -> Callable[..., int]:
+    def run(queue: str, job: str | None = None) -> int:
+        """A round through a queue; how many jobs ran. `job` is for whoever watches: the database says what is next."""
+        return int(app.rounds.make(task, queue))
 
     return run
+
+
+app = make_app()
+"""What `celery -A worker.app` finds."""

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from service.db.arrivals import Arrivals
 from service.logs import logger
@@ -25,6 +26,16 @@ Task = Callable[[Desk, str], int]
 log = logger(__name__)
 
 
+@dataclass
+class _Asked:
+    """A round that somebody waits for."""
+
+    task: Task
+    queue: str
+    over: threading.Event = field(default_factory=threading.Event)
+    ran: int = 0
+
+
 class Rounds:
     """One round at a time, from `start` to `stop`: as asked for, and `look` every `every_s` seconds or on arrivals."""
 
@@ -33,7 +44,7 @@ class Rounds:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
-        self._asked: deque[tuple[Task, str, threading.Event]] = deque()
+        self._asked: deque[_Asked] = deque()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._make_all, name="rounds", daemon=True)
 
@@ -41,17 +52,19 @@ class Rounds:
         """Make the first round, and go on."""
         self._thread.start()
 
-    def make(self, task: Task, queue: str) -> None:
-        """Have a round made, and wait until it is over or rounds have ended.
+    def make(self, task: Task, queue: str) -> int:
+        """Have a round made, and wait until it is over or rounds have ended; how many jobs ran in it.
 
-        While it waits in Celery's thread no further message is taken, so that another worker is rung by that.
+        While it waits in the thread of Celery's pool no further message is taken, so that another worker is rung by
+        that.
         """
-        over = threading.Event()
-        self._asked.append((task, queue, over))
+        asked = _Asked(task, queue)
+        self._asked.append(asked)
         with contextlib.suppress(BlockingIOError):  # full: the thread is awake
             os.write(self._writer, b"!")
         if not self._ended.is_set():  # else nobody may be left who lets it go
-            over.wait()
+            asked.over.wait()
+        return asked.ran
 
     @property
     def waiting(self) -> int:
@@ -67,22 +80,23 @@ class Rounds:
         try:
             while not self._desk.stop.requested:
                 if self._asked:
-                    task, queue, over = self._asked.popleft()
-                    self._make(task, queue)
-                    over.set()
+                    asked = self._asked.popleft()
+                    asked.ran = self._make(asked.task, asked.queue)
+                    asked.over.set()
                 else:
                     self._make(self._look, self._desk.queues[0])
                 self._pause()
         finally:
             self._ended.set()
             while self._asked:
-                self._asked.popleft()[-1].set()
+                self._asked.popleft().over.set()
 
-    def _make(self, task: Task, queue: str) -> None:
+    def _make(self, task: Task, queue: str) -> int:
         try:
-            task(self._desk, queue)
+            return task(self._desk, queue)
         except Exception:
             log.exception("looking for jobs failed")
+            return 0
 
     def _pause(self) -> None:
         """Until somebody asks, the worker goes down, jobs have come, or it is time to look."""

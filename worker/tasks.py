@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
+import structlog
+
 from service.errors import DatabaseUnavailable
 from service.jobs import lease
 from service.jobs.doorbell import TASK
@@ -51,9 +53,11 @@ def _run_best(desk: Desk) -> str | None:
         claim = lease.claim(desk.db, desk.name, desk.queues, desk.lease_s, desk.owner_limits)
         if claim is None:
             return None
-        log.info("job claimed", job=str(claim.job_id), kind=str(claim.kind), fence=claim.fence, attempt=claim.attempt)
-        became = run(desk, claim, lock)
-        log.info("job left", job=str(claim.job_id), fence=claim.fence, became=became)
+        traced = {"trace": claim.traceparent.split("-")[1]} if claim.traceparent else {}
+        with structlog.contextvars.bound_contextvars(job=str(claim.job_id), fence=claim.fence, **traced):
+            log.info("job claimed", kind=str(claim.kind), attempt=claim.attempt)
+            became = run(desk, claim, lock)
+            log.info("job left", became=became)
         return became
 
 

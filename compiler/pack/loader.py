@@ -1275,7 +1275,7 @@ class Model:
             rows.append(list(seconds)[: len(calls)])
         medians = [statistics.median(times) for times in zip(*rows[1:], strict=True)]
         whole = sum(medians) or 1.0
-        kept = ("family", "tile", "predicted_s", "predicted_from")
+        kept = ("family", "sources", "tile", "predicted_s", "predicted_from")
         return [
             {"call": at, **{key: call[key] for key in kept}, "seconds": spent, "share": spent / whole}
             for at, (call, spent) in enumerate(zip(calls, medians, strict=True))

@@ -71,6 +71,7 @@ class Wanted:
     text: str = ""
     model: str | None = None
     queue: str | None = None
+    batch: uuid.UUID | None = None
     since: float | None = None
     until: float | None = None
 
@@ -90,6 +91,8 @@ def page(
         query = query.where(Job.model_digest == wanted.model)
     if wanted.queue is not None:
         query = query.where(Job.queue == wanted.queue)
+    if wanted.batch is not None:
+        query = query.where(Job.batch_id == wanted.batch)
     if wanted.since is not None:
         query = query.where(Job.created_at >= wanted.since)
     if wanted.until is not None:

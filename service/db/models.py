@@ -165,6 +165,7 @@ class Job(Row):
         sa.Index("ix_jobs_owner_id_cache_key", "owner_id", "cache_key"),
         sa.Index("ix_jobs_owner_id_kind_id", "owner_id", "kind", "id"),
         sa.Index("ix_jobs_owner_id_model_digest", "owner_id", "model_digest"),
+        sa.Index("ix_jobs_owner_id_batch_id", "owner_id", "batch_id"),
         sa.Index("ix_jobs_queue_state_priority_created_at", "queue", "state", "priority", "created_at"),
         sa.Index("ix_jobs_state_lease_until", "state", "lease_until"),
         sa.Index("ix_jobs_state_finished_at", "state", "finished_at"),
@@ -187,6 +188,10 @@ class Job(Row):
     """Of a compilation."""
     cached: Mapped[bool] = mapped_column(default=False)
     cloned_from: Mapped[uuid.UUID | None]
+    batch_id: Mapped[uuid.UUID | None]
+    """What the jobs share that one request asked for."""
+    traceparent: Mapped[str | None] = mapped_column(sa.String(55))
+    """The caller's place in a trace (W3C Trace Context), where the request named one."""
     name: Mapped[str | None] = mapped_column(sa.String(200))
     """This and the next two: what its owner calls it."""
     note: Mapped[str | None] = mapped_column(sa.Text)

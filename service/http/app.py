@@ -35,6 +35,7 @@ from service.http.turns import Turns
 from service.http.versions import SERVERS, Versioned
 from service.jobs import access, health, reconcile, retention
 from service.jobs.access import Door
+from service.jobs.attestation import Signer
 from service.jobs.board import Board
 from service.jobs.doorbell import CeleryRing, Ring
 from service.jobs.events import Feed
@@ -98,6 +99,7 @@ def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
         door=Door(db),
         metrics=CollectorRegistry(),
         oracle=oracle,
+        signer=Signer(settings.signing_key_path),
         turns=Turns(crowds(mine)),
         rates=Rates(mine.requests_per_s, mine.requests_burst),
         pools=Pools(),

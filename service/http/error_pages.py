@@ -58,6 +58,7 @@ KINDS: tuple[Kind, ...] = (
         "caller",
         "give an https URL of a public address, and a secret of the standard's form or none",
     ),
+    Kind("wrong_kind", 422, "caller", "ask it of a job of the kind that `fix` names"),
     Kind("digest_mismatch", 422, "caller", "the bytes were damaged on the way: send them again"),
     Kind("part_too_large", 422, "caller", "download the whole artifact"),
     Kind("source_unavailable", 422, "caller", "this version makes no source from that record: measure again"),

@@ -40,6 +40,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.RateLimited: 429,
     errors.IdempotencyKeyReused: 422,
     errors.InvalidWebhook: 422,
+    errors.WrongKind: 422,
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
     errors.ArtifactNeverMade: 410,

@@ -7,7 +7,7 @@ from typing import Annotated
 
 from fastapi import Path
 
-from service.http.model_schemas import UPLOAD_ID
+from service.http.model_schemas import BATCH_ID, UPLOAD_ID
 from service.http.owner_schemas import KEY_ID
 from service.http.records_schemas import RECORD_EXAMPLE
 from service.http.run_schemas import BENCHMARK_ID, INFERENCE_ID
@@ -15,6 +15,7 @@ from service.http.schemas import JOB_EXAMPLE
 from service.http.webhook_schemas import WEBHOOK_ID
 
 JobId = Annotated[uuid.UUID, Path(description="Of a job of any kind.", examples=[JOB_EXAMPLE["id"]])]
+BatchId = Annotated[uuid.UUID, Path(description="As `POST /compile` answered.", examples=[BATCH_ID])]
 ArtifactId = Annotated[
     uuid.UUID, Path(description="`artifact_id` of the job that makes it.", examples=[JOB_EXAMPLE["artifact_id"]])
 ]

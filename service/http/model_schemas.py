@@ -16,6 +16,7 @@ from service.jobs.uploads import ZIP
 
 DIGEST = r"^[0-9a-f]{64}$"
 DIGEST_EXAMPLE: str = JOB_EXAMPLE["model"]
+BATCH_ID = "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a10"
 UPLOAD_ID = "019aa1ef-1b7a-7e55-8f3c-2d9a6e4b7c31"
 
 MODEL_EXAMPLE: dict[str, Any] = {
@@ -190,6 +191,7 @@ class UploadOut(BaseModel):
 class JobList(BaseModel):
     """Several jobs of one request, in its order."""
 
-    model_config = ConfigDict(json_schema_extra={"example": {"jobs": [JOB_EXAMPLE]}})
+    model_config = ConfigDict(json_schema_extra={"example": {"jobs": [JOB_EXAMPLE], "batch": BATCH_ID}})
 
     jobs: list[JobOut]
+    batch: uuid.UUID = Field(description="What they share: `/batches/{batch}`.")

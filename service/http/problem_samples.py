@@ -60,6 +60,9 @@ SAMPLES: tuple[TilewrightError, ...] = (
         "'http://10.0.0.1/' cannot be told of anything: its address is private",
         fix="give an https URL of a public address",
     ),
+    errors.WrongKind(
+        f"job {JOB} is of kind benchmark, which compiles nothing", fix="compare compilations: GET /jobs?kind=compile"
+    ),
     errors.DigestMismatch(
         "the bytes are not those that were announced",
         fix="send them again",

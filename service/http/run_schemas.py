@@ -43,6 +43,7 @@ REPORT_EXAMPLE: dict[str, Any] = {
             "lanes": 4,
             "load": {"first_s": 0.031, "warm_s": 0.012},
             "first_run_s": 0.0061,
+            "memory": {"load_bytes": 33554432, "run_bytes": 41943040},
             "samples_s": [0.00412, 0.00409, 0.00411],
             "runs": 731,
             "median_s": 0.0041,
@@ -52,7 +53,9 @@ REPORT_EXAMPLE: dict[str, Any] = {
             "compute_s": 0.0041,
             "copy_in_s": 0.000021,
             "copy_out_s": 0.000001,
-            "kernels": [{"call": 0, "family": "Conv+Relu", "seconds": 0.00021, "share": 0.05}],
+            "kernels": [
+                {"call": 0, "family": "Conv+Relu", "nodes": ["conv_1", "relu_1"], "seconds": 0.00021, "share": 0.05}
+            ],
         }
     ],
     "comparisons": [

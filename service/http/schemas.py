@@ -30,6 +30,8 @@ JOB_EXAMPLE: dict[str, Any] = {
     "cancel_requested": False,
     "finish_requested": False,
     "cloned_from": None,
+    "batch": None,
+    "traceparent": None,
     "name": "nightly",
     "note": None,
     "tags": ["ci", "main"],
@@ -137,6 +139,8 @@ class JobOut(BaseModel):
     cancel_requested: bool
     finish_requested: bool = Field(description="Measuring ends early, the best found so far is kept.")
     cloned_from: uuid.UUID | None
+    batch: uuid.UUID | None = Field(None, description="What it shares with the other jobs of its request.")
+    traceparent: str | None = Field(None, description="Where in a trace its request was made (W3C Trace Context).")
     name: str | None = Field(None, description="What its owner calls it.")
     note: str | None = None
     tags: list[str] = Field([], description="Words to find it by.")
@@ -179,6 +183,8 @@ class JobOut(BaseModel):
             cancel_requested=job.cancel_requested,
             finish_requested=job.finish_requested,
             cloned_from=job.cloned_from,
+            batch=job.batch_id,
+            traceparent=job.traceparent,
             name=job.name,
             note=job.note,
             tags=job.tags or [],
@@ -214,6 +220,8 @@ def _links(job: Job | Told) -> dict[str, str]:
     """Where what belongs to a job is found, or will be."""
     here = f"/jobs/{job.id}"
     links = {"self": here, "events": f"{here}/events", "log": f"{here}/log"}
+    if job.batch_id is not None:
+        links["batch"] = f"/batches/{job.batch_id}"
     match job.kind:
         case JobKind.COMPILE:
             artifact = f"/artifacts/{job.artifact_id}"

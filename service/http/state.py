@@ -18,6 +18,7 @@ from service.http.pools import Pools
 from service.http.rates import Rates
 from service.http.turns import Turns
 from service.jobs.access import Door
+from service.jobs.attestation import Signer
 from service.jobs.board import Board
 from service.jobs.doorbell import Ring
 from service.jobs.events import Feed
@@ -45,6 +46,7 @@ class State:
     door: Door
     metrics: CollectorRegistry
     oracle: Oracle
+    signer: Signer
     turns: Turns
     rates: Rates
     pools: Pools

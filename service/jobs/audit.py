@@ -45,6 +45,8 @@ class Asking:
     path: str = ""
     owner: uuid.UUID | None = None
     key: uuid.UUID | None = None
+    traceparent: str | None = None
+    """The caller's place in a trace, if it named one (W3C Trace Context)."""
 
 
 asking: ContextVar[Asking | None] = ContextVar("asking", default=None)
@@ -55,6 +57,11 @@ def asked_by(owner: uuid.UUID, key: uuid.UUID | None) -> None:
     """From now on the request is known to be this owner's."""
     if (now := asking.get()) is not None:
         asking.set(replace(now, owner=owner, key=key))
+
+
+def traceparent() -> str | None:
+    """The place in a trace of whoever asks."""
+    return None if (now := asking.get()) is None else now.traceparent
 
 
 def note(session: Session, verb: str, thing: str) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.contract import CompileOptions
+from service.db.models import new_id
 from service.jobs.submit import Submission, fingerprint
 
 
@@ -15,13 +16,14 @@ def batch(asked: Submission, options: Sequence[CompileOptions]) -> list[Submissi
     The first carries the idempotency key of the request, the others keys derived from it and their position, so that
     the request repeated finds every one of them; and a request that differs anywhere meets the first and is refused.
     """
-    whole = fingerprint("batch", *(one.to_json() for one in options))
+    whole, batch_id = fingerprint("batch", *(one.to_json() for one in options)), new_id()
     key = asked.idempotency_key
     return [
         replace(
             asked,
             options=one,
             whole=whole,
+            batch=batch_id,
             idempotency_key=key if key is None or position == 0 else fingerprint("batch", key, position),
         )
         for position, one in enumerate(options)

@@ -9,7 +9,7 @@ from typing import Any
 from compiler.contract import CompileOptions
 from service.db.engine import Database
 from service.db.models import JobKind
-from service.errors import BadRequest
+from service.errors import WrongKind
 from service.jobs import find
 from service.jobs.beside import NOTHING, Beside
 from service.jobs.quotas import Limits
@@ -31,11 +31,11 @@ def clone(
 ) -> Submitted:
     """Submit the model and the samples of a compilation with its options, of which `overrides` replaces some as wholes.
 
-    Raises `NotFound`, `BadRequest` for what is no compilation, `OptionsError`, and the errors of `submit`.
+    Raises `NotFound`, `WrongKind` for what is no compilation, `OptionsError`, and the errors of `submit`.
     """
     source = find.job(db, owner, job_id).job
     if source.kind != JobKind.COMPILE or source.model_digest is None:
-        raise BadRequest(
+        raise WrongKind(
             f"job {job_id} is of kind {source.kind}, which compiles no model",
             fix="clone a compilation; list them with GET /jobs?kind=compile",
         )

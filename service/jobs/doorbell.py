@@ -8,7 +8,8 @@ holds the row any more when a worker is woken; `service.jobs.reconcile` sends ag
 from __future__ import annotations
 
 import uuid
-from typing import Protocol
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 import kombu.exceptions
 from celery import Celery
@@ -19,7 +20,11 @@ from service.errors import NotReady
 from service.logs import logger
 
 TASK = "worker.drain"
-"""The task of the worker that claims jobs of a queue until none is left; its one argument is the queue's name."""
+"""The task of the worker that claims jobs of a queue until none is left.
+
+Its argument is the queue's name. `job`, by name, is the id of the job that it was rung for: for whoever watches the
+broker, and nothing that a worker goes by.
+"""
 
 FAILURES = (kombu.exceptions.KombuError, kombu.exceptions.OperationalError, OSError)
 
@@ -29,11 +34,17 @@ log = logger(__name__)
 class Ring(Protocol):
     """Something that can wake the workers of a queue."""
 
-    def __call__(self, queue: str) -> None:
-        """Send one doorbell. Raises any of `FAILURES` when the broker cannot be reached."""
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
+        """Send one doorbell, for the sake of `job`. Raises any of `FAILURES` when the broker cannot be reached."""
 
     def check(self) -> None:
         """Raises `NotReady` when the broker does not answer."""
+
+
+def routed(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: object, **_: Any) -> dict[str, str]:
+    """Where Celery sends a message: into the queue of the device class that it names."""
+    queue = args[0] if args else kwargs.get("queue")
+    return {"queue": queue} if name == TASK and isinstance(queue, str) else {}
 
 
 class CeleryRing:
@@ -49,12 +60,15 @@ class CeleryRing:
             accept_content=["json"],
             task_ignore_result=True,
             task_publish_retry=False,
+            task_send_sent_event=True,
+            task_routes=(routed,),
             broker_connection_timeout=1,
             broker_transport_options={"socket_connect_timeout": 1, "socket_timeout": 2, "max_retries": 0},
         )
 
-    def __call__(self, queue: str) -> None:
-        self._app.send_task(TASK, args=(queue,), queue=queue, retry=False, ignore_result=True)
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
+        about = {} if job is None else {"job": str(job)}
+        self._app.send_task(TASK, args=(queue,), kwargs=about, retry=False, ignore_result=True)
 
     def check(self) -> None:
         """Raises `NotReady` when the broker cannot be reached."""
@@ -67,17 +81,17 @@ class CeleryRing:
 
 def announce(db: Database, ring: Ring, job_id: uuid.UUID, queue: str) -> bool:
     """Ring for a job whose row is committed; whether it worked. Never raises for a broker that is down."""
-    if try_ring(ring, queue):
+    if try_ring(ring, queue, job_id):
         return True
     with db.write() as session:
         jobs.not_announced(session, job_id)
     return False
 
 
-def try_ring(ring: Ring, queue: str) -> bool:
+def try_ring(ring: Ring, queue: str, job: uuid.UUID | None = None) -> bool:
     """Ring; a failure is logged and answered with False."""
     try:
-        ring(queue)
+        ring(queue, job)
     except FAILURES as error:
         log.warning("doorbell failed", queue=queue, error=str(error))
         return False

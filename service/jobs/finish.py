@@ -7,7 +7,7 @@ import uuid
 from service.db import events, jobs
 from service.db.engine import Database
 from service.db.models import Job, JobKind
-from service.errors import BadRequest, JobFinished
+from service.errors import JobFinished, WrongKind
 from service.jobs import audit, life
 from service.jobs.find import required
 
@@ -15,12 +15,12 @@ from service.jobs.find import required
 def finish(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
     """The job after the request; its worker stops measuring within a second, or never begins to.
 
-    Asking again changes nothing. Raises `NotFound`, `BadRequest` for what is no compilation, and `JobFinished`.
+    Asking again changes nothing. Raises `NotFound`, `WrongKind` for what is no compilation, and `JobFinished`.
     """
     with db.write() as session:
         job = required(session, owner, job_id, lock=True)
         if job.kind != JobKind.COMPILE:
-            raise BadRequest(f"job {job_id} is of kind {job.kind}, which has no best so far", fix="cancel it instead")
+            raise WrongKind(f"job {job_id} is of kind {job.kind}, which has no best so far", fix="cancel it instead")
         if job.state in life.TERMINAL:
             raise JobFinished(f"job {job_id} has ended as {job.state}", fix="there is nothing left to finish")
         if not job.finish_requested:

@@ -77,6 +77,7 @@ class Claim:
     finish   the owner wants the best that is known already, from the start
     samples  of a compilation or quantization: its .npz archives by their names
     max_run_s what the attempt may take at most, as its owner says; None: what this machine allows
+    traceparent  where in a trace its request was made (W3C Trace Context)
     """
 
     job_id: uuid.UUID
@@ -92,6 +93,7 @@ class Claim:
     finish: bool
     samples: tuple[Input, ...] = ()
     max_run_s: float | None = None
+    traceparent: str | None = None
 
 
 @dataclass(frozen=True)
@@ -321,6 +323,7 @@ def _claim(session: Session, job: Job, lease_s: float) -> Claim:
         finish=job.finish_requested,
         samples=tuple(Input(sample.name, sample.blob.key, sample.blob.bytes) for sample in of_row(job.samples)),
         max_run_s=job.max_run_s,
+        traceparent=job.traceparent,
     )
 
 

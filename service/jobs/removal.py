@@ -94,7 +94,7 @@ def purge(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Purge:
         elif mine and job.artifact_id is not None and (count := retention.runs_ahead(session, job.artifact_id)):
             raise JobInUse(
                 f"{count} benchmarks or inferences of its artifact wait or run",
-                fix="wait for them, or cancel them with DELETE /jobs/{id}",
+                fix="wait for them, or cancel them with POST /jobs/{id}/cancel",
                 details={"artifact": str(job.artifact_id), "jobs": count},
             )
         measured = retention.delete_measurements(session, job)

@@ -43,6 +43,8 @@ class Submission:
     beside: Beside = NOTHING
     whole: str = ""
     """Fingerprint of the request, of one that asks for several jobs."""
+    batch: uuid.UUID | None = None
+    """What these jobs share."""
 
     @property
     def body_hash(self) -> str:
@@ -134,8 +136,10 @@ def enqueue(session: Session, job: Job, limits: Limits) -> None:
 
 def begin(session: Session, job: Job) -> None:
     """Insert a job with the first line of its log."""
+    job.traceparent = audit.traceparent()
     jobs.add(session, job)
-    events.append(session, job.id, [("state", {"state": str(job.state), "cached": job.cached})])
+    traced = {"traceparent": job.traceparent} if job.traceparent else {}
+    events.append(session, job.id, [("state", {"state": str(job.state), "cached": job.cached, **traced})])
     totals.count(session, "jobs_accepted", kind=str(job.kind), queue=job.queue)
     audit.note(session, "create", f"/jobs/{job.id}")
     session.refresh(job)
@@ -161,6 +165,7 @@ def _submit(session: Session, opened: Owner, submission: Submission, limits: Lim
         idempotency_key=submission.idempotency_key,
         body_hash=submission.body_hash,
         cloned_from=submission.cloned_from,
+        batch_id=submission.batch,
         queue=submission.queue,
         priority=submission.priority,
         state=JobState.QUEUED,

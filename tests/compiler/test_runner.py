@@ -104,7 +104,9 @@ def test_two_artifacts_are_compared_and_the_faster_is_named(
     assert report["rounds"] == sum(report["sittings"]) >= 6
 
 
-def test_the_report_tells_all_of_an_artifact(small: Path) -> None:
+def test_the_report_tells_all_of_an_artifact(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    added = iter((5, 7))
+    monkeypatch.setattr(runner, "grown", lambda _: next(added))
     report = benchmark([("one", small)], SHORT)
     (one,) = report["artifacts"]
     assert report["comparisons"] == []
@@ -116,6 +118,7 @@ def test_the_report_tells_all_of_an_artifact(small: Path) -> None:
     assert one["load"]["first_s"] > 0
     assert one["load"]["warm_s"] > 0
     assert one["first_run_s"] > 0
+    assert one["memory"] == {"load_bytes": 5, "run_bytes": 7}
     assert len(one["samples_s"]) == sum(one["rounds"]) <= one["runs"]
     assert len(one["rounds"]) == len(one["round_median_s"]) == report["rounds"]
     assert one["median_s"] == one["compute_s"] == np.percentile(one["samples_s"], 50)
@@ -123,7 +126,8 @@ def test_the_report_tells_all_of_an_artifact(small: Path) -> None:
     assert one["copy_in_s"] > 0
     assert one["copy_out_s"] > 0
     assert sum(row["share"] for row in one["kernels"]) == pytest.approx(1)
-    assert set(one["kernels"][0]) == {"call", "family", "tile", "seconds", "share"}
+    assert set(one["kernels"][0]) == {"call", "family", "nodes", "tile", "seconds", "share"}
+    assert all(row["nodes"] for row in one["kernels"])
     assert one["inputs"] == [{"name": "x0", "dtype": "float32", "shape": [1, 16, 24, 24]}]
     assert one["outputs"] == [{"name": "y", "dtype": "float32", "shape": [1, 16, 24, 24]}]
     assert report["machine"]["cores"] >= 1

@@ -36,13 +36,15 @@ class RecordingRing:
     """A doorbell that notes who was rung, or is broken."""
 
     rung: list[str] = field(default_factory=list)
+    jobs: list[uuid.UUID | None] = field(default_factory=list)
     broken: bool = False
     heard: Callable[[str], None] = field(default=lambda queue: None)
 
-    def __call__(self, queue: str) -> None:
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
         if self.broken:
             raise ConnectionRefusedError("no broker")
         self.rung.append(queue)
+        self.jobs.append(job)
         self.heard(queue)
 
     def check(self) -> None:

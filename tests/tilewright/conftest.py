@@ -18,6 +18,7 @@ def no_server_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pyt
     home = tmp_path_factory.mktemp("home")
     monkeypatch.setenv("XDG_DATA_HOME", str(home))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home))
+    monkeypatch.setenv("XDG_STATE_HOME", str(home))
 
 
 @pytest.fixture

@@ -39,7 +39,8 @@ def parts_of(request: httpx.Request) -> list[tuple[str, str | None, bytes]]:
 
 def timed(artifact: str, median: float) -> dict[str, Any]:
     """One artifact of a benchmark's report."""
-    kernel = {"call": 0, "family": "Conv+Relu", "tile": "14x32", "seconds": median / 2, "share": 0.5}
+    kernel: dict[str, Any] = {"call": 0, "family": "Conv+Relu", "tile": "14x32", "seconds": median / 2, "share": 0.5}
+    kernel["nodes"] = ["conv_1", "relu_1[bold]\x1b[31m"]
     return {
         "artifact": artifact,
         "target": "cpu:x86-64-v4",
@@ -216,7 +217,7 @@ class FakeServer:
             case "POST", ["uploads"]:
                 self.upload, self._wanted = bytearray(), body
                 return httpx.Response(201, json={"id": UPLOAD, "received": 0, **body})
-            case "HEAD", ["uploads", _] if self.upload is not None:
+            case "HEAD", ["uploads", asked] if self.upload is not None and asked == UPLOAD:
                 return httpx.Response(200, headers={"Upload-Offset": str(len(self.upload))})
             case "PATCH", ["uploads", _] if self.upload is not None:
                 return self._piece(request, self.upload)

@@ -25,7 +25,7 @@ from service.jobs import access
 from tests.tilewright.test_package import model
 from tilewright import uploads
 from tilewright.client import Client
-from tilewright.errors import JobFailed, RequestRefused
+from tilewright.errors import JobFailed, RequestRefused, UsageError
 
 pytestmark = pytest.mark.processes
 
@@ -36,7 +36,7 @@ KEY = "twk_" + "0" * 43
 class NoRing:
     """There is nobody to wake."""
 
-    def __call__(self, queue: str) -> None:
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
         pass
 
     def check(self) -> None:
@@ -202,3 +202,19 @@ def _manage(client: Client, url: str) -> None:
     assert "bob" in [one["name"] for one in client.owners()]
     assert client.delete_owner("bob", confirm="bob")["stopping"] == 0
     assert [entry["object"] for entry in client.audit(verb="delete", object="/owners/bob")] == ["/owners/bob"]
+
+
+def test_a_batch_is_listed_compared_and_cancelled_as_one(real: Client) -> None:
+    content = uuid.uuid4().bytes
+    first, second = real.compile(content, [{"threads": 1}, {"threads": 2}])
+    batch = real.batch(first.batch)
+    assert ([job.id for job in batch.jobs], batch.ended) == ([first.id, second.id], False)
+    assert batch.id in {one.id for one in real.batches(limit=5)}
+    compared = real.compare(batch)
+    assert [one["options"] for one in compared["jobs"]] == [{"threads": 1}, {"threads": 2}]
+    assert [one["job"] for one in real.compare([second, first])["jobs"]] == [second.id, first.id]
+    assert real.cancel_batch(batch).states == {"CANCELLED": 2}
+    assert real.batch(batch).ended
+    with pytest.raises(UsageError) as caught:
+        real.batch("latest")
+    assert "tilewright batches" in caught.value.fix

@@ -13,9 +13,10 @@ MODEL = bytes(range(251)) * 40
 
 
 @pytest.fixture(autouse=True)
-def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+def small_pieces(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(uploads, "RESUMABLE_FROM", 2000)
     monkeypatch.setattr(uploads, "PIECE", 3000)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 def offsets(server: Any) -> list[int]:
@@ -46,6 +47,33 @@ def test_a_broken_piece_goes_on_where_the_server_says(client: Client, server: An
     server.upload_cuts = [None, cut]
     assert client.upload(MODEL).bytes == len(MODEL)
     assert offsets(server)[:3] == [0, 3000, 3000 + cut]
+
+
+def test_another_process_goes_on_with_an_upload_that_broke_off(client: Client, server: Any, tmp_path: Path) -> None:
+    server.upload_cuts = [None, None] + [0] * 100
+    with pytest.raises(ServerUnreachable, match="broke off"):
+        client.upload(MODEL)
+    server.upload_cuts, server.seen = [], []
+    with Client("http://server.test", "twk_key", transport=server.transport(), pause_s=0.0) as later:
+        assert later.upload(MODEL).bytes == len(MODEL)
+    assert offsets(server) == [6000, 9000]
+    assert [request.method for request in server.sent("/uploads")] == [], "no upload was begun"
+    (folder,) = (tmp_path / "state" / "tilewright").iterdir()
+    assert list(folder.iterdir()) == [], "what is done is not remembered"
+
+
+@pytest.mark.parametrize("noted", ["", "no id", "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3aff"])
+def test_a_note_of_an_upload_that_is_gone_begins_a_new_one(
+    client: Client, server: Any, tmp_path: Path, noted: str
+) -> None:
+    server.upload_cuts = [0] * 100
+    with pytest.raises(ServerUnreachable, match="broke off"):
+        client.upload(MODEL)
+    (note,) = (tmp_path / "state" / "tilewright" / "uploads").iterdir()
+    note.write_text(noted)
+    server.upload_cuts, server.seen = [], []
+    assert client.upload(MODEL).bytes == len(MODEL)
+    assert len(server.sent("/uploads")) == 1
 
 
 def test_an_answer_lost_after_the_last_piece_loses_nothing(client: Client, server: Any) -> None:

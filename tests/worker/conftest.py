@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -20,6 +21,7 @@ from service.db.engine import Database
 from service.db.models import Artifact, Attempt, Event, Job, JobKind, JobState, Model, Owner
 from service.jobs import runs
 from service.jobs.quotas import UNLIMITED
+from tests.worker.valkey import Valkey
 from worker.desk import Desk
 from worker.limits import Limits
 from worker.presence import Presence
@@ -249,6 +251,21 @@ def start_worker(
     for worker in started:
         worker.process.kill()
         worker.process.wait()
+
+
+@pytest.fixture
+def valkey() -> Iterator[Valkey]:
+    """A server of our own; on a short path, as Unix sockets demand."""
+    server = Valkey(Path(tempfile.mkdtemp(prefix="tw-")))
+    server.start()
+    yield server
+    server.kill()
+    shutil.rmtree(server.folder)
+
+
+@pytest.fixture
+def broker(valkey: Valkey) -> str:
+    return valkey.url
 
 
 def eventually(condition: Callable[[], Any], within_s: float = 120.0) -> Any:

@@ -1,18 +1,25 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tests.worker.quiet import Quiet
+from service.jobs.doorbell import TASK, routed
 from worker.app import make_app
-from worker.desk import Desk
-from worker.rounds import Rounds
-from worker.tasks import TASKS, drain
+from worker.tasks import TASKS
 
 pytestmark = pytest.mark.processes
 
 
-def test_messages_are_acknowledged_early_never_prefetched_and_json_only(desk: Desk) -> None:
-    conf = make_app("redis+socket:///nowhere", desk, Rounds(desk, drain, 3.0, Quiet())).conf
+@pytest.fixture
+def app(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("TILEWRIGHT_BROKER_URL", "redis+socket:///nowhere")
+    return make_app()
+
+
+def test_messages_are_acknowledged_early_never_prefetched_and_json_only(app: Any) -> None:
+    conf = app.conf
+    assert conf.broker_url == "redis+socket:///nowhere"
     assert conf.task_acks_late is False
     assert conf.worker_disable_prefetch is True
     assert conf.task_ignore_result is True
@@ -21,5 +28,11 @@ def test_messages_are_acknowledged_early_never_prefetched_and_json_only(desk: De
     assert conf.broker_connection_max_retries is None
 
 
-def test_every_task_of_the_list_is_bound(desk: Desk) -> None:
-    assert set(TASKS) <= set(make_app("redis+socket:///nowhere", desk, Rounds(desk, drain, 3.0, Quiet())).tasks)
+def test_every_task_of_the_list_is_bound(app: Any) -> None:
+    assert set(TASKS) <= set(app.tasks)
+
+
+@pytest.mark.parametrize("call", [(("run:cuda",), {}), ((), {"queue": "run:cuda"})])
+def test_a_message_goes_to_the_device_class_that_it_names(app: Any, call: tuple[Any, Any]) -> None:
+    assert app.amqp.router.route({}, TASK, *call)["queue"].name == "run:cuda"
+    assert routed("celery.ping", ("cpu",), {}, {}) == {}

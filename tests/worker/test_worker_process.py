@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 import signal
-import subprocess
-import tempfile
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import pytest
-import redis
 import sqlalchemy as sa
-from redis.backoff import ConstantBackoff
-from redis.retry import Retry
 
 from compiler.contract import COMPILER_VERSION
 from compiler.devices.cpu import target as cpu
@@ -26,7 +21,7 @@ from service.db.models import Artifact, Job, JobKind, JobState, Worker
 from service.jobs.doorbell import CeleryRing
 from service.jobs.reconcile import reconcile
 from tests.cuda_double.double import build_runtime, compiler_there
-from tilewright.up.broker import server_program
+from tests.worker.valkey import Valkey
 from worker import device
 
 ONCE_SLOW = """
@@ -41,52 +36,6 @@ succeed()
 
 GUARD_S = 120.0
 """After this long a process counts as hanging. No test is about time."""
-PATIENT = Retry(ConstantBackoff(0.05), retries=2400)
-"""Asks a server that is starting for up to two minutes."""
-
-
-class Valkey:
-    """A Valkey server without persistence on a Unix socket."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.url = f"redis+socket://{folder / 's'}"
-
-    def start(self) -> None:
-        socket = str(self.folder / "s")
-        command = [
-            str(server_program()),
-            "--port",
-            "0",
-            "--unixsocket",
-            socket,
-            "--save",
-            "",
-            "--dir",
-            str(self.folder),
-        ]
-        self.process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-        with redis.Redis(unix_socket_path=socket, retry=PATIENT, retry_on_error=[redis.ConnectionError]) as client:
-            client.ping()
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-
-
-@pytest.fixture
-def valkey() -> Iterator[Valkey]:
-    """A server of our own; on a short path, as Unix sockets demand."""
-    server = Valkey(Path(tempfile.mkdtemp(prefix="tw-")))
-    server.start()
-    yield server
-    server.kill()
-    shutil.rmtree(server.folder)
-
-
-@pytest.fixture
-def broker(valkey: Valkey) -> str:
-    return valkey.url
 
 
 def alive(office: Any) -> list[Worker]:
@@ -98,7 +47,7 @@ def alive(office: Any) -> list[Worker]:
 class Silent:
     """A broker that loses every message."""
 
-    def __call__(self, queue: str) -> None:
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
         pass
 
     def check(self) -> None:

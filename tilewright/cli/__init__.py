@@ -1,8 +1,8 @@
 """The command line.
 
 Exit status: 0 done; 1 a job failed or was cancelled, or a preflight says that it would; 2 the command or a file makes
-no sense; 3 the server does not answer; 4 the server refused the request; 5 a download was damaged; 6 the time to
-wait was over; 130 interrupted.
+no sense; 3 the server does not answer; 4 the server refused the request; 5 a download was damaged, or an artifact is
+not what was signed; 6 the time to wait was over; 130 interrupted.
 With `--json` standard output is JSON, for a failure `{"error": {"code", "message", "fix", "problem"}}`.
 """
 
@@ -15,6 +15,8 @@ from typing import Any
 import typer
 
 from tilewright.cli import (
+    attest,
+    batches,
     bench,
     download,
     infer,
@@ -45,6 +47,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("bench", bench.bench),
     ("infer", infer.infer),
     ("jobs", jobs.jobs),
+    ("compare", batches.compare),
     ("watch", watch.watch),
     ("finish", jobs.finish),
     ("clone", jobs.clone),
@@ -53,6 +56,9 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("purge", jobs.purge),
     ("log", jobs.log),
     ("download", download.download),
+    ("attest", attest.attest),
+    ("signer", attest.signer),
+    ("verify", attest.verify),
     ("run", run.run),
     ("timeline", timeline.timeline),
     ("targets", server.targets),
@@ -63,6 +69,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
 )
 GROUPS: tuple[tuple[str, typer.Typer], ...] = (
     ("models", models.models),
+    ("batches", batches.batches),
     ("records", records.records),
     ("profiles", profiles.profiles),
     ("keys", keys.keys),

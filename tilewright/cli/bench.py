@@ -6,6 +6,7 @@ from string import ascii_uppercase
 from typing import Annotated, Any
 
 import typer
+from rich.markup import escape
 
 from tilewright.benchmark import Benchmark, Comparison
 from tilewright.cli import options as given
@@ -40,6 +41,9 @@ def bench(
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range; default: its opt.")
     ] = None,
     kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
+    price: Annotated[
+        float | None, typer.Option("--price", min=0.0, help="Of an hour of the device: shows what inferences cost.")
+    ] = None,
     priority: given.Priority = 0,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the figures.")] = True,
     url: Url = "",
@@ -70,11 +74,18 @@ def bench(
             console().print(f"The benchmark goes on: tilewright watch {queued.id}, or tilewright cancel {queued.id}")
             raise
         ended.require_success()
-        print_json(ended.said) if as_json else show(ended, kernels)
+        if as_json:
+            costs = {one.artifact: one.cost(price) for one in ended.artifacts} if price is not None else None
+            print_json(ended.said if costs is None else {**ended.said, "cost_of_a_million": costs})
+        else:
+            show(ended, kernels, price)
 
 
-def show(found: Benchmark, kernels: bool = False) -> None:
-    """The figures, for people; artifacts are called A, B, C, ... in the order asked for."""
+def show(found: Benchmark, kernels: bool = False, price: float | None = None) -> None:
+    """The figures, for people; artifacts are called A, B, C, ... in the order asked for.
+
+    price  of an hour of the device, in any currency; None: unknown
+    """
     out = results()
     names = {one.artifact: name for one, name in zip(found.artifacts, ascii_uppercase, strict=False)}
     columns = ("median", "p10-p90", "p99", "runs", "lanes", "first load", "warm load", "copy in", "copy out")
@@ -97,6 +108,9 @@ def show(found: Benchmark, kernels: bool = False) -> None:
     out.print(figures)
     for comparison in found.comparisons:
         out.print(verdict(comparison, names), style="bold", markup=False)
+    if price is not None:
+        for one in found.artifacts:
+            out.print(f"{names[one.artifact]}: a million inferences cost {one.cost(price):.4g}", markup=False)
     for notice in found.notices:
         for artifact, name in names.items():
             notice = notice.replace(artifact, name)
@@ -117,8 +131,13 @@ def verdict(found: Comparison, names: dict[str, str]) -> str:
     return f"{faster} is {found.verdict.partition(' is ')[2]} than {other}".replace("  ", " ")
 
 
+def _printable(names: str) -> str:
+    """Names of a model, which may hold anything, as text for a terminal."""
+    return escape("".join(letter if letter.isprintable() else "?" for letter in names))
+
+
 def _kernels(found: Any) -> Any:
-    shown = table(number_column("call"), "family", number_column("time"), number_column("share"), "tile")
+    shown = table(number_column("call"), "family", number_column("time"), number_column("share"), "tile", "nodes")
     for kernel in found:
         shown.add_row(
             str(kernel.get("call", "")),
@@ -126,5 +145,6 @@ def _kernels(found: Any) -> Any:
             seconds(kernel.get("seconds")),
             f"{kernel.get('share', 0.0):.1%}",
             str(kernel.get("tile") or ""),
+            _printable(" ".join(kernel.get("nodes") or ())),
         )
     return shown

@@ -7,6 +7,7 @@ from fastapi import APIRouter
 from service.http.routes import (
     artifacts,
     audit,
+    batches,
     benchmarks,
     capabilities,
     compile,
@@ -34,6 +35,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     uploads.router,
     preflight.router,
     jobs.router,
+    batches.router,
     log.router,
     artifacts.router,
     benchmarks.router,

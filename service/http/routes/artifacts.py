@@ -10,6 +10,7 @@ from fastapi import Header, Path, Query, Request, Response
 from service.blobs.members import member, members
 from service.db.models import Artifact
 from service.errors import JobNotFinished, PartTooLarge
+from service.http.attestation_schemas import EnvelopeOut, SigningKeyOut
 from service.http.auth import Reader
 from service.http.download import IMMUTABLE, blob_response, matches
 from service.http.errors import problem_responses
@@ -17,7 +18,7 @@ from service.http.gate import Gated
 from service.http.ids import ArtifactId
 from service.http.schemas import ArtifactFile, ArtifactFilesOut, ReceiptOut, utc
 from service.http.state import Here
-from service.jobs import find
+from service.jobs import attestation, find
 
 ETAG = {"ETag": {"description": "SHA-256 of the file, quoted.", "schema": {"type": "string"}}}
 FILE: dict[int | str, dict[str, Any]] = {
@@ -112,6 +113,22 @@ def get_receipt(here: Here, caller: Reader, artifact_id: ArtifactId) -> ReceiptO
         created_at=utc(artifact.created_at),
         receipt=artifact.receipt,
     )
+
+
+@router.get("/artifacts/{artifact_id}/attestation", summary="Signed provenance of an artifact", responses=PROBLEMS)
+def get_attestation(here: Here, caller: Reader, artifact_id: ArtifactId) -> EnvelopeOut:
+    """A DSSE envelope with an in-toto statement: which model, options, machine and job these bytes come from.
+
+    `GET /signing-key` has the key that it is signed with. `tilewright verify` checks it without a server.
+    """
+    return EnvelopeOut(**attestation.attest(here.db, here.signer, caller.owner, artifact_id))
+
+
+@router.get("/signing-key", summary="The key that signatures are checked with")
+def get_signing_key(here: Here, caller: Reader) -> SigningKeyOut:
+    """Ed25519. Ask for it over a connection that is trusted, and keep it: statements are checked against it offline."""
+    public = here.signer.public
+    return SigningKeyOut(keyid=public.id, algorithm="ed25519", public_key=public.pem)
 
 
 @router.get("/artifacts/{artifact_id}/files", summary="List the files inside an artifact", responses=PROBLEMS)

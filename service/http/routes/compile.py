@@ -90,10 +90,10 @@ async def compile_model(
     The body is JSON with the digest of an uploaded model, or multipart (part `model`, external data as parts `data`,
     options as JSON in the part `options`; instead of `model` the `digest` of an uploaded one), or the model itself, or
     a zip. Parts `samples` are .npz archives of inputs: the artifact is judged on each, and timed on the first. A list
-    of options makes a job for each, answered as `{"jobs": [...]}`. Neither model nor samples are read here: malformed
-    ones are accepted and fail as a job. The same model with the same options and samples is answered at once by a job
-    that has SUCCEEDED, unless `fresh`. With `Prefer: wait=N` the answer comes when all jobs have ended (200), or after
-    N seconds (202).
+    of options makes a batch with a job for each, answered as `{"jobs": [...], "batch": id}`. Neither model nor samples
+    are read here: malformed ones are accepted and fail as a job. The same model with the same options and samples is
+    answered at once by a job that has SUCCEEDED, unless `fresh`. With `Prefer: wait=N` the answer comes when all jobs
+    have ended (200), or after N seconds (202).
     """
     priorities.allowed(caller, priority)
     sent = await asked_for(request, here, caller, options, options_of, (MODEL, DATA, OPTIONS, DIGEST, SAMPLES))
@@ -118,8 +118,10 @@ async def compile_model(
         made = await waiting.look_at_all(request, here, seconds, [one.job.id for one in submitted], response)
     if not isinstance(wanted, list):
         return made[0]
-    response.headers["Location"] = "/jobs"
-    return JobList(jobs=made)
+    batch_id = submitted[0].job.batch_id
+    assert batch_id is not None, "batch() gave it one"
+    response.headers["Location"] = f"/batches/{batch_id}"
+    return JobList(jobs=made, batch=batch_id)
 
 
 def _submit(here: State, submission: Submission, wanted: Wanted) -> list[Submitted]:

@@ -80,6 +80,7 @@ def list_jobs(
         str | None,
         Query(max_length=200, pattern=r"^[^\u0000]*$", description="Only of this queue: a target, or `run:` and one."),
     ] = None,
+    batch: Annotated[uuid.UUID | None, Query(description="Only jobs of this batch.")] = None,
     since: Annotated[Moment | None, Query(description="Made then or later; RFC 3339.")] = None,
     until: Annotated[Moment | None, Query(description="Made before; RFC 3339.")] = None,
     limit: Limit = 50,
@@ -93,6 +94,7 @@ def list_jobs(
         text=query or "",
         model=model,
         queue=queue,
+        batch=batch,
         since=seconds_of(since),
         until=seconds_of(until),
     )
@@ -160,17 +162,7 @@ def label_job(here: Here, caller: Submitter, job_id: JobId, wanted: LabelsIn) ->
 
 @router.post("/jobs/{job_id}/cancel", summary="Cancel a job", responses=problem_responses(404, 409))
 def cancel_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> JobOut:
-    """At once (200) while it waits; while it runs (202) its worker stops it within seconds."""
-    return _cancel(here, caller, job_id, response)
-
-
-@router.delete("/jobs/{job_id}", summary="Cancel a job by DELETE", responses=problem_responses(404, 409))
-def drop_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> JobOut:
-    """The same as `POST /jobs/{job_id}/cancel`; nothing is deleted: that is `POST /jobs/{job_id}/purge`."""
-    return _cancel(here, caller, job_id, response)
-
-
-def _cancel(here: State, caller: Caller, job_id: uuid.UUID, response: Response) -> JobOut:
+    """At once (200) while it waits; while it runs (202) its worker stops it within seconds. Nothing is deleted."""
     job = cancel.cancel(here.db, caller.owner, job_id)
     if job.state != JobState.CANCELLED:
         response.status_code = 202
@@ -227,20 +219,29 @@ def clone_job(
     return JobOut.of(submitted.job)
 
 
-@router.post(
-    "/jobs/{job_id}/purge",
-    summary="Delete a job with all that it made",
-    responses={
-        **problem_responses(404, JobInUse),
-        202: {"model": PurgeOut, "description": "It was told to stop; repeat the request after `Retry-After`."},
-    },
-)
-def purge_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> PurgeOut:
+PURGED: dict[int | str, dict[str, Any]] = {
+    **problem_responses(404, JobInUse),
+    202: {"model": PurgeOut, "description": "It was told to stop; repeat the request after `Retry-After`."},
+}
+
+
+@router.delete("/jobs/{job_id}", summary="Delete a job with all that it made", responses=PURGED)
+def delete_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> PurgeOut:
     """As if it had never been: its log, events and report, its artifact or result, and what it measured.
 
     A job that waits is cancelled first. One that runs is told to stop: 202, and nothing is deleted yet. An artifact
     that other jobs were answered with stays theirs. The model stays. The bytes leave the disk in about an hour.
     """
+    return _purge(here, caller, job_id, response)
+
+
+@router.post("/jobs/{job_id}/purge", summary="Delete a job by POST", responses=PURGED)
+def purge_job(here: Here, caller: Submitter, job_id: JobId, response: Response) -> PurgeOut:
+    """The same as `DELETE /jobs/{job_id}`."""
+    return _purge(here, caller, job_id, response)
+
+
+def _purge(here: State, caller: Caller, job_id: uuid.UUID, response: Response) -> PurgeOut:
     purged = removal.purge(here.db, caller.owner, job_id)
     if purged.stopping:
         response.status_code = 202

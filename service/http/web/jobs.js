@@ -67,7 +67,7 @@ function Outcome({ job }) {
 /** What may be done with a job that has not ended. */
 export function Ways({ job, again }) {
   if (!["QUEUED", "LEASED", "RUNNING"].includes(job.state)) return "";
-  const cancel = async () => { await ask("DELETE", `/jobs/${job.id}`); again(); };
+  const cancel = async () => { await ask("POST", `/jobs/${job.id}/cancel`); again(); };
   const finish = async () => { await ask("POST", `/jobs/${job.id}/finish`); again(); };
   return html`<span class="row">
     ${job.kind === "compile" && html`<${Act} name="Finish now" act=${finish} disabled=${job.finish_requested} />`}

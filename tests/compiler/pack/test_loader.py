@@ -487,6 +487,7 @@ def test_a_profile_names_each_call_and_sums_to_one(loader: ModuleType, artifact:
         (0, "Mul", 3e-6, 0.75),
         (1, "Cast_Add_Greater", 1e-6, 0.25),
     ]
+    assert all(row["sources"] for row in rows), "the nodes of the model that each computes"
 
 
 def test_a_bench_keeps_every_sample_and_their_percentiles(loader: ModuleType, artifact: Path) -> None:

@@ -84,7 +84,7 @@ def test_a_failed_job_has_no_artifact_and_its_failure_is_named(
 
 def test_a_cancelled_job_has_no_artifact(client: TestClient) -> None:
     job = client.post("/compile", files={"model": b"m"}).json()
-    client.delete(f"/jobs/{job['id']}")
+    client.post(f"/jobs/{job['id']}/cancel")
     answer = client.get(f"/artifacts/{job['artifact_id']}")
     assert (answer.status_code, "cancelled" in answer.json()["detail"]) == (410, True)
 

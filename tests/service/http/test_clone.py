@@ -68,7 +68,7 @@ def test_what_cannot_be_cloned_is_refused(client: TestClient, source: dict[str, 
     assert client.post(f"/jobs/{uuid.uuid4()}/clone", json={}).status_code == 404
     benchmark = client.post("/benchmarks", json={"artifacts": [source["artifact_id"]]}).json()["id"]
     answer = client.post(f"/jobs/{benchmark}/clone", json={})
-    assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
+    assert (answer.status_code, answer.json()["code"]) == (422, "wrong_kind")
 
 
 def test_finishing_is_asked_of_compilations_that_have_not_ended(

@@ -35,6 +35,7 @@ def test_a_multipart_request_is_accepted_with_the_id_of_its_artifact(
     assert (job["state"], job["options"]["threads"], job["cached"]) == ("QUEUED", 2, False)
     assert uuid.UUID(job["artifact_id"]).version == 7
     assert ring.rung == ["cpu"]
+    assert [str(one) for one in ring.jobs] == [job["id"]]
     claim = claimed()
     assert str(claim.job_id) == job["id"]
     assert blobs.path(claim.inputs[0].key).read_bytes() == b"onnx bytes"

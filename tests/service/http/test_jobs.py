@@ -128,18 +128,33 @@ def test_a_waiting_job_is_cancelled_at_once_and_a_running_one_through_its_worker
     running = submit(client, b"1")["id"]
     claim = claimed()
     waiting = submit(client, b"2")["id"]
-    answer = client.delete(f"/jobs/{waiting}")
+    answer = client.post(f"/jobs/{waiting}/cancel")
     assert (answer.status_code, answer.json()["state"]) == (200, "CANCELLED")
-    answer = client.delete(f"/jobs/{running}")
+    answer = client.post(f"/jobs/{running}/cancel")
     assert (answer.status_code, answer.json()["cancel_requested"]) == (202, True)
     assert lease.heartbeat(db, claim, []) == "cancel"
     lease.cancelled(db, claim)
-    assert client.delete(f"/jobs/{running}").status_code == 200
+    assert client.post(f"/jobs/{running}/cancel").status_code == 200
     submit(client, b"3")
     failed = claimed()
     lease.fail(db, failed, PROBLEM)
-    answer = client.delete(f"/jobs/{failed.job_id}")
+    answer = client.post(f"/jobs/{failed.job_id}/cancel")
     assert (answer.status_code, answer.json()["code"]) == (409, "job_finished")
+
+
+def test_delete_deletes_what_waits_or_has_ended_and_stops_what_runs_first(
+    client: TestClient, db: Database, claimed: Callable[..., lease.Claim]
+) -> None:
+    running, waiting = submit(client, b"1")["id"], submit(client, b"2")["id"]
+    claim = claimed()
+    answer = client.delete(f"/jobs/{waiting}")
+    assert (answer.status_code, answer.json()["stopping"]) == (200, False)
+    answer = client.delete(f"/jobs/{running}")
+    assert (answer.status_code, answer.json()["stopping"], answer.headers["retry-after"]) == (202, True, "2")
+    lease.cancelled(db, claim)
+    assert client.delete(f"/jobs/{running}").status_code == 200
+    for gone in (running, waiting):
+        assert client.get(f"/jobs/{gone}").status_code == 404
 
 
 def test_the_report_is_there_for_success_and_failure_once_the_job_has_ended(

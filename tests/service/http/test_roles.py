@@ -163,6 +163,11 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
     def key() -> str:
         return str(client.post("/keys", json={}).json()["id"])
 
+    def batch() -> str:
+        form = {"options": '[{"threads": 1}, {"threads": 2}]'}
+        made = client.post("/compile?fresh=true", files={"model": b"m"}, data=form).json()
+        return str(made["batch"])
+
     def owner() -> str:
         name = f"o{uuid.uuid4().hex}"
         client.post("/owners", json={"name": name})
@@ -183,7 +188,8 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
             lambda: client.patch(f"/uploads/{upload()}", content=b"x", headers={"Upload-Offset": "0"}),
         ),
         ("DELETE", "/uploads/{upload_id}"): ("delete", lambda: client.delete(f"/uploads/{upload()}")),
-        ("DELETE", "/jobs/{job_id}"): ("cancel", lambda: client.delete(f"/jobs/{compiled()['id']}")),
+        ("DELETE", "/jobs/{job_id}"): ("purge", lambda: client.delete(f"/jobs/{compiled()['id']}")),
+        ("POST", "/batches/{batch_id}/cancel"): ("cancel", lambda: client.post(f"/batches/{batch()}/cancel")),
         ("POST", "/jobs/{job_id}/cancel"): ("cancel", lambda: client.post(f"/jobs/{compiled()['id']}/cancel")),
         ("PATCH", "/jobs/{job_id}"): (
             "label",

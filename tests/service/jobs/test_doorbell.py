@@ -5,6 +5,7 @@ import json
 import shutil
 import subprocess
 import tempfile
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def test_a_doorbell_arrives_in_a_real_broker(broker: redis.Redis, socket: Path) 
     arguments, named, _ = json.loads(base64.b64decode(message["body"]))
     assert (arguments, named) == (["cpu"], {})
     assert broker.llen("cuda") == 1
+
+
+def test_a_doorbell_says_for_which_job_it_is_sent(broker: redis.Redis, socket: Path) -> None:
+    job = uuid.uuid4()
+    assert try_ring(CeleryRing(f"redis+socket://{socket}"), "run:cpu", job)
+    raw = broker.rpop("run:cpu")
+    assert isinstance(raw, bytes)
+    arguments, named, _ = json.loads(base64.b64decode(json.loads(raw)["body"]))
+    assert (arguments, named) == (["run:cpu"], {"job": str(job)})
 
 
 def test_a_broker_that_answers_with_a_refusal_is_a_broken_broker(broker: redis.Redis, socket: Path) -> None:

@@ -38,7 +38,7 @@ from tests.servers import Databases
 
 
 class Silence:
-    def __call__(self, queue: str) -> None:
+    def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
         pass
 
     def check(self) -> None:

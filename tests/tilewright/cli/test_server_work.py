@@ -157,8 +157,21 @@ def test_bench_shows_kernels_when_asked_and_prints_everything_as_json(command: C
     assert "kernels of B" in shown
     assert "Conv+Relu" in shown
     assert "50.0%" in shown
+    assert "conv_1" in shown
+    assert "\x1b[31m" not in shown, "a model's names drive no terminal"
     assert json.loads(command("bench", ARTIFACT, OTHER, "--json").stdout)["report"] == REPORT
     assert command("bench", ARTIFACT, "--no-wait").stdout.strip() == BENCHMARK
+
+
+def test_bench_tells_what_a_million_inferences_cost(command: Command, server: Any) -> None:
+    medians = [one["median_s"] for one in REPORT["artifacts"]]
+    wanted = [1e6 * median / 3600.0 * 1.8 for median in medians]
+    shown = command("bench", ARTIFACT, OTHER, "--price", 1.8).stdout
+    for name, cost in zip("AB", wanted, strict=True):
+        assert f"{name}: a million inferences cost {cost:.4g}" in shown
+    told = json.loads(command("bench", ARTIFACT, OTHER, "--price", 1.8, "--json").stdout)
+    assert list(told["cost_of_a_million"].values()) == wanted
+    assert command("bench", ARTIFACT, OTHER, "--price", -1).exit_code == 2
 
 
 def test_a_failed_benchmark_is_exit_status_1(command: Command, server: Any) -> None:
@@ -218,6 +231,50 @@ def test_clone_replaces_only_what_is_given(command: Command, server: Any) -> Non
     assert body(server, f"/jobs/{JOB}/clone") == {"options": {"threads": 1}, "fresh": True}
     command("clone", JOB, "--target", "cpu:x86-64-v3")
     assert body(server, f"/jobs/{JOB}/clone")["options"] == {"target": "cpu:x86-64-v3"}
+
+
+BATCH = "01980000-0000-7000-8000-0000000000b1"
+COMPARED: dict[str, Any] = {
+    "jobs": [
+        {
+            "job": JOB,
+            "state": "SUCCEEDED",
+            "options": {"threads": 4},
+            "figures": {"latency_s": 0.0041, "artifact_bytes": 3 << 20, "kernels": 3.0, "largest_error": 3e-7},
+            "problem": None,
+            "benchmarks": [{"benchmark": BENCHMARK, "ended_at": "2026-11-21T04:01:09Z", "median_s": 0.0039}],
+        },
+        {
+            "job": OTHER,
+            "state": "FAILED",
+            "options": {"threads": 1},
+            "figures": {},
+            "problem": {"message": "too long\nfor this"},
+            "benchmarks": [],
+        },
+    ],
+    "fastest": JOB,
+}
+
+
+def test_compilations_and_batches_are_shown_beside_each_other(command: Command, server: Any) -> None:
+    said = {"id": BATCH, "model": "9f" * 32, "states": {"SUCCEEDED": 1, "FAILED": 1}, "ended": True}
+    server.answers |= {
+        "/comparison": COMPARED,
+        "/batches": {"batches": [said], "next_cursor": None},
+        f"/batches/{BATCH}": {**said, "jobs": []},
+        f"/batches/{BATCH}/comparison": COMPARED,
+        f"/batches/{BATCH}/cancel": {**said, "jobs": []},
+    }
+    for shown in (command("compare", JOB, OTHER).stdout, command("batches", "show", BATCH).stdout):
+        for part in (f"{JOB} *", "threads=4", "4.100 ms", "3.900 ms", "3.0e-07", "FAILED", "too long"):
+            assert part in shown, part
+    assert server.sent("/comparison")[-1].url.params.get_list("job") == [JOB, OTHER]
+    assert json.loads(command("batches", "show", BATCH, "--json").stdout) == COMPARED
+    assert "1 SUCCEEDED 1 FAILED" in command("batches").stdout
+    assert json.loads(command("batches", "--json").stdout) == {"batches": [said]}
+    assert command("batches", "cancel", BATCH).stdout.strip() == f"{BATCH}: 1 SUCCEEDED, 1 FAILED"
+    assert command("batches", "show", "latest").exit_code == 2
 
 
 def test_finish_says_what_became_of_the_job(command: Command, server: Any) -> None:
