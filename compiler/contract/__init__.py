@@ -19,7 +19,7 @@ from compiler.contract.options import (
 from compiler.contract.report import BindingReport, CompileReport, DemandedRange, OutputError, PlanReached, SizeReport
 from compiler.contract.samples import MOST_SAMPLES
 from compiler.contract.schema import properties, schema
-from compiler.contract.version import COMPILER_VERSION
+from compiler.contract.version import COMPILER_VERSION, generator
 
 __all__ = [
     "COMPILER_VERSION",
@@ -41,6 +41,7 @@ __all__ = [
     "PlanReached",
     "SizeReport",
     "bundle_digest",
+    "generator",
     "properties",
     "schema",
 ]

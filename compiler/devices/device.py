@@ -122,6 +122,7 @@ class Backend(Protocol):
     |          | starting_points | the records that count, or hint, for this target                                    |
     |          | machine         | on what trials are measured                                                         |
     |          | legal_tiles     | how a kernel may be tiled, for a plan of so many lanes, in a precision              |
+    |          | source_of       | the digest of the code that a kernel has under a tile                               |
     |          | count_tiles     | into how many tile tasks a tile cuts a kernel                                       |
     |          | choose          | which of the model's favourites is taken unmeasured                                 |
     |          | told            | what is known of a kernel under a tile, for people                                  |
@@ -161,6 +162,10 @@ class Backend(Protocol):
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]: ...
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int: ...
+
+    def source_of(self, workload: Workload, tile: Tile) -> str:
+        """By which measurements are known to be of this code (`knowledge.carried`). It is generated for it."""
+        ...
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]: ...
 

@@ -19,7 +19,7 @@ from compiler.contract import CompileOptions
 from compiler.devices.cpu.algorithms import legal_tiles
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.library import build_library
-from compiler.devices.cpu.emit.lower import count_tiles, lower
+from compiler.devices.cpu.emit.lower import count_tiles, digest_of, lower, source_of
 from compiler.devices.cpu.emit.program import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.emulation.emulator import find_emulator
@@ -132,6 +132,9 @@ class CpuBackend:
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         return count_tiles(workload, tile, self.target)
+
+    def source_of(self, workload: Workload, tile: Tile) -> str:
+        return source_of(workload, tile, self.target)
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
         return best_by_model(options)
@@ -251,13 +254,13 @@ def build_trials(
         library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs, stop_requested)
     except Stopped:
         return None
-    return Built(library, tuple(_entry(candidate) for candidate in candidates))
+    return Built(library, tuple(_entry(candidate, target) for candidate in candidates))
 
 
-def _entry(candidate: Candidate) -> Entry:
+def _entry(candidate: Candidate, target: CpuTarget) -> Entry:
     lowered = candidate.lowered
     operands = operands_of(candidate.workload, lowered.packings)
-    return Entry(lowered.name, operands, lowered.tiles, lowered.scratch_bytes)
+    return Entry(lowered.name, operands, lowered.tiles, lowered.scratch_bytes, digest_of(lowered, target))
 
 
 @lru_cache(maxsize=1)

@@ -125,19 +125,20 @@ class CudaBackend:
         """
         tiles = [proposal.tile for proposal in LOOPS.tiles(workload, self.target, "fp32")]
         candidate = self.candidates.sound(workload, tiles[0]) if tiles else None
-        return None if candidate is None else _built(candidate, workload)
+        return None if candidate is None else built(candidate, workload)
 
     def build(
         self, trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops
     ) -> Sequence[BuiltKernel | None] | None:
         """Each trial compiled, None for one that is not worth measuring; None after a stop request."""
 
-        def built(trial: Trial) -> BuiltKernel | None:
-            candidate = None if stop_requested() else self.candidates.sound(trial.workload, trial.tile)
-            return None if candidate is None else _built(candidate, trial.workload)
+        def kernel(trial: Trial) -> BuiltKernel | None:
+            workload, tile = trial.workload, trial.tile
+            candidate = None if stop_requested() else self.candidates.sound(workload, tile)
+            return None if candidate is None else built(candidate, workload, self.source_of(workload, tile))
 
         with ThreadPoolExecutor(CORES) as pool:
-            kernels = list(pool.map(built, trials))
+            kernels = list(pool.map(kernel, trials))
         return None if stop_requested() else kernels
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
@@ -145,6 +146,9 @@ class CudaBackend:
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         return self.candidates.lowered(workload, tile).grid
+
+    def source_of(self, workload: Workload, tile: Tile) -> str:
+        return self.candidates.source_of(workload, tile)
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
         """The first that is worth measuring, of at most TRIES."""
@@ -252,8 +256,8 @@ class CudaBackend:
         )
 
 
-def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
-    """A candidate as it is launched, with its operands in order: what is packed as it is packed."""
+def built(candidate: Candidate, workload: Workload, source: str = "") -> BuiltKernel:
+    """A candidate, of code with this digest, as it is launched, with its operands in order: packed ones as packed."""
     lowered = candidate.lowered
     return BuiltKernel(
         image=candidate.image,
@@ -266,4 +270,5 @@ def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
         counters=lowered.counters,
         cluster=lowered.cluster,
         packings=lowered.packings,
+        source=source,
     )

@@ -40,13 +40,14 @@ A core that is taken away for a moment makes one rally a thousand times longer.
 class Entry:
     """A built trial: its function, its pointers as (dtype, elements), its tile tasks, its scratch.
 
-    Pointers are in order, inputs, then outputs.
+    Pointers are in order, inputs, then outputs. `source` is the digest of its code.
     """
 
     symbol: str
     operands: tuple[tuple[DType, int], ...]
     tiles: int
     scratch_bytes: int = 0
+    source: str = ""
 
 
 @dataclass(frozen=True)
@@ -241,7 +242,8 @@ class CpuMachine:
         state = rounds.state(run.samples) if shared else ""
         alike = {turn: took for turn, took in run.samples.items() if not shared or rounds.states[turn] == state}
         kept = [took for turn, took in alike.items() if turn in rounds.clean] or [*alike.values()]
-        return kernel_record(trial, self.target, self.setting, Spread.of(kept), {STATE: state} if shared else {})
+        conditions = {STATE: state} if shared else {}
+        return kernel_record(trial, self.target, self.setting, Spread.of(kept), run.entry.source, conditions)
 
 
 @dataclass(frozen=True)

@@ -56,6 +56,8 @@ class BuiltKernel:
     cluster: int = 1
     packings: Mapping[int, Packing] = field(default_factory=dict)
     """Of inputs that are given packed."""
+    source: str = ""
+    """Digest of its code."""
 
 
 class Build(Protocol):
@@ -361,7 +363,9 @@ class CudaMachine:
         turns = [turn for turn in run.samples if turn in clean] or [*run.samples]
         spread = Spread.of([run.samples[turn] for turn in turns])
         clocks_told = _clock_of([clocks[turn] for turn in turns if turn < len(clocks)])
-        return kernel_record(trial, self.target, self.setting, spread, clocks_told)
+        kernel = self._known[_identity(trial)]
+        source = kernel.source if kernel else ""
+        return kernel_record(trial, self.target, self.setting, spread, source, clocks_told)
 
 
 def _identity(trial: Trial) -> tuple[str, Tile]:
