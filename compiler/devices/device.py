@@ -154,9 +154,17 @@ class Backend(Protocol):
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]: ...
 
     def machine(
-        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
+        self,
+        seed: int,
+        stop_requested: StopRequest,
+        setting: Setting,
+        notice: Callable[[str], None],
+        keep: Callable[[str, str], None],
     ) -> AbstractContextManager[Machine | None]:
-        """None for a target that does not run here. `notice` hears of what the user should know."""
+        """None for a target that does not run here.
+
+        `notice` hears of what the user should know, `keep` is given titles and texts for whoever looks into it.
+        """
         ...
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]: ...

@@ -17,6 +17,7 @@ from compiler.codegen.calls import function_name, operands_of, workload_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.algorithms import legal_tiles
+from compiler.devices.cpu.algorithms.loops import LOOPS
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import count_tiles, digest_of, lower, source_of
@@ -114,9 +115,20 @@ class CpuBackend:
         return known
 
     def machine(
-        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
+        self,
+        seed: int,
+        stop_requested: StopRequest,
+        setting: Setting,
+        notice: Callable[[str], None],
+        keep: Callable[[str, str], None],
     ) -> AbstractContextManager[CpuMachine | None]:
-        return nullcontext(self.cores(seed, stop_requested, setting))
+        cores = self.cores(seed, stop_requested, setting)
+        return nullcontext(cores and replace(cores, notice=notice, keep=keep, reference=self.plain_loops))
+
+    def plain_loops(self, workload: Workload) -> Tile | None:
+        """A workload's best plain loops by the model, which decide where results of other tiles differ."""
+        tiles = [option.tile for option in LOOPS.tiles(workload, self.target, 1)]
+        return tiles[0] if tiles else None
 
     def cores(
         self, seed: int, stop_requested: StopRequest = never_stops, setting: Setting | None = None
@@ -260,7 +272,15 @@ def build_trials(
 def _entry(candidate: Candidate, target: CpuTarget) -> Entry:
     lowered = candidate.lowered
     operands = operands_of(candidate.workload, lowered.packings)
-    return Entry(lowered.name, operands, lowered.tiles, lowered.scratch_bytes, digest_of(lowered, target))
+    return Entry(
+        lowered.name,
+        operands,
+        lowered.tiles,
+        lowered.scratch_bytes,
+        digest_of(lowered, target),
+        lowered.packings,
+        lowered.text,
+    )
 
 
 @lru_cache(maxsize=1)

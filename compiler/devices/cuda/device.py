@@ -103,7 +103,12 @@ class CudaBackend:
         return starting_points(known, self.target, setting)
 
     def machine(
-        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
+        self,
+        seed: int,
+        stop_requested: StopRequest,
+        setting: Setting,
+        notice: Callable[[str], None],
+        keep: Callable[[str, str], None],
     ) -> AbstractContextManager[CudaMachine | None]:
         """This machine's GPU, which is free again afterwards; None where the target is another."""
         if not self.target.is_here:
@@ -115,6 +120,7 @@ class CudaBackend:
             setting,
             stop_requested=stop_requested,
             notice=notice,
+            keep=keep,
             reference=self.plain_loops,
         )
 
@@ -271,4 +277,5 @@ def built(candidate: Candidate, workload: Workload, source: str = "") -> BuiltKe
         cluster=lowered.cluster,
         packings=lowered.packings,
         source=source,
+        text=lowered.text,
     )

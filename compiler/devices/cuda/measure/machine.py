@@ -58,6 +58,7 @@ class BuiltKernel:
     """Of inputs that are given packed."""
     source: str = ""
     """Digest of its code."""
+    text: str = ""
 
 
 class Build(Protocol):
@@ -86,6 +87,10 @@ def unheard(notice: str) -> None:
     """Where notices go that nobody reads."""
 
 
+def unkept(title: str, text: str) -> None:
+    """Where sources go that nobody reads."""
+
+
 @dataclass
 class _Run:
     """A trial under way: what runs, and its samples in seconds by round."""
@@ -110,6 +115,7 @@ class CudaMachine:
     bench         where kernels run; None: in a process of this machine's own
     notice        told of kernels that faulted, hung or computed something else: they are measured no further, and
                   nothing else is harmed
+    keep          given the name and the source of each of these
     reference     plain loops for a workload, beside whose results those of each trial are held once; None: none are
 
     Kernels run in a process of their own (`apart`) from the first measurement until `close`. Raises TargetUnavailable
@@ -122,6 +128,7 @@ class CudaMachine:
     setting: Setting = field(default_factory=Setting)
     stop_requested: StopRequest = never_stops
     notice: Callable[[str], None] = unheard
+    keep: Callable[[str, str], None] = unkept
     reference: Callable[[Workload], BuiltKernel | None] | None = None
     samples: int = 9
     sample_s: float = LEAST_SAMPLE_S
@@ -296,7 +303,10 @@ class CudaMachine:
     def _drop(self, run: _Run, reason: str) -> None:
         run.is_out = True
         run.samples.clear()
+        kernel = self._known[_identity(run.trial)]
         self._known[_identity(run.trial)] = None
+        if kernel is not None and kernel.text:
+            self.keep(kernel.name, kernel.text)
         self.notice(f"{run.subject.name} ({run.trial.tile}) is measured no further: {reason}")
 
     def _sample(self, runs: Sequence[_Run], over: StopRequest) -> list[tuple[Clock | None, Clock | None]]:

@@ -15,11 +15,12 @@ from compiler.devices.cuda.device import built
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.measure.bench import Subject
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
-from compiler.devices.cuda.measure.results import Results, distance
+from compiler.devices.cuda.measure.results import Results
 from compiler.devices.cuda.nvrtc import Resources
 from compiler.devices.cuda.target import Gpu, resolve
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
+from compiler.measure.results import distance
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.cuda_double.double import MODES, Device, compile_kernels
 from tests.gpu import kernels
