@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
+from compiler.devices.cuda.measure.splits import known_split, measure_splits
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -96,8 +97,13 @@ class CudaBackend:
     def prepared(
         self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool
     ) -> tuple[CudaBackend, list[Record]]:
-        """As it is: the facts of a GPU are its profile's, and what its driver says."""
-        return self, []
+        """With what launches take; all other facts of a GPU are its profile's, and what its driver says."""
+        target = self.target
+        found = measure_splits(target) if measure and target.is_here and known_split(known, target) is None else []
+        one_split = known_split([*known, *found], target)
+        if one_split is None or one_split == target.one_split:
+            return self, found
+        return replace(self, target=replace(target, one_split=one_split)), found
 
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
         return starting_points(known, self.target, setting)
