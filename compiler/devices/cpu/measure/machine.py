@@ -132,7 +132,7 @@ class CpuMachine:
     notice        told of kernels that computed something else than others: they count for nothing
     keep          given the name and the source of each of these
     reference     the tile of a workload's plain loops, by which that is decided; None: results are not looked at
-    stop_requested         asked before each trial is prepared and before each sample; once it answers True no more are taken
+    stop_requested  asked before each trial is prepared and before each sample; once it answers True no more are taken
 
     Raises TargetUnavailable when the target cannot run here.
     """

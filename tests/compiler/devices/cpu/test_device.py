@@ -32,7 +32,7 @@ from compiler.prove.bisect import bisect
 from compiler.prove.reference import evaluate_graph
 from compiler.schedule import schedule
 from compiler.steps.lane_costs import byte_seconds, upgrade_seconds
-from compiler.trace import unhurried
+from compiler.trace import never_stops
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cpu.library import draws
 from tests.compiler.networks import Network, graph_of, networks
