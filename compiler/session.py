@@ -109,7 +109,9 @@ class Session:
 
     def machine(self, setting: Setting) -> AbstractContextManager[Machine | None]:
         """The device on which trials are measured; None for a target that is elsewhere."""
-        return self.backend.machine(self.options.seed, self.budget.stop_requested, setting, self.trace.notice)
+        return self.backend.machine(
+            self.options.seed, self.budget.stop_requested, setting, self.trace.notice, self.trace.keep
+        )
 
 
 def tuning_budget(options: CompileOptions, backend: Backend, stop_requested: StopRequest = never_stops) -> TuningBudget:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -74,6 +75,13 @@ class Trace:
         self.dump.mkdir(parents=True, exist_ok=True)
         (self.dump / f"{self._shown}_{title}.txt").write_text(f"{text}\n")
         self._shown += 1
+
+    def keep(self, title: str, text: str) -> None:
+        """Evidence of a fault of ours: a file when dumping, else in the log, which standard error goes to."""
+        if self.dump is None:
+            print(f"{title}:\n{text}", file=sys.stderr)
+        else:
+            self.show(title, text)
 
     def progress(self, part: float, message: str = "") -> None:
         """`part` of the current phase (0 to 1) is done."""

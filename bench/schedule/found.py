@@ -82,7 +82,12 @@ class Schedules:
 
         workloads = tuple(menu.workload for menu in self.settled.menus)
         subject = OfPlans(
-            self.kernels, workloads, self.settled.backend.target, self.settled.setting, state_of(self.settled.handover)
+            self.kernels,
+            workloads,
+            self.settled.backend.target,
+            self.settled.setting,
+            state_of(self.settled.handover),
+            lambda plan: "",  # no record is looked up, and none is kept
         )
         choice = choose_plan(offered, subject, (), TuningBudget(budget_s).share("plans"), run if raced else None)
         return [found.plan for found in offered].index(choice.plan)

@@ -29,7 +29,7 @@ from compiler.contract.report import (
 )
 from compiler.contract.samples import MOST_SAMPLES
 from compiler.contract.schema import properties, schema
-from compiler.contract.version import COMPILER_VERSION
+from compiler.contract.version import COMPILER_VERSION, generator
 
 __all__ = [
     "COMPILER_VERSION",
@@ -54,6 +54,7 @@ __all__ = [
     "QuantizeOptions",
     "SizeReport",
     "bundle_digest",
+    "generator",
     "properties",
     "schema",
 ]

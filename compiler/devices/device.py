@@ -134,6 +134,7 @@ class Backend(Protocol):
     |          | starting_points | the records that count, or hint, for this target                                    |
     |          | machine         | on what trials are measured                                                         |
     |          | legal_tiles     | how a kernel may be tiled, for a plan of so many lanes, in a precision              |
+    |          | source_of       | the digest of the code that a kernel has under a tile                               |
     |          | count_tiles     | into how many tile tasks a tile cuts a kernel                                       |
     |          | choose          | which of the model's favourites is taken unmeasured                                 |
     |          | told            | what is known of a kernel under a tile, for people                                  |
@@ -165,14 +166,26 @@ class Backend(Protocol):
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]: ...
 
     def machine(
-        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
+        self,
+        seed: int,
+        stop_requested: StopRequest,
+        setting: Setting,
+        notice: Callable[[str], None],
+        keep: Callable[[str, str], None],
     ) -> AbstractContextManager[Machine | None]:
-        """None for a target that does not run here. `notice` hears of what the user should know."""
+        """None for a target that does not run here.
+
+        `notice` hears of what the user should know, `keep` is given titles and texts for whoever looks into it.
+        """
         ...
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]: ...
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int: ...
+
+    def source_of(self, workload: Workload, tile: Tile) -> str:
+        """By which measurements are known to be of this code (`knowledge.carried`). It is generated for it."""
+        ...
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]: ...
 

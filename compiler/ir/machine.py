@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
-from compiler.contract import COMPILER_VERSION
+from compiler.contract import generator
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.encoding import DENSE, INT24, Encodings
@@ -23,7 +23,10 @@ LEAST_SECONDS, MOST_SECONDS = 1e-15, 1e6
 
 @dataclass(frozen=True)
 class Record:
-    """One measurement. `seconds` is the median of `samples`; p10 and p90 are its spread."""
+    """One measurement. `seconds` is the median of `samples`; p10 and p90 are its spread.
+
+    `compiler` is who generated what was measured (`compiler.contract.generator`).
+    """
 
     kind: str
     workload: str
@@ -37,7 +40,7 @@ class Record:
     p10: float
     p90: float
     samples: int
-    compiler: str = COMPILER_VERSION
+    compiler: str = field(default_factory=generator)
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "variant": dict(self.variant)}
@@ -84,12 +87,12 @@ class Setting:
         return asdict(self)
 
     def is_of(self, record: Record) -> bool:
-        """Whether a record was measured in this setting, on code of this version of the compiler."""
-        return (record.variant.get("weights"), record.variant.get("toolchain"), record.compiler) == (
-            self.weights,
-            self.toolchain,
-            COMPILER_VERSION,
-        )
+        """Whether a record was measured in this setting, on code of this very compiler."""
+        return self.is_like(record) and record.compiler == generator()
+
+    def is_like(self, record: Record) -> bool:
+        """Whether a record was measured in this setting, on whichever compiler's code."""
+        return (record.variant.get("weights"), record.variant.get("toolchain")) == (self.weights, self.toolchain)
 
 
 @dataclass(frozen=True, repr=False)

@@ -29,6 +29,8 @@ SPANS = "spans"
 """When the tasks of a plan ran (`compiler.steps.spans`)."""
 SECONDS, TRIALS, EXHAUSTED = "seconds", "trials", "exhausted"
 """With which tuning budget something was searched, and whether nothing promising was left (`known.covers`)."""
+SOURCE = "source"
+"""A digest of the code that was measured: where the compiler was changed since, a record counts while this is equal."""
 BUDGET_S = "budget_s"
 """How many seconds there were for the stages of a model."""
 
@@ -40,6 +42,8 @@ _SEARCHED = (SECONDS, TRIALS, EXHAUSTED)
 @dataclass(frozen=True)
 class Kind:
     """A kind of record. A record counts on its target and hardware alone; fields that other versions wrote are ignored.
+
+    Of code it counts while the compiler generates the same (`carried`).
 
     says     what `seconds` are
     subject  what `workload` names
@@ -66,7 +70,7 @@ KERNEL = Kind(
     "kernel",
     "a kernel under a tile, on one lane or, with `threads` above 1, shared by several",
     "the key of the kernel with its buffers",
-    frozenset((*_TILE, "lanes", *_SETTING, STATE, AGAIN, FROM, "clock_mhz", "throttled")),
+    frozenset((*_TILE, "lanes", *_SETTING, SOURCE, STATE, AGAIN, FROM, "clock_mhz", "throttled")),
 )
 MACHINE = Kind(
     "machine",
@@ -84,7 +88,7 @@ STAGE = Kind(
     "stage",
     "tasks of several kernels on their lanes, by themselves; or, as a marker, what timing all of a model's took",
     "the digest of the tasks; of a marker that of the model",
-    frozenset(("lanes", STATE, *_SETTING, BUDGET_S)),
+    frozenset(("lanes", STATE, *_SETTING, SOURCE, BUDGET_S)),
 )
 SEARCH = Kind(
     "search",
@@ -96,7 +100,9 @@ PLAN = Kind(
     "plan",
     "the whole model under one schedule, beside the sequential one",
     "the digest of the model's kernels and of the buffers that join them",
-    frozenset(("scheduler", "lanes", STATE, "plan", "beside", *_SETTING, "ratio", "low", "high", "found_s", SPANS)),
+    frozenset(
+        ("scheduler", "lanes", STATE, "plan", "beside", *_SETTING, SOURCE, "ratio", "low", "high", "found_s", SPANS)
+    ),
 )
 STREAM = Kind(
     "stream",

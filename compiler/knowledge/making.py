@@ -23,6 +23,7 @@ from compiler.knowledge.kinds import (
     PLAN,
     SEARCH,
     SECONDS,
+    SOURCE,
     STAGE,
     STATE,
     STREAM,
@@ -68,10 +69,19 @@ class Once:
 
 
 def kernel_record(
-    trial: Trial, target: Target, setting: Setting, took: Timed, conditions: Mapping[str, Any] | None = None
+    trial: Trial,
+    target: Target,
+    setting: Setting,
+    took: Timed,
+    source: str,
+    conditions: Mapping[str, Any] | None = None,
 ) -> Record:
-    """A kernel under a tile. `conditions` are what else the device says: the STATE of its cores, its clocks."""
-    variant = {**trial.tile.to_json(), "lanes": trial.lanes, **setting.to_json(), **(conditions or {})}
+    """A kernel under a tile, with the digest of its source.
+
+    `conditions` are what else the device says: the STATE of its cores, its clocks.
+    """
+    told = {SOURCE: source, **(conditions or {})}
+    variant = {**trial.tile.to_json(), "lanes": trial.lanes, **setting.to_json(), **told}
     family, shapes = trial.workload.kernel.family, trial.workload.shapes
     return record_of(KERNEL, trial.key, family, shapes, target, variant, took, trial.lanes)
 
@@ -94,10 +104,18 @@ def handover_record(measured: Handover, target: Target) -> Record:
 
 
 def stage_record(
-    name: str, about: str, target: Target, setting: Setting, took: Timed, state: str, used: int, lanes: int
+    name: str,
+    about: str,
+    target: Target,
+    setting: Setting,
+    took: Timed,
+    state: str,
+    used: int,
+    lanes: int,
+    source: str,
 ) -> Record:
-    """A part of a plan for so many `lanes`, of which it has tasks on those `used`."""
-    variant = {"lanes": used, STATE: state, **setting.to_json()}
+    """A part of a plan for so many `lanes`, of which it has tasks on those `used`; `source` is of all its kernels."""
+    variant = {"lanes": used, STATE: state, **setting.to_json(), SOURCE: source}
     return record_of(STAGE, name, STAGE.name, about, target, variant, took, lanes)
 
 

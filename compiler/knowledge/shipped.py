@@ -15,7 +15,6 @@ from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
 
-from compiler.contract import COMPILER_VERSION
 from compiler.ir.machine import Record, Setting, plausible
 from compiler.ir.target import Target
 from compiler.knowledge.kinds import FROM, KERNEL
@@ -45,7 +44,7 @@ def starting_points(
 
 
 def _adopted(records: Sequence[Record], target: Target, setting: Setting) -> Sequence[Record]:
-    """Kernels measured elsewhere with constants in the same place, as if it had been here; compilers may differ."""
+    """Kernels measured elsewhere with constants in the same place, as if it had been here; C compilers may differ."""
     fit = [
         record
         for record in records
@@ -63,7 +62,6 @@ def _moved(record: Record, target: Target, setting: Setting) -> Record:
     origin = {
         "hardware": record.hardware,
         "toolchain": record.variant.get("toolchain"),
-        "compiler": record.compiler,
     }
     variant = {**record.variant, **setting.to_json(), FROM: origin}
-    return replace(record, hardware=target.hardware, variant=variant, compiler=COMPILER_VERSION)
+    return replace(record, hardware=target.hardware, variant=variant)

@@ -125,6 +125,7 @@ class FusedCosts:
             calls = (*kernels.calls, *(join.call for join in offered))
             workloads = [self.kernels.backend.workload_of(kernels, call) for call in calls]
             keys = tuple(workload_key(workload) for workload in workloads)
+            self.kernels = self.kernels.recalling(dict(zip(keys, workloads, strict=True)))
             count = len(kernels.calls)
             self._fused[region.structure] = _Fused(
                 keys[:count],

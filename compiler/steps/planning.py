@@ -17,6 +17,7 @@ from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.tile import Cost, Menu
 from compiler.ir.touched import Regions
+from compiler.knowledge.carried import together
 from compiler.knowledge.kinds import PLAN
 from compiler.knowledge.known import known_shared
 from compiler.schedule import predicted, schedule
@@ -56,7 +57,14 @@ class Scheduled:
 
     @property
     def subject(self) -> Subject:
-        return Subject(self.kernels, self.keys, self.backend.target, self.setting, self.state)
+        return Subject(self.kernels, self.keys, self.backend.target, self.setting, self.state, self.source_of)
+
+    def source_of(self, plan: Plan) -> str:
+        """The digest of the code of all kernels under a plan's tiles."""
+        tiles = (tile for tile, _ in plan.tiles)
+        return together(
+            self.backend.source_of(workload, tile) for workload, tile in zip(self.workloads, tiles, strict=True)
+        )
 
     @cached_property
     def _names(self) -> frozenset[str]:

@@ -19,7 +19,8 @@ from compiler.ir.machine import MOST_SECONDS, Record, Setting
 from compiler.ir.plan import Plan
 from compiler.ir.target import Target
 from compiler.knowledge.budget import Share
-from compiler.knowledge.kinds import PLAN, SEARCH, SPANS, STATE
+from compiler.knowledge.carried import holds, present, together
+from compiler.knowledge.kinds import PLAN, SEARCH, SOURCE, SPANS, STATE
 from compiler.knowledge.making import Searched, plan_record, search_marker
 from compiler.knowledge.records import Records
 from compiler.measure.plans import LEAST_S, Raced, expected_seconds, expected_seconds_alone
@@ -53,6 +54,8 @@ class Subject:
     setting: Setting
     state: str
     """Whether the cores are `near` to each other or `far`; empty where it is not known."""
+    source_of: Callable[[Plan], str]
+    """The digest of the code of all kernels under a plan's tiles."""
 
     @property
     def key(self) -> str:
@@ -67,7 +70,7 @@ class Subject:
 class Choice:
     """The plan that is taken, all that were found with what they reached, and the records that say so.
 
-    `fresh` are those of this run.
+    `fresh` are those of this run, with those of earlier compilers that hold for this one.
 
     `spans` are begin and end of each of the plan's tasks in traced runs, in seconds, as its record has them; empty
     where it has none.
@@ -101,13 +104,15 @@ def choose_plan(
         fresh = {at: _record(found, at, one, subject) for at, one in zip(wanted, raced or (), strict=bool(raced))}
         if raced is not None and not (records | fresh).keys() >= {*worth}:
             said = (_marker(found, worth, subject, share, len(fresh)),)
+    before = {id(record) for record in known.find(PLAN, subject.target, workload=subject.key)}
+    held = [record for record in records.values() if id(record) not in before]
     records |= fresh
     faster = [at for at, record in records.items() if at and _is_faster(record)]
     trusted = next((at for at, one in enumerate(found) if one.trusted and at not in records), 0)
     taken = min(faster, key=lambda at: records[at].variant["ratio"], default=trusted)
     reached = tuple(_reached(one, records.get(at), at == taken) for at, one in enumerate(found))
     spans = unpack_spans(found[taken].plan.runs, records[taken].variant.get(SPANS)) if taken in records else ()
-    return Choice(found[taken].plan, reached, tuple(records.values()), (*fresh.values(), *said), spans)
+    return Choice(found[taken].plan, reached, tuple(records.values()), (*held, *fresh.values(), *said), spans)
 
 
 def _worth_running(found: Sequence[Found]) -> list[int]:
@@ -179,14 +184,21 @@ def _identity(found: Sequence[Found], at: int, subject: Subject) -> dict[str, An
 
 
 def _recorded(found: Sequence[Found], at: int, subject: Subject, known: Records) -> Record | None:
-    """The last record of a plan."""
+    """The last record of a plan; one of an earlier compiler that holds as one of the present."""
     wanted = _identity(found, at, subject)
-    here = known.find(PLAN, subject.target, workload=subject.key, setting=subject.setting)
-    for record in reversed(here):
-        is_same = all(record.variant.get(name) == value for name, value in wanted.items())
-        if is_same and _is_sound(record.variant):
-            return record
-    return None
+    same = [
+        record
+        for record in reversed(known.find(PLAN, subject.target, workload=subject.key))
+        if all(record.variant.get(name) == value for name, value in wanted.items()) and _is_sound(record.variant)
+    ]
+    here = next((record for record in same if subject.setting.is_of(record)), None)
+    earlier = (record for record in same if holds(record, lambda: _source(found, at, subject)))
+    return here or next(map(present, earlier), None)
+
+
+def _source(found: Sequence[Found], at: int, subject: Subject) -> str:
+    """The digest of the code of a plan, and of the one that it was run beside."""
+    return together(subject.source_of(found[number].plan) for number in (at, 0))
 
 
 def _is_sound(variant: Mapping[str, Any]) -> bool:
@@ -217,6 +229,7 @@ def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> 
         "low": ratio.low if ratio else 1.0,
         "high": ratio.high if ratio else 1.0,
         "found_s": found[at].seconds,
+        SOURCE: _source(found, at, subject),
         **({SPANS: spans} if 0 < len(spans) <= LONGEST_SPANS else {}),
     }
     return plan_record(subject.key, about, subject.target, reached, raced.spread, plan.lanes)

@@ -10,6 +10,7 @@ from compiler.fuse.joins import ChosenJoins, choose_joins
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.tile import Menu, Tile
+from compiler.knowledge.kinds import FROM
 from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import may_run_concurrently
 from compiler.session import Session
@@ -128,12 +129,13 @@ def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, round
         )
         tiled = tune(
             tuning,
-            Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose),
+            Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of),
             backend.starting_points(session.records, setting),
             machine if session.measures else None,
             session.budget,
             session.trace,
         )
+    session.learn(record for record in tiled.carried if FROM not in record.variant)
     regions = settled(kernels, tiled.menus[len(joinable) :], backend.workload_of)
     known = {**dict(zip(outer, tiled.menus, strict=False)), **regions.menus}
     apart = [known[at] for at in range(len(kernels.calls))]

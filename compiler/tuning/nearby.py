@@ -1,7 +1,7 @@
 """Records of other kernels and other machines as hints: they say which tiles to try first, never what a tile costs.
 
 A near shape is a workload of the same operator whose shapes differ by at most a factor of two in any dimension. Near
-hardware is another machine of the same target, or this one in another setting or by another version of the compiler.
+hardware is another machine of the same target, or this one in another setting or with the code of another compiler.
 Either tells how far each of its tiles was behind its best.
 """
 
@@ -38,17 +38,18 @@ class Nearby:
 
     def __init__(self, records: Sequence[Record], target: str, hardware: str, setting: Setting) -> None:
         self._elsewhere: dict[str, dict[object, list[Record]]] = defaultdict(lambda: defaultdict(list))
-        self._here: dict[str, list[Record]] = defaultdict(list)
+        here: dict[bool, dict[str, list[Record]]] = {False: defaultdict(list), True: defaultdict(list)}
         shapes: dict[tuple[str, str], str] = {}
         for record in records:
             if record.kind != KERNEL.name or record.target != target or record.threads != 1:
                 continue
-            if record.hardware == hardware and setting.is_of(record):
-                self._here[record.workload].append(record)
+            if record.hardware == hardware and setting.is_like(record):
+                here[setting.is_of(record)][record.workload].append(record)
                 shapes[record.operator, record.workload] = record.description
-            else:
+            if record.hardware != hardware or not setting.is_of(record):
                 place = record.hardware, record.compiler, *(str(record.variant.get(name)) for name in setting.to_json())
                 self._elsewhere[record.workload][place].append(record)
+        self._here = {**here[False], **here[True]}
         alike: dict[tuple[str, str, int], list[tuple[str, tuple[float, ...]]]] = defaultdict(list)
         for (operator, workload), description in shapes.items():
             skeleton, doublings = _shapes(description)

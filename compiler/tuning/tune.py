@@ -7,6 +7,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import zip_longest
 
 from compiler.ir.kernel import Routine
@@ -14,7 +15,8 @@ from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.budget import TILES, TuningBudget
-from compiler.knowledge.kinds import AGAIN, SEARCH
+from compiler.knowledge.carried import carried
+from compiler.knowledge.kinds import AGAIN, KERNEL, SEARCH
 from compiler.knowledge.known import identity, known_alone, known_shared
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
@@ -37,6 +39,8 @@ FEWEST_RANKED = 3
 """Tiles measured of a kernel before their ranks say anything of the model."""
 
 CountTiles = Callable[[Workload, Tile], int]
+SourceOf = Callable[[Workload, Tile], str]
+"""The digest of the code that a kernel has under a tile."""
 LegalTiles = Callable[[Workload, int, str], list[Proposal]]
 """The legal tiles of a workload for a plan of so many lanes, in a precision."""
 Choose = Callable[[Sequence[tuple[Workload, Sequence[Tile]]]], Sequence[int]]
@@ -44,6 +48,11 @@ Choose = Callable[[Sequence[tuple[Workload, Sequence[Tile]]]], Sequence[int]]
 
 Its tiles come best by the model first.
 """
+
+
+def no_source(workload: Workload, tile: Tile) -> str:
+    """The `SourceOf` of who generates none: records of the present compiler alone count."""
+    return ""
 
 
 def best_by_model(options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
@@ -75,7 +84,8 @@ class Tiled:
     """A menu per call; the measurements that were made and found; how good the model was.
 
     The last is there where enough was measured to tell. `tried` has, by workload key, all tiles whose cost is known,
-    best first; `inexact` the algorithms that spend a part of the tolerance.
+    best first; `inexact` the algorithms that spend a part of the tolerance; `carried` records of earlier compilers that
+    hold for this one.
     """
 
     menus: tuple[Menu, ...]
@@ -84,6 +94,7 @@ class Tiled:
     tried: Mapping[str, tuple[tuple[Tile, Cost], ...]]
     inexact: frozenset[str] = frozenset()
     ranking: Ranking | None = None
+    carried: tuple[Record, ...] = ()
 
 
 def workload_key(workload: Workload) -> str:
@@ -124,13 +135,15 @@ class Tuning:
 class Tiler:
     """What a kind of device answers of tiles.
 
-    It tells which are legal, into how many tile tasks one cuts a kernel, and which is taken unmeasured.
+    It tells which are legal, into how many tile tasks one cuts a kernel, which is taken unmeasured, and of which source
+    a kernel is under one.
     """
 
     target: Target
     legal_tiles: LegalTiles
     count_tiles: CountTiles
     choose: Choose = best_by_model
+    source_of: SourceOf = no_source
 
 
 def tune(
@@ -161,9 +174,11 @@ def tune(
     for key, times in zip_longest(keys, tuning.times, fillvalue=1):
         uses[str(key)] += int(times)
     records = Records.of(records)
+    legal = {key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision) for key, workload in distinct.items()}
+    held = [one for key, each in legal.items() for one in _carried(records, key, distinct[key], each, tiler, setting)]
+    records = Records([*records, *held]) if held else records
     known = known_alone(records, target, setting)
     nearby = Nearby(records, target.name, target.hardware, setting)
-    legal = {key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision) for key, workload in distinct.items()}
     error = allowed_error([legal[key] for key in keys], tuning.tolerance)
     contests = [
         _contest(key, workload, uses[key], _within(legal[key], error), known, nearby)
@@ -206,7 +221,23 @@ def tune(
         tried,
         frozenset(inexact),
         _ranking(contests),
+        tuple(held),
     )
+
+
+def _carried(
+    records: Records,
+    key: str,
+    workload: Workload,
+    options: Sequence[Proposal],
+    tiler: Tiler,
+    setting: Setting,
+) -> list[Record]:
+    """Records of earlier compilers of a workload under its legal tiles, where these compiled the same source."""
+    if not records.find(KERNEL, tiler.target, workload=key):
+        return []
+    sources = {identity(one.tile.to_json()): partial(tiler.source_of, workload, one.tile) for one in options}
+    return carried(records, key, sources, tiler.target, setting)
 
 
 def _told(records: Iterable[Record], workloads: Mapping[str, Workload], told: set[str], trace: Trace) -> list[Record]:

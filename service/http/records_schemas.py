@@ -29,13 +29,16 @@ RECORD_EXAMPLE: dict[str, Any] = {
         "algorithm": "contraction",
         "levels": {"block": {"m": 392, "n": 64}, "register": {"m": 14, "n": 32}, "vector": {"n": 16}},
         "scopes": {"t0": "register"},
+        "weights": "cache",
+        "toolchain": "gcc (Debian 14.2.0-19) 14.2.0",
+        "source": "c0d1f25ab80e6f37",
     },
     "threads": 1,
     "seconds": 0.000213,
     "p10": 0.00021,
     "p90": 0.000225,
     "samples": 31,
-    "compiler": "0.1.0",
+    "compiler": "0.1.0+5f0c9b21d8e7a643",
 }
 
 WORKLOAD_EXAMPLE = "workload\n  input f32[1, 64, 56, 56] strides (200704, 3136, 56, 1)\n  ..."
@@ -68,7 +71,7 @@ class RecordOut(BaseModel):
     p10: float
     p90: float
     samples: int
-    compiler: str = Field(description="Version of the compiler.")
+    compiler: str = Field(description="Version of the compiler, with a digest of what generates its code.")
 
     @classmethod
     def of(cls, record: TuningRecord) -> Self:

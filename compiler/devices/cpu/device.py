@@ -17,10 +17,11 @@ from compiler.codegen.calls import function_name, operands_of, workload_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.algorithms import legal_tiles
+from compiler.devices.cpu.algorithms.loops import LOOPS
 from compiler.devices.cpu.algorithms.sparse import SPARSE
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.library import build_library
-from compiler.devices.cpu.emit.lower import count_tiles, lower
+from compiler.devices.cpu.emit.lower import count_tiles, digest_of, lower, source_of
 from compiler.devices.cpu.emit.program import Candidate, candidate_library, emit, emit_each, kernel_sources, lower_calls
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.emit.stream import emit_stream
@@ -39,7 +40,6 @@ from compiler.devices.whole import race_programs
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import Handover
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
-from compiler.ir.packing import Steered
 from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program, StreamProgram
@@ -121,9 +121,20 @@ class CpuBackend:
         return known
 
     def machine(
-        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
+        self,
+        seed: int,
+        stop_requested: StopRequest,
+        setting: Setting,
+        notice: Callable[[str], None],
+        keep: Callable[[str, str], None],
     ) -> AbstractContextManager[CpuMachine | None]:
-        return nullcontext(self.cores(seed, stop_requested, setting))
+        cores = self.cores(seed, stop_requested, setting)
+        return nullcontext(cores and replace(cores, notice=notice, keep=keep, reference=self.plain_loops))
+
+    def plain_loops(self, workload: Workload) -> Tile | None:
+        """A workload's best plain loops by the model, which decide where results of other tiles differ."""
+        tiles = [option.tile for option in LOOPS.tiles(workload, self.target, 1)]
+        return tiles[0] if tiles else None
 
     def cores(
         self, seed: int, stop_requested: StopRequest = never_stops, setting: Setting | None = None
@@ -142,6 +153,9 @@ class CpuBackend:
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         return count_tiles(workload, tile, self.target)
+
+    def source_of(self, workload: Workload, tile: Tile) -> str:
+        return source_of(workload, tile, self.target)
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
         return best_by_model(options)
@@ -271,14 +285,21 @@ def build_trials(
         library = candidate_library(candidates, TIMER_SOURCE, target, toolchain, jobs, stop_requested)
     except Stopped:
         return None
-    return Built(library, tuple(_entry(candidate) for candidate in candidates))
+    return Built(library, tuple(_entry(candidate, target) for candidate in candidates))
 
 
-def _entry(candidate: Candidate) -> Entry:
+def _entry(candidate: Candidate, target: CpuTarget) -> Entry:
     lowered = candidate.lowered
     operands = operands_of(candidate.workload, lowered.packings)
-    steered = {at: packing for at, packing in lowered.packings.items() if isinstance(packing, Steered)}
-    return Entry(lowered.name, operands, lowered.tiles, lowered.scratch_bytes, steered)
+    return Entry(
+        lowered.name,
+        operands,
+        lowered.tiles,
+        lowered.scratch_bytes,
+        digest_of(lowered, target),
+        lowered.packings,
+        lowered.text,
+    )
 
 
 @lru_cache(maxsize=1)

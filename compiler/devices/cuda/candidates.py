@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from compiler.codegen.build import small_header
 from compiler.codegen.calls import function_name
+from compiler.codegen.digest import source_digest
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.devices.cuda.nvrtc import Resources, compile_cuda
+from compiler.devices.cuda.nvrtc import OPTIONS, Resources, compile_cuda, headers
 from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import ToolchainFailed
 from compiler.ir.machine import Workload
@@ -66,6 +68,14 @@ class Candidates:
         if place not in self._lowered:
             self._lowered[place] = lower_cuda(function_name(workload, 0), workload, tile, self.target)
         return self._lowered[place]
+
+    def source_of(self, workload: Workload, tile: Tile) -> str:
+        """What identifies the kernel's code and how it is launched (`source_digest`)."""
+        lowered = self.lowered(workload, tile)
+        launch = (lowered.grid, lowered.block, lowered.cluster, lowered.shared_bytes, lowered.scratch_bytes)
+        facts = (OPTIONS, self.target.architecture, *launch, lowered.counters, sorted(lowered.packings.items()))
+        included = {**headers(), **small_header((lowered.text,))}
+        return source_digest(lowered.name, PREAMBLE + lowered.text, included, facts)
 
     def compiled(self, workload: Workload, tile: Tile) -> Candidate:
         """The kernel for this target's architecture. Raises ToolchainMissing, ToolchainFailed."""

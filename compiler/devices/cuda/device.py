@@ -9,7 +9,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
+from compiler.devices.cuda.measure.splits import known_split, measure_splits
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -96,14 +97,24 @@ class CudaBackend:
     def prepared(
         self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool
     ) -> tuple[CudaBackend, list[Record]]:
-        """As it is: the facts of a GPU are its profile's, and what its driver says."""
-        return self, []
+        """With what launches take; all other facts of a GPU are its profile's, and what its driver says."""
+        target = self.target
+        found = measure_splits(target) if measure and target.is_here and known_split(known, target) is None else []
+        one_split = known_split([*known, *found], target)
+        if one_split is None or one_split == target.one_split:
+            return self, found
+        return replace(self, target=replace(target, one_split=one_split)), found
 
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
         return starting_points(known, self.target, setting)
 
     def machine(
-        self, seed: int, stop_requested: StopRequest, setting: Setting, notice: Callable[[str], None]
+        self,
+        seed: int,
+        stop_requested: StopRequest,
+        setting: Setting,
+        notice: Callable[[str], None],
+        keep: Callable[[str, str], None],
     ) -> AbstractContextManager[CudaMachine | None]:
         """This machine's GPU, which is free again afterwards; None where the target is another."""
         if not self.target.is_here:
@@ -115,6 +126,7 @@ class CudaBackend:
             setting,
             stop_requested=stop_requested,
             notice=notice,
+            keep=keep,
             reference=self.plain_loops,
         )
 
@@ -125,19 +137,20 @@ class CudaBackend:
         """
         tiles = [proposal.tile for proposal in LOOPS.tiles(workload, self.target, "fp32")]
         candidate = self.candidates.sound(workload, tiles[0]) if tiles else None
-        return None if candidate is None else _built(candidate, workload)
+        return None if candidate is None else built(candidate, workload)
 
     def build(
         self, trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops
     ) -> Sequence[BuiltKernel | None] | None:
         """Each trial compiled, None for one that is not worth measuring; None after a stop request."""
 
-        def built(trial: Trial) -> BuiltKernel | None:
-            candidate = None if stop_requested() else self.candidates.sound(trial.workload, trial.tile)
-            return None if candidate is None else _built(candidate, trial.workload)
+        def kernel(trial: Trial) -> BuiltKernel | None:
+            workload, tile = trial.workload, trial.tile
+            candidate = None if stop_requested() else self.candidates.sound(workload, tile)
+            return None if candidate is None else built(candidate, workload, self.source_of(workload, tile))
 
         with ThreadPoolExecutor(CORES) as pool:
-            kernels = list(pool.map(built, trials))
+            kernels = list(pool.map(kernel, trials))
         return None if stop_requested() else kernels
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
@@ -145,6 +158,9 @@ class CudaBackend:
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         return self.candidates.lowered(workload, tile).grid
+
+    def source_of(self, workload: Workload, tile: Tile) -> str:
+        return self.candidates.source_of(workload, tile)
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
         """The first that is worth measuring, of at most TRIES."""
@@ -252,8 +268,8 @@ class CudaBackend:
         )
 
 
-def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
-    """A candidate as it is launched, with its operands in order: what is packed as it is packed."""
+def built(candidate: Candidate, workload: Workload, source: str = "") -> BuiltKernel:
+    """A candidate, of code with this digest, as it is launched, with its operands in order: packed ones as packed."""
     lowered = candidate.lowered
     return BuiltKernel(
         image=candidate.image,
@@ -266,4 +282,6 @@ def _built(candidate: Candidate, workload: Workload) -> BuiltKernel:
         counters=lowered.counters,
         cluster=lowered.cluster,
         packings=lowered.packings,
+        source=source,
+        text=lowered.text,
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
 
@@ -96,22 +97,28 @@ def version() -> tuple[int, int]:
     return major.value, minor.value
 
 
+@cache
+def headers() -> Mapping[str, str]:
+    """The texts of HEADERS, by file name."""
+    folder = files("compiler.devices.cuda.runtime")
+    return {name: folder.joinpath(name).read_text() for name in HEADERS}
+
+
 def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Compiled:
     """Compile one unit, which may include HEADERS, for `sm_80`, `sm_90a`, ... (cubin) or `compute_80`, ... (PTX).
 
     `name` is how messages call the file. Raises ToolchainMissing, and ToolchainFailed with NVRTC's log.
     """
     nvrtc = load()
-    headers = {name: files("compiler.devices.cuda.runtime").joinpath(name).read_text() for name in HEADERS}
-    headers |= small_header((source,))
+    included = {**headers(), **small_header((source,))}
     program = ctypes.c_void_p()
     created = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),
         source.encode(),
         name.encode(),
-        len(headers),
-        (ctypes.c_char_p * len(headers))(*map(str.encode, headers.values())),
-        (ctypes.c_char_p * len(headers))(*map(str.encode, headers)),
+        len(included),
+        (ctypes.c_char_p * len(included))(*map(str.encode, included.values())),
+        (ctypes.c_char_p * len(included))(*map(str.encode, included)),
     )
     check(created, "nvrtcCreateProgram")
     try:

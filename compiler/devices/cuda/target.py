@@ -5,7 +5,7 @@ Nothing here opens a driver: which GPU is there comes in as an argument.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.errors import TargetUnavailable
@@ -48,6 +48,8 @@ class CudaTarget:
                       2025)
     cross_ns          what that takes longer where the next has to wait for another stream: CROSS_NS
     fan_in_ns         the same for each further launch of other streams that it waits for: FAN_IN_NS
+    one_split         whether all kernels of a plan ask for one split of L1 and shared memory, since changing it from
+                      launch to launch was measured to take longer (`measure.splits`)
     """
 
     name: str
@@ -69,6 +71,7 @@ class CudaTarget:
     launch_ns: float = 1300.0
     cross_ns: float = CROSS_NS
     fan_in_ns: float = FAN_IN_NS
+    one_split: bool = False
     hardware: str = ""
     """Fingerprint of the GPU that measures; empty when cross-compiling."""
     lanes: int = 1
@@ -88,6 +91,21 @@ class CudaTarget:
         """Major and minor compute capability."""
         number = int(self.name.rpartition("_")[2])
         return number // 10, number % 10
+
+    def split_of(self, launches: Iterable[tuple[int, int]]) -> int | None:
+        """Percent of a multiprocessor's shared memory that launches, each (blocks, bytes of one), fill at most.
+
+        None where each kernel is left the split that the driver gives it.
+        """
+        if not self.one_split:
+            return None
+        each = [
+            min(-(-blocks // self.multiprocessors), self.shared_bytes // (size + RESERVED_SHARED))
+            * (size + RESERVED_SHARED)
+            for blocks, size in launches
+            if blocks
+        ]
+        return min(-(-100 * max(each, default=0) // self.shared_bytes), 100)
 
     def blocks_at_once(self, threads: int, registers: int, shared_bytes: int) -> int:
         """Occupancy: how many blocks of `threads` threads a multiprocessor holds.

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from compiler.contract import COMPILER_VERSION
+from compiler.contract import generator
 from compiler.ir.machine import LEAST_SECONDS, MOST_SECONDS, Record, Setting, plausible
 
 SETTING = Setting("cache", "gcc 12")
@@ -58,8 +58,11 @@ def test_a_record_that_lacks_a_field_counts_for_nothing(name: str) -> None:
     assert plausible([plain]) == []
 
 
-def test_a_setting_is_weights_toolchain_and_the_version_of_the_compiler() -> None:
+def test_a_setting_is_weights_and_toolchain_and_a_record_of_it_is_by_this_compiler_or_by_another() -> None:
     assert SETTING.is_of(RECORD)
     assert not Setting("memory", "gcc 12").is_of(RECORD)
     assert not Setting("cache", "clang 19").is_of(RECORD)
-    assert not SETTING.is_of(Record.from_json({**RECORD.to_json(), "compiler": COMPILER_VERSION + "x"}))
+    other = Record.from_json({**RECORD.to_json(), "compiler": generator() + "x"})
+    assert not SETTING.is_of(other)
+    assert SETTING.is_like(other)
+    assert not Setting("memory", "gcc 12").is_like(other)

@@ -20,7 +20,7 @@ from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.knowledge import making
-from compiler.knowledge.kinds import AGAIN, KERNEL, KINDS, PLAN, SEARCH, STAGE, STATE, Kind
+from compiler.knowledge.kinds import AGAIN, KERNEL, KINDS, PLAN, SEARCH, SOURCE, STAGE, STATE, Kind
 from compiler.knowledge.records import Records, covers
 
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
@@ -108,12 +108,12 @@ def test_every_kind_is_made_as_the_table_says() -> None:
     reached = {"scheduler": "stages", "lanes": 2, STATE: "near", "plan": "p", "beside": "q", "ratio": 1.0}
     made = {
         KERNEL.name: (
-            making.kernel_record(TRIAL, *here, TOOK, {STATE: "near"}),
-            [*tile, "lanes", *setting, STATE],
+            making.kernel_record(TRIAL, *here, TOOK, "code", {STATE: "near"}),
+            [*tile, "lanes", *setting, SOURCE, STATE],
         ),
         "machine": (making.machine_record("fma_per_ns", "one", TARGET, TOOK, 1), []),
         "handover": (making.handover_record(Handover.of(50.0, 1e-12, 2e-12), TARGET), [STATE, "byte_s", "upgrade_s"]),
-        "stage": (making.stage_record("s", "", *here, TOOK, "far", 1, 2), ["lanes", STATE, *setting]),
+        "stage": (making.stage_record("s", "", *here, TOOK, "far", 1, 2, "code"), ["lanes", STATE, *setting, SOURCE]),
         SEARCH.name: (
             making.search_marker("s", "", *here, making.Searched(1.0, None, False, "near"), 1.0, 3),
             ["seconds", "trials", "exhausted", STATE, *setting],
@@ -133,7 +133,7 @@ def test_every_kind_is_made_as_the_table_says() -> None:
 
 def test_a_field_that_the_table_lacks_is_refused() -> None:
     with pytest.raises(InternalError, match="kind kernel holds speed, "):
-        making.kernel_record(TRIAL, TARGET, SETTING, TOOK, {"speed": 1})
+        making.kernel_record(TRIAL, TARGET, SETTING, TOOK, "code", {"speed": 1})
     assert AGAIN in KERNEL.fields
 
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from compiler.contract import COMPILER_VERSION
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.ir.machine import Record, Setting
 from compiler.ir.tile import Level, Tile
@@ -51,15 +50,14 @@ def test_files_of_records_are_read_by_name_and_line(folder: Path) -> None:
 
 def test_a_cross_compiled_target_adopts_the_hardware_that_most_is_shipped_of(folder: Path) -> None:
     points = starting_points([], ELSEWHERE, SETTING, folder)
-    counted = [record for record in points if record.hardware == ELSEWHERE.hardware and SETTING.is_of(record)]
+    counted = [record for record in points if record.hardware == ELSEWHERE.hardware and SETTING.is_like(record)]
     assert [record.workload for record in counted] == ["a", "b"]
     for record in counted:
         assert record.variant["from"] == {
             "hardware": "cuda:sm_90/h200",
             "toolchain": "NVRTC 12.9",
-            "compiler": "0.0.1",
         }
-        assert record.compiler == COMPILER_VERSION
+        assert record.compiler == "0.0.1", "whether its kernel is still the same is not known yet"
         assert Tile.from_json(record.variant) == Tile("mma", (Level("block", (("m", 64),)),))
     assert {record.target for record in points} == {"cuda:sm_90"}
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 import pytest
 
 from compiler.contract import CompileOptions
@@ -11,6 +14,7 @@ from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
 from compiler.ir.tensor import DType
+from compiler.ir.tile import Cost, Tile
 from compiler.steps.costs import kernel_costs
 from compiler.tuning.tune import workload_key
 from tests.compiler.rewrite.sketch import Sketch
@@ -80,6 +84,35 @@ def test_records_of_another_setting_do_not_count(backend: Backend, kernels: Kern
     other = type(setting)("memory" if setting.weights == "cache" else "cache", setting.toolchain)
     costs = kernel_costs(backend, known, other, 1, "fp32").of(kernels, kernels.calls)
     assert {cost.source for cost in costs} == {"model"}
+
+
+def test_records_of_earlier_compilers_count_while_the_kernels_have_the_same_code(
+    backend: Backend, kernels: KernelGraph, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    setting, known = backend.setting(kernels), records(backend, kernels, [0, 1, 2])
+    workloads = {workload_key(one): one for one in (backend.workload_of(kernels, call) for call in kernels.calls)}
+
+    def of_code(record: Record, source: str) -> Record:
+        return replace(record, compiler="0.1.0+before", variant={**record.variant, "source": source})
+
+    def costs(known: Sequence[Record]) -> Sequence[Cost]:
+        return kernel_costs(backend, known, setting, 1, "fp32").of(kernels, kernels.calls)
+
+    codes = [backend.source_of(workloads[one.workload], Tile.from_json(one.variant)) for one in known]
+    alike = [of_code(one, code) for one, code in zip(known, codes, strict=True)]
+    assert costs(alike) == costs(known)
+    fastest = min(known, key=lambda record: record.seconds)
+    fixed = [
+        of_code(one, "fixed" if one.seconds == fastest.seconds else code)
+        for one, code in zip(known, codes, strict=True)
+    ]
+    assert [cost.source for cost in costs(fixed)] == ["record"] * 3
+    assert all(cost.seconds > fastest.seconds for cost in costs(fixed)), "the next best, of code that is the same"
+    assert {cost.source for cost in costs([of_code(one, "") for one in known])} == {"model"}
+    illegal = [replace(one, variant={**one.variant, "algorithm": "of another release"}) for one in alike]
+    monkeypatch.setattr(type(backend), "source_of", lambda *asked: pytest.fail("code was generated"))
+    assert {cost.source for cost in costs(illegal)} == {"model"}
+    assert costs(known)
 
 
 def test_what_was_modelled_stays_for_the_same_target_and_precision_alone(

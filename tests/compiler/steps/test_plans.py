@@ -37,7 +37,7 @@ def branches() -> KernelGraph:
 
 KERNELS = branches()
 MENUS = [Menu("key", (Variant(Tile("loops"), 4, 1, Cost(1e-3, "model")),))] * 5
-SUBJECT = Subject(KERNELS, ("key",) * 5, this_machine(), Setting(), "near")
+SUBJECT = Subject(KERNELS, ("key",) * 5, this_machine(), Setting(), "near", lambda plan: "code")
 PLANS = [one.plan for one in schedule(KERNELS, MENUS, 2, LaneCosts(1e-6))]
 SEQUENTIAL = next(plan for plan in PLANS if plan.scheduler == "sequential" and plan.lanes == 2)
 BESIDE = next(plan for plan in PLANS if plan.scheduler != "sequential")
@@ -265,6 +265,20 @@ def test_records_of_another_state_compiler_model_or_machine_say_nothing(change: 
     assert chosen(plans, None, known, elsewhere).plan is plans[0].plan
     race = Track((1.1, 1.2, 1.3))
     assert len(chosen(plans, race, known, elsewhere).fresh) == 2
+
+
+def test_a_record_of_an_earlier_compiler_decides_while_the_code_is_the_same_and_is_told_as_of_the_present_one() -> None:
+    plans = found(1.0, 0.9)
+    fresh = chosen(plans, Track((0.94, 0.95, 0.99))).fresh
+    earlier = [replace(record, compiler="0.1.0+before") for record in fresh]
+    held = chosen(plans, None, earlier)
+    assert held.plan is plans[1].plan
+    assert held.fresh == fresh
+    assert not chosen(plans, None, [*earlier, *held.fresh]).fresh
+    fixed = replace(SUBJECT, source_of=lambda plan: "fixed")
+    assert chosen(plans, None, earlier, fixed).plan is plans[0].plan
+    first_fixed = replace(SUBJECT, source_of=lambda plan: "fixed" if plan == plans[0].plan else "code")
+    assert chosen(plans, None, earlier, first_fixed).plan is plans[0].plan, "it was run beside another code"
 
 
 def test_records_beside_another_sequential_plan_say_nothing() -> None:

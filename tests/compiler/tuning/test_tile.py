@@ -20,7 +20,7 @@ from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.frugal import frugal
-from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiled, workload_key
+from compiler.tuning.tune import MOST_FRUGAL, Ranking, SourceOf, Tiled, Tiler, Tuning, tune, workload_key
 from tests.compiler.tuning.tuned import tuned
 
 SETTING = Setting("cache", "gcc 12")
@@ -191,6 +191,57 @@ def test_records_of_another_version_of_the_compiler_are_measured_anew() -> None:
     machine = FakeMachine()
     assert not tiled(machine, older).reused
     assert machine.asked
+
+
+def carried_by(source_of: SourceOf, records: Sequence[Record], machine: FakeMachine | None = None) -> Tiled:
+    """Tiled with records, by a compiler whose code has these digests."""
+    tuning = Tuning(WORKLOADS, 2, SETTING)
+    tiler = Tiler(TARGET, tiles_of(TARGET), lambda workload, tile: 4, source_of=source_of)
+    return tune(tuning, tiler, records, machine, TuningBudget(60.0), Trace())
+
+
+def test_records_of_an_earlier_compiler_count_where_the_code_is_the_same_and_are_told_as_of_this_one() -> None:
+    first = tiled(FakeMachine())
+    coded = [replace(one, variant={**one.variant, "source": one.workload}) for one in first.measured]
+    earlier = [replace(one, compiler="0.1.0+before") for one in coded]
+    asked: list[str] = []
+
+    def same(workload: Workload, tile: Tile) -> str:
+        asked.append(workload_key(workload))
+        return asked[-1]
+
+    held = carried_by(same, earlier)
+    assert {cost.source for menu in held.menus for cost in (one.cost for one in menu.variants)} == {"record"}
+    assert [menu.best for menu in held.menus] == [
+        replace(one.best, cost=Cost(one.best.cost.seconds, "record")) for one in first.menus
+    ]
+    distinct = {(one.workload, str(one.variant), one.threads) for one in coded}
+    assert len(held.carried) == len(asked) == len(distinct)
+    assert {*map(repr, held.carried)} <= {*map(repr, coded)}
+
+    asked.clear()
+    again = carried_by(same, [*earlier, *held.carried])
+    assert not asked, "records of this compiler say it"
+    assert not again.carried
+    assert again.menus == held.menus
+
+    fixed = WORKLOADS[0]
+    changed = carried_by(lambda one, tile: "fixed" if one == fixed else same(one, tile), earlier)
+    sources = [menu.best.cost.source for menu in changed.menus]
+    assert sources == ["model", "record", "record"]
+    without = [replace(one, compiler="0.1.0") for one in first.measured]  # written before records had digests
+    old = carried_by(lambda workload, tile: "", without)
+    assert {menu.best.cost.source for menu in old.menus} == {"model"}
+    assert not old.carried
+
+
+def test_what_hints_say_of_a_kernel_that_was_fixed_is_measured_first() -> None:
+    first = tiled(FakeMachine())
+    earlier = [replace(one, compiler="0.1.0", variant={**one.variant, "source": "before"}) for one in first.measured]
+    machine = FakeMachine()
+    carried_by(lambda workload, tile: "after", earlier, machine)
+    for menu, work in zip(first.menus, WORKLOADS, strict=True):
+        assert menu.best.tile in [trial.tile for trial in machine.asked if trial.workload == work][:3]
 
 
 def test_a_time_that_no_clock_has_shown_is_no_measurement() -> None:

@@ -6,15 +6,17 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from statistics import median
 from typing import Protocol
 
 from compiler.devices.cpu.measure.operands import Operands, lay_out
+from compiler.devices.cpu.measure.results import Kernel, Results
 from compiler.devices.cpu.measure.timer import Sample, Timer
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError, TargetUnavailable
 from compiler.ir.lanes import Handover
-from compiler.ir.machine import Record, Setting, Trial
-from compiler.ir.packing import Steered
+from compiler.ir.machine import Record, Setting, Trial, Workload
+from compiler.ir.packing import Packing, Steered
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.kinds import STATE
@@ -26,6 +28,8 @@ from compiler.trace import StopRequest, never_stops
 LEAST_SAMPLE_S = 20e-6
 """Short kernels are repeated until one sample lasts this long: a thousand times the clock's own cost."""
 MOST_REPEATS = 100_000
+CONTENDS = 1.1
+"""Results are looked at of tiles that take less than the fastest one times this: others win nothing."""
 COLD_L2 = 2
 """Copies of the weights fill this many L2 caches."""
 STATE_ROUNDS = 100
@@ -41,14 +45,22 @@ A core that is taken away for a moment makes one rally a thousand times longer.
 class Entry:
     """A built trial: its function, its pointers as (dtype, elements), its tile tasks, its scratch.
 
-    Pointers are in order, inputs, then outputs. `steered` are those that may hold nothing but specimens.
+    Pointers are in order, inputs, then outputs, of which some inputs are packed. `source` is the digest of its code,
+    `text` the code.
     """
 
     symbol: str
     operands: tuple[tuple[DType, int], ...]
     tiles: int
     scratch_bytes: int = 0
-    steered: Mapping[int, Steered] = field(default_factory=dict)
+    source: str = ""
+    packings: Mapping[int, Packing] = field(default_factory=dict)
+    text: str = ""
+
+    @property
+    def steered(self) -> Mapping[int, Steered]:
+        """Inputs that may hold nothing but specimens while it is timed."""
+        return {at: packing for at, packing in self.packings.items() if isinstance(packing, Steered)}
 
 
 @dataclass(frozen=True)
@@ -106,6 +118,14 @@ class Run:
         )
 
 
+def unheard(notice: str) -> None:
+    """Where notices go that nobody reads."""
+
+
+def unkept(title: str, text: str) -> None:
+    """Where sources go that nobody reads."""
+
+
 @dataclass(frozen=True)
 class CpuMachine:
     """`ir.machine.Machine` for the cores of this machine.
@@ -114,6 +134,9 @@ class CpuMachine:
     setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read
                   once before each sample, so that they lie where a producer would have left them
     samples       clean rounds wanted of each trial
+    notice        told of kernels that computed something else than others: they count for nothing
+    keep          given the name and the source of each of these
+    reference     the tile of a workload's plain loops, by which that is decided; None: results are not looked at
     stop_requested  asked before each trial is prepared and before each sample; once it answers True no more are taken
 
     Raises TargetUnavailable when the target cannot run here.
@@ -126,12 +149,25 @@ class CpuMachine:
     samples: int = 9
     clock: Callable[[], float] = time.monotonic
     stop_requested: StopRequest = never_stops
+    notice: Callable[[str], None] = unheard
+    keep: Callable[[str, str], None] = unkept
+    reference: Callable[[Workload], Tile | None] | None = None
     _known: dict[tuple[str, Tile], tuple[Timer, Entry]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
     """What was built so far, loaded: a trial that is measured again is not built again."""
 
+    _wrong: set[tuple[str, Tile]] = field(default_factory=set, init=False, repr=False, compare=False)
+    _right: set[tuple[str, Tile]] = field(default_factory=set, init=False, repr=False, compare=False)
+    """Tiles whose results were looked at."""
+    _fastest: dict[str, float] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Seconds of the fastest of them, by the kernel's key."""
+    _witnesses: dict[str, Kernel] = field(default_factory=dict, init=False, repr=False, compare=False)
+    """Of each kernel one that was built before, by its key."""
+    _results: Results = field(init=False, repr=False, compare=False)
+
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_results", Results(self._loops, self.seed))
         if not self.target.is_here:
             raise TargetUnavailable(
                 f"target {self.target.name} cannot be measured on this machine",
@@ -156,6 +192,7 @@ class CpuMachine:
         Raises TargetUnavailable when a trial wants more lanes than there are, and what `build` raises.
         """
         end = self.clock() + deadline_s
+        trials = [trial for trial in trials if _identity(trial) not in self._wrong]
         wanted = max((trial.lanes for trial in trials), default=0)
         if wanted > self.lanes:
             raise TargetUnavailable(
@@ -167,9 +204,52 @@ class CpuMachine:
             return
         runs = [self.prepare(trial) for trial in trials if not self.stop_requested()]
         rounds = self._sample(runs, wanted, end)
+        self._look_at_results(runs)
         for run in runs:
             if run.samples:
                 yield self._record(run, rounds)
+
+    def _look_at_results(self, runs: Sequence[Run]) -> None:
+        """Drops what is fastest of a kernel while its results are not those of others; each tile is looked at once."""
+        for key in dict.fromkeys(run.trial.key for run in runs if self.reference):
+            while not self.stop_requested():
+                timed = [run for run in runs if run.trial.key == key and run.samples]
+                first = min(timed, key=lambda run: median(run.samples.values()), default=None)
+                if first is None or _identity(first.trial) in self._right:
+                    break
+                took = median(first.samples.values())
+                if took > CONTENDS * self._fastest.get(key, math.inf):
+                    break
+                others = [_kernel(run) for run in timed if run.trial.tile != first.trial.tile]
+                witness = self._witnesses.setdefault(key, _kernel(first))
+                others += [witness] if witness.tile != first.trial.tile else []
+                fault = self._results.fault(first.trial.workload, key, _kernel(first), others)
+                if not fault and others:
+                    self._right.add(_identity(first.trial))
+                if not fault:
+                    self._fastest[key] = min(took, self._fastest.get(key, math.inf))
+                    break
+                self._drop(first.trial, fault, runs)
+
+    def _drop(self, trial: Trial, fault: str, runs: Sequence[Run]) -> None:
+        self._wrong.add(_identity(trial))
+        for run in runs:
+            if _identity(run.trial) == _identity(trial):
+                run.samples.clear()
+        entry = self.entry(trial)[1]
+        self.notice(f"{entry.symbol} ({trial.tile}) is measured no further: {fault}")
+        self.keep(entry.symbol, entry.text)
+
+    def _loops(self, workload: Workload) -> Kernel | None:
+        """A workload's plain loops; None where there are none, or after a stop request."""
+        tile = self.reference(workload) if self.reference else None
+        if tile is None:
+            return None
+        trial = Trial(workload, f"loops of {id(workload)}", tile, 1)
+        if not self.built([trial], self.stop_requested):
+            return None
+        timer, entry = self._known.pop(_identity(trial))
+        return Kernel(tile, timer, timer.address(entry.symbol), entry.tiles, entry.scratch_bytes, entry.packings)
 
     def built(self, trials: Sequence[Trial], stop: StopRequest) -> bool:
         """Builds and loads what was not built before; False when `stop` called it off."""
@@ -244,7 +324,13 @@ class CpuMachine:
         state = rounds.state(run.samples) if shared else ""
         alike = {turn: took for turn, took in run.samples.items() if not shared or rounds.states[turn] == state}
         kept = [took for turn, took in alike.items() if turn in rounds.clean] or [*alike.values()]
-        return kernel_record(trial, self.target, self.setting, Spread.of(kept), {STATE: state} if shared else {})
+        conditions = {STATE: state} if shared else {}
+        return kernel_record(trial, self.target, self.setting, Spread.of(kept), run.entry.source, conditions)
+
+
+def _kernel(run: Run) -> Kernel:
+    entry = run.entry
+    return Kernel(run.trial.tile, run.timer, run.address, entry.tiles, entry.scratch_bytes, entry.packings)
 
 
 @dataclass(frozen=True)

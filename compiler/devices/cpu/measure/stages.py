@@ -14,6 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
+from compiler.devices.cpu.emit.lower import source_of
 from compiler.devices.cpu.measure.machine import COLD_L2, CpuMachine, Entry, state_now
 from compiler.devices.cpu.measure.operands import MOST_COPIES
 from compiler.devices.cpu.measure.timer import Region, TimedStage, TimedTask, TimedWait, Timer
@@ -26,6 +27,7 @@ from compiler.ir.plan import Task
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import Share
+from compiler.knowledge.carried import holds, present, together
 from compiler.knowledge.kinds import BUDGET_S, STAGE
 from compiler.knowledge.making import stage_record, stages_marker
 from compiler.knowledge.records import Records
@@ -179,8 +181,10 @@ class CpuStageClock:
     """Records that answered."""
 
     def __post_init__(self) -> None:
-        found = Records.of(self.records).find(STAGE, self.target, setting=self.staged.setting, state=self.staged.state)
-        self._known = {record.workload: record for record in found}
+        found = Records.of(self.records).find(STAGE, self.target, state=self.staged.state)
+        setting = self.staged.setting
+        self._known = {record.workload: record for record in found if setting.is_of(record)}
+        self._earlier = {record.workload: record for record in found if setting.is_like(record)}
         self._layout = Layout(self.staged.kernels, COLD_L2 * self.target.l2_bytes, self.seed)
         self._whole = _digest(
             (
@@ -203,7 +207,7 @@ class CpuStageClock:
         cores that moved meanwhile.
         """
         name = self._name(tiles, tasks)
-        if record := self._known.get(name):
+        if record := self._known.get(name) or self._carried(name, tiles, tasks):
             self.told.append(record)
             return record.seconds
         machine = self.machine
@@ -224,6 +228,20 @@ class CpuStageClock:
         self.told.append(found)
         self.learn(found)
         return found.seconds
+
+    def _carried(self, name: str, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> Record | None:
+        """What was measured of the code of an earlier compiler, where that is generated alike now."""
+        record = self._earlier.pop(name, None)
+        if record is None or not holds(record, lambda: self._source_of(tiles, tasks)):
+            return None
+        self._known[name] = present(record)
+        self.learn(self._known[name])
+        return self._known[name]
+
+    def _source_of(self, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> str:
+        """The digest of the code of all calls of some tasks."""
+        calls = sorted({task.call for task in tasks})
+        return together(source_of(self.staged.workloads[call], tiles[call], self.target) for call in calls)
 
     def done(self) -> None:
         """Says in a record that so large a budget was offered for the stages of these kernels."""
@@ -263,7 +281,8 @@ class CpuStageClock:
         about = f"{len(calls)} calls in {len(tasks)} tasks on {lanes} lanes: {families}"
         spread = Spread.of(seconds[1:])
         here = (self.target, self.staged.setting, spread, self.staged.state)
-        return stage_record(name, about[:1000], *here, lanes, self.staged.lanes)
+        source = self._source_of(tiles, tasks)
+        return stage_record(name, about[:1000], *here, lanes, self.staged.lanes, source)
 
     def _can_run(self, tasks: Sequence[Task], machine: CpuMachine) -> bool:
         """Whether all may run here by themselves.

@@ -96,8 +96,12 @@ def cuda_host_source(
     images: Sequence[Image],
     weight_bytes: int,
     nvrtc: tuple[int, int],
+    split: int | None = None,
 ) -> str:
-    """The text of model.c; `launched` are the kernels of `nodes`."""
+    """The text of model.c; `launched` are the kernels of `nodes`.
+
+    `split` is the part of shared memory, in percent, that all of them ask for; None: none does.
+    """
     writer = Writer()
     writer.line('#include "model.h"')
     writer.line("#include <stddef.h>")
@@ -120,6 +124,8 @@ def cuda_host_source(
     for name, size in (*sizes.items(), ("NEEDED_BYTES", sum(sizes.values()) + port_bytes)):
         writer.line(f"#define {name} {size}UL")
     writer.line(f"#define NVRTC_VERSION {1000 * major + 10 * minor}")
+    if split is not None:
+        writer.line(f"#define SHARED_SPLIT {split} /* percent that is shared memory, the rest is L1 */")
     writer.line(f"#define INTERFACE_VERSION {INTERFACE}")
     architectures = list(dict.fromkeys(image.architecture for image in images))
     writer.line(f"#define ARCHITECTURES {c_string(', '.join(architectures))}")

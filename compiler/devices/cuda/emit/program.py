@@ -62,7 +62,8 @@ def emit_cuda(
     images = compile_units(texts, architectures(target, launched), jobs, {} if kept is None else kept)
     weights = weights or Weights(ALIGNMENT)
     given = Given.of(kernels, plan, lowered, nodes, weights)
-    host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc)
+    split = target.split_of((one.grid, one.shared_bytes) for one in launched)
+    host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc, split)
     headers = files("compiler.devices.cuda.runtime")
     runtime = {**host_headers(), **{name: (headers / name).read_text() for name in HEADERS}}
     binaries = {image.file: image.content for image in images}

@@ -59,6 +59,11 @@ class BenchApart:
         computed: Sequence[np.ndarray] = self._ask("compute", subject, list(operands))
         return computed
 
+    def alternate(self, image: bytes, name: str, shared_bytes: Sequence[int], split: int | None) -> Sequence[float]:
+        """As `Bench.alternate`. Raises Refused and Lost."""
+        taken: Sequence[float] = self._ask("alternate", image, name, list(shared_bytes), split)
+        return taken
+
     def sample(self, at: int) -> float:
         """As `Bench.sample`. Raises Lost."""
         return float(self._ask("sample", at))

@@ -29,6 +29,8 @@ MOST_LAUNCHES = 2048
 stays in L2 all the same."""
 FEW_LAUNCHES = 8
 """In the graph that tells how long a launch takes."""
+ALTERNATIONS, ALTERNATED = 64, 15
+"""Launches of a graph of kernels with different shared memory, and how often it is timed."""
 DTYPES = frozenset(dtype.value for dtype in DType)
 
 
@@ -248,6 +250,28 @@ class Bench:
                     for memory, (array, _), operand in zip(memories, operands, subject.operands, strict=True)
                     if operand.written
                 ]
+        except DriverError as error:
+            if error.loses_context:
+                raise
+            raise Refused(str(error)) from error
+
+    def alternate(self, image: bytes, name: str, shared_bytes: Sequence[int], split: int | None) -> list[float]:
+        """Seconds of a launch where one kernel is launched with so much shared memory in turn, one after another.
+
+        It takes a pointer to a float, has one block of a warp and is told `split` of L1 and shared memory; None: the
+        driver chooses. Raises Refused, and DriverError where the context is lost.
+        """
+        try:
+            with ExitStack() as held:
+                module = held.enter_context(self._device.module(image))
+                memory = held.enter_context(self._device.upload(np.zeros(1, np.float32)))
+                function = module.function(name, max(shared_bytes), split)
+                turns = [shared_bytes[turn % len(shared_bytes)] for turn in range(ALTERNATIONS)]
+                launches = [Launch(function, 1, 32, (memory.address,), size) for size in turns]
+                self._device.synchronize()
+                graph = held.enter_context(self._device.chain(launches, early=self._early))
+                self._timed(graph)
+                return [self._timed(graph) / ALTERNATIONS for _ in range(ALTERNATED)]
         except DriverError as error:
             if error.loses_context:
                 raise

@@ -73,6 +73,7 @@ OPTIONAL: dict[str, tuple[Any, ...]] = {"cuDeviceGetPCIBusId": (_OUT, _INT, _INT
 CLOCK_KHZ, MULTIPROCESSORS, L2_BYTES, CAPABILITY_MAJOR, CAPABILITY_MINOR = 13, 16, 38, 75, 76
 """CU_DEVICE_ATTRIBUTE_..."""
 MOST_DYNAMIC_SHARED = 8
+SHARED_SPLIT = 9
 """CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES"""
 CLUSTER_DIMENSION = 4
 """CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION"""
@@ -423,11 +424,13 @@ class Module(_Owned):
         handle = _HANDLE(driver.number("cuModuleLoadData", image + b"\0", kind=_HANDLE))
         super().__init__(driver, "cuModuleUnload", handle)
 
-    def function(self, name: str, shared_bytes: int = 0) -> int:
-        """A kernel that may have so much dynamic shared memory."""
+    def function(self, name: str, shared_bytes: int = 0, split: int | None = None) -> int:
+        """A kernel that may have so much dynamic shared memory, and asks for so many percent of it beside L1."""
         found = self.driver.number("cuModuleGetFunction", self.handle, name.encode(), kind=_HANDLE)
         if shared_bytes > DEFAULT_SHARED:
             self.driver.call("cuFuncSetAttribute", found, MOST_DYNAMIC_SHARED, shared_bytes)
+        if split is not None:
+            self.driver.call("cuFuncSetAttribute", found, SHARED_SPLIT, split)
         return found
 
 

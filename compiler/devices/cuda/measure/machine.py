@@ -56,6 +56,9 @@ class BuiltKernel:
     cluster: int = 1
     packings: Mapping[int, Packing] = field(default_factory=dict)
     """Of inputs that are given packed."""
+    source: str = ""
+    """Digest of its code."""
+    text: str = ""
 
 
 class Build(Protocol):
@@ -84,6 +87,10 @@ def unheard(notice: str) -> None:
     """Where notices go that nobody reads."""
 
 
+def unkept(title: str, text: str) -> None:
+    """Where sources go that nobody reads."""
+
+
 @dataclass
 class _Run:
     """A trial under way: what runs, and its samples in seconds by round."""
@@ -108,6 +115,7 @@ class CudaMachine:
     bench         where kernels run; None: in a process of this machine's own
     notice        told of kernels that faulted, hung or computed something else: they are measured no further, and
                   nothing else is harmed
+    keep          given the name and the source of each of these
     reference     plain loops for a workload, beside whose results those of each trial are held once; None: none are
 
     Kernels run in a process of their own (`apart`) from the first measurement until `close`. Raises TargetUnavailable
@@ -120,6 +128,7 @@ class CudaMachine:
     setting: Setting = field(default_factory=Setting)
     stop_requested: StopRequest = never_stops
     notice: Callable[[str], None] = unheard
+    keep: Callable[[str, str], None] = unkept
     reference: Callable[[Workload], BuiltKernel | None] | None = None
     samples: int = 9
     sample_s: float = LEAST_SAMPLE_S
@@ -294,7 +303,10 @@ class CudaMachine:
     def _drop(self, run: _Run, reason: str) -> None:
         run.is_out = True
         run.samples.clear()
+        kernel = self._known[_identity(run.trial)]
         self._known[_identity(run.trial)] = None
+        if kernel is not None and kernel.text:
+            self.keep(kernel.name, kernel.text)
         self.notice(f"{run.subject.name} ({run.trial.tile}) is measured no further: {reason}")
 
     def _sample(self, runs: Sequence[_Run], over: StopRequest) -> list[tuple[Clock | None, Clock | None]]:
@@ -361,7 +373,9 @@ class CudaMachine:
         turns = [turn for turn in run.samples if turn in clean] or [*run.samples]
         spread = Spread.of([run.samples[turn] for turn in turns])
         clocks_told = _clock_of([clocks[turn] for turn in turns if turn < len(clocks)])
-        return kernel_record(trial, self.target, self.setting, spread, clocks_told)
+        kernel = self._known[_identity(trial)]
+        source = kernel.source if kernel else ""
+        return kernel_record(trial, self.target, self.setting, spread, source, clocks_told)
 
 
 def _identity(trial: Trial) -> tuple[str, Tile]:

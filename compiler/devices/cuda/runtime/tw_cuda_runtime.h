@@ -108,6 +108,10 @@ static int find_kernels(tw_instance *m) {
         if (kernel->shared_bytes > 48 * 1024 &&
             check(cu.FuncSetAttribute(m->functions[at], CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, (int)kernel->shared_bytes), "asking for shared memory"))
             return -1;
+#ifdef SHARED_SPLIT
+        if (check(cu.FuncSetAttribute(m->functions[at], CU_FUNC_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT, SHARED_SPLIT), "splitting L1 and shared memory"))
+            return -1;
+#endif
     }
     return 0;
 }

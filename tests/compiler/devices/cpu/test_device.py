@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -9,18 +10,20 @@ import pytest
 from compiler.codegen.build import environment_compiler, find_toolchain
 from compiler.codegen.calls import workload_of
 from compiler.devices.cpu import device as cpu
+from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.device import CpuBackend, LibraryStepper, build_trials
-from compiler.devices.cpu.emit.lower import count_tiles
-from compiler.devices.cpu.target import PROFILES, this_machine
+from compiler.devices.cpu.emit.lower import count_tiles, lower
+from compiler.devices.cpu.measure.machine import _kernel
+from compiler.devices.cpu.target import PROFILES, CpuTarget, this_machine
 from compiler.devices.kinds import propose
 from compiler.errors import Disagreement
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
 from compiler.ir.lanes import Handover, LaneCosts
-from compiler.ir.machine import Record, Trial
+from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
-from compiler.ir.tile import Cost, Menu, Variant
+from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.kinds import HANDOVER
 from compiler.knowledge.making import handover_record
 from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
@@ -29,6 +32,7 @@ from compiler.prove.bisect import bisect
 from compiler.prove.reference import evaluate_graph
 from compiler.schedule import schedule
 from compiler.steps.lane_costs import byte_seconds, upgrade_seconds
+from compiler.trace import never_stops
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cpu.library import draws
 from tests.compiler.networks import Network, graph_of, networks
@@ -101,7 +105,56 @@ def test_trials_are_built_timed_and_recorded() -> None:
     assert all(record.seconds > 0 and record.hardware == TARGET.hardware for record in records)
 
 
-def test_a_build_of_trials_is_called_off_when_someone_is_after_a_stop_request() -> None:
+def test_a_tile_that_computes_something_else_cannot_win_and_is_told_with_its_source(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """One that leaves its last tile task undone, which makes it the fastest, and one that does nothing at all."""
+    kernels = small()
+    workload = workload_of(kernels, kernels.calls[0])
+    tiles = [option.tile for option in propose(workload, TARGET, 1) if option.tile.algorithm == "contraction"][:4]
+    most = max(tiles, key=lambda tile: count_tiles(workload, tile, TARGET))
+    least = next(tile for tile in tiles if tile != most)
+    faults = {most: "end -= 1;", least: "end = begin;"}
+    assert count_tiles(workload, most, TARGET) > 1
+
+    def broken(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
+        lowered = lower(name, workload, tile, target)
+        head = "long begin, long end) {"
+        assert lowered.text.count(head) == 1
+        return replace(lowered, text=lowered.text.replace(head, f"{head} {faults.get(tile, '')}"))
+
+    monkeypatch.setattr(cpu, "lower", broken)
+    notices: list[str] = []
+    sources: dict[str, str] = {}
+    trials = [Trial(workload, "key", tile, 1) for tile in tiles]
+    with BACKEND.machine(0, never_stops, Setting(), notices.append, sources.__setitem__) as machine:
+        assert machine is not None
+        for _ in range(2):  # what is out stays out
+            kept = [Tile.from_json(one.variant) for one in machine.measure(trials, 60.0)]
+            assert least not in kept
+            assert [tile for tile in tiles if tile not in faults] == [tile for tile in kept if tile not in faults]
+    assert any(f"({least}) is measured no further: output 0 differs" in notice for notice in notices)
+    assert len(notices) == len(sources)
+    assert any(faults[least] in source for source in sources.values())
+
+
+def test_of_right_tiles_of_every_algorithm_none_is_dropped() -> None:
+    kernels = small()
+    notices: list[str] = []
+    with BACKEND.machine(0, never_stops, Setting(), notices.append, lambda title, text: None) as machine:
+        assert machine is not None
+        for call in kernels.calls:
+            workload = workload_of(kernels, call)
+            options = {option.tile.algorithm: option.tile for option in propose(workload, TARGET, 1, math.inf)}
+            trials = [Trial(workload, workload_key(workload), tile, 1) for tile in options.values()]
+            assert len([*machine.measure(trials, 60.0)]) == len(trials)
+            for trial in trials:
+                alone = machine._results.fault(workload, f"{trial.key} alone", _kernel(machine.prepare(trial)), ())
+                assert alone == "", trial.tile
+    assert not notices
+
+
+def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry() -> None:
     kernels = small()
     workload = workload_of(kernels, kernels.calls[0])
     trials = [Trial(workload, "key", option.tile, 1) for option in propose(workload, TARGET, 1)]

@@ -146,10 +146,10 @@ def test_constants_that_fill_half_the_second_level_cache_are_found_in_memory() -
 
 def test_a_target_that_is_elsewhere_has_no_machine() -> None:
     setting = Setting("cache", "NVRTC 13.0")
-    with BACKEND.machine(0, never_stops, setting, print) as machine:
+    with BACKEND.machine(0, never_stops, setting, print, print) as machine:
         assert machine is None
     here = replace(BACKEND, target=resolve("cuda:sm_90", GPU))
-    with here.machine(7, never_stops, setting, print) as machine:
+    with here.machine(7, never_stops, setting, print, print) as machine:
         assert isinstance(machine, CudaMachine)
         assert (machine.target, machine.seed, machine.setting) == (here.target, 7, setting)
 

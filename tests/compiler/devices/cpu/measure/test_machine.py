@@ -74,7 +74,9 @@ def scaling(tmp_path: Path) -> Build:
     made = library(tmp_path, SCALE.format(name="quick", times=1), SCALE.format(name="slow", times=1000))
 
     def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> Built:
-        return Built(made, tuple(Entry("slow" if at else "quick", OPERANDS, 8) for at, _ in enumerate(trials)))
+        return Built(
+            made, tuple(Entry("slow" if at else "quick", OPERANDS, 8, source="code") for at, _ in enumerate(trials))
+        )
 
     return build
 
@@ -99,7 +101,7 @@ def test_one_record_for_each_trial_says_all_of_it(scaling: Build) -> None:
     assert (machine.hardware, machine.lanes) == ("cpu:test/0", 2)
     assert quick == replace(quick, kind="kernel", operator="Scale", target="cpu:test", hardware="cpu:test/0", threads=1)
     assert quick.description == "f32[64], f32[64] -> f32[64] <0 0%16>"
-    assert quick.variant == {**TILE.to_json(), "lanes": 1, "weights": "cache", "toolchain": ""}
+    assert quick.variant == {**TILE.to_json(), "lanes": 1, "weights": "cache", "toolchain": "", "source": "code"}
     assert Tile.from_json(slow.variant).algorithm == "contraction"
     assert quick.samples >= LEAST_ROUNDS
     for record in records:

@@ -250,6 +250,12 @@ def test_what_was_timed_is_known_to_whoever_has_the_records(cores: CpuMachine) -
     for reader in (clock(cores, first.records), clock(None, first.records)):
         assert reader.clock.seconds(TILES, TASKS) == took
         assert not reader.records
+    (earlier,) = [replace(one, compiler="0.1.0+before") for one in first.records]
+    held = clock(None, [earlier])
+    assert held.clock.seconds(TILES, TASKS) == held.clock.seconds(TILES, TASKS) == took
+    assert held.records == first.records
+    fixed = replace(earlier, variant={**earlier.variant, "source": "before"})
+    assert clock(None, [fixed]).clock.seconds(TILES, TASKS) is None
     assert clock(None, first.records, state="far").clock.seconds(TILES, TASKS) is None
     assert clock(None).clock.seconds(TILES, TASKS) is None
 

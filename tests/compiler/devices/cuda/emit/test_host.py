@@ -25,6 +25,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_kernel_graph
 from compiler.ir.plan import Plan, Task, Wait
+from tests.compiler.devices.cuda import artifact_on_double
 from tests.compiler.devices.cuda.artifact_on_double import Outcome, Twin, artifact_of, on_double, plan_of
 from tests.compiler.devices.cuda.branches import (
     H200,
@@ -40,6 +41,30 @@ from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.cuda_double.double import MODES, Mode, build_runtime
 
 pytestmark = [needs_double, needs_nvrtc, pytest.mark.usefixtures("host_as_shipped")]
+
+
+def test_one_split_of_shared_memory_is_asked_for_by_every_kernel_and_by_none_unless_it_was_found_better(
+    twin: Twin, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def asked(outcome: Outcome) -> list[str]:
+        assert_right(outcome)
+        return [call for call in outcome.calls if call.startswith("cuFuncSetAttribute")]
+
+    assert not asked(twin.run(INPUTS))
+    target = replace(H200, one_split=True)
+    monkeypatch.setattr(artifact_on_double, "resolve", lambda name: target)
+    split = on_double(artifact_of(KERNELS, plan_of(KERNELS, target), tmp_path / "split.tw"))
+    kernels = [call for call in split.run(INPUTS).calls if call.startswith("cuModuleGetFunction")]
+    assert len(asked(split.run(INPUTS))) == len(kernels) > 1
+
+
+def test_a_split_holds_what_the_largest_launch_wants_of_a_multiprocessor() -> None:
+    target = replace(H200, one_split=True, multiprocessors=100, shared_bytes=200 << 10)
+    assert H200.split_of([(1, 1 << 10)]) is None
+    assert target.split_of([]) == 0
+    assert target.split_of([(100, 0), (50, 99 << 10), (0, 190 << 10)]) == 50
+    assert target.split_of([(101, 49 << 10)]) == 50, "two blocks of one multiprocessor"
+    assert target.split_of([(1000, 99 << 10)]) == 100, "no more than fit"
 
 
 # ---- Results, in whatever order a GPU may choose ---------------------------------------------------------------------

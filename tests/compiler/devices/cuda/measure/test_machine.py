@@ -89,7 +89,7 @@ def builder(image: bytes, names: dict[str, str], **changed: Any) -> Callable[...
     """Builds a trial into the kernel that its key names."""
 
     def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> list[BuiltKernel | None]:
-        built = BuiltKernel(image, "", 1, 64, OPERANDS)
+        built = BuiltKernel(image, "", 1, 64, OPERANDS, source="code")
         return [replace(built, name=names[trial.key], **changed) if names[trial.key] else None for trial in trials]
 
     return build
@@ -113,7 +113,13 @@ def test_one_record_for_each_trial_says_all_of_it(on_double: bytes) -> None:
         first, kind="kernel", operator="Scale", target="cuda:sm_90", hardware="cuda:sm_90/0", threads=1, samples=9
     )
     assert first.description == "f32[64], f32[64] -> f32[64]"
-    assert first.variant == {**TILE.to_json(), "lanes": 1, "weights": "memory", "toolchain": "nvrtc 13.0"}
+    assert first.variant == {
+        **TILE.to_json(),
+        "lanes": 1,
+        "weights": "memory",
+        "toolchain": "nvrtc 13.0",
+        "source": "code",
+    }
     assert Tile.from_json(second.variant).algorithm == "rows"
     for record in (first, second):
         assert 0 < record.p10 <= record.seconds <= record.p90

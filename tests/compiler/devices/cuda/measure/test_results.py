@@ -11,15 +11,16 @@ import pytest
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.candidates import Candidate
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
-from compiler.devices.cuda.device import _built
+from compiler.devices.cuda.device import built
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.measure.bench import Subject
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
-from compiler.devices.cuda.measure.results import Results, distance
+from compiler.devices.cuda.measure.results import Results
 from compiler.devices.cuda.nvrtc import Resources
 from compiler.devices.cuda.target import Gpu, resolve
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
+from compiler.measure.results import distance
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.cuda_double.double import MODES, Device, compile_kernels
 from tests.gpu import kernels
@@ -29,7 +30,7 @@ TARGET = resolve("cuda", Gpu("double", (9, 0), 132, 50 << 20, 8 << 30, 1.8, "cud
 
 def subject_of(lowered: CudaLowered, workload: Workload) -> tuple[Subject, Mapping[int, Packing]]:
     """As a machine hands it to the bench."""
-    kernel: BuiltKernel = _built(Candidate(lowered, b"", Resources(32, 0, 0, 0, 0)), workload)
+    kernel: BuiltKernel = built(Candidate(lowered, b"", Resources(32, 0, 0, 0, 0)), workload)
     return CudaMachine(TARGET, lambda trials, stop_requested: [])._subject(workload, kernel), kernel.packings
 
 
