@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
+import onnxruntime
 import pytest
 
 import tilewright
@@ -78,6 +80,29 @@ def test_an_artifact_runs_without_tilewright(compiled: Compiled, tmp_path: Path)
         assert done.returncode == 0, done.stderr
         outputs = json.loads(done.stdout)["outputs"]
         assert {name: about["sha256"] for name, about in outputs.items()} == expected
+
+
+def test_quantize_makes_a_model_in_bytes_that_another_runtime_runs(house: House, tmp_path: Path) -> None:
+    weights = np.random.default_rng(0).standard_normal((8, 4), dtype=np.float32)
+    source = tmp_path / "net.onnx"
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="layer")],
+        "g",
+        [onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [2, 8])],
+        [onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [2, 4])],
+        [onnx.numpy_helper.from_array(weights, "w")],
+    )
+    opset = [onnx.helper.make_opsetid("", 17)]
+    source.write_bytes(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
+    x = np.random.default_rng(1).standard_normal((5, 2, 8), dtype=np.float32)
+    np.savez(tmp_path / "s.npz", x=x)
+    told = house.command_line("quantize", str(source), "--samples", str(tmp_path / "s.npz"), "--snr-db", "25", "--json")
+    report = json.loads(told.stdout)
+    assert [(row["node"], row["precision"]) for row in report["layers"]] == [("layer", "int8")]
+    assert report["samples"] == 5
+    assert Path(report["model"]) == tmp_path / "net.int8.onnx"
+    session = onnxruntime.InferenceSession(report["model"], providers=["CPUExecutionProvider"])
+    np.testing.assert_allclose(session.run(None, {"x": x[0]})[0], x[0] @ weights, atol=0.1)
 
 
 def test_jobs_lists_them_and_download_fetches_one_again(house: House, compiled: Compiled, tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ export function Job({ id, tab }) {
   const tabs = TABS.filter(([name]) => made || name === "overview" || name === "log");
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
   return html`
-    <h1>${job.kind} for ${job.options.target || "an artifact"}</h1>
+    <h1>${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}</h1>
     <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> <${Ways} job=${job} again=${again} />
       ${made && html`
         <${Act} name="Download" main=${true} act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />

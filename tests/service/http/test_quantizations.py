@@ -10,6 +10,7 @@ from fastapi.testclient import TestClient
 from service.blobs.local import LocalBlobs
 from service.db.engine import Database
 from service.jobs import lease
+from tests.service.databases import any_database
 from tests.service.http.test_compile import problem
 
 
@@ -18,6 +19,7 @@ def sent(client: TestClient, options: str = "{}", **others: Any) -> Any:
     return client.post("/quantizations", files=files, data={"options": options}, **others)
 
 
+@any_database
 def test_a_model_its_samples_and_options_reach_a_worker(
     client: TestClient, blobs: LocalBlobs, claimed: Callable[..., lease.Claim]
 ) -> None:
@@ -63,6 +65,7 @@ def test_a_fenced_out_worker_makes_no_model(
     assert client.get(f"/models/{made.sha256}").status_code == 404
 
 
+@any_database
 def test_a_model_that_was_uploaded_is_named_by_its_digest(client: TestClient) -> None:
     digest = client.post("/models", content=b"onnx").json()["digest"]
     answer = client.post("/quantizations", json={"model": digest, "options": {"dims": {"n": 2}}, "tags": ["edge"]})
@@ -71,6 +74,7 @@ def test_a_model_that_was_uploaded_is_named_by_its_digest(client: TestClient) ->
     problem(client.post("/quantizations", json={"model": "0" * 64}), 404, "not_found")
 
 
+@any_database
 def test_the_same_request_with_the_same_key_makes_one_job(client: TestClient) -> None:
     key = {"Idempotency-Key": "k"}
     first, again = sent(client, headers=key), sent(client, headers=key)
@@ -79,6 +83,7 @@ def test_the_same_request_with_the_same_key_makes_one_job(client: TestClient) ->
     problem(sent(client, '{"seed": 1}', headers=key), 422, "idempotency_key_reused")
 
 
+@any_database
 def test_options_out_of_range_are_refused_by_name(client: TestClient) -> None:
     for options, name in (
         ('{"ranges": "widest"}', "ranges"),
