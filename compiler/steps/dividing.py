@@ -11,7 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport
+from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, generator
 from compiler.contract.devices import NamedDevice
 from compiler.devices.kinds import profiles, resolve
 from compiler.errors import TargetUnavailable, UnsupportedModel
@@ -37,7 +37,7 @@ from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.lane_costs import lane_costs
-from compiler.steps.plans import Subject
+from compiler.steps.plans import model_key
 from compiler.steps.tiling import TiledKernels, tile_kernels
 
 
@@ -212,15 +212,14 @@ class _Work:
     @cached_property
     def _model(self) -> str:
         """The key of records of all kernels together."""
-        menus, main = self.tiled[0].settled.menus, self.tiled[0]
-        keys = tuple(menu.workload for menu in menus)
-        return Subject(self.built.kernels, keys, main.backend.target, main.setting, "").key
+        return model_key(self.built.kernels, tuple(menu.workload for menu in self.tiled[0].settled.menus))
 
     def known(self, session: Session, parts: Parts) -> Record | None:
-        """The last record of these parts."""
+        """The last record of these parts by this compiler: another one may make other code of them."""
         identity = self._identity(session, parts)
         found = session.records.find(STREAM, self.tiled[0].backend.target, workload=self._model)
-        return next((one for one in reversed(found) if identity.items() <= one.variant.items()), None)
+        mine = [one for one in found if one.compiler == generator()]
+        return next((one for one in reversed(mine) if identity.items() <= one.variant.items()), None)
 
     def record(self, session: Session, parts: Parts, came: Came, ratio: Comparison | None) -> Record:
         """Of these parts, with how one inference through them compares with one on a single device."""

@@ -43,6 +43,15 @@ Race = Callable[[Sequence[Plan]], Sequence[Raced] | None]
 """Runs plans whole, the first one being what the others are compared with; None when it was called off."""
 
 
+def model_key(kernels: KernelGraph, workloads: tuple[str, ...]) -> str:
+    """SHA-256 (24 hex digits) of kernels, by their keys, and of the buffers that join them.
+
+    Operator names play no part.
+    """
+    joined = [[kernels.buffers[id].storage for id in (*call.inputs, *call.outputs)] for call in kernels.calls]
+    return hashlib.sha256(repr((workloads, joined)).encode()).hexdigest()[:DIGITS]
+
+
 @dataclass(frozen=True)
 class Subject:
     """What is compiled, for which device: what the time of a plan depends on besides the plan."""
@@ -59,11 +68,7 @@ class Subject:
 
     @property
     def key(self) -> str:
-        """SHA-256 (24 hex digits) of the kernels and of the buffers that join them; operator names play no part."""
-        joined = [
-            [self.kernels.buffers[id].storage for id in (*call.inputs, *call.outputs)] for call in self.kernels.calls
-        ]
-        return hashlib.sha256(repr((self.workloads, joined)).encode()).hexdigest()[:DIGITS]
+        return model_key(self.kernels, self.workloads)
 
 
 @dataclass(frozen=True)

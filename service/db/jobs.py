@@ -23,7 +23,7 @@ to be parsed, would cost twice as much."""
 UNTOLD = ("report", "samples_bytes", "cache_key", "idempotency_key", "body_hash", "fence", "event_seq", "published_at")
 _REPORT = sa.case((Job.kind == JobKind.QUANTIZATION, Job.report)).label("report")
 """Of a quantization alone, whose report names what it made."""
-_TOLD = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT)
+_TOLD: sa.Select[Any] = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT)
 
 
 def add(session: Session, job: Job) -> Job:

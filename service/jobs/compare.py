@@ -59,11 +59,12 @@ class Comparison:
 def compare(db: Database, owner: uuid.UUID, job_ids: Sequence[uuid.UUID]) -> Comparison:
     """The owner's compilations with these ids. Raises `NotFound`, and `WrongKind` for what compiles nothing."""
     with db.read() as session:
-        found = {job.id: job for job in jobs.by_ids(session, job_ids) if job.owner_id == owner}
-        for id in job_ids:
-            if id not in found:
+        found = []
+        for id in dict.fromkeys(job_ids):
+            if (job := jobs.of_owner(session, owner, id)) is None:
                 raise no_such_job(id)
-        return _compared(session, owner, [found[id] for id in dict.fromkeys(job_ids)])
+            found.append(job)
+        return _compared(session, owner, found)
 
 
 def compare_batch(db: Database, owner: uuid.UUID, batch_id: uuid.UUID) -> Comparison:

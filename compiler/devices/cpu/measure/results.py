@@ -77,8 +77,8 @@ class Results:
         """What is wrong with a kernel's results; empty for right ones, and where nothing can be said.
 
         `others` are of the same workload; one of another algorithm is the better witness. Nothing can be said without
-        any, of routines, whose results may be in any order among equals, of operands that are too large, of kernels that
-        weights steer (`Steered`: random ones would mislead them), and where there are no plain loops.
+        any, of routines, whose results may be in any order among equals, of operands that are too large, of kernels
+        whose weights steer them (`Steered`: random ones would not), and where there are no plain loops.
         """
         others = [other for other in others if not other.is_steered]
         is_alone = not others and key not in self._right

@@ -1,6 +1,6 @@
 """The batch that a job belongs to, and its caller's place in a trace.
 
-Revision 0009, after 0008. Going down forgets them: the jobs stay.
+Revision 0010, after 0009. Going down forgets them: the jobs stay.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0009"
-down_revision = "0008"
+revision = "0010"
+down_revision = "0009"
 branch_labels = None
 depends_on = None
 
