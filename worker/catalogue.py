@@ -41,7 +41,7 @@ def operators() -> list[dict[str, Any]]:
     """One entry for each operator that a model may hold, by domain and name."""
     entries = [_entry(operator, about(family)) for family in FAMILIES for operator in family]
     entries += [
-        _other(name, domain, "rewritten", "Brought to operators of ai.onnx")
+        _other(name, domain or ONNX, "rewritten", "Brought to operators of ai.onnx")
         for domain in DOMAINS
         for name in DOMAINS[domain]
     ]

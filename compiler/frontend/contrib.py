@@ -1,4 +1,4 @@
-"""Operators of com.microsoft that quantising tools write, each as an Expansion over ai.onnx.
+"""Operators of com.microsoft, each as an Expansion over ai.onnx: here those of quantised tensors one by one.
 
 An operator over quantised tensors is the plain one between DequantizeLinear and QuantizeLinear: that is its definition.
 Inputs come as (tensor, scale, zero point) triples; a zero point may be absent. Source: ONNX Runtime's
@@ -9,7 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from compiler.frontend.fused import FUSED
+from compiler.frontend.heads import HEADS
 from compiler.frontend.model import AttrValue, Call, Expansion
+from compiler.frontend.packed import PACKED
 from compiler.frontend.site import Site
 from compiler.ops.operator import Unsupported
 
@@ -82,6 +85,9 @@ def gelu(site: Site) -> Expansion:
 
 
 CONTRIB: dict[str, Callable[[Site], Expansion]] = {
+    **FUSED,
+    **HEADS,
+    **PACKED,
     "Gelu": gelu,
     "QLinearAdd": binary("Add"),
     "QLinearAveragePool": unary("AveragePool"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from compiler.frontend import contrib, ml, training
+from compiler.frontend import brevitas, contrib, ml, training
+from compiler.frontend.fused import rms_norm
 from compiler.frontend.model import Call, Expansion
 from compiler.frontend.site import Site
 
@@ -12,6 +13,8 @@ DOMAINS: Mapping[str, Mapping[str, Callable[[Site], Expansion]]] = {
     ml.DOMAIN: ml.ML,
     training.DOMAIN: training.TRAINING,
     contrib.DOMAIN: contrib.CONTRIB,
+    **dict.fromkeys(brevitas.DOMAINS, brevitas.QUANTISERS),
+    "": {"SimplifiedLayerNormalization": rms_norm},
 }
 """By domain and name."""
 

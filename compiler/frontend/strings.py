@@ -14,7 +14,7 @@ from compiler.ops import having
 from compiler.ops.operator import Unsupported
 from compiler.ops.traits import Trait
 
-MOVING = having(Trait.MOVES) | {"Identity"}
+MOVING = having(Trait.MOVES) | {"Identity", "PadBeyond"}
 ALL_INPUTS = frozenset(("Concat", "Equal"))
 """Operators whose inputs are strings all together."""
 CHOSEN = "Where"

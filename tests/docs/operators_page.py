@@ -38,6 +38,13 @@ all of them. An operator may still refuse one of its forms, and says which.
 """
 
 
+NOTES = {
+    "com.microsoft": " DynamicQuantizeLSTM is computed with dequantised weights; its inputs and states are not "
+    "rounded to 8 bits at each step. MatMulNBits and GatherBlockQuantized need their packed numbers as constants, which are "
+    "unpacked when compiling."
+}
+
+
 def page() -> str:
     """The whole page; what the conformance suite found stays as it is."""
     return "\n".join([HEAD, *_families(), *_others(), kept(PAGE.read_text())]).rstrip("\n") + "\n"
@@ -82,8 +89,12 @@ def _others() -> Iterator[str]:
         "**By their ONNX function body.** Compiled when every operator of the body is; so are functions that the model "
         f"itself defines: {_names(composed() - elsewhere)}."
     )
+    of: dict[str, list[str]] = {}
     for domain, rules in DOMAINS.items():
-        yield _paragraph(f"**Of {domain}**, brought to operators of ai.onnx: {_names(rules)}.")
+        of.setdefault(_names(rules), []).append(domain or "no domain")
+    for names, domains in of.items():
+        said = NOTES.get(domains[0], "")
+        yield _paragraph(f"**Of {', '.join(domains)}**, brought to operators of ai.onnx: {names}.{said}")
 
 
 def _shown(names: Iterable[str]) -> Iterator[str]:

@@ -6,6 +6,7 @@ import numpy as np
 
 from compiler.frontend.site import Site
 from compiler.frontend.strings import text_array
+from compiler.ir.tensor import TensorType
 from compiler.ops.operator import Unsupported
 
 AGAIN = "export the model again"
@@ -51,6 +52,14 @@ def labels(site: Site, of_numbers: str, of_words: str = "classlabels_strings") -
     array = text_array(found) if found else numbers(site, of_numbers, np.int64)
     demand(len(array) > 1, f"it has {len(array)} labels")
     return array
+
+
+def columns(kind: TensorType) -> int:
+    """The extent of the last axis, which must be known; 1 where there is no axis. Raises Unsupported."""
+    last = kind.shape[-1] if kind.rank else 1
+    if not isinstance(last, int):
+        raise Unsupported(f"the features of {kind} are not counted", "bind that dimension to a number")
+    return last
 
 
 def demand(condition: bool, reason: str) -> None:

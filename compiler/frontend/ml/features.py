@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.frontend.composition import Composition
-from compiler.frontend.ml.attributes import demand, number, numbers, word
+from compiler.frontend.ml.attributes import columns, demand, number, numbers, word
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
 from compiler.ir.tensor import DType
@@ -47,10 +47,10 @@ def vectorizer(site: Site) -> Expansion:
     for position in range(len(site.call.inputs)):
         kind = site.given(position)
         demand(kind.rank in (1, 2), f"input {position} is {kind}, which is neither a vector nor a matrix")
-        rows, columns = kind.dims if kind.rank == 2 else (1, kind.dims[0])
-        demand(not stated or stated[position : position + 1] == [columns], f"inputdimensions {stated} do not fit")
+        width = columns(kind)
+        demand(not stated or stated[position : position + 1] == [width], f"inputdimensions {stated} do not fit")
         part = as_f32(site, composition, position)
-        parts.append(part if kind.rank == 2 else composition.reshape(part, rows, columns))
+        parts.append(part if kind.rank == 2 else composition.reshape(part, 1, width))
     return composition.gives(composition.call("Concat", *parts, axis=1))
 
 
@@ -60,8 +60,7 @@ def imputer(site: Site) -> Expansion:
     suffix = "int64" if kind.dtype.is_integer else "float"
     values = numbers(site, f"imputed_value_{suffix}s", np.float64 if kind.dtype.is_float else np.int64)
     missing = number(site, f"replaced_value_{suffix}", 0)
-    columns = kind.dims[-1] if kind.rank else 1
-    demand(len(values) in (1, columns), f"{len(values)} imputed values do not fit {kind}")
+    demand(len(values) in (1, columns(kind)), f"{len(values)} imputed values do not fit {kind}")
     composition = Composition(site)
     if np.isnan(missing):
         absent = composition.call("IsNaN", "x0")
@@ -89,10 +88,8 @@ def scaler(site: Site) -> Expansion:
     """(x - offset) * scale, of each column or of all."""
     kind = site.given(0)
     offset, scale = numbers(site, "offset"), numbers(site, "scale")
-    columns = kind.dims[-1] if kind.rank else 1
-    demand(
-        {len(offset), len(scale)} <= {1, columns}, f"{len(offset)} offsets and {len(scale)} scales do not fit {kind}"
-    )
+    width = columns(kind)
+    demand({len(offset), len(scale)} <= {1, width}, f"{len(offset)} offsets and {len(scale)} scales do not fit {kind}")
     composition = Composition(site)
     moved = composition.call("Sub", as_f32(site, composition), composition.constant(offset))
     return composition.gives(composition.call("Mul", moved, composition.constant(scale)))

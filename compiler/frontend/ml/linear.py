@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.frontend.composition import Composition
-from compiler.frontend.ml.attributes import demand, labels, number, numbers, word
+from compiler.frontend.ml.attributes import columns, demand, labels, number, numbers, word
 from compiler.frontend.ml.features import as_f32
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
@@ -48,12 +48,12 @@ def _scores(site: Site, composition: Composition, rows: int) -> str:
     """[N, rows]; a vector counts as one sample."""
     kind = site.given(0)
     coefficients, intercepts = numbers(site, "coefficients"), numbers(site, "intercepts")
-    columns = kind.dims[-1] if kind.rank else 1
-    fits = kind.rank in (1, 2) and rows > 0 and len(coefficients) == rows * columns and len(intercepts) in (0, rows)
+    width = columns(kind)
+    fits = kind.rank in (1, 2) and rows > 0 and len(coefficients) == rows * width and len(intercepts) in (0, rows)
     demand(fits, f"{len(coefficients)} coefficients and {len(intercepts)} intercepts do not fit {kind}")
     x = as_f32(site, composition)
     if kind.rank == 1:
-        x = composition.reshape(x, 1, columns)
-    weights = composition.constant(np.ascontiguousarray(coefficients.reshape(rows, columns).T))
+        x = composition.reshape(x, 1, width)
+    weights = composition.constant(np.ascontiguousarray(coefficients.reshape(rows, width).T))
     products = composition.call("MatMul", x, weights)
     return composition.call("Add", products, composition.constant(intercepts)) if len(intercepts) else products

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.frontend.composition import Composition
-from compiler.frontend.ml.attributes import demand, number, numbers, word
+from compiler.frontend.ml.attributes import columns, demand, number, numbers, word
 from compiler.frontend.ml.features import as_f32
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
@@ -18,18 +18,18 @@ def regressor(site: Site) -> Expansion:
     word(site, "post_transform", "NONE", "NONE")
     kind = site.given(0)
     demand(kind.rank == 2, f"{kind} is no matrix")
-    columns = kind.dims[1]
+    width = columns(kind)
     coefficients, rho = numbers(site, "coefficients"), numbers(site, "rho")
     supports, count = numbers(site, "support_vectors"), int(number(site, "n_supports", 0))
-    demand(len(rho) == 1 and columns > 0, f"it has {len(rho)} offsets")
+    demand(len(rho) == 1 and width > 0, f"it has {len(rho)} offsets")
     composition = Composition(site)
     x = as_f32(site, composition)
     if count:
-        fits = len(supports) == count * columns and len(coefficients) == count
+        fits = len(supports) == count * width and len(coefficients) == count
         demand(fits, f"{len(supports)} numbers are no {count} support vectors for {kind}")
-        values = kernel(site, composition, x, supports.reshape(count, columns))
+        values = kernel(site, composition, x, supports.reshape(count, width))
     else:  # the coefficients are those of the features
-        demand(len(coefficients) == columns, f"{len(coefficients)} coefficients do not fit {kind}")
+        demand(len(coefficients) == width, f"{len(coefficients)} coefficients do not fit {kind}")
         values = x
     total = composition.call("MatMul", values, composition.constant(coefficients.reshape(-1, 1)))
     total = composition.call("Add", total, composition.constant(rho))

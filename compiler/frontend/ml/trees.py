@@ -14,7 +14,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.frontend.composition import Composition
-from compiler.frontend.ml.attributes import AGAIN, demand, labels, number, numbers, word, words
+from compiler.frontend.ml.attributes import AGAIN, columns, demand, labels, number, numbers, word, words
 from compiler.frontend.ml.linear import POST, labelled, transformed
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
@@ -137,13 +137,14 @@ def _total(composition: Composition, site: Site, forest: Forest, aggregate: str,
     targets = forest.weights.shape[1]
     demand(kind.rank in (1, 2), f"{kind} is neither a vector nor a matrix")
     demand(len(base) in (0, targets), f"{len(base)} base values do not fit {targets} targets")
-    rows, columns = kind.dims if kind.rank == 2 else (1, kind.dims[0])
+    width = columns(kind)
     inner = forest.modes != LEAF
-    demand(bool((forest.features[inner] < columns).all()), f"a node asks for a feature that {kind} does not have")
+    demand(bool((forest.features[inner] < width).all()), f"a node asks for a feature that {kind} does not have")
     x = composition.cast("x0", kind.dtype, DType.of(forest.splits.dtype))
     if kind.rank == 1:
-        x = composition.reshape(x, rows, columns)
-    leaves = _walk(composition, x, rows, forest)
+        x = composition.reshape(x, 1, width)
+    rows = kind.shape[0] if kind.rank == 2 else 1
+    leaves = _walk(composition, x, rows if isinstance(rows, int) else None, forest)
     votes = composition.call("Gather", composition.constant(forest.weights), leaves, axis=0)
     if aggregate in ("MIN", "MAX"):
         says = forest.has[forest.modes == LEAF]
@@ -158,9 +159,15 @@ def _total(composition: Composition, site: Site, forest: Forest, aggregate: str,
     )
 
 
-def _walk(composition: Composition, x: str, rows: int, forest: Forest) -> str:
-    """[N, trees]: the leaf at which each sample arrives in each tree."""
-    at = composition.constant(np.broadcast_to(forest.roots.astype(np.int32), (rows, len(forest.roots))))
+def _walk(composition: Composition, x: str, rows: int | None, forest: Forest) -> str:
+    """[N, trees]: the leaf at which each sample arrives in each tree; `rows` None: how many samples is not known."""
+    roots = forest.roots.astype(np.int32)
+    if rows is None:
+        size = composition.call("Shape", x, start=0, end=1)
+        shape = composition.call("Concat", size, composition.ints(len(roots)), axis=0)
+        at = composition.call("Expand", composition.constant(roots), shape)
+    else:
+        at = composition.constant(np.broadcast_to(roots, (rows, len(roots))))
     tables = _Tables(composition, forest)
     for _ in range(forest.levels):
         value = composition.call("GatherElements", x, tables.row(tables.features, at), axis=1)

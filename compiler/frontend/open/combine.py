@@ -221,7 +221,14 @@ def recurrence(site: OpenSite) -> Results:
     return [values.settled(id, one) for id, one in zip(found, shapes, strict=False)]
 
 
+def dynamic_quantisation(site: OpenSite) -> Results:
+    """DynamicQuantizeLinear: the range has 0 in it in any case, so that zeros beyond the sizes do not widen it."""
+    found = site.values.node_of(site.op, site.ids, site.attrs, site.outputs)
+    return [site.values.settled(found[0], site.shape()), *found[1:]]
+
+
 COMBINE: Mapping[str, Rule] = {
+    "DynamicQuantizeLinear": dynamic_quantisation,
     "Softmax": along_axis,
     "LogSoftmax": along_axis,
     "Hardmax": along_axis,

@@ -1,4 +1,6 @@
-"""Resize by scales, sizes or a region that only data say: one axis after another, by coordinates found while running.
+"""Resize by coordinates found while running, one axis after another.
+
+So it is where data say scales, sizes or a region, and where an open axis does not become a simple multiple.
 
 Nearest elements are gathered; everything else is a product with a matrix of weights. Coordinates are float64. A scale
 of fp32 stands for a simple ratio near it, so that coordinates halfway between elements are found NEARLY there.
@@ -8,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from fractions import Fraction
 
 import numpy as np
 
@@ -23,6 +26,8 @@ ROUNDED = 1 + 2.0**-23
 """What a length is multiplied by before it is rounded down: a scale of fp32 may be so much too small."""
 NEARLY = 2.0**13
 """Of what a coordinate is the nearest multiple of 1 in, to choose one element."""
+SIMPLE = 64
+"""The greatest denominator of a ratio that a scale stands for."""
 LITTLE = 2.0**-12
 """A sum of integers that is so much less than an integer is that one: weights add up to 1 only nearly."""
 
@@ -144,15 +149,19 @@ def _lines(site: OpenSite, axes: Sequence[int]) -> list[Line]:
         scales = [ratio] * len(axes)
         numbers = [(ratio * extent + 0.5).apply("Floor").greatest(1.0) for extent in extents]
     moving = [axis for axis in axes if axis > 1 or len(shape) < 3]
-    around = 1
-    for axis, dim in enumerate(shape):
-        around *= 1 if axis in moving else high(dim)
-    most = most_of(site, len(moving), around)
+    lengths = _lengths(site, given[0], axes) if by_scale or policy == "stretch" else None
+    most = _most(site, moving) if lengths is None else 0
     regions = _reals(site, 1) if len(site.ids) > 1 and site.ids[1] is not None and site.kind(1).elements else []
     regions = regions if len(regions) == 2 * len(axes) else [real(values, end) for end in (0, 1) for _ in axes]
-    _give_examples(site, given[0], axes, most)
+    if lengths is None or is_by_data(site, 1):
+        _give_examples(site, given[0], axes, most)
     found = []
     for place, axis in enumerate(axes):
+        if lengths is not None:
+            if lengths[place] != shape[axis] or by_scale or is_by_data(site, 1):
+                ends = regions[place], regions[len(axes) + place]
+                found.append(Line(axis, extents[place], scales[place], lengths[place], *ends))
+            continue
         length = extents[place] * scales[place] * ROUNDED if by_scale else numbers[place]
         what = f"the size along axis {axis}"
         if axis in moving:
@@ -164,6 +173,28 @@ def _lines(site: OpenSite, axes: Sequence[int]) -> list[Line]:
         ends = regions[place], regions[len(axes) + place]
         found.append(Line(axis, extents[place], scales[place], outputs, *ends))
     return found
+
+
+def _lengths(site: OpenSite, position: int, axes: Sequence[int]) -> list[Number] | None:
+    """How long each axis becomes, by scales or sizes that follow from shapes; None where data say them."""
+    if is_by_data(site, position):
+        return None
+    if position == 3:
+        return site.known(3, "sizes")
+    scales = site.values.known(site.given(2))
+    if scales is None or any(not isinstance(item, float | np.floating) for item in scales.reshape(-1)):
+        return None
+    shares = [Fraction(float(item)).limit_denominator(SIMPLE) for item in scales.reshape(-1)]
+    shape = site.shape()
+    return [shape[axis] * by.numerator // by.denominator for axis, by in zip(axes, shares, strict=True)]
+
+
+def _most(site: OpenSite, moving: Sequence[int]) -> int:
+    """The greatest size that these axes may get, as data say."""
+    around = 1
+    for axis, dim in enumerate(site.shape()):
+        around *= 1 if axis in moving else high(dim)
+    return most_of(site, len(moving), around)
 
 
 def _kept(site: OpenSite, scalar: int, size: Number, what: str) -> Number:

@@ -6,7 +6,8 @@ products, adds them up: zeros change no sum.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -14,9 +15,9 @@ from compiler.frontend.legalise import plain
 from compiler.frontend.open.carried import carried
 from compiler.frontend.open.combine import COMBINE, NORMALISE, RECURRENCES, reduction
 from compiler.frontend.open.evaluation import evaluated
-from compiler.frontend.open.extent import Extent, Number, Numbers, is_open
+from compiler.frontend.open.extent import Extent, Number, Numbers, high, is_open
 from compiler.frontend.open.indexed import INDEXED
-from compiler.frontend.open.site import OpenSite, broadcast, capacities, same
+from compiler.frontend.open.site import OpenSite, broadcast, capacities, iota, same
 from compiler.frontend.open.sized import TOLD, is_told
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
@@ -52,7 +53,7 @@ def results_of(site: OpenSite) -> Sequence[int]:
     if Trait.REDUCTION in operator.traits:
         return reduction(site)
     positions = site.shape()[2:] if site.ids and site.ids[0] is not None else ()
-    if site.op in WINDOWS and is_open(positions):
+    if site.op in WINDOWS and (is_open(positions) or _is_resized(site)):
         return WINDOWS[site.op](site)
     if site.op in NORMALISE and _is_normalised(site):
         return NORMALISE[site.op](site)
@@ -60,7 +61,7 @@ def results_of(site: OpenSite) -> Sequence[int]:
         return RECURRENCES[site.op](site)
     if Trait.ELEMENTWISE in operator.traits:
         return [_elementwise(site)]
-    return _by_kernel(site)
+    return _by_kernel(_without_zeros(site))
 
 
 def _dims(site: OpenSite) -> Numbers:
@@ -135,6 +136,11 @@ def _parameters(site: OpenSite) -> tuple[list[int | None], dict[str, Attr]]:
             attrs[name] = plain(numbers)
             ids[position] = None
     return ids, attrs
+
+
+def _is_resized(site: OpenSite) -> bool:
+    """Whether a Resize gives sizes that are not known, of whatever it is given."""
+    return site.op == "Resize" and any(id in site.values.elements for id in site.ids[2:])
 
 
 def _is_normalised(site: OpenSite) -> bool:
@@ -219,10 +225,30 @@ def _by_kernel(site: OpenSite) -> Sequence[int]:
     return [values.settled(id, tuple(shape)) for id, shape in zip(found, shapes, strict=True)]
 
 
+ZERO_POINTS: Mapping[str, tuple[int, int]] = {"MatMulInteger": (2, 3), "QLinearMatMul": (2, 5)}
+"""Products of elements less their zero points: where these are, of the first operand and of the second."""
+
+
+def _without_zeros(site: OpenSite) -> OpenSite:
+    """A product of bytes whose first operand is its zero point beyond the size of what is summed: it adds nothing."""
+    places = [at for at in ZERO_POINTS.get(site.op, ()) if at < len(site.ids) and site.ids[at] is not None]
+    size = site.shape()[-1] if len(places) == 2 else 0
+    if not isinstance(size, Extent):
+        return site
+    values, x, shape = site.values, site.first, site.shape()
+    zero = site.given(places[0])
+    if values.graph.type(zero).elements != 1:
+        raise site.refuse("the first operand has several zero points")
+    real = values.node("Less", (iota(values, high(size)), values.scalar(size)))
+    filled = values.node("Where", (real, x, values.reshape(zero, ())))
+    values.shapes[filled] = shape
+    return replace(site, ids=(filled, *site.ids[1:]))
+
+
 def _demand_equal(site: OpenSite, ids: Sequence[int | None]) -> None:
     """What a product adds up has one size on both sides."""
-    if site.op == "MatMul":
-        left, right = (site.values.shape(id) for id in ids if id is not None)
+    if site.op in ("MatMul", "MatMulInteger"):
+        left, right = (site.values.shape(id) for id in ids[:2] if id is not None)
         same(left[-1], right[-2] if len(right) > 1 else right[0])
     if site.op == "Gemm":
         left, right = (site.values.shape(site.given(place)) for place in (0, 1))

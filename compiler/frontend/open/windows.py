@@ -8,6 +8,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from compiler.frontend.open import resized
 from compiler.frontend.open.combine import bounded
 from compiler.frontend.open.extent import Extent, Number, greatest, high, least
 from compiler.frontend.open.site import OpenSite, iota
@@ -147,14 +148,15 @@ def transposed(site: OpenSite) -> Results:
 
 
 def resize(site: OpenSite) -> Results:
-    """Resize of open positions by a whole factor, or to twice (or more) the size of them."""
+    """Resize of open positions by a simple factor; any other by coordinates that are found while running."""
     values, shape = site.values, site.shape()
     axes = site.attrs.get("axes")
     along = [int(axis) % len(shape) for axis in axes] if isinstance(axes, tuple) else list(range(len(shape)))  # type: ignore[arg-type]
     factors = _factors(site, along)
     mode, where = site.attrs.get("mode", "nearest"), site.attrs.get("coordinate_transformation_mode", "half_pixel")
-    if where not in ("half_pixel", "asymmetric", "pytorch_half_pixel") or mode not in ("nearest", "linear"):
-        raise site.refuse(f"an open axis is resized by {mode} and {where}")
+    simple = where in ("half_pixel", "asymmetric", "pytorch_half_pixel") and mode in ("nearest", "linear")
+    if factors is None or not simple or site.integer("antialias", 0):
+        return resized.resize(site)
     x = site.first
     whole, scales = list(shape), [1.0] * len(shape)
     for axis, factor in zip(along, factors, strict=True):
@@ -174,15 +176,17 @@ def resize(site: OpenSite) -> Results:
     return [values.settled(found, tuple(whole))]
 
 
-def _factors(site: OpenSite, along: Sequence[int]) -> list[Fraction]:
-    """By what each axis grows. Raises Unsupported where that depends on sizes."""
+def _factors(site: OpenSite, along: Sequence[int]) -> list[Fraction] | None:
+    """By what each axis grows; None where that depends on sizes."""
     id = site.ids[2] if len(site.ids) > 2 else None
     if id is not None and site.kind(2).elements:
         scales = site.values.graph.constants.get(id)
         if scales is None:
-            raise site.refuse("scales are not known when compiling")
-        return [Fraction(float(item)).limit_denominator(64) for item in scales.reshape(-1)]
+            return None
+        return [Fraction(float(item)).limit_denominator(resized.SIMPLE) for item in scales.reshape(-1)]
     sizes = site.known(3, "sizes") or []
+    if site.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
+        return None
     found = []
     for axis, size in zip(along, sizes, strict=True):
         here = site.shape()[axis]
@@ -191,7 +195,7 @@ def _factors(site: OpenSite, along: Sequence[int]) -> list[Fraction]:
             continue
         factor = next((Fraction(n, d) for d in (1, 2, 4) for n in range(1, 33) if here * n == size * d), None)
         if factor is None:
-            raise site.refuse(f"axis {axis} is resized to {size}")
+            return None
         found.append(factor)
     return found
 

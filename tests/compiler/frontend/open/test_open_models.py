@@ -185,6 +185,12 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         "{ s = Shape(x) t = Mul(s, factors) y = Resize(x, , , t) }",
         TWO,
     ),
+    "products of bytes": (
+        "(float[n,m] x, uint8[m,3] w, uint8 z, uint8[m,3] v, float s) => (int32[n,3] y, uint8[n,3] u)"
+        "{ q, t, o = DynamicQuantizeLinear(x) y = MatMulInteger(q, w, o, z)"
+        " u = QLinearMatMul(q, t, o, v, s, z, s, z) }",
+        TWO,
+    ),
     "at places": (
         "(float[n,4] x, int64[m,4] i, int64[m,1] j) => (float[m,4] y, float[m,4] z)"
         "<int64 one = {1}> { k = Sub(j, one) y = GatherElements<axis=0>(x, i) z = GatherND(x, k) }",

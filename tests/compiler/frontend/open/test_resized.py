@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.compiler.frontend.open.at_sizes import model_of
+from tests.compiler.frontend.open.at_sizes import agree_at, model_of, opened
 from tests.compiler.frontend.open.by_value import agree_with_fixed, fed, results
 
 X = np.random.default_rng(5).normal(size=(1, 2, 5, 7)).astype(np.float32)
@@ -49,3 +49,40 @@ def test_a_region_that_data_say_is_cut_out() -> None:
     region = np.array([0, 0, 0.25, 0.5, 1, 1, 0.75, 1.25], np.float32)
     found = agree_with_fixed(model, loaded, {"x": X, "r": region, "s": np.array([1, 2, 3, 4])}, ("r", "s"))
     assert (found[0][..., -1] == 9).all()
+
+
+TWO = {"n": (1, 6), "m": (2, 7)}
+OPEN = {
+    "resized to other sizes": (
+        "(float[1,2,n,m] x, float[1,2,k,l] like) => (float[1,2,k,l] y, float[1,2,n,m] z, float[1,2,k,l] u)"
+        "<int64[1] two = {2}, int64[1] four = {4}, int64[1] zero = {0}>"
+        "{ s = Shape(x) t = Shape(like) b = Slice(s, zero, two, zero) a = Slice(t, two, four, zero)"
+        ' w = Concat<axis=0>(b, a) y = Resize<mode="linear">(x, , , w)'
+        ' u = Resize<mode="nearest", coordinate_transformation_mode="asymmetric", nearest_mode="floor">(x, , , w)'
+        " c = Slice(s, two, four, zero) v = Concat<axis=0>(b, c)"
+        ' r = Resize<mode="cubic", coordinate_transformation_mode="align_corners">(like, , , v) z = Add(r, x) }',
+        {"n": (1, 5), "m": (2, 4), "k": (1, 4), "l": (1, 6)},
+    ),
+    "resized from a number": (
+        "(float[1,1,3,4] x, float[n,m] like) => (float[1,1,n,m] y) <int64[2] ones = {1, 1}>"
+        '{ s = Shape(like) t = Concat<axis=0>(ones, s) y = Resize<mode="linear", antialias=1>(x, , , t) }',
+        TWO,
+    ),
+    "corners aligned": (
+        "(float[1,1,n,m] x) => (float[1,1,k,l] y) <float[4] f = {1.0, 1.0, 2.0, 1.5}>"
+        '{ y = Resize<mode="linear", coordinate_transformation_mode="align_corners">(x, , f) }',
+        TWO,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OPEN)
+def test_open_axes_are_resized_to_sizes_that_are_no_multiples(name: str) -> None:
+    text, ranges = OPEN[name]
+    model = model_of(f"m {text}")
+    loaded = opened(model, ranges)
+    chance = np.random.default_rng(5)
+    ends = [{of: end[at] for of, end in ranges.items()} for at in (0, 1)]
+    between = [{of: int(chance.integers(low, high + 1)) for of, (low, high) in ranges.items()} for _ in range(4)]
+    for seed, sizes in enumerate((*ends, *between)):
+        agree_at(loaded, model, sizes, seed, near=1e-6)  # weights are float32

@@ -1,0 +1,188 @@
+"""Products and tables of quantised numbers as com.microsoft has them, over ai.onnx.
+
+Source: ONNX Runtime's ContribOperators.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from compiler.frontend.composition import Composition
+from compiler.frontend.fused import AGAIN, across, is_there, real
+from compiler.frontend.model import Call, Expansion
+from compiler.frontend.site import Site
+from compiler.frontend.tensors import CODES
+from compiler.ir.tensor import DType
+from compiler.ops.operator import Unsupported
+
+
+def _or_none(site: Site, position: int) -> str:
+    return f"x{position}" if is_there(site, position) else ""
+
+
+def to_float(site: Site) -> Expansion:
+    """MatMulIntegerToFloat: (A - zero)(B - zero) scaled by both scales, and a bias.
+
+    Inputs: A, B, scales of A and B, zero points of A and B, bias.
+    """
+    composition = Composition(site)
+    zeros = _or_none(site, 4), _or_none(site, 5)
+    return composition.gives(_product(site, composition, ("x0", "x1", *zeros), ("x2", "x3"), _or_none(site, 6)))
+
+
+def dynamic(site: Site) -> Expansion:
+    """DynamicQuantizeMatMul: A quantised by its own range, then `to_float`. Inputs: A, B, scale and zero of B, bias."""
+    composition = Composition(site)
+    a, scale, zero = (f"q{part}" for part in "ysz")
+    quantised = Call("DynamicQuantizeLinear", ("x0",), (a, scale, zero))
+    operands = (a, "x1", zero, _or_none(site, 3))
+    y = _product(site, composition, operands, (scale, "x2"), _or_none(site, 4))
+    plain = composition.gives(y)
+    return Expansion(plain.inputs, plain.outputs, (quantised, *plain.calls), plain.constants)
+
+
+def _product(
+    site: Site, composition: Composition, operands: tuple[str, ...], scales: tuple[str, str], bias: str
+) -> str:
+    """The product of integers as floats of the type of the scale of B."""
+    call = composition.call
+    whole = call("Cast", call("MatMulInteger", *operands), to=CODES[DType.F32])
+    y = call("Mul", whole, call("Mul", *scales))
+    return call("Add", y, bias) if bias else y
+
+
+def gemm(site: Site) -> Expansion:
+    """QGemm: alpha A B + C of quantised numbers, C in the scale of the products; quantised where y_scale is given.
+
+    Inputs: A, its scale and zero, B, its scale and zero, C (i32), scale and zero of Y.
+    """
+    composition = Composition(site)
+    call = composition.call
+    a, b = (
+        across(composition, f"x{at}", 2) if site.integer(f"trans{name}", 0) else f"x{at}"
+        for at, name in ((0, "A"), (3, "B"))
+    )
+    zeros = _or_none(site, 2), _or_none(site, 5)
+    if is_there(site, 5) and site.given(5).elements > 1 and not site.integer("transB", 0):
+        raise Unsupported("B has a zero point for each column", "quantise it symmetrically")
+    whole = call("MatMulInteger", a, b, *zeros)
+    if is_there(site, 6):
+        whole = call("Add", whole, "x6")
+    real_ = call("Mul", call("Cast", whole, to=CODES[DType.F32]), call("Mul", "x1", "x4"))
+    alpha = real(site, "alpha", 1.0)
+    if alpha != 1.0:
+        real_ = call("Mul", real_, composition.constant(np.array(alpha, np.float32)))
+    return composition.gives(call("QuantizeLinear", real_, "x7", _or_none(site, 8)) if is_there(site, 7) else real_)
+
+
+def where(site: Site) -> Expansion:
+    """QLinearWhere: one of two quantised tensors, in the scale of the result."""
+    composition = Composition(site)
+    call = composition.call
+    one, other = (call("DequantizeLinear", *(f"x{at}" for at in places)) for places in ((1, 2, 3), (4, 5, 6)))
+    return composition.gives(call("QuantizeLinear", call("Where", "x0", one, other), "x7", "x8"))
+
+
+def in_blocks(site: Site) -> Expansion:
+    """MatMulNBits: A by B of N rows of K numbers of 2, 4 or 8 bits, in blocks that have a scale and a zero point each.
+
+    Inputs: A, B (u8 [N, blocks, bytes]), scales [N blocks], zero points, g_idx, bias [N]. B must be a constant.
+    """
+    bits, block = site.integer("bits", 4), site.integer("block_size", 0)
+    rows, columns = site.integer("N", 0), site.integer("K", 0)
+    if bits not in (2, 4, 8) or block < 1 or rows < 1 or columns < 1 or is_there(site, 4):
+        raise Unsupported("its blocks are no numbers of 2, 4 or 8 bits in order", AGAIN)
+    packed, scales = site.known(1, "B"), site.known(2, "scales")
+    blocks = -(-columns // block)
+    if packed is None or scales is None or packed.dtype != np.uint8 or scales.size != rows * blocks:
+        raise Unsupported("its scales do not fit its blocks", AGAIN)
+    codes = unpacked(packed.reshape(rows, -1), bits)[:, : blocks * block]
+    if codes.shape[1] != blocks * block:
+        raise Unsupported(f"B holds {codes.shape[1]} numbers a row, where {blocks * block} are needed", AGAIN)
+    codes = codes.reshape(rows, blocks, block).astype(np.float32)
+    zeros: np.ndarray = np.full((rows, blocks, 1), 2.0 ** (bits - 1), np.float32)
+    if (given := site.known(3, "zero_points")) is not None:
+        flat = unpacked(given.reshape(rows, -1), bits) if given.dtype == np.uint8 else given.reshape(rows, -1)
+        zeros = flat[:, :blocks].reshape(rows, blocks, 1).astype(np.float32)
+    real_ = ((codes - zeros) * scales.reshape(rows, blocks, 1).astype(np.float32)).reshape(rows, -1)[:, :columns]
+    composition = Composition(site)
+    dtype = site.first.dtype
+    weights = composition.constant(np.ascontiguousarray(real_.T).astype(dtype.numpy))
+    y = composition.call("MatMul", "x0", weights)
+    return composition.gives(composition.call("Add", y, "x5") if is_there(site, 5) else y)
+
+
+def unpacked(array: np.ndarray, bits: int) -> np.ndarray:
+    """Numbers of 2, 4 or 8 bits out of bytes along the last axis, the lowest bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    apart: np.ndarray = (array[..., None] >> shifts) & np.uint8(2**bits - 1)
+    return apart.reshape(*array.shape[:-1], -1)
+
+
+def table(site: Site) -> Expansion:
+    """GatherBlockQuantized: rows of a constant table of 4 or 8 bits, in blocks along an axis.
+
+    Inputs: data, indices, scales, zero points.
+    """
+    data, scales, zeros = (site.known(at, name) for at, name in ((0, "data"), (2, "scales"), (3, "zero_points")))
+    if data is None or scales is None:
+        raise Unsupported("it has no table", AGAIN)
+    bits, block = site.integer("bits", 4), site.integer("block_size", 128)
+    axis, along = site.integer("quantize_axis", 1) % data.ndim, site.integer("gather_axis", 0)
+    is_packed = data.dtype == np.uint8
+    if is_packed and axis != data.ndim - 1 and bits < 8:
+        raise Unsupported("its table is packed along another axis than the last", AGAIN)
+    codes = unpacked(data, bits) if is_packed else data
+    middle = 2.0 ** (bits - 1) if is_packed else 0.0
+    if zeros is not None and is_packed and bits < 8:
+        zeros = unpacked(zeros, bits)[..., : scales.shape[-1]]
+
+    def spread(array: np.ndarray) -> np.ndarray:
+        rows: np.ndarray = np.repeat(array.astype(np.float32), block, axis)
+        return np.take(rows, np.arange(codes.shape[axis]), axis)
+
+    if scales.shape[axis] * block < codes.shape[axis]:
+        raise Unsupported(f"{scales.shape[axis]} blocks of {block} do not fit {codes.shape[axis]} numbers", AGAIN)
+    real_ = (codes.astype(np.float32) - (middle if zeros is None else spread(zeros))) * spread(scales)
+    composition = Composition(site)
+    whole = composition.constant(real_.astype(scales.dtype))
+    return composition.gives(composition.call("Gather", whole, "x1", axis=along))
+
+
+def lstm(site: Site) -> Expansion:
+    """DynamicQuantizeLSTM: an LSTM whose weights are dequantised: [directions, inputs, 4 hidden], scales for each row.
+
+    Its inputs and states are left as they are, where ONNX Runtime rounds them to 8 bits at each step.
+    """
+    composition = Composition(site)
+    call = composition.call
+
+    def weights(position: int, scale: int) -> str:
+        directions, of = site.given(position).dims[0], site.given(scale)
+        shape = (directions, 1, of.elements // directions if of.elements > 1 else 1)
+        factor, zero, whole = (
+            composition.cast(name, site.given(at).dtype, DType.F32)
+            for at, name in ((scale, f"x{scale}"), (scale + 1, f"x{scale + 1}"), (position, f"x{position}"))
+        )
+        if of.elements > 1:
+            factor, zero = (composition.reshape(name, *shape) for name in (factor, zero))
+        return call("Transpose", call("Mul", call("Sub", whole, zero), factor), perm=(0, 2, 1))
+
+    w, r = weights(1, 8), weights(2, 10)
+    rest = [_or_none(site, at) for at in range(3, 8)]
+    lone = Call("LSTM", ("x0", w, r, *rest), site.results, site.call.attrs)
+    plain = composition.gives()
+    return Expansion(plain.inputs, plain.outputs, (*plain.calls, lone), plain.constants)
+
+
+PACKED: dict[str, Callable[[Site], Expansion]] = {
+    "DynamicQuantizeLSTM": lstm,
+    "DynamicQuantizeMatMul": dynamic,
+    "GatherBlockQuantized": table,
+    "MatMulIntegerToFloat": to_float,
+    "MatMulNBits": in_blocks,
+    "QGemm": gemm,
+    "QLinearWhere": where,
+}

@@ -1,0 +1,92 @@
+"""Products and tables of quantised numbers in operators of com.microsoft, node by node beside ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.compiler.frontend.one_node import agree, by_onnxruntime, computed, refusal
+
+MS = "com.microsoft"
+CHANCE = np.random.default_rng(11)
+A = CHANCE.standard_normal((5, 8)).astype(np.float32)
+BYTES = CHANCE.integers(0, 256, (5, 8)).astype(np.uint8)
+SIGNED = CHANCE.integers(-128, 128, (8, 6)).astype(np.int8)
+SCALES = CHANCE.uniform(0.01, 0.02, 6).astype(np.float32)
+ONE, TWO, ZERO, BIAS = (
+    np.array(0.01, np.float32),
+    np.array(0.02, np.float32),
+    np.array(7, np.uint8),
+    CHANCE.standard_normal(6).astype(np.float32),
+)
+BLOCKS = CHANCE.integers(0, 256, (6, 2, 8)).astype(np.uint8)
+OF_BLOCKS = CHANCE.uniform(0.01, 0.02, 12).astype(np.float32)
+WIDE = CHANCE.standard_normal((3, 32)).astype(np.float32)
+Z8 = np.array(3, np.int8)
+
+Arrays = list[np.ndarray | None]
+CASES: tuple[tuple[str, Arrays, Mapping[str, Any], tuple[int, ...]], ...] = (
+    ("MatMulIntegerToFloat", [BYTES, SIGNED, ONE, SCALES, ZERO, np.zeros(6, np.int8), BIAS], {}, (1,)),
+    ("MatMulIntegerToFloat", [BYTES, SIGNED, ONE, ONE, ZERO], {}, ()),
+    ("DynamicQuantizeMatMul", [A, SIGNED, ONE, Z8, BIAS], {}, (1,)),
+    ("QGemm", [BYTES, ONE, ZERO, SIGNED, ONE, Z8, CHANCE.integers(-99, 99, 6).astype(np.int32)], {}, (3,)),
+    ("QGemm", [BYTES, ONE, ZERO, SIGNED.T.copy(), ONE, Z8, None, TWO, ZERO], {"transB": 1, "alpha": 0.5}, (3,)),
+    ("MatMulNBits", [WIDE, BLOCKS, OF_BLOCKS], {"bits": 4, "block_size": 16, "K": 32, "N": 6}, (1, 2)),
+    (
+        "MatMulNBits",
+        [WIDE, BLOCKS, OF_BLOCKS, CHANCE.integers(0, 256, 6).astype(np.uint8)],
+        {"bits": 4, "block_size": 16, "K": 32, "N": 6},
+        (1, 2, 3),
+    ),
+    (
+        "GatherBlockQuantized",
+        [CHANCE.integers(0, 256, (7, 16)).astype(np.uint8), np.array([3, 0, 6]), SCALES[:2].repeat(7).reshape(7, 2)],
+        {"block_size": 16, "quantize_axis": 1},
+        (0, 2),
+    ),
+    (
+        "QLinearWhere",
+        [BYTES > 100, BYTES, ONE, ZERO, BYTES[::-1].copy(), TWO, ZERO, TWO, ZERO],
+        {},
+        (),
+    ),
+)
+
+
+@pytest.mark.parametrize("number", range(len(CASES)), ids=[case[0] for case in CASES])
+def test_it_is_what_onnxruntime_computes(number: int) -> None:
+    op, arrays, attrs, constants = CASES[number]
+    agree(op, arrays, attrs, 1, MS, constants=constants)
+
+
+def test_attention_of_bytes_is_what_onnxruntime_computes() -> None:
+    x, w = CHANCE.integers(0, 256, (1, 5, 8)).astype(np.uint8), CHANCE.integers(-128, 128, (8, 24)).astype(np.int8)
+    bias, mask = CHANCE.standard_normal(24).astype(np.float32), np.array([4], np.int32)
+    arrays: Arrays = [x, w, bias, ONE, ONE, mask, ZERO, np.array(0, np.int8)]
+    agree("QAttention", arrays, {"num_heads": 2}, 1, MS, constants=(1,))
+
+
+def test_weights_in_blocks_must_be_known() -> None:
+    attrs = {"bits": 4, "block_size": 16, "K": 32, "N": 6}
+    assert "'B' must be known" in refusal("MatMulNBits", [WIDE, BLOCKS, OF_BLOCKS], attrs, 1, MS).reason
+
+
+@pytest.mark.parametrize("per_column", [False, True])
+def test_a_recurrence_of_bytes_is_what_onnxruntime_computes_but_for_its_rounding_of_inputs(per_column: bool) -> None:
+    x = CHANCE.standard_normal((7, 2, 3)).astype(np.float32)
+    w, r = (CHANCE.integers(-128, 128, (2, rows, 16)).astype(np.int8) for rows in (3, 4))
+    shape = (2, 16) if per_column else (2,)
+    scales = [CHANCE.uniform(0.002, 0.004, shape).astype(np.float32) for _ in range(2)]
+    zeros = [np.zeros(shape, np.int8)] * 2
+    bias = CHANCE.standard_normal((2, 32)).astype(np.float32)
+    arrays: Arrays = [x, w, r, bias, None, None, None, None, scales[0], zeros[0], scales[1], zeros[1]]
+    rest = ({"hidden_size": 4, "direction": "bidirectional"}, 3, MS)
+    constants = (1, 2, 8, 9, 10, 11)
+    ours, theirs = (
+        run("DynamicQuantizeLSTM", arrays, *rest, constants=constants) for run in (computed, by_onnxruntime)
+    )
+    for one, other in zip(ours, theirs, strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=2e-2)
