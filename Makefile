@@ -9,7 +9,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test quick cuda-double arm-check torture mutants screens check bench replay gpu-check lock
+.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -43,6 +43,9 @@ torture: environment ## kill tests of the service: ARGS='--kills 200 --seed 7 --
 
 mutants: environment ## changes that tests should notice: ARGS='--room compiler/fuse --seed 7'; see docs/contributing.md
 	$(BIN)/python -m tests.mutants $(ARGS)
+
+fuzz: environment ## random models for a time, each compiled, run, judged: ARGS='--seconds 600 --seed 7'
+	$(BIN)/python -m tests.fuzz $(ARGS)
 
 screens: environment ## pictures of the page's views in build/screens, and those of the README; needs Chromium
 	$(BIN)/python -m pytest -q tests/browser $(ARGS)

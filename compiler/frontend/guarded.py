@@ -3,21 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 from compiler.errors import ModelTooLarge, OpenDimension, TilewrightError
 from compiler.frontend.open.values import Narrower, SameSize, WholeSteps
 from compiler.ops.operator import Unsupported
 
 T = TypeVar("T")
+P = ParamSpec("P")
+
+
+def of_numbers(rule: Callable[P, T]) -> Callable[P, T]:
+    """A rule that refuses a node where it asks for the number of an open axis."""
+
+    @wraps(rule)
+    def asking(*args: P.args, **named: P.kwargs) -> T:
+        try:
+            return rule(*args, **named)
+        except OpenDimension as error:
+            reason = f"it has no rule for an open dimension: {error}"
+            raise Unsupported(reason, "bind that dimension to a number") from None
+
+    return asking
 
 
 def guarded(step: Callable[[], T]) -> T:
     """What `step` returns; what it trips over in an ill-formed node becomes a refusal of that node."""
     try:
-        return step()
-    except OpenDimension as error:  # a rule asked for the number of an open axis
-        raise Unsupported(f"it has no rule for an open dimension: {error}", "bind that dimension to a number") from None
+        return of_numbers(step)()
     except (Unsupported, TilewrightError, SameSize, WholeSteps, Narrower):
         raise
     except MemoryError:

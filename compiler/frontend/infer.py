@@ -25,7 +25,7 @@ from compiler.frontend.domains import rule_of
 from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
-from compiler.frontend.guarded import guarded
+from compiler.frontend.guarded import guarded, of_numbers
 from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
@@ -575,8 +575,7 @@ class _Walk:
 
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
-    FLEX_ATTENTION: flex_attention,
-    **SEQUENCES,
+    **{name: of_numbers(rule) for name, rule in {FLEX_ATTENTION: flex_attention, **SEQUENCES}.items()},
     NUMBER_OF: number_of,
     RANDOM_BITS: random_bits,
     ZIP_MAP: zip_map,

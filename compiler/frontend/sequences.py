@@ -16,6 +16,7 @@ from compiler.frontend.bodies import part, run_body
 from compiler.frontend.model import AttrValue, Body, Call, Expansion
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.unroll import Walk
+from compiler.ir.tensor import static
 from compiler.ops.operator import Unsupported
 
 Ids = tuple[int | None, ...]
@@ -116,7 +117,7 @@ def split(walk: Sequencing, call: Call, ids: Ids, scope: Scope) -> Ids:
     if not -kind.rank <= axis < kind.rank:
         raise Unsupported(f"axis {axis} is none of {kind}", AGAIN)
     axis %= kind.rank
-    extent = kind.dims[axis]
+    (extent,) = static(kind.shape[axis : axis + 1])
     sizes = _sizes(walk, ids[1] if len(ids) > 1 else None, extent)
     drops = len(ids) < 2 and not _int(call, "keepdims", 1)
     bounds = np.cumsum([0, *sizes])

@@ -40,8 +40,8 @@ all of them. An operator may still refuse one of its forms, and says which.
 
 NOTES = {
     "com.microsoft": " DynamicQuantizeLSTM is computed with dequantised weights; its inputs and states are not "
-    "rounded to 8 bits at each step. MatMulNBits and GatherBlockQuantized need their packed numbers as constants, which are "
-    "unpacked when compiling."
+    "rounded to 8 bits at each step. MatMulNBits and GatherBlockQuantized need their packed numbers as constants, "
+    "which are unpacked when compiling."
 }
 
 

@@ -14,6 +14,8 @@ from compiler.errors import UnsupportedModel
 from compiler.frontend import Loaded, load
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
+from tests.compiler.frontend.open.at_sizes import agree_at, opened
+from tests.compiler.frontend.open.at_sizes import model_of as opened_model
 
 FLOAT, INT = TensorProto.FLOAT, TensorProto.INT64
 X = np.arange(24, dtype=np.float32).reshape(4, 6)
@@ -183,3 +185,17 @@ def test_what_is_only_known_while_running_is_refused(nodes: Nodes, extra: Sequen
         load(model_of(nodes, [onnx.ValueInfoProto(name="y")], extra).SerializeToString(), CompileOptions(), OPERATORS)
     assert said in caught.value.refusals[0].reason
     assert caught.value.refusals[0].fix
+
+
+def test_a_tensor_of_open_sizes_is_split_along_an_axis_that_is_known() -> None:
+    text = """m (float[n,4] x) => (float[n,4] y) <int64[2] pair = {1, 3}, int64 one = {1}, int64 zero = {0}> {
+        s = SplitToSequence<axis=AXIS>(x, pair) a = SequenceAt(s, one) b = SequenceAt(s, zero)
+        y = Concat<axis=1>(a, b)
+    }"""
+    model = opened_model(text.replace("AXIS", "1"))
+    loaded = opened(model, {"n": (1, 5)})
+    for size in (1, 3, 5):
+        agree_at(loaded, model, {"n": size}, seed=size)
+    with pytest.raises(UnsupportedModel, match="no rule for an open dimension") as caught:
+        opened(opened_model(text.replace("AXIS", "0")), {"n": (1, 5)})
+    assert caught.value.refusals[0].operator == "SplitToSequence"

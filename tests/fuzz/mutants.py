@@ -1,29 +1,15 @@
-"""Mutated models through preflight and compiler, each in a process of its own.
+"""Mutated cases of onnx's conformance suite, their inputs as constants or as inputs; and files with broken bytes.
 
-    python -m tests.compiler.mutated_models --models 1000 --first 0
-
-Model number N is the same in every run. What ends as anything but an artifact or a refusal that is the caller's is
-printed with its number; `--show N` writes model N to a file. The seeds are the single nodes of onnx's conformance suite
-in every opset, their integer inputs as constants.
+Model number N is the same in every run.
 """
 
 from __future__ import annotations
 
-import argparse
 import copy
 import functools
-import json
-import os
 import random
-import resource
-import signal
-import sys
-import tempfile
 import warnings
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,17 +17,6 @@ import onnx
 from google.protobuf.message import Message  # type: ignore[import-untyped]
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.contract import CompileOptions
-from compiler.errors import TilewrightError
-from compiler.pipeline import compile_model
-from compiler.preflight import preflight
-
-MOST_SECONDS = 60
-"""Of CPU for each process, so that what else runs on the machine does not count against a model."""
-PATIENCE = 10
-"""Wall seconds for each of them: for what waits for ever and uses no CPU."""
-MOST_BYTES = 8 << 30
-"""Of address space, beyond which a model is refused or fails."""
 EXTENTS = (0, 1, 1, 2, 3, 4, 5, 7, 8, 16, 17, 33, 64, 100, 1000)
 NUMBERS = (-1, 0, 1, 2, 3, 7, 2**31 - 1, 2**31, -(2**31), 2**62, -(2**63))
 FLOATS = (0.0, -0.0, -1.0, 0.5, 1e-40, 3e38, float("inf"), float("-inf"), float("nan"))
@@ -49,30 +24,9 @@ DTYPES = (1, 2, 3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 16)
 OP_TYPES = [schema.name for schema in onnx.defs.get_all_schemas() if schema.domain == ""]
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """How a model ended: `ok`, the code of an error, or what killed the process.
-
-    foretold  the code of the problem that preflight told, `ok` where it told none
-    fault     whose it is; `caller` is the only one that a model may have
-    """
-
-    number: int
-    seed: str
-    foretold: str
-    code: str
-    fault: str = ""
-    message: str = ""
-
-    @property
-    def is_sound(self) -> bool:
-        """Whether there is an artifact, or a refusal of which the caller is told."""
-        return self.code == "ok" or self.fault == "caller"
-
-
 @functools.cache
-def seeds() -> tuple[tuple[str, bytes], ...]:
-    """Models of one node by name, with integer inputs and all but the first float input as constants."""
+def seeds() -> tuple[tuple[str, bytes, bytes], ...]:
+    """Models of few nodes by name: with integer inputs and all but the first float input as constants, and as it is."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
@@ -83,7 +37,8 @@ def seeds() -> tuple[tuple[str, bytes], ...]:
         if case.model is None or not case.data_sets or len(case.model.graph.node) > 3:
             continue
         try:
-            found.append((case.name, _with_constants(case.model, case.data_sets[0][0])))
+            bound = _with_constants(case.model, case.data_sets[0][0])
+            found.append((case.name, bound, bytes(case.model.SerializeToString())))
         except (TypeError, ValueError, AttributeError):  # sequences and optionals are no arrays
             continue
     return tuple(sorted(found))
@@ -105,15 +60,35 @@ def _with_constants(model: onnx.ModelProto, arrays: Sequence[Any]) -> bytes:
 def mutant(number: int) -> tuple[str, bytes]:
     """The name of the seed, and the model."""
     rng = random.Random(number)
-    name, data = rng.choice(seeds())
+    name, bound, fed = rng.choice(seeds())
     model = onnx.ModelProto()
-    model.ParseFromString(data)
+    model.ParseFromString(fed if rng.random() < 0.3 else bound)
     for _ in range(rng.choice((0, 1, 1, 2, 2, 3))):
         try:
             rng.choice(MUTATIONS)(model, rng)
         except (ValueError, TypeError, OverflowError, IndexError):
             continue  # protobuf or helper refuses this value here
     return name, bytes(model.SerializeToString())
+
+
+def broken(number: int) -> tuple[str, bytes]:
+    """The name of the seed, and a file of which some bytes are others, more, or missing."""
+    rng = random.Random(number)
+    name, bound, _ = rng.choice(seeds())
+    data = bytearray(bound)
+    for _ in range(rng.choice((1, 1, 2, 4, 8))):
+        at = rng.randrange(len(data))
+        match rng.randrange(4):
+            case 0:
+                data[at] = rng.randrange(256)
+            case 1:
+                data[at] ^= 1 << rng.randrange(8)
+            case 2:
+                del data[at : at + rng.choice((1, 2, 9, len(data)))]
+                data = data or bytearray(b"\0")
+            case _:
+                data[at:at] = rng.randbytes(rng.choice((1, 4, 30)))
+    return name, bytes(data)
 
 
 def _attribute(model: onnx.ModelProto, rng: random.Random) -> None:
@@ -250,79 +225,3 @@ MUTATIONS: tuple[Mutation, ...] = (
     *(_attribute, _attribute, _attribute, _shape, _shape, _shape, _dtype),
     *(_constant, _constant, _operator, _inputs, _behind, _behind, _fields),
 )
-
-
-def outcome(number: int) -> Outcome:
-    """What becomes of a model, in a process of its own with MOST_SECONDS and MOST_BYTES, past which it is killed."""
-    name, data = mutant(number)
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(reading)
-            os.write(writing, json.dumps(_compiled(number, data)).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if told:
-        return Outcome(number, name, *json.loads(told))
-    killed = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
-    return Outcome(number, name, "", killed, "ours", "the process told nothing")
-
-
-def _compiled(number: int, data: bytes) -> tuple[str, str, str, str]:
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
-    signal.alarm(PATIENCE * MOST_SECONDS)
-    options = CompileOptions(threads=1 + number % 2, tuning_budget_s=0)
-    with tempfile.TemporaryDirectory(prefix="tw-mutant-") as folder, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # numpy's, about the values of a mutant
-        model = Path(folder) / "model.onnx"
-        model.write_bytes(data)
-        problem = preflight(model, options)["problem"]
-        foretold = problem["code"] if problem else "ok"
-        try:
-            compile_model(model, Path(folder) / "model.tw", options)
-        except TilewrightError as error:
-            return foretold, error.code, error.fault, f"{error!s:.600}"
-        except MemoryError:
-            return foretold, "memory", "caller", ""
-        except Exception as error:
-            frame = error.__traceback__
-            while frame is not None and frame.tb_next is not None:
-                frame = frame.tb_next
-            at = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
-            return foretold, type(error).__name__, "ours", f"{error!s:.400} at {at}"
-    return foretold, "ok", "", ""
-
-
-def main(arguments: list[str]) -> int:
-    """Exit status 0 where every model ended soundly."""
-    parser = argparse.ArgumentParser(prog="python -m tests.compiler.mutated_models", description=__doc__)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--models", type=int, default=1000)
-    parser.add_argument("--show", type=Path, help="write model FIRST to this file, and compile nothing")
-    given = parser.parse_args(arguments)
-    if given.show:
-        given.show.write_bytes(mutant(given.first)[1])
-        return 0
-    ends: Counter[str] = Counter()
-    unsound = 0
-    for number in range(given.first, given.first + given.models):
-        end = outcome(number)
-        ends[end.code] += 1
-        if number % 100 == 99:
-            print(f"... {number}", flush=True)
-        surprise = "" if end.foretold in (end.code, "") else f" (preflight said {end.foretold})"
-        if not end.is_sound or (surprise and end.code != "memory"):
-            unsound += not end.is_sound
-            print(f"{number} {end.seed}: {end.code} {end.fault}{surprise} {end.message}", flush=True)
-    print(f"{given.models} models: {dict(ends.most_common())}; {unsound} unsound", flush=True)
-    return 1 if unsound else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))

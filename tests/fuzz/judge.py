@@ -1,0 +1,194 @@
+"""One model in a process of its own: preflight, compiler, artifact, and what others compute for the same inputs."""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import signal
+import tempfile
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx.reference import ReferenceEvaluator
+
+from bench.conformance.judge import draws
+from compiler.contract import CompileOptions
+from compiler.errors import TilewrightError
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
+from compiler.preflight import preflight
+from tests.fuzz import graphs, mutants
+
+MOST_SECONDS = 60
+"""Of CPU for each process, so that what else runs on the machine does not count against a model."""
+PATIENCE = 10
+"""Wall seconds for each of them: for what waits for ever and uses no CPU."""
+MOST_BYTES = 8 << 30
+"""Of address space, beyond which a model is refused or fails."""
+RELATIVE = 2e-3
+"""Of the largest finite number of an output, by which right answers may differ."""
+
+Feeds = Mapping[str, np.ndarray]
+OK, WRONG = "ok", "wrong"
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A model, and how to compile and run it.
+
+    feeds   inputs at several sizes; empty: what the artifact draws
+    trusts  how many others must agree that an answer is wrong: of ill-defined models each has its own
+    """
+
+    seed: str
+    model: bytes
+    dims: Mapping[str, object] = field(default_factory=dict)
+    feeds: Sequence[Feeds] = ()
+    trusts: int = 2
+
+
+def _of_graph(number: int) -> Subject:
+    model, dims, feeds = graphs.drawn(number)
+    return Subject("graph", model, dims, feeds, trusts=1)
+
+
+KINDS: Mapping[str, Callable[[int], Subject]] = {
+    "graph": _of_graph,
+    "mutant": lambda number: Subject(*mutants.mutant(number)),
+    "broken": lambda number: Subject(*mutants.broken(number)),
+}
+"""Sources of models, by name."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a model ended: `ok`, `wrong`, the code of an error, or what killed the process.
+
+    foretold  the code of the problem that preflight told, `ok` where it told none
+    fault     whose it is; `caller` is the only one that a model may have
+    """
+
+    foretold: str
+    code: str
+    fault: str = ""
+    message: str = ""
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether there is a right artifact, or a refusal of which the caller is told, now and by preflight."""
+        ends = self.code == OK or self.fault == "caller"
+        return ends and (self.foretold in (self.code, "") or self.code in ("memory", "disagreement"))
+
+
+def judged(subject: Subject, number: int) -> Outcome:
+    """What becomes of a model in a process of its own with MOST_SECONDS and MOST_BYTES, past which it is killed."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(reading)
+            os.write(writing, json.dumps(_ended(subject, number)).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading, "rb") as pipe:
+        told = pipe.read()
+    _, status = os.waitpid(child, 0)
+    if told:
+        return Outcome(*json.loads(told))
+    killed = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
+    return Outcome("", killed, "ours", "the process told nothing")
+
+
+def _ended(subject: Subject, number: int) -> tuple[str, str, str, str]:
+    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    signal.alarm(PATIENCE * MOST_SECONDS)
+    asked = {"threads": 1 + number % 2, "tuning_budget_s": 0, "dims": subject.dims}
+    options = CompileOptions.from_json(asked)
+    with tempfile.TemporaryDirectory(prefix="tw-fuzz-") as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # numpy's, about the values of a mutant
+        model, artifact = Path(folder) / "model.onnx", Path(folder) / "model.tw"
+        model.write_bytes(subject.model)
+        foretold = ""
+        try:
+            problem = preflight(model, options)["problem"]
+            foretold = problem["code"] if problem else OK
+            compile_model(model, artifact, options, measure=False)
+            wrong = unlike_others(subject, artifact)
+        except TilewrightError as error:
+            return foretold, error.code, error.fault, f"{error!s:.600}"
+        except MemoryError:
+            return foretold, "memory", "caller", ""
+        except Exception as error:
+            frame = error.__traceback__
+            while frame is not None and frame.tb_next is not None:
+                frame = frame.tb_next
+            at = f"{frame.tb_frame.f_code.co_filename}:{frame.tb_lineno}" if frame else ""
+            return foretold, type(error).__name__, "ours", f"{error!s:.400} at {at}"
+    return (foretold, WRONG, "ours", wrong) if wrong else (foretold, OK, "", "")
+
+
+def unlike_others(subject: Subject, artifact: Path) -> str:
+    """In what an artifact differs from all others that answer, of which there are `trusts`; empty: in nothing."""
+    model = onnx.load_from_string(subject.model)
+    with Model(artifact) as loaded:
+        if not subject.feeds and draws(model):
+            return ""
+        feeds = subject.feeds or [loaded.random_inputs(1)]
+        for one in feeds:
+            found = [*loaded.run(one).values()]
+            answers = [answer for by in (_onnxruntime, _reference) if (answer := by(subject.model, one)) is not None]
+            apart = [difference(found, answer) for answer in answers]
+            if len(apart) >= subject.trusts and all(apart) and (len(answers) < 2 or not difference(*answers)):
+                sizes = {name: list(array.shape) for name, array in one.items()}
+                return f"{apart[0]} of inputs {sizes}"
+    return ""
+
+
+def _onnxruntime(model: bytes, feeds: Feeds) -> list[Any] | None:
+    """What ONNX Runtime computes; None where it does not."""
+    quiet = onnxruntime.SessionOptions()
+    quiet.log_severity_level, quiet.intra_op_num_threads = 4, 1
+    try:
+        session = onnxruntime.InferenceSession(model, quiet, providers=["CPUExecutionProvider"])
+        return list(session.run(None, {info.name: feeds[info.name] for info in session.get_inputs()}))
+    except Exception:
+        return None
+
+
+def _reference(model: bytes, feeds: Feeds) -> list[Any] | None:
+    """What onnx's reference evaluator computes; None where it does not."""
+    try:
+        return list(ReferenceEvaluator(onnx.load_from_string(model)).run(None, dict(feeds)))
+    except Exception:
+        return None
+
+
+def difference(found: Sequence[Any], wanted: Sequence[Any]) -> str:
+    """In what the first outputs that differ do; empty where none does, or they cannot be compared."""
+    if len(found) != len(wanted) or any(isinstance(one, list | dict) for one in wanted):
+        return ""
+    for place, (one, other) in enumerate(zip(found, map(np.asarray, wanted), strict=True)):
+        if one.shape != other.shape:
+            return f"output {place} has shape {list(one.shape)}, not {list(other.shape)}"
+        if one.dtype != other.dtype or not one.size:
+            continue
+        if one.dtype.kind in "OU" or one.dtype.kind in "iub":
+            if not (one == other).all():
+                return f"output {place} is not equal"
+            continue
+        given, right = one.astype(np.float64), other.astype(np.float64)
+        finite = np.isfinite(right)
+        most = float(np.abs(right[finite]).max(initial=0.0))
+        apart = np.abs(given[finite] - right[finite]).max(initial=0.0)
+        if not np.array_equal(finite, np.isfinite(given)) or not apart <= RELATIVE * most + 1e-6:
+            return f"output {place} differs by {apart:g}, where the largest number is {most:g}"
+    return ""
