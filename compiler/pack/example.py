@@ -17,7 +17,33 @@ _KINDS: Mapping[str, str] = {"i": "TW_INT", "u": "TW_UINT", "f": "TW_FLOAT", "b"
 
 _LIMITS = """ *
  * Other outputs mean something only where each number in `open.limits` of manifest.json lies between its `min` and
- * `max`: `output` there is the number of the output that holds it, from 0.
+ * `max`: `output` there is the number of the output that holds it, from 0. `broken` compares.
+"""
+_BROKEN = """struct limit {
+    int output;
+    int64_t least, most;
+};
+
+/* What must hold for the outputs to mean anything, in the order of `open.limits` in manifest.json. */
+static const struct limit limits[] = {
+@ROWS@
+};
+
+/* The number of the first limit that does not hold, which `says` there what is wrong; -1 where all hold. */
+static int broken(const tw_tensor *outputs) {
+    for (int at = 0; at < (int)(sizeof limits / sizeof *limits); at++) {
+        const int64_t *found = outputs[limits[at].output].data;
+        if (*found < limits[at].least || *found > limits[at].most) return at;
+    }
+    return -1;
+}
+
+"""
+_COMPARED = """    int limit = broken(tensors + INPUTS);
+    if (limit >= 0) {
+        fprintf(stderr, "the outputs mean nothing: open.limits[%d] of manifest.json does not hold\\n", limit);
+        return 2;
+    }
 """
 
 
@@ -34,7 +60,11 @@ def example_c(program: Program, shapes: OpenShapes | None = None) -> str:
         kind = "TW_UINT" if dtype.is_small else "TW_BFLOAT" if dtype is DType.BF16 else _KINDS[dtype.value[0]]
         ports.append(f"    {{{kind}, {dtype.bytes * 8}, {port.type.rank}, {len(dims)}}},")
         dims += port.type.dims
+    limits = shapes.limits if shapes else ()
+    rows = [f"    {{{one.output}, {_long(one.low)}, {_long(one.high)}}}," for one in limits]
     filled = {
+        "LIMITS": _BROKEN.replace("@ROWS@", "\n".join(rows)) if limits else "",
+        "COMPARED": _COMPARED if limits else "",
         "INPUTS": str(len(program.inputs)),
         "OUTPUTS": str(len(program.outputs)),
         "SIZES": str(len(sizes)),
@@ -45,4 +75,9 @@ def example_c(program: Program, shapes: OpenShapes | None = None) -> str:
     text = (files("compiler.pack") / "example.c").read_text("utf-8")
     for mark, value in filled.items():
         text = text.replace(f"@{mark}@", value)
-    return text.replace(" */", f"{_LIMITS} */", 1) if shapes and shapes.limits else text
+    return text.replace(" */", f"{_LIMITS} */", 1) if limits else text
+
+
+def _long(number: int) -> str:
+    """An int64 as C writes it, the least one too."""
+    return "INT64_MIN" if number == -(2**63) else f"INT64_C({number})"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import zipfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -123,3 +124,30 @@ def test_a_model_for_which_nothing_legal_is_found_asks_for_samples(tmp_path: Pat
     with pytest.raises(InputsError, match=r"Reshape .*its shape must have as many elements") as refused:
         compile_model(path, tmp_path / "model.tw", CompileOptions(tuning_budget_s=0.0, threads=1), measure=False)
     assert "give samples" in refused.value.fix
+
+
+def test_the_example_in_c_compares_what_must_hold(artifact: Path, tmp_path: Path) -> None:
+    """It makes zeros of integers up, and an empty shape does not fit; with a legal one it goes on."""
+    with zipfile.ZipFile(artifact) as archive:
+        archive.extractall(tmp_path)
+    says = [limit["says"] for limit in json.loads((tmp_path / "manifest.json").read_text())["open"]["limits"]]
+    source = (tmp_path / "example.c").read_text()
+    legal = "((int64_t *)tensors[2].data)[0] = 3, ((int64_t *)tensors[2].data)[1] = 4;"
+    legal += " ((float *)tensors[3].data)[0] = 1, ((float *)tensors[3].data)[1] = 2;"
+    begin = "    double least = 1e30;"
+    assert begin in source
+
+    def ran(text: str) -> subprocess.CompletedProcess[str]:
+        (tmp_path / "example.c").write_text(text)
+        strict = ["-std=c11", "-Wall", "-Wextra", "-Werror", "-pedantic"]
+        command = ["gcc", *strict, "-o", "example", "example.c", "./model.so", "-Wl,-rpath,$ORIGIN"]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return subprocess.run(["./example"], cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    broken = ran(source)
+    assert broken.returncode == 2
+    (number,) = re.findall(r"open\.limits\[(\d+)\]", broken.stderr)
+    with Model(artifact) as loaded, pytest.raises(InputError, match=re.escape(says[int(number)])):
+        loaded.run(given(0, (0, 0)))
+    assert ran(source.replace(begin, f"    {legal}\n{begin}")).returncode == 0

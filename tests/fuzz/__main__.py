@@ -1,6 +1,6 @@
 """`make fuzz ARGS='--seconds 600 --seed 7'`: random models for a time, each compiled, run and judged.
 
-What ends as anything but a right artifact or a refusal that is the caller's, and that preflight told, is printed with
+What ends as anything but a right artifact that preflight promised, or a refusal that is the caller's, is printed with
 its number and kept as a file. `--only KIND NUMBER` judges one again.
 """
 

@@ -10,8 +10,7 @@ import random
 import numpy as np
 from onnx import parser
 
-from tests.compiler.frontend.open.test_random_models import CONSTANTS, REDUCTIONS
-from tests.compiler.frontend.open.test_random_models import STEPS
+from tests.compiler.frontend.open.test_random_models import CONSTANTS, REDUCTIONS, STEPS
 
 OF_OPEN_AXES = tuple(step.replace("Cos({s})", "Sigmoid({s})") for step in STEPS)
 """A cosine of a sum may be off by as much as the sum is: in float32 that is no fault."""

@@ -82,9 +82,11 @@ class Outcome:
 
     @property
     def is_sound(self) -> bool:
-        """Whether there is a right artifact, or a refusal of which the caller is told, now and by preflight."""
-        ends = self.code == OK or self.fault == "caller"
-        return ends and (self.foretold in (self.code, "") or self.code in ("memory", "disagreement"))
+        """Whether there is a right artifact that preflight promised, or a refusal of which the caller is told.
+
+        What only evaluating finds, such as an index outside of its tensor, preflight does not tell.
+        """
+        return self.fault == "caller" if self.code != OK else self.foretold == OK
 
 
 def judged(subject: Subject, number: int) -> Outcome:
