@@ -13,10 +13,13 @@ import numpy as np
 from compiler.frontend.composition import Composition
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
+from compiler.ir.tensor import static
 from compiler.ops.operator import Unsupported
 
 DIRECT = 256
 """Longest transform that is one product where its length has factors."""
+OPEN = -1
+"""A number of signals that is not known: what a Reshape finds out."""
 MOST_ELEMENTS = 2**24
 """Of a matrix of cosines and sines."""
 
@@ -26,32 +29,40 @@ def dft(site: Site) -> Expansion:
     x = site.first
     asked = site.known_scalar(2, "axis")
     axis = -2 if asked is None else asked
-    if x.rank < 2 or x.dims[-1] not in (1, 2) or not -x.rank <= axis < x.rank or axis % x.rank == x.rank - 1:
+    if x.rank < 2 or x.shape[-1] not in (1, 2) or not -x.rank <= axis < x.rank or axis % x.rank == x.rank - 1:
         raise Unsupported(f"axis {axis} of {x} holds no complex numbers", "give a last axis of 1 or 2")
     axis %= x.rank
     back, half = bool(site.integer("inverse", 0)), bool(site.integer("onesided", 0))
     length = site.known_scalar(1, "dft_length")
+    given, parts_given = static((x.shape[axis], x.shape[-1]))
     if length is None:
-        length = 2 * (x.dims[axis] - 1) if back and half else x.dims[axis]
-    if length < 1 or not x.elements:
+        length = 2 * (given - 1) if back and half else given
+    if length < 1 or 0 in x.shape:
         raise Unsupported(f"a transform of {length} numbers of {x}", "give a length of 1 or more")
     composition = Composition(site)
     others = [place for place in range(x.rank - 1) if place != axis]
     order = (*others, axis, x.rank - 1)
-    rows = math.prod(x.dims[place] for place in others)
-    moved = composition.reshape(composition.call("Transpose", "x0", perm=order), rows, x.dims[axis], x.dims[-1])
+    around = [dim for place in others if isinstance(dim := x.shape[place], int)]
+    rows = math.prod(around) if len(around) == len(others) else OPEN
+    turned = composition.call("Transpose", "x0", perm=order)
+    moved = composition.reshape(turned, rows, given, parts_given)
     transform = _Transform(composition, rows, x.dtype.numpy)
     if back and half:
-        out, parts = transform.to_real(moved, x.dims[axis], x.dims[-1], length), 1
+        out, parts = transform.to_real(moved, given, parts_given, length), 1
     else:
-        out, parts = transform.whole(moved, x.dims[axis], x.dims[-1], length, back=back, half=half), 2
+        out, parts = transform.whole(moved, given, parts_given, length, back=back, half=half), 2
     bins = length // 2 + 1 if half and not back else length
-    spread = composition.reshape(out, *(x.dims[place] for place in others), bins, parts)
+    if rows == OPEN:
+        sizes = composition.call("Shape", turned, start=0, end=len(others))
+        shape = composition.call("Concat", sizes, composition.ints(bins, parts), axis=0)
+        spread = composition.call("Reshape", out, shape, allowzero=1)
+    else:
+        spread = composition.reshape(out, *around, bins, parts)
     return composition.gives(composition.call("Transpose", spread, perm=tuple(int(p) for p in np.argsort(order))))
 
 
 class _Transform:
-    """Transforms of `rows` signals, written into a composition."""
+    """Transforms of `rows` signals, or of OPEN many, written into a composition."""
 
     def __init__(self, composition: Composition, rows: int, dtype: np.dtype) -> None:
         self.composition, self.rows, self.dtype = composition, rows, dtype
@@ -98,10 +109,11 @@ class _Transform:
         inner = length // outer
         call, reshape = self.composition.call, self.composition.reshape
         split = call("Transpose", reshape(x, rows, outer, inner, parts), perm=(0, 2, 1, 3))
-        first = self._steps(reshape(split, rows * inner, outer, parts), rows * inner, outer, parts, back)
+        many, more = (OPEN if rows == OPEN else rows * each for each in (inner, outer))
+        first = self._steps(reshape(split, many, outer, parts), many, outer, parts, back)
         turned = self._turned(reshape(first, rows, inner, outer, 2), inner, outer, back)
-        second = reshape(call("Transpose", turned, perm=(0, 2, 1, 3)), rows * outer, inner, 2)
-        done = reshape(self._steps(second, rows * outer, inner, 2, back), rows, outer, inner, 2)
+        second = reshape(call("Transpose", turned, perm=(0, 2, 1, 3)), more, inner, 2)
+        done = reshape(self._steps(second, more, inner, 2, back), rows, outer, inner, 2)
         return reshape(call("Transpose", done, perm=(0, 2, 1, 3)), rows, length, 2)
 
     def _turned(self, x: str, inner: int, outer: int, back: bool) -> str:
@@ -147,22 +159,40 @@ def _matrix(used: int, length: int, bins: int, back: bool, *, scaled: bool = Tru
 
 
 def stft(site: Site) -> Expansion:
-    """The DFT of frames of a signal [batch, length, 1 or 2], each times the window: [batch, frames, bins, 2]."""
+    """The DFT of frames of a signal [batch, length, 1 or 2], each times the window: [batch, frames, bins, 2].
+
+    The length of the signal may be open; the step and a frame's length may not.
+    """
     signal = site.first
     step, length = site.known_scalar(1, "frame_step"), site.known_scalar(3, "frame_length")
     window = site.types[2] if len(site.types) > 2 else None
+    long = signal.shape[1] if signal.rank == 3 else 0
     if length is None:
-        length = window.elements if window is not None else signal.dims[1] if signal.rank == 3 else 0
-    frames = (signal.dims[1] - length) // step + 1 if signal.rank == 3 and step and step > 0 else 0
-    if frames < 1 or length < 1 or (window is not None and window.dims != (length,)):
+        length = window.elements if window is not None else static(signal.shape[1:2])[0] if signal.rank == 3 else 0
+    least = long if isinstance(long, int) else long.low
+    fits = step is not None and step > 0 and 1 <= length <= least
+    if step is None or not fits or (window is not None and window.dims != (length,)):
         reason = f"frames of {length} numbers, {step} apart, with window {window} do not fit {signal}"
         raise Unsupported(reason, "give a window as long as a frame, and a signal that holds one")
     composition = Composition(site)
-    assert step is not None
-    places = np.arange(frames)[:, None] * step + np.arange(length)
-    framed = composition.call("Gather", "x0", composition.constant(places), axis=1)
+    if isinstance(long, int):
+        places = composition.constant(np.arange((long - length) // step + 1)[:, None] * step + np.arange(length))
+    else:
+        places = _places(composition, length, step)
+    framed = composition.call("Gather", "x0", places, axis=1)
     if window is not None:
         framed = composition.call("Mul", framed, composition.reshape("x2", length, 1))
     onesided = site.integer("onesided", 1)
     axis = composition.constant(np.array(2, np.int64))
     return composition.gives(composition.call("DFT", framed, "", axis, onesided=onesided))
+
+
+def _places(composition: Composition, length: int, step: int) -> str:
+    """[frames, length]: which elements of a signal of any length each frame has."""
+    call, ints = composition.call, composition.ints
+    zero, one, by = (composition.constant(np.array(number, np.int64)) for number in (0, 1, step))
+    size = call("Squeeze", call("Shape", "x0", start=1, end=2), ints(0))
+    room = call("Sub", size, composition.constant(np.array(length, np.int64)))
+    frames = call("Range", zero, call("Add", call("Div", room, by), one), one)
+    begins = call("Unsqueeze", call("Mul", frames, by), ints(1))
+    return call("Add", begins, composition.constant(np.arange(length)))

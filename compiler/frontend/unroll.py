@@ -20,12 +20,13 @@ from compiler.frontend.model import Body, Call, Expansion, Foreign, quoted
 from compiler.frontend.open.extent import Extent, Number, high, is_open
 from compiler.frontend.open.loops import LONGEST, Iterations, TooLong
 from compiler.frontend.open.measured import truth
-from compiler.frontend.open.site import same
+from compiler.frontend.open.site import OpenSite, same
+from compiler.frontend.open.told import give, most_of, told
 from compiler.frontend.open.values import as_number
 from compiler.frontend.regions import Walk as Attempted
 from compiler.frontend.regions import attempt
 from compiler.frontend.scope import REFUSED, Scope
-from compiler.frontend.whiles import Turns, while_region
+from compiler.frontend.whiles import Turns, Unbounded, while_region
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
@@ -123,9 +124,23 @@ def _looped(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope) -> Ids:
         return _read(call, found, 1 + len(states), len(states))
 
     start = None if going is None else truth(walk.values, going)
-    turns = Turns(_trips(walk, ids[0]), _limit(walk, ids[0]), start)
-    last, stacks = while_region(walk, turns, ids[2:], iteration, decides=True)
+    trips, limit = _trips(walk, ids[0]), _limit(walk, ids[0])
+    try:
+        last, stacks = while_region(walk, Turns(trips, limit, start), ids[2:], iteration, decides=True)
+    except Unbounded:
+        if limit is None:
+            raise
+        walk.values.source = scope.source(call.source)
+        trips = _told(OpenSite(walk.values, call.op, ids, {}, len(call.outputs)), limit)
+        last, stacks = while_region(walk, Turns(trips, None, start), ids[2:], iteration, decides=True)
     return _results(call, last, stacks)
+
+
+def _told(site: OpenSite, limit: int) -> Number:
+    """A trip count that data say, up to a bound."""
+    give(site, 0, [3], [1], [0])
+    count = site.values.node("Max", (limit, site.values.scalar(0)))
+    return told(site, count, most_of(site, 1), "the number of iterations")
 
 
 def _limit(walk: Walk, id: int | None) -> int | None:

@@ -33,7 +33,11 @@ Growth = Mapping[tuple[int, int], Number]
 """By how much a carried value, by position, grows along an axis in each iteration; what is left out keeps its size."""
 
 
-class Grows(Unsupported):
+class Unbounded(Unsupported):
+    """What a loop makes has no greatest size, because nothing says how often it runs."""
+
+
+class Grows(Unbounded):
     """A carried value is larger after an iteration than before."""
 
     def __init__(self, by: Growth, reason: str) -> None:
@@ -189,7 +193,7 @@ class _While:
 
     def _columns(self, rows: Sequence[int]) -> list[TensorType]:
         if rows and not self.turns.most:
-            raise Unsupported(
+            raise Unbounded(
                 "it stacks what its iterations give, and nothing says how many there may be", "give it a trip count"
             )
         kinds = [self.graph.type(id) for id in rows]

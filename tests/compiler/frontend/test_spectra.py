@@ -7,6 +7,8 @@ import pytest
 
 from compiler.frontend.spectra import DIRECT
 from tests.compiler.frontend.one_node import computed, graph_of, model_of, refusal
+from tests.compiler.frontend.open.at_sizes import agree_at, opened
+from tests.compiler.frontend.open.at_sizes import model_of as open_model
 
 
 def signal(*shape: int) -> np.ndarray:
@@ -112,3 +114,15 @@ def test_a_long_transform_is_made_of_short_products() -> None:
     products = [node for node in graph.nodes if node.op == "MatMul"]
     assert len(products) == 2
     assert max(graph.type(id).elements for node in products for id in node.inputs[1:] if id is not None) == 4 * 64**2
+
+
+def test_a_signal_of_any_length_is_cut_into_frames() -> None:
+    model = open_model(
+        """m (float[2,n,1] x, float[8] w) => (float[2,f,5,2] y, float[2,g,k,2] z)
+        <int64 step = {3}, int64 length = {8}> {
+            y = STFT(x, step, w) z = STFT<onesided=0>(x, length, , length)
+        }"""
+    )
+    loaded = opened(model, {"n": (8, 30)})
+    for size in (8, 10, 11, 23, 30):
+        agree_at(loaded, model, {"n": size}, seed=size)

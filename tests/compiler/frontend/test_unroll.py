@@ -190,12 +190,16 @@ def reason(data: bytes, **options: Any) -> str:
     return f"{refusal.reason}: {refusal.fix}"
 
 
-def test_a_trip_count_from_an_input_is_refused_for_what_is_stacked_unless_its_value_is_given() -> None:
+def test_a_trip_count_from_an_input_has_a_bound_where_rows_are_stacked_and_the_target_can_decide_that() -> None:
     inputs = [info("n", INT64, []), info("x", shape=[1, 3])]
     stacked = model([node("Loop", ["n", "", "x"], ["y", "rows"], body=STEP)], inputs, ["y", "rows"])
-    assert reason(stacked).startswith("its trip count is not known when compiling")
-    assert '"n": {"value": ...}' in reason(stacked)
-    assert "nothing says how many there may be" in reason(stacked)
+    assert reason(stacked, target="cuda:sm_80").startswith("its trip count is not known when compiling")
+    assert '"n": {"value": ...}' in reason(stacked, target="cuda:sm_80")
+    shapes = load(stacked, CompileOptions(bounds={"#0 Loop": 7}), OPERATORS).open_shapes
+    assert shapes is not None
+    (limit,) = shapes.limits
+    assert limit.says.startswith("the number of iterations of Loop '#0 Loop' must lie between 0 and 7")
+    assert (limit.low, limit.high) == (0, 7)
     state, still = [info("next", shape=[1, 3])], [info("still", BOOL, [])]
     given = [info("i", INT64, []), info("on", BOOL, []), info("state", shape=[1, 3])]
     alone = body([node("Sin", ["state"], ["next"]), node("Identity", ["on"], ["still"])], given, [*still, *state])
