@@ -30,6 +30,7 @@ from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.region import WHILE, Loop
+from compiler.ir.zeros import zeros_of
 from compiler.measure.npz import STRING
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
@@ -47,6 +48,8 @@ more than what is alive. Fitted to what compiling SqueezeNet and ResNet-18 took.
 
 SHOWN_INPUTS = 4
 """Of those that a sentence names."""
+SHOWN_WEIGHTS = 64
+"""Of those that are sparse."""
 
 GFLOP_COUNTS = (
     "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, "
@@ -76,6 +79,9 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      or null), else as the file declares them, with dtype null
     parameters       elements of the file's tensors that are read
     weight_bytes     their bytes
+    sparse           weight tensors of which at least half is zero, the largest first: `name`, `shape`, `share` of
+                     zeros, `form` in which they lie, `zero_lines` and `equal_lines` (of the first axis), `zero_inputs`
+                     (of the second)
     activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
     null
                      unless every node is supported
@@ -168,6 +174,7 @@ def _answer(
         "outputs": _outputs(found),
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
+        "sparse": _sparse(found.constants),
         "activation_bytes": activations,
         "gflop": {"value": gflop, "counts": GFLOP_COUNTS},
         "proof": {
@@ -185,7 +192,7 @@ def _answer(
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "samples", "outputs", "notices")
+    empty = ("operators", "inputs", "samples", "outputs", "notices", "sparse")
     return {
         "ok": False,
         "problem": error.to_json(),
@@ -310,6 +317,24 @@ def _bytes(array: np.ndarray) -> int:
     """Bytes in memory; an axis that is broadcast takes none."""
     taken = [dim for dim, stride in zip(array.shape, array.strides, strict=True) if stride]
     return int(math.prod(taken)) * array.itemsize
+
+
+def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The zeros of weights, of the SHOWN_WEIGHTS largest that have many."""
+    known = ((name, zeros_of(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
+    found = sorted(((name, zeros) for name, zeros in known if zeros), key=lambda one: -one[1].elements)
+    return [
+        {
+            "name": name,
+            "shape": list(zeros.shape),
+            "share": round(zeros.share, 4),
+            "form": zeros.form,
+            "zero_lines": zeros.zero_lines,
+            "equal_lines": zeros.equal_lines,
+            "zero_inputs": zeros.zero_inputs,
+        }
+        for name, zeros in found[:SHOWN_WEIGHTS]
+    ]
 
 
 def _compile_bytes(weights: int, activations: int, effort: Effort) -> int:

@@ -8,9 +8,10 @@ from dataclasses import replace
 from typing import TypeVar
 
 from compiler.forms.gemv import reads_once
+from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE
-from compiler.ir.kernel import Routine
+from compiler.ir.encoding import DENSE, Encodings
+from compiler.ir.kernel import Routine, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.ir.plan import Plan
@@ -23,13 +24,18 @@ T = TypeVar("T")
 
 def workload_of(kernels: KernelGraph, call: Call) -> Workload:
     """A call's kernel with the geometry of its buffers: equal workloads share code and measurements."""
+
+    def encodings(slot: Slot, id: int) -> Encodings:
+        known = kernels.encodings(id) if reads_once(call.kernel, slot) else (DENSE,)
+        return (*known, *kernels.sparse_encodings(id)) if multiplies_by(call.kernel, slot) else known
+
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True))
     return Workload(
         call.kernel,
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.inputs),
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.outputs),
         tuple(buffer in kernels.constants for buffer in call.inputs),
-        tuple(kernels.encodings(id) if reads_once(call.kernel, slot) else (DENSE,) for slot, id in bound),
+        tuple(encodings(slot, id) for slot, id in bound),
     )
 
 

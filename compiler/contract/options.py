@@ -46,6 +46,7 @@ from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import OptionsError
 
 MAX_THREADS = 256
+SPARSITIES = ("auto", "off")
 MAX_RANK = 8
 """Of the value of an input."""
 MAX_BUDGET_SECONDS = 24 * 3600.0
@@ -321,6 +322,13 @@ class CompileOptions(_Refusing):
         "`sequential`, one kernel after another; any other: that one alone, unmeasured. CUDA targets have fewer",
         json_schema_extra=_show_schedulers,
     )
+    sparsity: StrictStr = Field(
+        default="auto",
+        description="`auto`: where a good part of constant weights is zero, kernels that leave zeros out are "
+        "searched beside the dense ones, on CPU targets; `off`: every weight is multiplied, so that a NaN or an "
+        "infinity reaches all results that a zero weight links it to",
+        json_schema_extra={"enum": [*SPARSITIES]},
+    )
     seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
     proof_limit_s: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=600.0,
@@ -343,6 +351,8 @@ class CompileOptions(_Refusing):
         kind = kinds.of(self.target)
         _demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
+        if self.sparsity not in SPARSITIES:
+            raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
         if not kind.threads and self.threads not in (None, 1):
             raise OptionsError(
                 f"threads is {self.threads}, and a {kind.title} target has {kind.lane}s, as many as its plan needs",
@@ -395,9 +405,10 @@ class CompileOptions(_Refusing):
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds` it is what it was before there were any.
+        Without `bounds`, and with `sparsity` left alone, it is what it was before there were any.
         """
-        plain = {name: value for name, value in self.to_json().items() if name != "bounds" or value}
+        added = {"bounds": {}, "sparsity": "auto"}
+        plain = {name: value for name, value in self.to_json().items() if name not in added or value != added[name]}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
-from compiler.ir.encoding import DENSE, Encodings, encodings_of
+from compiler.ir.encoding import DENSE, Encodings, encodings_of, sparse_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, Layout, TensorType
@@ -142,6 +142,19 @@ class KernelGraph:
         if buffer not in self._encodings:
             self._encodings[buffer] = encodings_of(self.constants[buffer])
         return self._encodings[buffer]
+
+    @cached_property
+    def _sparse_encodings(self) -> dict[int, Encodings]:
+        """What `sparse_encodings` has found so far."""
+        return {}
+
+    def sparse_encodings(self, buffer: int) -> Encodings:
+        """In which of them a buffer may be kept; none but for constants of which a good part is zero."""
+        if buffer not in self.constants:
+            return ()
+        if buffer not in self._sparse_encodings:
+            self._sparse_encodings[buffer] = sparse_encodings_of(self.constants[buffer])
+        return self._sparse_encodings[buffer]
 
     @cached_property
     def writer(self) -> Mapping[int, int]:

@@ -2,6 +2,7 @@
 
     DENSE   each element in its own dtype
     INT24   fp32 in 24 bits: three quarters of the bytes where reading them is all the work
+    Sparse  without most zeros, each element with its place: where a good part of a matrix is zero
 
 In INT24 a column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which
 the largest element fits. An element is off by at most 2^-23 of the largest of its column, about what fp32 arithmetic
@@ -17,6 +18,7 @@ import numpy as np
 
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
+from compiler.ir.zeros import CLASSES, FEWEST, GROUPS, LEAST_ELEMENTS, fill_of, kept
 
 INT24_BYTES = 3
 """Of an element."""
@@ -78,6 +80,41 @@ class Encoding:
 DENSE = Encoding("dense", "")
 INT24 = Encoding("int24", "narrow")
 ENCODINGS: tuple[Encoding, ...] = (DENSE, INT24)
+"""Those that a constant has or has not. Sparse encodings, which follow them, differ by how sparse a constant is."""
+SPARSE_WORD = "sparse"
+
+
+@dataclass(frozen=True)
+class Sparse(Encoding):
+    """The elements that are not zero, with their places, line by line of a matrix.
+
+    axis   the constant's dimension of which each index is a line: a filter, a column of a product's second operand
+    fills  what is kept, for each of GROUPS lines that are kept together, in 1 / CLASSES of all places
+    """
+
+    axis: int
+    fills: tuple[int, ...]
+
+    @staticmethod
+    def of(axis: int, fills: tuple[int, ...]) -> Sparse:
+        word = "_".join(map(str, (SPARSE_WORD, axis, *fills)))
+        return Sparse(word, word, axis, fills)
+
+    @staticmethod
+    def read(word: str) -> Sparse:
+        """From `word`. Raises ValueError for any other."""
+        first, *numbers = word.split("_")
+        if first != SPARSE_WORD or len(numbers) != 1 + len(GROUPS) or not all(map(str.isdecimal, numbers)):
+            raise ValueError(f"`{word}` is no sparse encoding")
+        axis, *fills = map(int, numbers)
+        if axis > 1 or not all(0 < fill <= CLASSES for fill in fills):
+            raise ValueError(f"`{word}` is no sparse encoding: an axis is 0 or 1, a fill 1 to {CLASSES}")
+        return Sparse.of(axis, tuple(fills))
+
+    def fill(self, group: int) -> int:
+        """What is kept when so many lines are kept together."""
+        return self.fills[GROUPS.index(group)]
+
 
 Encodings = tuple[Encoding, ...]
 """In which a tensor may be kept, in the order of ENCODINGS. DENSE is always among them."""
@@ -86,6 +123,23 @@ Encodings = tuple[Encoding, ...]
 def encodings_of(constant: np.ndarray) -> Encodings:
     """All in which a constant may be kept, by its dtype, size and values."""
     return (DENSE, INT24) if _fits_int24(constant) else (DENSE,)
+
+
+def sparse_encodings_of(constant: np.ndarray) -> Encodings:
+    """The sparse ones in which a constant may be kept, by its dtype, size and zeros.
+
+    By its first axis; a matrix also by its second.
+    """
+    if constant.dtype != np.float32 or constant.size < LEAST_ELEMENTS:
+        return ()
+    if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
+        return ()
+    array = constant.squeeze() if min(constant.shape) == 1 and constant.squeeze().ndim == 2 else constant
+    if array.ndim < 2:
+        return ()
+    lines = kept(array.reshape(len(array), -1))
+    sides = (lines, lines.T) if array.ndim == 2 else (lines,)
+    return tuple(Sparse.of(axis, tuple(fill_of(side, group) for group in GROUPS)) for axis, side in enumerate(sides))
 
 
 def _fits_int24(constant: np.ndarray) -> bool:

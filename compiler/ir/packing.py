@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
@@ -28,6 +28,15 @@ class Packing(Protocol):
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
         """The packed form of a constant given in its logical shape: `elements` elements of `dtype`."""
+        ...
+
+
+@runtime_checkable
+class Steered(Protocol):
+    """A packing whose elements say where others lie: no kernel may be timed on any elements but such as these."""
+
+    def specimen(self) -> np.ndarray:
+        """What `pack` might give, always the same."""
         ...
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from compiler.ir import grammar
 from compiler.ir.buffers import Buffer, Call, KernelGraph, row_major
-from compiler.ir.encoding import ENCODINGS, Encodings
+from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, Encoding, Encodings, Sparse
 from compiler.ir.expr import Expr
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.index import Axis, Index
@@ -84,8 +84,8 @@ def parse_workload(text: str) -> Workload:
     constant: list[bool] = []
     encodings: list[Encodings] = []
     words = [encoding.word for encoding in ENCODINGS if encoding.word]
-    while any(map(at.peek, ("input", "constant", *words))):
-        encodings.append(tuple(one for one in ENCODINGS if not one.word or at.accept(one.word)))
+    while any(map(at.peek, ("input", "constant", *words))) or _is_sparse(at):
+        encodings.append((*(one for one in ENCODINGS if not one.word or at.accept(one.word)), *_sparse(at)))
         constant.append(at.word() == "constant")
         inputs.append(_buffer(at))
     outputs: list[Buffer] = []
@@ -93,6 +93,22 @@ def parse_workload(text: str) -> Workload:
         outputs.append(_buffer(at))
     at.end()
     return Workload(kernel, tuple(inputs), tuple(outputs), tuple(constant), tuple(encodings))
+
+
+def _is_sparse(at: Cursor) -> bool:
+    return at.next.kind == "word" and at.next.text.startswith(f"{SPARSE_WORD}_")
+
+
+def _sparse(at: Cursor) -> Encodings:
+    """The sparse encodings that come next."""
+    found: list[Encoding] = []
+    while _is_sparse(at):
+        fault = at.fault("a sparse encoding")
+        try:
+            found.append(Sparse.read(at.word()))
+        except ValueError as error:
+            raise fault from error
+    return tuple(found)
 
 
 def _kernel(at: Cursor) -> Kernel:

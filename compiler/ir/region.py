@@ -178,7 +178,10 @@ class Region(Routine):
                 [(repr(_nameless(call.kernel)), call.inputs, call.outputs, call.in_place) for call in body.calls],
                 body.inputs,
                 body.outputs,
-                [(id, [encoding.name for encoding in body.encodings(id)]) for id in body.constants],
+                [
+                    (id, [encoding.name for encoding in (*body.encodings(id), *body.sparse_encodings(id))])
+                    for id in body.constants
+                ],
             )
             for body in self.bodies
         ]  # fmt: skip

@@ -36,6 +36,7 @@ class Explanation:
     refused  rules whose left side is there in the end, and that may not be applied
     taken    choices that pay by the costs of their kernels, and `left`: those that do not
     apart    kernels that touch and were not joined, by step of fusion
+    zeros    weights of which a good part is zero, by how their zeros lie
     """
 
     applied: tuple[Entry, ...] = ()
@@ -43,6 +44,7 @@ class Explanation:
     taken: tuple[Entry, ...] = ()
     left: tuple[Entry, ...] = ()
     apart: tuple[Entry, ...] = ()
+    zeros: tuple[Entry, ...] = ()
 
     @property
     def sections(self) -> tuple[tuple[str, Sequence[Entry]], ...]:
@@ -53,6 +55,7 @@ class Explanation:
             ("Choices taken", self.taken),
             ("Choices left, and why", self.left),
             ("Kernels left apart, and why", self.apart),
+            ("Weights with many zeros", self.zeros),
         )
         return tuple((title, entries) for title, entries in found if entries)
 

@@ -13,6 +13,7 @@ plans        which plan is taken: candidates beside the sequential one
 guards       a second plan, for cores in the other state: near where they are far, far where they are near
 lane_costs   what the lanes of a plan cost each other, by records, and the measurements for that
 spans        when tasks of a plan ran, as text in a record
+zeros        how zeros lie in weights, and which kernels leave them out
 explain      the logs of rewriting and fusion, grouped for a person
 """
 

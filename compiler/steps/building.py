@@ -35,6 +35,7 @@ from compiler.steps.choosing import Weighed
 from compiler.steps.explain import applications, explain, made
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
+from compiler.steps.zeros import zeros_notices, zeros_told
 
 
 @dataclass(frozen=True)
@@ -97,7 +98,8 @@ class Front:
         """With the joins that tiling settled."""
         chosen = self.weighed.chosen
         refusals = (*self.rewritten.refusals, *chosen.refusals)
-        return explain(self.rewritten.log, refusals, self.fused.refusals, chosen.log, tiles.settled.log)
+        explained = explain(self.rewritten.log, refusals, self.fused.refusals, chosen.log, tiles.settled.log)
+        return replace(explained, zeros=zeros_told(tiles.kernels, tiles.settled.menus))
 
 
 @dataclass(frozen=True)
@@ -144,6 +146,8 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, rounding)
         tiles.verify()
         explanation = front.explained(tiles)
+        for notice in zeros_notices(tiles.settled.menus):
+            trace.notice(notice)
         trace.show("tile", tiles)
         trace.show("joins", lines(tiles.settled.log))
         trace.show("explanation", explanation)

@@ -50,6 +50,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "outputs": [{"name": "scores", "dtype": "f32", "shape": [1, 16, 224, 224]}],
     "parameters": 880,
     "weight_bytes": 3520,
+    "sparse": [],
     "activation_bytes": 6422528,
     "gflop": {"value": 0.088, "counts": "billions of operations, 2 for each multiply-accumulate"},
     "proof": {"seconds": 0.144, "bytes": 99876543},
@@ -178,6 +179,18 @@ class CompileRequest(BaseModel):
     options: dict[str, Any]
 
 
+class SparseOut(BaseModel):
+    """A weight tensor with many zeros."""
+
+    name: str
+    shape: list[int]
+    share: float = Field(description="Of its elements, which are zero.")
+    form: str = Field(description="How the zeros lie: `unstructured`, `2:4`, `4x1 vectors`, `8x8 blocks`, `lines`, ...")
+    zero_lines: int = Field(description="Indices of the first axis (filters) at which all is zero.")
+    equal_lines: int = Field(description="Those at which all is as at one before them.")
+    zero_inputs: int = Field(description="Indices of the second axis (input channels) at which all is zero.")
+
+
 class ModelAnswer(BaseModel):
     """What was found out about the model, by reading it."""
 
@@ -191,6 +204,7 @@ class ModelAnswer(BaseModel):
     outputs: list[OutputOut]
     parameters: int
     weight_bytes: int
+    sparse: list[SparseOut] = Field(default=[], description="Weight tensors of which at least half is zero.")
     activation_bytes: int | None = Field(description="Peak of all tensors but weights, before fusion.")
     gflop: GflopOut
     proof: ProofOut

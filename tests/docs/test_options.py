@@ -28,6 +28,7 @@ OTHERS: dict[str, Any] = {
     "tuning_budget_s": 1.0,
     "tuning_trials": 100,
     "scheduler": "stages",
+    "sparsity": "off",
     "seed": 1,
     "proof_limit_s": 60.0,
     "without": ("weights", "inline"),

@@ -101,6 +101,9 @@ def _facts(said: Any) -> list[str]:
         lines.append("memory: " + ", ".join(f"{size(value)} to {name}" for name, value in known.items()))
     if said.get("weight_bytes"):
         lines.append(f"weights: {size(said['weight_bytes'])} in {said.get('parameters', 0):,} numbers")
+    for one in said.get("sparse") or ():
+        shape = "x".join(map(str, one.get("shape") or ()))
+        lines.append(f"  {one.get('name')} {shape}: {100 * one.get('share', 0):.1f} % zeros, {one.get('form')}")
     proof = said.get("proof") or {}
     if proof.get("seconds") is not None and proof.get("bytes") is not None:
         lines.append(f"proof: about {seconds(proof['seconds'])} and {size(proof['bytes'])} for each case")

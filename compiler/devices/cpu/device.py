@@ -17,6 +17,7 @@ from compiler.codegen.calls import function_name, operands_of, workload_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.algorithms import legal_tiles
+from compiler.devices.cpu.algorithms.sparse import SPARSE
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import count_tiles, lower
@@ -37,6 +38,7 @@ from compiler.devices.whole import race_programs
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import Handover
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
+from compiler.ir.packing import Steered
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile
@@ -59,7 +61,8 @@ def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuB
     """
     target = resolve(options.target)
     target.check_precision(options.precision)
-    return CpuBackend(target, find_toolchain(environment_compiler(environment), target.machine))
+    toolchain = find_toolchain(environment_compiler(environment), target.machine)
+    return CpuBackend(target, toolchain, leaves_zeros_out=options.sparsity == "auto")
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,8 @@ class CpuBackend:
     toolchain: Toolchain
     objects: Objects = field(default_factory=dict, repr=False, compare=False)
     """What was compiled for whole programs so far."""
+    leaves_zeros_out: bool = True
+    """Whether zero weights may be left out of products."""
 
     def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
         """As they are: what bf16 rounds, it rounds inside of contractions."""
@@ -128,7 +133,10 @@ class CpuBackend:
         return CpuMachine(self.target, build, seed, setting or Setting(), stop_requested=stop_requested)
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
-        return legal_tiles(workload, self.target, lanes, precision)
+        proposed = legal_tiles(workload, self.target, lanes, precision)
+        return (
+            proposed if self.leaves_zeros_out else [one for one in proposed if one.tile.algorithm not in SPARSE.names]
+        )
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         return count_tiles(workload, tile, self.target)
@@ -257,7 +265,8 @@ def build_trials(
 def _entry(candidate: Candidate) -> Entry:
     lowered = candidate.lowered
     operands = operands_of(candidate.workload, lowered.packings)
-    return Entry(lowered.name, operands, lowered.tiles, lowered.scratch_bytes)
+    steered = {at: packing for at, packing in lowered.packings.items() if isinstance(packing, Steered)}
+    return Entry(lowered.name, operands, lowered.tiles, lowered.scratch_bytes, steered)
 
 
 @lru_cache(maxsize=1)

@@ -251,6 +251,7 @@ def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> No
             "auto, sequential, early_start, stages, or a target cpu",
         ),
         ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' is one of cpu targets alone", "auto, sequential"),
+        ({"sparsity": "on"}, "sparsity 'on' is unknown", "use one of auto, off"),
         ({"scheduler": "random"}, "scheduler 'random' is unknown", "use one of auto, sequential, aligned,"),
     ],
 )

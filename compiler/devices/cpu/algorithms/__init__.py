@@ -8,6 +8,7 @@ integer      products of bytes, summed in int32
 recurrent    recurrent layers, step by step
 separable    a window channel by channel and the pointwise product that reads it, through rows that stay in a cache
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
+sparse       products and convolutions by constant weights of which a good part is zero
 winograd     convolutions of unit stride with fewer multiplications
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: any loop nest
@@ -37,6 +38,7 @@ from compiler.devices.cpu.algorithms.recurrent import RECURRENT
 from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
 from compiler.devices.cpu.algorithms.separable import SEPARABLE
+from compiler.devices.cpu.algorithms.sparse import SPARSE
 from compiler.devices.cpu.algorithms.window import WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
@@ -53,6 +55,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     INTEGER,
     RECURRENT,
     SEPARABLE,
+    SPARSE,
     WINDOW,
     WINOGRAD,
     BF16,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -14,6 +14,7 @@ from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError, TargetUnavailable
 from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial
+from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.kinds import STATE
@@ -40,13 +41,14 @@ A core that is taken away for a moment makes one rally a thousand times longer.
 class Entry:
     """A built trial: its function, its pointers as (dtype, elements), its tile tasks, its scratch.
 
-    Pointers are in order, inputs, then outputs.
+    Pointers are in order, inputs, then outputs. `steered` are those that may hold nothing but specimens.
     """
 
     symbol: str
     operands: tuple[tuple[DType, int], ...]
     tiles: int
     scratch_bytes: int = 0
+    steered: Mapping[int, Steered] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -211,6 +213,7 @@ class CpuMachine:
             COLD_L2 * self.target.l2_bytes if weights_bytes is None else weights_bytes,
             self.seed,
             in_memory=self.setting.weights == "memory",
+            steered=entry.steered,
         )
         return Run(trial, entry, timer, timer.address(entry.symbol), operands)
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from compiler.devices.cpu.measure.timer import Region
 from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType
 from compiler.measure.memory import PAGE, allocate
 from compiler.measure.pattern import pattern, reads_indices
@@ -42,12 +43,14 @@ def lay_out(
     seed: int,
     *,
     in_memory: bool = False,
+    steered: Mapping[int, Steered] | None = None,
 ) -> Operands:
     """Memory for a kernel's pointers, each (dtype, elements), the last `writes` of which it writes.
 
     Where `weights` holds, an operand exists so many times that all copies together fill `cold_bytes` (0: once). A
     kernel that takes them in turn finds none of them in a cache of that size; with `in_memory` none is to be in any
-    cache. Floats are in [0.1, 1), so that nothing is denormal and nothing overflows.
+    cache. Floats are in [0.1, 1), so that nothing is denormal and nothing overflows; those of `steered` operands, by
+    position, are what their packing gives as a specimen.
 
     These are warmed, the warmest last: scratch, which all kernels of a lane share; what is written, which in an arena
     lies where something has just died; what is read, which has just been made.
@@ -70,7 +73,10 @@ def lay_out(
         if position >= len(operands) - writes:
             written.append(Region(slab.ctypes.data, size))
             continue
-        data = np.resize(pattern(dtype, random, zero=zero), count).view(np.uint8)
+        if steered and position in steered:
+            data = steered[position].specimen().view(np.uint8)
+        else:
+            data = np.resize(pattern(dtype, random, zero=zero), count).view(np.uint8)
         for at in range(0, len(slab), stride) if size else ():
             slab[at : at + size] = data
         if not weight:

@@ -87,8 +87,14 @@ class Layout:
         for (call, slot), begin in at.items():
             dtype, count = entries[call].operands[slot]
             zero = reads_indices(self.kernels.calls[call].kernel)
+            steered = entries[call].steered.get(slot)
+            specimen = steered.specimen().view(np.uint8) if steered else None
             for copy in range(copies):
-                self._fill(slab[copy * end + begin :][: dtype.bytes * count], dtype, zero=zero)
+                part = slab[copy * end + begin :][: dtype.bytes * count]
+                if specimen is None:
+                    self._fill(part, dtype, zero=zero)
+                else:
+                    part[:] = specimen
         return at, copies, slab
 
     def _storages(self, calls: Iterable[int]) -> dict[int, np.ndarray]:

@@ -1,0 +1,153 @@
+"""Zeros in constant weights: how many there are, how they lie, and which lines have theirs in the same places."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+FEWEST = 0.5
+"""The share of zeros from which on a tensor is told of, and may be kept and multiplied without them."""
+LEAST_ELEMENTS = 1024
+GROUPS = (1, 2, 4, 8)
+"""Lines of a matrix whose elements may be kept together: at a place where one of them is not zero all are kept."""
+CLASSES = 64
+"""Shares of kept elements are rounded up to so many parts of the whole.
+
+Weights that are about equally sparse then share code and measurements.
+"""
+BLOCKS = ((4, 4), (8, 8), (16, 16))
+PATTERNS = ((1, 4), (2, 4), (1, 2), (4, 8))
+"""N:M: at most N of M neighbours along the inputs are not zero."""
+FULL = 0.9
+"""The share of such neighbours of which N are not zero: where fewer are, they keep to the form by chance."""
+
+
+def kept(lines: np.ndarray) -> np.ndarray:
+    """What of a matrix cannot be left out: all but zeros of either sign. A NaN is no zero."""
+    return np.asarray(lines != 0)
+
+
+def order_of(mask: np.ndarray, group: int) -> np.ndarray:
+    """The order in which lines of a mask bool[lines, places] are taken into groups: int64[lines].
+
+    Lines that have their zeros in the same places become neighbours where that leaves more zeros out. The order of the
+    places does not matter.
+    """
+    natural = np.arange(len(mask))
+    if group == 1:
+        return natural
+    first: dict[bytes, int] = {}
+    alike = np.argsort([first.setdefault(row.tobytes(), at) for at, row in enumerate(mask)], kind="stable")
+    return alike if entries_of(mask[alike], group) < entries_of(mask, group) else natural
+
+
+def entries_of(mask: np.ndarray, group: int) -> int:
+    """Places that are kept, counted once for each group of lines in their order."""
+    return int(sum(rows.any(0).sum() for rows in _in_groups(mask, group)))
+
+
+def _in_groups(mask: np.ndarray, group: int) -> Iterator[np.ndarray]:
+    return (mask[at : at + group] for at in range(0, len(mask), group))
+
+
+def fill_of(mask: np.ndarray, group: int) -> int:
+    """The share of places that a mask's groups keep, in 1 / CLASSES, rounded up; at least 1."""
+    whole = -(-len(mask) // group) * mask.shape[1]
+    entries = entries_of(mask[order_of(mask, group)], group)
+    return max(int(-(-entries * CLASSES // whole)), 1)
+
+
+@dataclass(frozen=True)
+class Zeros:
+    """What the zeros of one constant weight are like.
+
+    lines        filters of a convolution, else rows of the matrix; zero_lines and equal_lines of them are zero
+                 throughout, or equal to one before them
+    zero_inputs  input channels of a convolution, or columns of the matrix, that are zero for all lines
+    share        of all elements, which are zero
+    form         `unstructured`, or the strongest that they keep to: `N:M`, `1xN` and `Nx1` vectors, `HxW` blocks
+                 (lines x inputs), `lines` and `inputs` that are zero throughout
+    """
+
+    shape: tuple[int, ...]
+    share: float
+    form: str
+    lines: int
+    zero_lines: int
+    equal_lines: int
+    zero_inputs: int
+
+    @property
+    def elements(self) -> int:
+        return int(np.prod(self.shape))
+
+    def __str__(self) -> str:
+        parts = [f"{100 * self.share:.1f} % zeros, {self.form}"]
+        parts += [f"{self.zero_lines} of {self.lines} lines zero"] if self.zero_lines else []
+        parts += [f"{self.equal_lines} lines equal to others"] if self.equal_lines else []
+        parts += [f"{self.zero_inputs} inputs unread"] if self.zero_inputs else []
+        return "; ".join(parts)
+
+
+def zeros_of(constant: np.ndarray) -> Zeros | None:
+    """The zeros of a weight tensor of at least two dimensions; None where they are fewer than FEWEST of its elements.
+
+    The first axis is taken for that of the lines.
+    """
+    array = np.asarray(constant)
+    if array.dtype.kind not in "fiu" or array.ndim < 2 or array.size < LEAST_ELEMENTS:
+        return None
+    mask = kept(array)
+    share = 1 - np.count_nonzero(mask) / array.size
+    if share < FEWEST or not mask.any():
+        return None
+    lines = mask.reshape(len(mask), -1)
+    empty = np.asarray(~lines.any(1))
+    inputs = np.asarray(~mask.any(axis=(0, *range(2, mask.ndim))))
+    flat = np.ascontiguousarray(array.reshape(len(array), -1))
+    distinct = len({row.tobytes() for row in flat[~empty]})
+    equal = int((~empty).sum()) - distinct
+    form = _form(mask, empty, inputs)
+    return Zeros(array.shape, float(share), form, len(lines), int(empty.sum()), equal, int(inputs.sum()))
+
+
+def _form(mask: np.ndarray, empty: np.ndarray, inputs: np.ndarray) -> str:
+    """The strongest form that all zeros keep to, of the lines and inputs that are not zero throughout."""
+    left = mask[~empty][:, ~inputs]
+    whole = ["lines"] * bool(empty.any()) + ["inputs"] * bool(inputs.any())
+    if left.all():
+        return " and ".join(whole)
+    channels = mask.reshape(*mask.shape[:2], -1)
+    inner = _inner_form(channels)
+    return inner if inner != "unstructured" or not whole else " and ".join([*whole, inner])
+
+
+def _inner_form(mask: np.ndarray) -> str:
+    """Of a mask bool[lines, inputs, taps]."""
+    for high, wide in reversed(BLOCKS):
+        if _is_blocked(mask, high, wide):
+            return f"{high}x{wide} blocks"
+    for many in (16, 8, 4, 2):
+        if _is_blocked(mask, many, 1):
+            return f"{many}x1 vectors"
+        if _is_blocked(mask, 1, many):
+            return f"1x{many} vectors"
+    for few, many in PATTERNS:
+        if mask.shape[1] % many == 0:
+            counts = mask.reshape(mask.shape[0], -1, many, mask.shape[2]).sum(2)
+            if int(counts.max()) <= few and float((counts == few).mean()) >= FULL:
+                return f"{few}:{many}"
+    if mask.shape[2] > 1 and bool((mask.any(2) == mask.all(2)).all()):
+        return "whole windows"
+    return "unstructured"
+
+
+def _is_blocked(mask: np.ndarray, high: int, wide: int) -> bool:
+    """Whether blocks of lines x inputs, at each tap, are zero or not as a whole."""
+    lines, inputs, taps = mask.shape
+    if lines % high or inputs % wide:
+        return False
+    blocks = mask.reshape(lines // high, high, inputs // wide, wide, taps)
+    return bool((blocks.any((1, 3)) == blocks.all((1, 3))).all())

@@ -1,0 +1,67 @@
+"""What is told of zeros in weights: how they lie, and which kernels leave them out."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from compiler.forms.sparse import multiplies_by
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.tile import Menu
+from compiler.ir.zeros import Zeros, zeros_of
+from compiler.pack.explanation import Entry
+
+SPARSE = "sparse"
+"""The algorithm whose kernels leave zeros out, on whichever kind of device."""
+
+
+def zeros_told(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ...]:
+    """Weights by shape and by how their zeros lie, the largest first, and what becomes of the zeros."""
+    known: dict[int, Zeros | None] = {}
+    found: defaultdict[tuple[str, str, bool], list[tuple[Zeros, str]]] = defaultdict(list)
+    for call, menu in zip(kernels.calls, menus, strict=True):
+        for slot, id in zip(call.kernel.inputs, call.inputs, strict=True):
+            if id in kernels.constants and multiplies_by(call.kernel, slot):
+                if id not in known:
+                    known[id] = zeros_of(kernels.constants[id])
+                zeros = known[id]
+                if zeros is not None:
+                    where = ", ".join(call.sources) or call.kernel.family
+                    left_out = menu.best.tile.algorithm == SPARSE
+                    found[str(slot.type), zeros.form, left_out].append((zeros, where))
+    return tuple(
+        Entry(
+            f"{shape}: {form}", _shares([zeros for zeros, _ in members]), len(members), members[0][1], _note(left_out)
+        )
+        for (shape, form, left_out), members in sorted(
+            found.items(), key=lambda one: -sum(zeros.elements for zeros, _ in one[1])
+        )
+    )
+
+
+def _shares(each: Sequence[Zeros]) -> str:
+    """Of zeros, from the least to the greatest, and what else can be said of them together."""
+    least, most = (f"{100 * end(zeros.share for zeros in each):.1f}" for end in (min, max))
+    lines, equal = sum(zeros.zero_lines for zeros in each), sum(zeros.equal_lines for zeros in each)
+    inputs = sum(zeros.zero_inputs for zeros in each)
+    said = [f"{least} % zeros" if least == most else f"{least} to {most} % zeros"]
+    said += [f"{lines} lines zero throughout"] if lines else []
+    said += [f"{equal} lines equal to others"] if equal else []
+    said += [f"{inputs} inputs unread"] if inputs else []
+    return "; ".join(said)
+
+
+def _note(left_out: bool) -> str:
+    return "kept and multiplied without zeros" if left_out else "kept dense, which is faster or all there is"
+
+
+def zeros_notices(menus: Sequence[Menu]) -> list[str]:
+    """That zero weights are left out, where they are: it shows where an activation is not finite."""
+    count = sum(menu.best.tile.algorithm == SPARSE for menu in menus)
+    if not count:
+        return []
+    kernels = "1 kernel multiplies" if count == 1 else f"{count} kernels multiply"
+    return [
+        f"{kernels} no zero weights: a NaN or an infinity among activations does not reach results to which only zero "
+        "weights link it; the option sparsity=off multiplies every weight"
+    ]
