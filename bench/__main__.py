@@ -28,6 +28,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "sizes": ("bench.sizes.run", "one program for all sizes of a dimension beside one compiled for each size"),
         "ranges": ("bench.ranges.run", "one artifact for a range of sizes beside one for each size, and ONNX Runtime"),
+        "sparse": (
+            "bench.sparse.run",
+            "ResNet-18's layers with pruned weights, zeros left out, beside their dense forms and ONNX Runtime",
+        ),
         "loops": ("bench.loops.run", "decoders of 448 steps as one Loop beside ONNX Runtime, one thread"),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (

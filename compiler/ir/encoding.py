@@ -18,7 +18,7 @@ import numpy as np
 
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import CLASSES, FEWEST, GROUPS, LEAST_ELEMENTS, fill_of, kept
+from compiler.ir.zeros import CLASSES, FEWEST, GROUPS, LEAST_ELEMENTS, fill_of, is_grouped, kept
 
 INT24_BYTES = 3
 """Of an element."""
@@ -128,14 +128,15 @@ def encodings_of(constant: np.ndarray) -> Encodings:
 def sparse_encodings_of(constant: np.ndarray) -> Encodings:
     """The sparse ones in which a constant may be kept, by its dtype, size and zeros.
 
-    By its first axis; a matrix also by its second.
+    By its first axis; a matrix also by its second. None for weights of groups that were written as one: their blocks
+    are dense, and a grouped convolution leaves out what lies beside them.
     """
     if constant.dtype != np.float32 or constant.size < LEAST_ELEMENTS:
         return ()
     if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
         return ()
     array = constant.squeeze() if min(constant.shape) == 1 and constant.squeeze().ndim == 2 else constant
-    if array.ndim < 2:
+    if array.ndim < 2 or is_grouped(array):
         return ()
     lines = kept(array.reshape(len(array), -1))
     sides = (lines, lines.T) if array.ndim == 2 else (lines,)

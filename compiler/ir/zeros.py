@@ -59,6 +59,24 @@ def fill_of(mask: np.ndarray, group: int) -> int:
     return max(int(-(-entries * CLASSES // whole)), 1)
 
 
+def is_grouped(array: np.ndarray) -> bool:
+    """Whether weights [lines, inputs, ...] are equal blocks along a diagonal.
+
+    Beside them all is zero, and nothing inside.
+    """
+    mask = kept(array)
+    linked = np.asarray(mask.reshape(*mask.shape[:2], -1).any(2))
+    lines, inputs = linked.shape
+    if not linked[0, 0] or linked[0].all():
+        return False
+    wide = int(np.argmin(linked[0]))
+    groups = inputs // wide
+    if inputs % wide or lines % groups:
+        return False
+    blocks = np.kron(np.eye(groups, dtype=bool), np.ones((lines // groups, wide), bool))
+    return bool((linked == blocks).all()) and np.count_nonzero(mask) * groups == mask.size
+
+
 @dataclass(frozen=True)
 class Zeros:
     """What the zeros of one constant weight are like.

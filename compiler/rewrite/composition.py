@@ -8,6 +8,7 @@ from math import gcd, prod
 import numpy as np
 
 from compiler.ir.graph import Node
+from compiler.ir.zeros import zeros_of
 from compiler.rewrite.convolution import Convolution, Geometry, convolution, with_groups, write_convolution
 from compiler.rewrite.gain import operations
 from compiler.rewrite.rounding import wide
@@ -33,7 +34,8 @@ def composed(view: View, node: Node, most: float, least: float = 0.0) -> Rewrite
     groups = gcd(first.groups, second.groups)
     results = view.type(node.outputs[0]).elements
     together = 2 * results * first.channels // groups * prod(geometry.kernel)
-    ratio = together / max(operations(inner, view.type) + operations(node, view.type), 1)
+    apart = operations(inner, view.type), operations(node, view.type)
+    ratio = together / max(sum(apart), 1)
     if ratio > most:
         return No("one convolution in the place of the two would take more operations")
     if ratio <= least:
@@ -41,9 +43,18 @@ def composed(view: View, node: Node, most: float, least: float = 0.0) -> Rewrite
     if (refusal := view.enclosed(node, [inner])) is not None:
         return refusal
     weights, bias = _product(first, second, groups)
+    if zeros_of(first.weights) or zeros_of(second.weights):
+        wanted = [_used(conv.weights) * count for conv, count in zip((first, second), apart, strict=True)]
+        if _used(weights) * together > sum(wanted):
+            return No("the product of sparse weights would have more weights that are not zero")
     draft = view.draft(node)
     written = write_convolution(draft, first.x, weights, bias, groups, geometry)
     return written if isinstance(written, No) else draft.done("two convolutions in a row become one")
+
+
+def _used(weights: np.ndarray) -> float:
+    """The share of weights that are not zero."""
+    return float(np.count_nonzero(weights) / max(weights.size, 1))
 
 
 def _after(first: Convolution, second: Convolution) -> Geometry | No:

@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from compiler.ir.zeros import entries_of, fill_of, order_of, zeros_of
+from compiler.ir.encoding import sparse_encodings_of
+from compiler.ir.zeros import entries_of, fill_of, is_grouped, order_of, zeros_of
 
 
 def weights(*shape: int, seed: int = 1) -> np.ndarray:
@@ -80,6 +81,22 @@ def test_lines_that_are_zero_or_like_others_and_inputs_that_nothing_reads_are_co
 )
 def test_of_other_tensors_nothing_is_told(array: np.ndarray) -> None:
     assert zeros_of(array) is None
+
+
+def test_blocks_along_a_diagonal_are_groups_unless_they_have_zeros_inside() -> None:
+    blocks = np.zeros((32, 48, 3, 3), np.float32)
+    for group in range(4):
+        blocks[8 * group : 8 * group + 8, 12 * group : 12 * group + 12] = weights(8, 12, 3, 3)
+    assert is_grouped(blocks)
+    assert sparse_encodings_of(blocks) == ()
+    holed, beside = blocks.copy(), blocks.copy()
+    holed[3, 4, 1, 1] = 0
+    beside[3, 40] = 1
+    assert not is_grouped(holed)
+    assert not is_grouped(beside)
+    assert sparse_encodings_of(holed)
+    assert not is_grouped(pruned(weights(32, 32), 1, 1))
+    assert not is_grouped(weights(32, 32))
 
 
 def test_a_nan_is_no_zero_and_a_negative_zero_is_one() -> None:

@@ -1,0 +1,1 @@
+"""Layers with sparse weights beside their dense forms."""
