@@ -95,11 +95,13 @@ def there(
     job = client.post("/compile", files={"model": b"m"}).json()
     finish(records=(record,))
     inference = client.post(f"/inferences?artifact={job['artifact_id']}", content=b"x", headers={"Content-Type": RAW})
+    batch = client.post("/compile", files={"model": b"m"}, data={"options": '[{"threads": 1}]'}).json()["batch"]
     access.make_key(db, "bob", ["read"], "")
     with db.read() as session:
         found = session.scalars(sa.select(TuningRecord.id)).one()
     return {
         "job_id": job["id"],
+        "batch_id": batch,
         "artifact_id": job["artifact_id"],
         "digest": job["model"],
         "benchmark_id": client.post("/benchmarks", json={"artifacts": [job["artifact_id"]]}).json()["id"],
