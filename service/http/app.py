@@ -68,15 +68,13 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        generate_unique_id_function=openapi.operation_id,
+        routes=[route for router in ROUTERS for route in router.routes],
     )
     app.state.tilewright = state
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
     app.add_middleware(Versioned)
     errors.install(app)
-    for router in ROUTERS:
-        app.include_router(router)
     openapi.install(app)
     return app
 

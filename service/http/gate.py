@@ -18,6 +18,7 @@ from starlette.types import Message, Receive, Scope, Send
 from service.errors import BadRequest, BodyTooLarge, NotAuthenticated, RateLimited
 from service.http.auth import ANY, CALLER, demanded
 from service.http.limits import ROUTES, Body, Terms
+from service.http.openapi import operation_id
 from service.http.requests import ADDED
 from service.http.state import State, state_of
 from service.http.turn import TURN, Turn
@@ -81,7 +82,7 @@ class Gated(APIRouter):
     """A router whose routes are gated."""
 
     def __init__(self, **named: Any) -> None:
-        super().__init__(route_class=GatedRoute, **named)
+        super().__init__(route_class=GatedRoute, generate_unique_id_function=operation_id, **named)
 
 
 async def _admit(here: State, scope: Scope, demands: str) -> Caller:
