@@ -32,6 +32,9 @@ SCALARS = HERE.parents[1] / "compiler" / "devices" / "cuda" / "runtime"
 """Searched after HEADERS: all but `tw_cuda.h` is the same for both compilers."""
 SHARED = HERE.parents[1] / "compiler" / "codegen"
 """Searched last: what kernels in C and in CUDA C++ share."""
+INCLUDES = ("-Wno-unknown-pragmas", f"-I{HEADERS}", f"-I{SCALARS}", f"-I{SHARED}")
+BUILTINS = "cuda_builtins.h"
+"""What every unit begins with."""
 RUNTIME = sorted((HERE / "runtime").glob("*.cpp"))
 SONAME = "libcuda.so.1"
 COMPILER = "g++"
@@ -173,6 +176,20 @@ def build_runtime(ucontext: bool = False, without: tuple[str, ...] = ()) -> Path
     return kept(repr((objects, without)), ".runtime", link) / SONAME
 
 
+@lru_cache(maxsize=8)
+def precompiled(options: tuple[str, ...]) -> Path:
+    """A folder with BUILTINS precompiled under these options, for GCC to find before the header itself.
+
+    It changes no byte of an object file; reading the header takes longer than compiling a small kernel.
+    """
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        run_compiler([*options, *INCLUDES, "-x", "c++-header", HEADERS / BUILTINS, "-o", folder / f"{BUILTINS}.gch"])
+
+    return kept(repr((compiler_version(), options, str(HEADERS), text_of(HEADERS, ".h"))), ".precompiled", make)
+
+
 def compile_kernels(
     source: str,
     flavour: str = "plain",
@@ -197,8 +214,8 @@ def compile_kernels(
     def build(path: Path) -> None:
         unit, unlinked = path.with_name(name), path.with_suffix(".o")
         unit.write_text(text)
-        includes = (f"-I{HEADERS}", f"-I{SCALARS}", f"-I{SHARED}", "-include", "cuda_builtins.h")
-        run_compiler([*options, "-Wno-unknown-pragmas", *includes, "-x", "c++", "-c", unit, "-o", unlinked])
+        first = (f"-I{precompiled(options)}", *INCLUDES, "-include", BUILTINS)
+        run_compiler([*options, *first, "-x", "c++", "-c", unit, "-o", unlinked])
         # Linked without -fsanitize=thread: what it calls is defined in the runtime.
         sanitizers = [option for option in options if option.startswith("-fsanitize=address")]
         run_compiler(["-shared", *sanitizers, unlinked, runtime, "-o", path])
