@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import product as points
 from math import prod
 
@@ -50,22 +50,22 @@ class Contraction:
     n: Axis
     k: tuple[Axis, ...]
 
-    @property
+    @cached_property
     def rows(self) -> int:
         """M: rows of A and of the result, of one batch element."""
         return prod(axis.extent for axis in self.m)
 
-    @property
+    @cached_property
     def columns(self) -> int:
         """N: columns of B and of the result."""
         return self.n.extent
 
-    @property
+    @cached_property
     def depth(self) -> int:
         """K: products that an element of the result sums."""
         return prod(axis.extent for axis in self.k)
 
-    @property
+    @cached_property
     def batches(self) -> int:
         """Matrix products that the kernel computes, of `rows` x `depth` by `depth` x `columns`."""
         return prod(axis.extent for axis in self.batch)

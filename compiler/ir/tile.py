@@ -13,6 +13,7 @@ HIERARCHY = ("lane", "grid", "cluster", "L2", "L1", "block", "warp", "thread", "
 """The names of levels, outermost first: the order in which a tile keeps them, whatever the order they were given in."""
 ROLES = ("m", "n", "k")
 """The axes of a contraction, in the order in which a level keeps them, before all others."""
+_LEVELS, _AXES = ({name: at for at, name in enumerate(names)} for names in (HIERARCHY, ROLES))
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Level:
     extents: tuple[tuple[str, int], ...]
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "extents", _ordered(self.extents, ROLES, lambda extent: extent[0]))
+        object.__setattr__(self, "extents", _ordered(self.extents, _AXES, lambda extent: extent[0]))
 
     def __str__(self) -> str:
         return f"{self.name}({' '.join(f'{axis}:{extent}' for axis, extent in self.extents)})"
@@ -48,7 +49,7 @@ class Tile:
     scopes: tuple[tuple[str, str], ...] = ()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", _ordered(self.levels, HIERARCHY, lambda level: level.name))
+        object.__setattr__(self, "levels", _ordered(self.levels, _LEVELS, lambda level: level.name))
         object.__setattr__(self, "scopes", tuple(sorted(self.scopes)))
 
     def extent(self, level: str, axis: str, default: int = 0) -> int:
@@ -89,16 +90,12 @@ class Tile:
         return f"{self.algorithm} {' '.join(map(str, self.levels))}{scopes}".rstrip()
 
 
-def _ordered(items: tuple[T, ...], known: tuple[str, ...], name: Callable[[T], str]) -> tuple[T, ...]:
-    """Items named in `known` in its order, then the others by name."""
+def _ordered(items: tuple[T, ...], known: Mapping[str, int], name: Callable[[T], str]) -> tuple[T, ...]:
+    """Items named in `known` by its numbers, then the others by name."""
     if len(items) < 2:
         return items
-
-    def place(item: T) -> tuple[int, str]:
-        called = name(item)
-        return (known.index(called) if called in known else len(known), called)
-
-    return tuple(sorted(items, key=place))
+    last = len(known)
+    return tuple(sorted(items, key=lambda item: (known.get(name(item), last), name(item))))
 
 
 def _mapping(plain: Mapping[str, Any], key: str) -> Mapping[str, Any]:

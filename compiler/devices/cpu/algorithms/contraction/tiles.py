@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from heapq import nsmallest
 from math import prod
 
 from compiler.devices.cpu.algorithms.blocking import even_part, most_rows
 from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.algorithms.row_cuts import busiest, sizes, with_row_cuts
+from compiler.devices.cpu.algorithms.row_cuts import MOST, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.normal_form import Slots
@@ -38,6 +39,10 @@ TILE_LOADS = 60
 """What a register tile costs beside its sums, in loads."""
 
 
+Split = tuple[int, int, int, bool]
+"""Rows along y and m of a block, its panels, and whether B is read stretch by stretch."""
+
+
 @dataclass(frozen=True)
 class _Shape:
     """A register tile of y x m rows and `vectors` vectors."""
@@ -60,7 +65,10 @@ def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
         _Costs(workload, view, slots, shape, target, lanes) for shape in dict.fromkeys(_shapes(view, slots, target))
     ]
     options = [proposal for one in costs for proposal in one.proposals()]
-    return with_row_cuts(options, (cut for one in costs for cut in one.row_cuts()), lanes)
+    cuts = [(ns, one, split) for one in costs for ns, split in one.row_cuts()] if lanes > 1 else []
+    # All are different tiles, so that others than these are not among the best beside `options`.
+    best = nsmallest(len(options) + MOST, cuts, key=lambda cut: cut[0])
+    return with_row_cuts(options, ((ns, one.proposal(split)) for ns, one, split in best), lanes)
 
 
 def _shapes(view: Contraction, slots: Slots, target: CpuTarget) -> Iterator[_Shape]:
@@ -104,36 +112,37 @@ class _Costs:
         self.y, self.m = _row_extents(view, self.access is None)
         self.outer = 1 if self.access is None else prod(axis.extent for axis in view.m[:-2])
         self.panels = -(-view.columns // self.panel)
+        self.ways = (False, True) if self.packed and view.depth > STRETCH else (False,)
+        """Whether B is read stretch by stretch."""
+        self.products = {by_stretch: self._products(by_stretch) for by_stretch in self.ways}
+        self.ns: dict[Split, float] = {}
 
     def proposals(self) -> list[Proposal]:
         """The cheapest blocks of rows and columns; where B is large, read once stretch by stretch and not."""
         found = []
-        for by_stretch in self._ways:
-            splits = {split: self._busiest(*split, by_stretch) for split in self._splits(by_stretch)}
-            best = sorted(splits, key=lambda split: splits[split])[:SPLITS]
-            found += [self._proposal(*split, by_stretch, splits[split]) for split in best]
+        for by_stretch in self.ways:
+            splits = {split: self._busiest(split) for split in self._splits(by_stretch)}
+            found += [self.proposal(split) for split in sorted(splits, key=lambda split: splits[split])[:SPLITS]]
         return found
 
-    def row_cuts(self) -> Iterator[tuple[float, Proposal]]:
+    def row_cuts(self) -> Iterator[tuple[float, Split]]:
         """Blocks of which each lane has some rows, with what the slowest lane takes.
 
         None for batches, whose tasks are cut there first.
         """
-        for by_stretch in self._ways if self.view.batches == 1 else ():
-            for y, m, panels in self._splits(by_stretch):
+        for by_stretch in self.ways if self.view.batches == 1 else ():
+            for split in self._splits(by_stretch):
+                y, m, panels, _ = split
                 if self._row_blocks(y, m) >= self.lanes:
-                    ns, columns = self._busiest(y, m, panels, by_stretch), sizes(self.panels, panels)
+                    columns = sizes(self.panels, panels)
                     rows = [tall * long for tall in sizes(self.y, y) * self.outer for long in sizes(self.m, m)]
                     tasks = len(rows) * len(columns)
                     uneven = busiest(rows, columns, self.lanes) * tasks / -(-tasks // self.lanes)
-                    yield ns * uneven, self._proposal(y, m, panels, by_stretch, ns)
+                    yield self._busiest(split) * uneven, split
 
-    @property
-    def _ways(self) -> tuple[bool, ...]:
-        """Whether B is read stretch by stretch."""
-        return (False, True) if self.packed and self.view.depth > STRETCH else (False,)
-
-    def _proposal(self, y: int, m: int, panels: int, by_stretch: bool, ns: float) -> Proposal:
+    def proposal(self, split: Split) -> Proposal:
+        """The tile of these blocks."""
+        y, m, panels, by_stretch = split
         lines = (("y", y),) if self.y > 1 else ()
         depth = (("k", STRETCH),) if by_stretch else ()
         tile = Tile(
@@ -146,14 +155,12 @@ class _Costs:
             in_registers(self.view.kernel),
         )
         blocks = self._row_blocks(y, m) if self.view.batches == 1 else 1
-        return Proposal(tile, 1e-9 * (CALL_NS + ns * self.lanes), row_blocks=blocks)
+        return Proposal(tile, 1e-9 * (CALL_NS + self._busiest(split) * self.lanes), row_blocks=blocks)
 
     # Blocks
 
-    def _splits(self, by_stretch: bool) -> Iterator[tuple[int, int, int]]:
-        """Rows along y and m of a block, and its panels.
-
-        As few blocks as fit half the second-level cache, up to some for each lane.
+    def _splits(self, by_stretch: bool) -> Iterator[Split]:
+        """As few blocks as fit half the second-level cache, up to some for each lane.
         """
         parts_of_columns = (1, self.lanes, 2 * self.lanes) if self.lanes > 1 else (1,)
         column_parts = {-(-self.panels // parts) for parts in parts_of_columns if parts <= self.panels}
@@ -166,7 +173,7 @@ class _Costs:
                 by_stretch and self._tiles(y, m) > MOST_BY_STRETCH
             )
             if not (too_large and size > 1):
-                yield from ((y, m, panels) for panels in column_parts)
+                yield from ((y, m, panels, by_stretch) for panels in column_parts)
             if not too_large and -(-lines // size) >= TASKS_PER_LANE * self.lanes:
                 break
 
@@ -194,14 +201,19 @@ class _Costs:
 
     # Costs
 
-    def _busiest(self, y: int, m: int, panels: int, by_stretch: bool) -> float:
-        """Nanoseconds of the lane with most to do when a task has `panels` panels and blocks of y x m rows."""
+    def _busiest(self, split: Split) -> float:
+        """Nanoseconds of the lane with most to do."""
+        if split not in self.ns:
+            self.ns[split] = self._busiest_ns(*split)
+        return self.ns[split]
+
+    def _busiest_ns(self, y: int, m: int, panels: int, by_stretch: bool) -> float:
         row_blocks = self._row_blocks(y, m)
         column_blocks = -(-self.panels // panels)
         tasks = self.view.batches * row_blocks * column_blocks
         mine = -(-tasks // self.lanes)
         share = mine / tasks * self.view.batches
-        products = share * self.outer * self._products(by_stretch)
+        products = share * self.outer * self.products[by_stretch]
         copied = -(-mine // column_blocks) * self._staged(y, m) * (GATHER_NS if self.access is None else self._copy_ns)
         if not self.packed:
             again = mine if column_blocks > 1 else min(mine, self.view.batches)
