@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -36,9 +36,10 @@ class NotTheLightModel(ValueError):
     """There is no light model of that name, or the installed onnx package holds another file under it."""
 
 
-def light(name: str, seed: int = 0) -> onnx.ModelProto:
+def light(name: str, seed: int = 0, widths: Mapping[int, int] | None = None) -> onnx.ModelProto:
     """The light model `name` with every weight drawn anew from `seed`; raises NotTheLightModel.
 
+    `widths` gives sizes of layers that are to be others: 4096, say, is only that of hidden fully connected layers.
     Filters are He-normal, batch norms have scattered statistics; as they come, most weights are
     ConstantOfShape nodes, so that every class is equally likely.
     """
@@ -52,7 +53,7 @@ def light(name: str, seed: int = 0) -> onnx.ModelProto:
     if hashlib.sha256(data).hexdigest() != digests[name]:
         raise NotTheLightModel(f"{path.name} of the installed onnx {onnx.__version__} is not the one recorded")
     model = onnx.load_model_from_string(data)
-    Weights(model.graph, np.random.default_rng(seed)).fill()
+    Weights(model.graph, np.random.default_rng(seed), widths or {}).fill()
     # Below IR version 4 every initialiser has to be a graph input as well, and the new ones are not.
     model.ir_version = max(model.ir_version, 4)
     return model
@@ -64,9 +65,10 @@ class Weights:
     It keeps an estimate of each value's moments.
     """
 
-    def __init__(self, graph: onnx.GraphProto, rng: np.random.Generator) -> None:
+    def __init__(self, graph: onnx.GraphProto, rng: np.random.Generator, widths: Mapping[int, int]) -> None:
         self.graph = graph
         self.rng = rng
+        self.widths = widths
         self.shapes: dict[str, tuple[int, ...]] = {}
         self.sources: dict[str, str] = {}
         self.drawn: dict[str, Array] = {}
@@ -78,6 +80,9 @@ class Weights:
         filled = [node for node in self.graph.node if node.op_type == "ConstantOfShape"]
         self.shapes = {name: array.shape for name, array in constants.items() if array.dtype == np.float32}
         self.shapes |= {node.output[0]: tuple(map(int, constants[node.input[0]])) for node in filled}
+        self.shapes = {
+            name: tuple(self.widths.get(size, size) for size in shape) for name, shape in self.shapes.items()
+        }
         self.sources = {name: name for name in self.shapes}
         for node in self.graph.node:
             if node.op_type in ("Unsqueeze", "Reshape") and node.input[0] in self.sources:

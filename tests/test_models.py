@@ -31,6 +31,8 @@ AGREEMENT = 1e-3
 LOOSE = {"micro_kws_qdq": 8e-3}
 """Quantised activations fall on either side of a rounding."""
 
+NARROWER = {4096: 256}
+"""Hidden fully connected layers: their 100 million weights took longer than all that is particular to these models."""
 QUICK_LIGHT = ("light_squeezenet", "light_shufflenet")
 QUICK = (
     *("tiny_cnn", "tiny_inception", "tiny_mobile", "tiny_transformer", "tiny_detector", "tiny_lstm"),
@@ -104,7 +106,7 @@ def test_a_public_model_compiles_and_agrees(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name if name in QUICK_LIGHT else slow(name) for name, _ in LIGHT])
 def test_a_light_model_compiles_and_agrees(name: str, tmp_path: Path) -> None:
-    check(light(name), tmp_path)
+    check(light(name, widths=NARROWER), tmp_path)
 
 
 @pytest.mark.parametrize("name", [*QUICK, *map(slow, LARGER)])
