@@ -19,7 +19,7 @@ import pytest
 from service.config import Settings
 from tests.servers import free_port
 
-START_S = 60.0
+START_S = 120.0
 KEY, SECRET = "test-key-id", "test-secret"
 
 

@@ -29,7 +29,7 @@ from tilewright.errors import JobFailed, RequestRefused
 
 pytestmark = pytest.mark.processes
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 KEY = "twk_" + "0" * 43
 
 

@@ -23,6 +23,7 @@ from service.jobs.quotas import UNLIMITED
 from worker.desk import Desk
 from worker.limits import Limits
 from worker.presence import Presence
+from worker.watch import Watch
 
 ROOT = Path(__file__).parents[2]
 
@@ -156,6 +157,21 @@ def script(tmp_path: Path) -> Callable[[str], tuple[str, ...]]:
         return (sys.executable, "-P", str(path))
 
     return write
+
+
+@pytest.fixture
+def limits_count_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Lets a job break its limits in one phase alone: on a busy machine its start may take longer than they allow."""
+    broken_limit = Watch.broken_limit
+
+    def only(phase: str) -> None:
+        monkeypatch.setattr(
+            Watch,
+            "broken_limit",
+            lambda self, asked_at: broken_limit(self, asked_at) if self.phase == phase else None,
+        )
+
+    return only
 
 
 @pytest.fixture

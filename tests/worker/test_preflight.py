@@ -32,7 +32,7 @@ def asked(order: Any, **environment: str) -> dict[str, Any]:
     """The answer of a process to a line."""
     line = order if isinstance(order, bytes) else json.dumps(order).encode() + b"\n"
     told = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment}
-    done = subprocess.run(COMMAND, input=line, capture_output=True, timeout=60, check=True, env=told)
+    done = subprocess.run(COMMAND, input=line, capture_output=True, timeout=180, check=True, env=told)
     assert done.stdout.count(b"\n") == 1
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -76,7 +76,7 @@ def test_what_cannot_be_done_is_answered_with_a_problem(order: Any, code: str) -
 
 
 def test_without_an_order_it_ends_quietly() -> None:
-    done = subprocess.run(COMMAND, input=b"", capture_output=True, timeout=60, check=False)
+    done = subprocess.run(COMMAND, input=b"", capture_output=True, timeout=180, check=False)
     assert (done.returncode, done.stdout) == (0, b"")
 
 

@@ -274,7 +274,10 @@ succeed()
     assert office.job(job_id).state == JobState.SUCCEEDED
 
 
-def test_a_model_that_is_not_read_in_time_is_tried_once_more(office: Any, desk_with: DeskWith) -> None:
+def test_a_model_that_is_not_read_in_time_is_tried_once_more(
+    office: Any, desk_with: DeskWith, limits_count_in: Callable[[str], None]
+) -> None:
+    limits_count_in("load")
     job_id = office.submit()
     desk = desk_with('event("load", 0.0); time.sleep(600)', limits=Limits(wall_s=30.0, load_s=0.1))
     assert [run(desk, claimed(desk)) for _ in range(2)] == ["retried", "failed"]
@@ -282,8 +285,9 @@ def test_a_model_that_is_not_read_in_time_is_tried_once_more(office: Any, desk_w
 
 
 def test_a_job_that_takes_too_long_after_its_model_was_read_is_not_tried_again(
-    office: Any, desk_with: DeskWith
+    office: Any, desk_with: DeskWith, limits_count_in: Callable[[str], None]
 ) -> None:
+    limits_count_in("agree")
     job_id = office.submit()
     desk = desk_with('event("load", 0.0); event("agree", 0.9); time.sleep(600)', limits=Limits(wall_s=1.0))
     assert run(desk, claimed(desk)) == "failed"

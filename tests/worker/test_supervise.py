@@ -129,14 +129,20 @@ def test_a_report_followed_by_a_crash_does_not_count(attend: Attend) -> None:
     assert attend("succeed(); os.abort()").problem["details"]["signal"] == "SIGABRT"
 
 
-def test_an_endless_job_meets_the_wall_clock_and_its_problem_says_where_it_was(attend: Attend) -> None:
+def test_an_endless_job_meets_the_wall_clock_and_its_problem_says_where_it_was(
+    attend: Attend, limits_count_in: Callable[[str], None]
+) -> None:
+    limits_count_in("agree")
     ending = attend('event("load", 0.0); event("agree", 0.9)\nwhile True: pass', wall_s=1.0)
     assert ending.problem["code"] == "time_limit"
     assert ending.problem["details"] == {"limit_s": 1.0, "phase": "agree"}
     assert "in phase agree" in ending.problem["message"]
 
 
-def test_a_model_that_keeps_the_parser_busy_is_given_up_early(attend: Attend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_keeps_the_parser_busy_is_given_up_early(
+    attend: Attend, monkeypatch: pytest.MonkeyPatch, limits_count_in: Callable[[str], None]
+) -> None:
+    limits_count_in("load")
     monkeypatch.setattr(limits, "LOAD_PATIENCE", 1000)
     ending = attend('event("load", 0.0)\nwhile True: pass', load_s=0.5)
     assert ending.problem["details"] == {"limit_s": 0.5, "phase": "load"}
@@ -154,7 +160,10 @@ while True: subprocess.run([sys.executable, "-S", "-c", "for _ in range(10**6): 
     assert "1 s of CPU" in attend(child, load_s=1.0).problem["message"]
 
 
-def test_a_model_that_makes_the_parser_wait_for_ever_is_given_up(attend: Attend) -> None:
+def test_a_model_that_makes_the_parser_wait_for_ever_is_given_up(
+    attend: Attend, limits_count_in: Callable[[str], None]
+) -> None:
+    limits_count_in("load")
     ending = attend('event("load", 0.0); time.sleep(600)', load_s=0.4)
     assert ending.problem["details"] == {"limit_s": 0.4, "phase": "load"}
     assert "limit of 2 s" in ending.problem["message"]

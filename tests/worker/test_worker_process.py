@@ -39,10 +39,10 @@ succeed()
 """
 
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 """After this long a process counts as hanging. No test is about time."""
-PATIENT = Retry(ConstantBackoff(0.05), retries=600)
-"""Asks a server that is starting for up to half a minute."""
+PATIENT = Retry(ConstantBackoff(0.05), retries=2400)
+"""Asks a server that is starting for up to two minutes."""
 
 
 class Valkey:

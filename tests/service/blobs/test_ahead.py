@@ -18,7 +18,7 @@ def ended() -> bool:
     """Waits for the threads of this test; a thread that never ends fails it."""
     for thread in threading.enumerate():
         if thread.name == "read-ahead":
-            thread.join(30)
+            thread.join(120)
             return not thread.is_alive()
     return True
 
@@ -57,5 +57,5 @@ def test_closing_early_ends_the_thread_and_closes_the_source() -> None:
     assert next(chunks) == b"x"
     chunks.close()
     assert ended()
-    assert closed.wait(30)
+    assert closed.wait(120)
     assert len(taken) <= subject.DEPTH + 3

@@ -29,7 +29,7 @@ from service.http.connections import (
 )
 from tests.servers import free_port
 
-GUARD_S = 60.0
+GUARD_S = 120.0
 """After this long a peer counts as forgotten. No test is about time."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 BIG = 32 << 20

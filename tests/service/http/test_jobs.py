@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import threading
 import uuid
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
@@ -14,6 +14,7 @@ from service.db.engine import Database
 from service.http.gate import GatedRoute
 from service.http.routes import jobs
 from service.jobs import lease
+from service.jobs.events import Feed
 from tests.service.databases import any_database
 
 PROBLEM = {
@@ -169,15 +170,24 @@ def test_a_broken_stream_goes_on_after_the_last_event_seen(
 
 
 def test_live_events_reach_open_streams_and_silence_is_bridged(
-    client: TestClient, db: Database, claimed: Callable[..., lease.Claim]
+    client: TestClient, db: Database, claimed: Callable[..., lease.Claim], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = submit(client)["id"]
     heard: list[Any] = []
     bridged = threading.Event()
+    follow = Feed.follow
+
+    async def followed(feed: Feed, *asked: Any) -> AsyncIterator[Sequence[Any]]:
+        async for batch in follow(feed, *asked):
+            if not batch:
+                bridged.set()
+            yield batch
+
+    monkeypatch.setattr(Feed, "follow", followed)
 
     def work() -> None:
         claim = claimed()
-        bridged.wait(0.7)  # longer than the keep-alive of the settings, so that a comment must come
+        bridged.wait(120)  # until somebody listens and nothing was told for as long as the settings' keep-alive
         for step in range(5):
             lease.heartbeat(db, claim, [Event("progress", "tile", step / 5, str(step))])
         lease.cancelled(db, claim)

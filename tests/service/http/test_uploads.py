@@ -324,7 +324,7 @@ def test_bodies_of_one_owner_beyond_the_limit_are_refused_and_of_another_are_not
 
     def held(*arguments: Any, **named: Any) -> Any:
         entered.release()
-        assert go.wait(60.0)
+        assert go.wait(120.0)
         return genuine(*arguments, **named)
 
     monkeypatch.setattr(uploads, "finish", held)
@@ -333,7 +333,7 @@ def test_bodies_of_one_owner_beyond_the_limit_are_refused_and_of_another_are_not
         paths = [begin(app, 1) for _ in range(3)]
         theirs = str(app.post("/uploads", json={"bytes": 1}, headers=stranger).headers["location"])
         sending = [pool.submit(send, app, path, 0, b"x") for path in paths[:2]]
-        assert entered.acquire(timeout=60.0), "one is finished at a time of each owner; the other one waits"
+        assert entered.acquire(timeout=120.0), "one is finished at a time of each owner; the other one waits"
         refusals: list[Any] = []
         while not refusals or refusals[-1].status_code == 200:  # until the second one has begun too
             refusals.append(send(app, paths[2], 0, b""))

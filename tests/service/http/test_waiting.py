@@ -60,7 +60,7 @@ def when_it_is_rung(ring: RecordingRing, *then: Callable[[], object]) -> threadi
     ring.heard = note
 
     def work() -> None:
-        rung.wait(30)
+        rung.wait(120)
         for step in then:
             for _ in range(200):
                 with contextlib.suppress(AssertionError):
@@ -146,7 +146,7 @@ def test_those_who_wait_take_turns_with_event_streams_and_past_them_the_answer_c
         first: list[Any] = []
         waiting = threading.Thread(target=lambda: first.append(submit(client, b"1", LONG["Prefer"])))
         waiting.start()
-        assert rung.wait(30)
+        assert rung.wait(120)
         while (second := submit(client, b"2", prefer="wait=59")).status_code == 429:
             pass  # a moment later the first has given its turn among the uploads back
         assert (second.status_code, second.json()["state"]) == (202, "QUEUED"), "there is a turn for its upload"

@@ -20,7 +20,7 @@ from service.jobs.sender import PAUSES_S, Sender, Terms
 from tests.service.databases import any_database
 from tilewright.webhooks import verified
 
-GUARD_S = 30.0
+GUARD_S = 120.0
 PROBLEM = {
     "code": "malformed_model",
     "fault": "caller",

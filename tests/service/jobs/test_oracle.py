@@ -22,7 +22,7 @@ pytestmark = pytest.mark.processes
 
 PRELUDE = "import json, os, sys, time, signal, subprocess; order = json.loads(sys.stdin.readline() or 'null')\n"
 
-GUARD_S = 60
+GUARD_S = 120
 """After this long a process counts as hanging. No test is about time."""
 
 Make = Callable[..., Oracle]

@@ -36,10 +36,10 @@ def answering() -> Iterator[Answering]:
 
     yield start
     for thread in threads:
-        thread.join(30)
+        thread.join(120)
 
 
-def post(url: str, within_s: float = 30.0) -> int:
+def post(url: str, within_s: float = 120.0) -> int:
     return outward.post(url, b"{}", {"X-A": "b"}, within_s=within_s, private=True)
 
 

@@ -17,7 +17,7 @@ from tilewright.up.process import Supervised
 ROOT = Path(__file__).parents[3]
 
 
-def eventually(condition: Callable[[], Any], within_s: float = 60.0) -> Any:
+def eventually(condition: Callable[[], Any], within_s: float = 120.0) -> Any:
     end = time.monotonic() + within_s
     while not (answer := condition()):
         assert time.monotonic() < end, "it never came true"

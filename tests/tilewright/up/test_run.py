@@ -150,7 +150,7 @@ def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace
     assert "valkey-server" in lines
     socket = broker.socket_path(started.folder / "data").parent
     started.process.terminate()
-    assert started.process.wait(60) == 0, (started.folder / "up.log").read_text()
+    assert started.process.wait(120) == 0, (started.folder / "up.log").read_text()
     assert started.family() == {}
     assert not any(map(alive, family))
     assert not socket.exists()
