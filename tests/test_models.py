@@ -42,6 +42,10 @@ QUICK = (
 LARGER = ("mobilenet_v3_large", "efficientnet_b0", "nasnet_a_mobile", "resnet18", "vit_tiny", "yolov3_tiny")
 
 
+FEWER: Mapping[str, Mapping[str, int]] = {"nasnet_a_mobile": {"cells": 2}}
+"""Of each stack's cells all but the first, which reads two resolutions, are alike."""
+
+
 def slow(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow)
 
@@ -111,7 +115,7 @@ def test_a_light_model_compiles_and_agrees(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*QUICK, *map(slow, LARGER)])
 def test_a_network_of_the_zoo_compiles_and_agrees(name: str, tmp_path: Path) -> None:
-    report = check(build(name), tmp_path)
+    report = check(build(name, **FEWER.get(name, {})), tmp_path)
     assert report.kernels <= report.kernels_before_fusion, entry(name)
 
 

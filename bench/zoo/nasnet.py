@@ -11,9 +11,9 @@ from bench.zoo.window import same_pads
 EPS = 1e-3
 
 
-def nasnet_a_mobile(g: GraphBuilder, *, size: int = 224) -> None:
-    """Three stacks of 4 normal cells, 44 filters, penultimate width 1056."""
-    _nasnet(g, size, stem=32, filters=44, cells=4, skip_reduction=False)
+def nasnet_a_mobile(g: GraphBuilder, *, size: int = 224, cells: int = 4) -> None:
+    """Three stacks of `cells` normal cells, 44 filters, penultimate width 1056."""
+    _nasnet(g, size, stem=32, filters=44, cells=cells, skip_reduction=False)
 
 
 def nasnet_a_large(g: GraphBuilder, *, size: int = 331) -> None:

@@ -296,8 +296,9 @@ def test_a_job_that_takes_too_long_after_its_model_was_read_is_not_tried_again(
 
 @pytest.mark.parametrize(("asked", "limit"), [(0.6, 0.6), (600.0, 1.0)])
 def test_an_owner_may_ask_for_less_time_than_the_operator_allows_and_not_for_more(
-    office: Any, desk_with: DeskWith, asked: float, limit: float
+    office: Any, desk_with: DeskWith, limits_count_in: Callable[[str], None], asked: float, limit: float
 ) -> None:
+    limits_count_in("agree")
     job_id = office.submit()
     with office.db.write() as session:
         session.get_one(Job, job_id).max_run_s = asked

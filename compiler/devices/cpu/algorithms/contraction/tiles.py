@@ -160,8 +160,7 @@ class _Costs:
     # Blocks
 
     def _splits(self, by_stretch: bool) -> Iterator[Split]:
-        """As few blocks as fit half the second-level cache, up to some for each lane.
-        """
+        """From as few blocks as fit half the second-level cache, up to some for each lane."""
         parts_of_columns = (1, self.lanes, 2 * self.lanes) if self.lanes > 1 else (1,)
         column_parts = {-(-self.panels // parts) for parts in parts_of_columns if parts <= self.panels}
         whole, part = (self.y, self.shape.y) if self.y > 1 else (self.m, self.shape.m)
