@@ -17,6 +17,12 @@ from service.db.models import Artifact, Blob, Job, JobKind, JobState, Share
 HELD = (JobState.LEASED, JobState.RUNNING)
 """States in which a worker holds the job."""
 
+Told = sa.Row[Any]
+"""What of a job is told to those who ask for its state, by the names of `Job`'s columns. Objects of `Job`, with reports
+to be parsed, would cost twice as much."""
+UNTOLD = ("report", "samples_bytes", "cache_key", "idempotency_key", "body_hash", "fence", "event_seq", "published_at")
+_TOLD = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD))
+
 
 def add(session: Session, job: Job) -> Job:
     """Insert."""
@@ -44,9 +50,9 @@ def open_of(session: Session, owner_id: uuid.UUID) -> Sequence[Job]:
     return session.scalars(query).all()
 
 
-def by_ids(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Job]:
-    """The jobs with these ids, of any owner."""
-    return session.scalars(sa.select(Job).where(Job.id.in_(job_ids))).all()
+def told(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Told]:
+    """What is told of the jobs with these ids, of any owner."""
+    return session.execute(_TOLD.where(Job.id.in_(job_ids))).all()
 
 
 @dataclass(frozen=True)
@@ -133,7 +139,7 @@ def waiting_in(session: Session, queues: Collection[str]) -> dict[str, int]:
     return {queue: count for queue, count in rows}  # noqa: C416 - a Row is no pair to mypy
 
 
-def positions(session: Session, asked: Collection[Job]) -> dict[uuid.UUID, int]:
+def positions(session: Session, asked: Collection[Job | Told]) -> dict[uuid.UUID, int]:
     """How many jobs go before each of these in its queue, by id, for those that are queued.
 
     Jobs of all owners count, as if all owners had had the same share.

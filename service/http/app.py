@@ -20,7 +20,9 @@ from service.db.engine import Database
 from service.db.migrate import require_current
 from service.errors import ServiceError
 from service.http import descriptors, errors, openapi
+from service.http.answers import Answers
 from service.http.connections import OF_APP_STATE, Connections
+from service.http.gate import Ahead
 from service.http.kept import Kept
 from service.http.limits import crowds, share
 from service.http.metrics import Meter, answers
@@ -71,6 +73,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         generate_unique_id_function=openapi.operation_id,
     )
     app.state.tilewright = state
+    app.add_middleware(Ahead, routers=ROUTERS)  # the innermost: each of the next is around those before
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
     app.add_middleware(Versioned)
@@ -93,6 +96,7 @@ def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
         ring=ring,
         feed=Feed(db, settings.events_poll_s),
         board=Board(db),
+        answers=Answers(),
         door=Door(db),
         metrics=CollectorRegistry(),
         oracle=oracle,

@@ -95,7 +95,7 @@ log = logger(__name__)
 
 def install(app: FastAPI) -> None:
     """Make the app answer every failure with a problem document."""
-    app.add_exception_handler(TilewrightError, _tilewright)
+    app.add_exception_handler(TilewrightError, answer_to)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _router)
     app.add_exception_handler(Exception, _unexpected)
@@ -145,7 +145,8 @@ def _document(status: int, detail: str, path: str, headers: dict[str, str], **sa
     return JSONResponse(storable(body), status, headers, media_type=PROBLEM)
 
 
-def _tilewright(request: Request, error: Exception) -> JSONResponse:
+def answer_to(request: Request, error: Exception) -> JSONResponse:
+    """What a request is answered with that broke with a `TilewrightError`; what the operator should know is logged."""
     assert isinstance(error, TilewrightError)
     if isinstance(error, TOLD):
         request.app.state.tilewright.door.refusals.note(request.method.lower(), error.code)

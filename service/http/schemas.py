@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from service.db.jobs import Told
 from service.db.models import Event, Job, JobKind, JobState, Worker
 from service.jobs.find import Found
 from service.jobs.health import Check
@@ -157,7 +158,7 @@ class JobOut(BaseModel):
     links: dict[str, str]
 
     @classmethod
-    def of(cls, job: Job, queue_position: int | None = None) -> Self:
+    def of(cls, job: Job | Told, queue_position: int | None = None) -> Self:
         """From a row."""
         return cls(
             id=job.id,
@@ -201,13 +202,13 @@ class JobOut(BaseModel):
         return cls.of(found.job, found.queue_position)
 
 
-def _unserved(job: Job) -> datetime | None:
+def _unserved(job: Job | Told) -> datetime | None:
     if job.state != JobState.QUEUED or job.unserved_since is None:
         return None
     return utc(job.unserved_since)
 
 
-def _links(job: Job) -> dict[str, str]:
+def _links(job: Job | Told) -> dict[str, str]:
     """Where what belongs to a job is found, or will be."""
     here = f"/jobs/{job.id}"
     links = {"self": here, "events": f"{here}/events", "log": f"{here}/log"}
@@ -217,7 +218,7 @@ def _links(job: Job) -> dict[str, str]:
             return {**links, "report": f"{here}/report", "artifact": artifact, "receipt": f"{artifact}/receipt"}
         case JobKind.BENCHMARK:
             return {**links, "benchmark": f"/benchmarks/{job.id}"}
-        case JobKind.INFERENCE:
+        case _:
             return {**links, "inference": f"/inferences/{job.id}", "outputs": f"/inferences/{job.id}/outputs"}
 
 

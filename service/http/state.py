@@ -12,6 +12,7 @@ from prometheus_client import CollectorRegistry
 from service.blobs.store import Blobs
 from service.config import Settings
 from service.db.engine import Database
+from service.http.answers import Answers
 from service.http.kept import Kept
 from service.http.pools import Pools
 from service.http.rates import Rates
@@ -40,6 +41,7 @@ class State:
     ring: Ring
     feed: Feed
     board: Board
+    answers: Answers
     door: Door
     metrics: CollectorRegistry
     oracle: Oracle

@@ -21,7 +21,7 @@ EVENTS_PER_READ = 500
 class Found:
     """A job, and how many go before it while it is queued."""
 
-    job: Job
+    job: Job | jobs.Told
     queue_position: int | None
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 import uuid
@@ -13,7 +12,6 @@ from anyio import to_thread
 from fastapi import BackgroundTasks, Header, Query, Request, Response
 from fastapi.responses import StreamingResponse
 from fastapi.sse import format_sse_event
-from starlette.types import Scope
 
 from compiler.errors import OptionsError
 from service.db.jobs import Wanted
@@ -24,9 +22,8 @@ from service.http import waiting
 from service.http.accepted import IdempotencyKey, accepted
 from service.http.auth import Reader, Submitter
 from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.download import matches
 from service.http.errors import QUOTAS, problem_responses
-from service.http.gate import Gated, direct
+from service.http.gate import Answering, Gated, direct
 from service.http.ids import JobId
 from service.http.label_schemas import LabelsIn, Saying, Tagged
 from service.http.model_schemas import DIGEST
@@ -36,9 +33,8 @@ from service.http.schemas import JobOut, JobPage, PurgeOut, ReportOut, event_jso
 from service.http.state import Here, State
 from service.http.waiting import Prefer
 from service.http.wishes import demand_storable
-from service.jobs import cancel, clone, find, finish, labels, life, priority, removal
+from service.jobs import cancel, clone, find, finish, labels, priority, removal
 from service.jobs.access import Caller
-from service.jobs.find import Found
 
 TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 
@@ -58,7 +54,6 @@ EVENT_SCHEMA = {
     },
 }
 
-LOOK_AGAIN_S = "2"
 NOT_WAITED: Mapping[str, str] = {}
 TOLD: dict[str, Any] = {
     "ETag": {"description": "Of what is told of the job.", **TEXT},
@@ -105,30 +100,21 @@ def list_jobs(
     return JobPage(jobs=[JobOut.of(row) for row in rows], next_cursor=following(encode(last)))
 
 
-def _as_it_is(found: Found, known: str | None, applied: Mapping[str, str]) -> Response:
-    """A job, unless the caller knows it as it is (304)."""
-    body = JobOut.found(found).model_dump_json().encode()
-    etag = f'"{hashlib.blake2b(body, digest_size=16).hexdigest()}"'
-    headers = {"ETag": etag, "Cache-Control": "private, no-cache", **applied}
-    if found.job.state not in life.TERMINAL:
-        headers["Retry-After"] = LOOK_AGAIN_S
-    if matches(known, etag):
-        return Response(status_code=304, headers=headers)
-    return Response(body, headers=headers, media_type="application/json")
-
-
-async def _as_asked(here: State, caller: Caller, scope: Scope) -> Response | None:
-    """The answer to `get_job`, but for what waits."""
+def _as_asked(parts: Mapping[str, str], headers: Mapping[bytes, bytes]) -> Answering | None:
+    """How to answer `get_job`, but for what waits and what names no job."""
     try:
-        job_id = uuid.UUID(scope["path_params"]["job_id"])
+        job_id = uuid.UUID(parts["job_id"])
     except ValueError:
         return None
-    headers = dict(scope["headers"])
     if b"prefer" in headers:
         return None
     known = headers.get(b"if-none-match")
-    found = await here.board.job(caller.owner, job_id)
-    return _as_it_is(found, None if known is None else known.decode("latin-1"), NOT_WAITED)
+    tags = None if known is None else known.decode("latin-1")
+
+    async def answering(here: State, caller: Caller) -> Response:
+        return here.answers.to(await here.board.job(caller.owner, job_id), tags, NOT_WAITED)
+
+    return answering
 
 
 @router.get(
@@ -151,7 +137,7 @@ async def get_job(
     With `Prefer: wait=N` the answer comes when the job has ended, or after N seconds.
     """
     found, applied = await waiting.look(request, here, waiting.wanted_s(prefer), job_id)
-    return _as_it_is(found, if_none_match, applied)
+    return here.answers.to(found, if_none_match, applied)
 
 
 @router.head(
@@ -162,7 +148,7 @@ async def get_job(
 )
 async def has_job(here: Here, caller: Reader, job_id: JobId, if_none_match: IfNoneMatch = None) -> Response:
     """The headers of `GET`: its `ETag` changes with whatever that tells, `Retry-After` is there until it has ended."""
-    answer = _as_it_is(await here.board.job(caller.owner, job_id), if_none_match, {})
+    answer = here.answers.to(await here.board.job(caller.owner, job_id), if_none_match, NOT_WAITED)
     return Response(status_code=answer.status_code, headers=dict(answer.headers))
 
 
