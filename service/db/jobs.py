@@ -157,11 +157,13 @@ def positions(session: Session, asked: Collection[Job | Told]) -> dict[uuid.UUID
     return {row.id: int(row.ahead) for row in found}
 
 
-def best(session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID] | None = None) -> uuid.UUID | None:
+def best(
+    session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID] | None = None, *, wait: bool = False
+) -> uuid.UUID | None:
     """The job to run next: priority, then the owner who has had least of the queue, then age.
 
     Jobs of owners that `barred` selects are passed over. On PostgreSQL the row is locked, and rows locked by others are
-    skipped.
+    skipped, or with `wait` waited for: one that was taken meanwhile is not answered, and neither is another then.
     """
     had = sa.and_(Share.queue == Job.queue, Share.owner_id == Job.owner_id)
     query = (
@@ -170,7 +172,7 @@ def best(session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID]
         .where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0)
         .order_by(Job.priority.desc(), sa.func.coalesce(Share.used_s, 0.0), Job.created_at, Job.id)
         .limit(1)
-        .with_for_update(skip_locked=True, of=Job)
+        .with_for_update(skip_locked=not wait, of=Job)
     )
     return session.scalar(query if barred is None else query.where(Job.owner_id.not_in(barred)))
 
@@ -300,9 +302,9 @@ def unannounced(session: Session, queued_before_s: float) -> dict[str, int]:
     return counts
 
 
-def announced(session: Session, job_id: uuid.UUID) -> None:
-    """Note that a doorbell has been sent for a queued job."""
-    update = sa.update(Job).where(Job.id == job_id, Job.state == JobState.QUEUED).values(published_at=clock())
+def not_announced(session: Session, job_id: uuid.UUID) -> None:
+    """Note that no doorbell could be sent for a queued job."""
+    update = sa.update(Job).where(Job.id == job_id, Job.state == JobState.QUEUED).values(published_at=None)
     session.execute(update.execution_options(synchronize_session=False))
 
 

@@ -1,8 +1,8 @@
 """Doorbells: messages that make workers look into the database.
 
 The database is the truth and the broker only a hint: a doorbell may be lost, late or doubled without harm, so
-sending one never fails a request. It is sent after the commit, and `published_at` in the row says that it was;
-`service.jobs.reconcile` sends again what waits too long.
+sending one never fails a request. It is sent after the commit of a row whose `published_at` says when, so that nothing
+holds the row any more when a worker is woken; `service.jobs.reconcile` sends again what waits too long.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ class CeleryRing:
 
 def announce(db: Database, ring: Ring, job_id: uuid.UUID, queue: str) -> bool:
     """Ring for a job whose row is committed; whether it worked. Never raises for a broker that is down."""
-    if not try_ring(ring, queue):
-        return False
+    if try_ring(ring, queue):
+        return True
     with db.write() as session:
-        jobs.announced(session, job_id)
-    return True
+        jobs.not_announced(session, job_id)
+    return False
 
 
 def try_ring(ring: Ring, queue: str) -> bool:

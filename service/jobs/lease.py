@@ -118,7 +118,9 @@ def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float, limi
     """
     while True:
         with db.write() as session:
-            job_id = jobs.best(session, queues, quotas.barred(session, limits))
+            barred = quotas.barred(session, limits)
+            # A row may be held for a moment by who names or cancels its job: it is free to be claimed after that.
+            job_id = jobs.best(session, queues, barred) or jobs.best(session, queues, barred, wait=True)
             if job_id is None:
                 return None
             if quotas.may_start(session, jobs.locked(session, job_id).owner_id, limits):

@@ -116,13 +116,17 @@ def earlier(session: Session, owner: uuid.UUID, key: str | None, body_hash: str)
 
 
 def enqueue(session: Session, job: Job, limits: Limits) -> None:
-    """Insert a QUEUED job in its owner's turn. Raises `QueueFull`, `DeviceTimeUsed` and `QuotaExceeded`."""
+    """Insert a QUEUED job in its owner's turn, for which the caller rings after the commit unless it is blocked.
+
+    Raises `QueueFull`, `DeviceTimeUsed` and `QuotaExceeded`.
+    """
     owner = owners.by_id(session, job.owner_id)
     assert owner is not None, "it is locked"
     quotas.demand_turn(session, owner, limits)
     if job.kind == JobKind.COMPILE:
         quotas.demand_room(session, owner, 0, limits)
     shares.arrive(session, job.queue, job.owner_id)
+    job.published_at = None if job.blocked_by else clock()
     begin(session, job)
 
 

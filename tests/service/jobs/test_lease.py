@@ -75,6 +75,28 @@ def test_each_job_is_claimed_once_however_many_workers_ask(db: Database, queued:
     assert set(taken) == made
 
 
+def test_the_only_job_is_claimed_although_its_row_is_held_at_that_moment(db: Database, queued: Make) -> None:
+    """A worker that went away without it would look again only seconds later."""
+    job = queued()
+    asked = threading.Event()
+
+    def ask() -> lease.Claim | None:
+        asked.set()
+        return lease.claim(db, "w1", ["cpu"], 60)
+
+    with ThreadPoolExecutor(1) as pool:
+        with db.write() as session:  # who names it, or raises its priority
+            jobs.locked(session, job.id).name = "nightly"
+            session.flush()
+            claim = pool.submit(ask)
+            asked.wait()
+            with pytest.raises(TimeoutError):
+                claim.result(0.3)
+        taken = claim.result(30)
+    assert taken is not None
+    assert taken.job_id == job.id
+
+
 def test_the_first_progress_moves_leased_to_running(db: Database, queued: Make, claimed: Take) -> None:
     queued()
     claim = claimed()
