@@ -14,6 +14,7 @@ from compiler.contract import kinds
 from compiler.errors import TilewrightError
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
+from service.db.arrivals import arrivals
 from service.db.engine import Database
 from service.errors import NotReady
 from service.jobs import quotas
@@ -82,10 +83,12 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     removed = reap(desk.scratch)
     log.info("worker starts", queues=desk.queues, leftovers_removed=removed)
     desk.presence.start()
-    rounds = Rounds(desk, drain, own.look_every_s)
+    come = arrivals(desk.db, desk.queues)
+    rounds = Rounds(desk, drain, own.look_every_s, come)
     try:
         return serve(make_app(settings.broker_url, desk, rounds), desk, rounds)
     finally:
+        come.close()
         desk.presence.stop(_PRESENCE_PATIENCE_S)
 
 

@@ -1,7 +1,8 @@
 """The one thread that runs jobs: it makes a round through the queues when a doorbell asks for it, and by itself.
 
-It looks into the database every few seconds whatever becomes of the broker: Celery's loop and its timers stand still
-while it has no connection. Celery keeps the main thread, where signals are handled.
+It looks into the database every few seconds, and when the database tells of new jobs, whatever becomes of the broker:
+Celery's loop and its timers stand still while it has no connection. Celery keeps the main thread, where signals are
+handled.
 """
 
 from __future__ import annotations
@@ -10,9 +11,11 @@ import contextlib
 import os
 import select
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
+from service.db.arrivals import Arrivals
 from service.logs import logger
 from worker.desk import Desk
 
@@ -23,10 +26,10 @@ log = logger(__name__)
 
 
 class Rounds:
-    """One round at a time, from `start` to `stop`: as asked for, and `look` every `every_s` seconds."""
+    """One round at a time, from `start` to `stop`: as asked for, and `look` every `every_s` seconds or on arrivals."""
 
-    def __init__(self, desk: Desk, look: Task, every_s: float) -> None:
-        self._desk, self._look, self._every_s = desk, look, every_s
+    def __init__(self, desk: Desk, look: Task, every_s: float, arrivals: Arrivals) -> None:
+        self._desk, self._look, self._every_s, self._arrivals = desk, look, every_s, arrivals
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
@@ -82,7 +85,13 @@ class Rounds:
             log.exception("looking for jobs failed")
 
     def _pause(self) -> None:
-        """Until somebody asks, the worker goes down, or it is time to look."""
-        select.select([self._reader, self._desk.stop.fileno()], [], [], 0.0 if self._asked else self._every_s)
+        """Until somebody asks, the worker goes down, jobs have come, or it is time to look."""
+        ours = [self._reader, self._desk.stop.fileno()]
+        end = time.monotonic() + (0.0 if self._asked else self._every_s)
+        while (left_s := end - time.monotonic()) > 0:
+            told = [*ours, *self._arrivals.descriptors()]
+            ready, *_ = select.select(told, [], [], min(left_s, self._arrivals.every_s))
+            if not set(ready).isdisjoint(ours) or self._arrivals.came():
+                break
         with contextlib.suppress(BlockingIOError):
             os.read(self._reader, 4096)

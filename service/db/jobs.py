@@ -139,6 +139,12 @@ def waiting_in(session: Session, queues: Collection[str]) -> dict[str, int]:
     return {queue: count for queue, count in rows}  # noqa: C416 - a Row is no pair to mypy
 
 
+def newest_waiting(session: Session, queues: Collection[str]) -> uuid.UUID | None:
+    """The job of these queues that was made last of those that a worker could begin now."""
+    query = sa.select(Job.id).where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0)
+    return session.scalar(query.order_by(Job.id.desc()).limit(1))
+
+
 def positions(session: Session, asked: Collection[Job | Told]) -> dict[uuid.UUID, int]:
     """How many jobs go before each of these in its queue, by id, for those that are queued.
 

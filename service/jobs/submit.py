@@ -13,7 +13,7 @@ from sqlalchemy.orm import Session
 
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
-from service.db import artifacts, catalogue, events, jobs, owners, shares, totals
+from service.db import arrivals, artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
 from service.db.models import Job, JobKind, JobState, Owner, new_id
 from service.errors import IdempotencyKeyReused, NotFound
@@ -128,6 +128,8 @@ def enqueue(session: Session, job: Job, limits: Limits) -> None:
     shares.arrive(session, job.queue, job.owner_id)
     job.published_at = None if job.blocked_by else clock()
     begin(session, job)
+    if not job.blocked_by:
+        arrivals.tell(session, job.queue)
 
 
 def begin(session: Session, job: Job) -> None:

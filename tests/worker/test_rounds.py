@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.worker.quiet import Quiet
 from worker.desk import Desk
 from worker.rounds import Rounds
 
@@ -34,8 +35,8 @@ def rounds_of(desk: Desk) -> Iterator[Callable[..., Rounds]]:
     """Rounds that have begun; stopped at the end of the test."""
     begun: list[Rounds] = []
 
-    def begin(task: Callable[[Desk, str], int], every_s: float) -> Rounds:
-        begun.append(Rounds(desk, task, every_s))
+    def begin(task: Callable[[Desk, str], int], every_s: float, arrivals: Quiet | None = None) -> Rounds:
+        begun.append(Rounds(desk, task, every_s, arrivals or Quiet()))
         begun[-1].start()
         return begun[-1]
 
@@ -49,6 +50,19 @@ def test_it_looks_by_itself_again_and_again(rounds_of: Callable[..., Rounds], ev
     rounds_of(task, 0.01)
     eventually(lambda: len(task.queues) > 3)
     assert set(task.queues) == {"cpu"}
+
+
+def test_it_looks_when_jobs_have_come_and_not_for_those_of_others(
+    rounds_of: Callable[..., Rounds], eventually: Callable[..., Any]
+) -> None:
+    task, arrivals = Task(), Quiet()
+    rounds_of(task, SELDOM_S, arrivals)
+    eventually(lambda: len(task.queues) == 1)
+    for _ in range(3):
+        arrivals.come(to_us=False)
+    arrivals.come()
+    eventually(lambda: len(task.queues) == 2)
+    assert len(task.queues) == 2
 
 
 def test_a_round_that_is_asked_for_is_over_when_the_call_returns(rounds_of: Callable[..., Rounds]) -> None:

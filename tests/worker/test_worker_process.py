@@ -124,8 +124,12 @@ def reconciler(office: Any) -> Iterator[None]:
 def test_a_doorbell_wakes_a_worker_that_would_not_look_by_itself(
     office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
 ) -> None:
+    job_id = office.submit("later")
     worker = start_worker("succeed()", broker, TILEWRIGHT_LOOK_EVERY_S="600")
-    job_id = office.submit()
+    looked = office.submit()
+    eventually(lambda: office.job(looked).state == JobState.SUCCEEDED)
+    with office.db.write() as session:  # no new job, of which the database would tell
+        session.execute(sa.update(Job).where(Job.id == job_id).values(queue="cpu"))
     CeleryRing(broker)("cpu")
     eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
     (row,) = alive(office)
@@ -226,6 +230,15 @@ def test_jobs_run_while_the_broker_is_dead_and_stays_dead(
     eventually(lambda: office.job(third).state == JobState.SUCCEEDED)
     worker.process.terminate()
     assert worker.process.wait(GUARD_S) == 0, worker.text()
+
+
+def test_the_database_tells_an_idle_worker_of_a_job_where_nobody_rings(
+    office: Any, start_worker: Callable[..., Any], eventually: Callable[..., Any], tmp_path: Path
+) -> None:
+    start_worker("succeed()", f"redis+socket://{tmp_path}/nobody", TILEWRIGHT_LOOK_EVERY_S="600")
+    for _ in range(3):
+        job_id = office.submit()
+        eventually(lambda job_id=job_id: office.job(job_id).state == JobState.SUCCEEDED)
 
 
 def test_a_worker_that_never_met_its_broker_works_and_gives_its_job_back_when_it_is_terminated(
