@@ -19,7 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.server import server
-from bench.service import hostile, proof, reads, streams, transfer
+from bench.service import claims, hostile, proof, reads, streams, transfer
+from bench.service.claims import below
 from bench.service.wire import Server
 from bench.subjects import from_zoo
 from tilewright import Client
@@ -30,6 +31,7 @@ JOBS = 100
 """Distinct jobs whose states are read, one after another."""
 STREAMS = 200
 PREFLIGHTS = 7
+CLAIMS = 15
 SMALL, LARGE, BUSY = "tiny_cnn", "inception_v3", "resnet18"
 
 
@@ -43,6 +45,7 @@ def main(arguments: list[str]) -> int:
     alone.add_argument(
         "--proof", action="store_true", help="only: states read while two models compile and hostile callers call"
     )
+    alone.add_argument("--claims", action="store_true", help="only: from a request to the claim of an idle worker")
     parser.add_argument("--out", type=Path, default=OUT, help="where the server's data goes (default: build)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there too")
     given = parser.parse_args(arguments)
@@ -52,6 +55,8 @@ def main(arguments: list[str]) -> int:
             figures = measure_beset(data, given.seconds)
         elif given.proof:
             figures = measure_proof(data, given.seconds)
+        elif given.claims:
+            figures = measure_claims(data)
         else:
             figures = measure(data, given.seconds, given.mib << 20)
     except ClientError as error:
@@ -59,7 +64,8 @@ def main(arguments: list[str]) -> int:
         return error.exit_status
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
-    (show_beset if given.hostile else show_proof if given.proof else show)(figures)
+    shown = (given.hostile, show_beset), (given.proof, show_proof), (given.claims, show_claims), (True, show)
+    next(how for asked, how in shown if asked)(figures)
     return 1 if given.proof and not figures["proof"]["holds"] else 0
 
 
@@ -72,7 +78,7 @@ def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "cores": os.cpu_count()}
     with server(data) as client:
         here = Server(client.url, (data / "api_key").read_text().strip())
-        pid = _api(json.loads((data / "ready.json").read_text())["pid"])
+        pid = below(_up(data), b"service")
         first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
         jobs = [first.id, *(client.compile(small, {"tuning_budget_s": 0}).id for _ in range(JOBS - 1))]
         with console.status("reading states"):
@@ -95,7 +101,7 @@ def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
 def measure_beset(data: Path, seconds: float) -> dict[str, Any]:
     """An honest caller beside hostile ones. Raises `ClientError` when there is no server."""
     with server(data) as client:
-        pid = _api(json.loads((data / "ready.json").read_text())["pid"])
+        pid = below(_up(data), b"service")
         honest = Server(client.url, (data / "api_key").read_text().strip())
         other = Server(client.url, _key(data, "mallory"))
         found = asdict(hostile.beset(honest, other, pid, seconds))
@@ -108,7 +114,7 @@ def measure_proof(data: Path, seconds: float) -> dict[str, Any]:
     models.mkdir(parents=True, exist_ok=True)
     small, busy = (from_zoo(name, models).file for name in (SMALL, BUSY))
     with server(data) as client:
-        pid = _api(json.loads((data / "ready.json").read_text())["pid"])
+        pid = below(_up(data), b"service")
         honest = Server(client.url, (data / "api_key").read_text().strip())
         other = Server(client.url, _key(data, "mallory"))
         first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
@@ -153,6 +159,33 @@ def show_beset(figures: Mapping[str, Any]) -> None:
     for what, count in one["hostile"].items():
         table.add_row(what, str(count))
     Console().print(table)
+
+
+def measure_claims(data: Path) -> dict[str, Any]:
+    """From a request to the claim of an idle worker, with the broker and without. Raises `ClientError`."""
+    models = data.with_name("service-models")
+    models.mkdir(parents=True, exist_ok=True)
+    small = from_zoo(SMALL, models).file
+    figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "cores": os.cpu_count()}
+    with server(data) as client:
+        claims.claims(client, small, 1)
+        figures["with_broker"] = asdict(claims.claims(client, small, CLAIMS))
+        with claims.without_broker(_up(data)):
+            figures["without_broker"] = asdict(claims.claims(client, small, CLAIMS))
+    return figures
+
+
+def show_claims(figures: Mapping[str, Any]) -> None:
+    """The table that people read."""
+    table = Table("from a request to the claim", "p50", "worst")
+    for name in ("with_broker", "without_broker"):
+        one = figures[name]
+        table.add_row(name.replace("_", " the "), f"{one['p50_ms']:.0f} ms", f"{one['worst_ms']:.0f} ms")
+    Console().print(table)
+
+
+def _up(data: Path) -> int:
+    return int(json.loads((data / "ready.json").read_text())["pid"])
 
 
 def _key(data: Path, owner: str) -> str:
@@ -207,16 +240,3 @@ def _preflights(here: Server, model: Path) -> dict[str, Any]:
             taken.append(time.perf_counter() - begin)
     counted = taken[1:]
     return {"model": LARGE, "ok": answer["ok"], "median_s": statistics.median(counted), "worst_s": max(counted)}
-
-
-def _api(up: int) -> int:
-    """The API's process among the children of `tilewright up`."""
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            parent = int(Path(f"/proc/{entry}/stat").read_bytes().rpartition(b")")[2].split()[1])
-            command = Path(f"/proc/{entry}/cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if parent == up and b"service" in command:
-            return int(entry)
-    raise ProcessLookupError(f"no API below process {up}")
