@@ -15,6 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.contract import CompileOptions, CompileReport
 from compiler.errors import UnsupportedModel
 from compiler.pipeline import compile_model
+from compiler.preflight import preflight
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 
@@ -105,3 +106,17 @@ def test_an_index_outside_of_its_tensor_is_refused_by_node(op: str, tmp_path: Pa
     with pytest.raises(UnsupportedModel, match="outside of its tensor") as refused:
         compiled(one_node(op, TensorProto.FLOAT, [2, 2], {}, indices), tmp_path)
     assert refused.value.refusals[0].node == "node"
+
+
+def test_a_dimension_that_only_one_size_fits_is_bound_to_that_and_not_looked_for_for_ever(tmp_path: Path) -> None:
+    """Of all sizes of `d` only that of the keys that came before fits, which the first narrowing says already."""
+    shapes: dict[str, list[int | str]] = {"q": [2, 3, 4, 8], "k": [2, 3, 6, "d"], "v": [2, 3, 6, 10]}
+    shapes |= {"past_key": [2, 3, 12, 8], "past_value": [2, 3, 12, 10]}
+    given = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name, shape in shapes.items()]
+    node = helper.make_node("Attention", ["q", "k", "v", "", "past_key", "past_value"], ["y", "key", "value"])
+    results = [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in node.output]
+    graph = helper.make_graph([node], "g", given, results)
+    path = tmp_path / "model.onnx"
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 23)], ir_version=11)
+    path.write_bytes(model.SerializeToString())
+    assert preflight(path, UNMEASURED)["problem"] is None

@@ -97,6 +97,8 @@ def same(one: Number, other: Number) -> Number:
         if not is_equal(one, other):
             raise Unsupported(f"sizes {one} and {other} are put side by side", "bind dimensions that fit each other")
     except Undecided:
+        if any(_equal_in(one, other, size, size.low, size.high) for size in _given_sizes(one, other)):
+            return one
         _demand_less(one, other)
     raise Unsupported(
         f"sizes {one} and {other} are put side by side, which fits for some sizes alone",
@@ -124,11 +126,15 @@ def _steps(one: Number, other: Number, size: Size) -> Iterator[tuple[int, Except
             yield count, WholeSteps(size, step)
 
 
+def _equal_in(one: Number, other: Number, size: Size, least: int, most: int) -> bool:
+    return in_range(one, size, least, most) == in_range(other, size, least, most)
+
+
 def _ranges(one: Number, other: Number, size: Size) -> Iterator[tuple[int, Exception]]:
     """Ranges at either end for which two numbers are equal, and how many sizes they have."""
 
     def equal(least: int, most: int) -> bool:
-        return in_range(one, size, least, most) == in_range(other, size, least, most)
+        return _equal_in(one, other, size, least, most)
 
     if equal(size.low, size.low):
         most = _last(lambda most: equal(size.low, most), size.low, size.high)
