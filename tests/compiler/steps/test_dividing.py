@@ -93,7 +93,9 @@ def test_an_iterable_may_use_its_arrays_again(equal: tuple[Path, CompileReport])
                 array[...] = inputs[name]
                 yield {name: array}
 
-        for inputs, streamed in zip(given, opened.stream(again(), depth=3), strict=True):
+        results = [*opened.stream(again(), depth=3)]
+        assert len(results) == len(given)
+        for inputs, streamed in zip(given, results, strict=True):
             for output, alone in opened.run(inputs).items():
                 assert alone.tobytes() == streamed[output].tobytes()
 
