@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
+import multiprocessing
 import resource
 import signal
 import tempfile
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ RELATIVE = 2e-3
 """Of the largest finite number of an output, by which right answers may differ."""
 
 Feeds = Mapping[str, np.ndarray]
+Told = tuple[str, str, str, str]
 OK, WRONG = "ok", "wrong"
 
 
@@ -89,27 +90,35 @@ class Outcome:
         return self.fault == "caller" if self.code != OK else self.foretold == OK
 
 
+SERVER = multiprocessing.get_context("forkserver")
+"""Its processes are copies of one that has this module and no threads: a copy of the caller might wait for ever for a
+lock that one of the caller's threads held."""
+SERVER.set_forkserver_preload([__name__])
+
+
 def judged(subject: Subject, number: int) -> Outcome:
     """What becomes of a model in a process of its own with MOST_SECONDS and MOST_BYTES, past which it is killed."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if not child:
-        try:
-            os.close(reading)
-            os.write(writing, json.dumps(_ended(subject, number)).encode())
-        finally:
-            os._exit(0)
-    os.close(writing)
-    with os.fdopen(reading, "rb") as pipe:
-        told = pipe.read()
-    _, status = os.waitpid(child, 0)
-    if told:
-        return Outcome(*json.loads(told))
-    killed = signal.Signals(os.WTERMSIG(status)).name if os.WIFSIGNALED(status) else f"exit {status}"
-    return Outcome("", killed, "ours", "the process told nothing")
+    reading, writing = SERVER.Pipe(duplex=False)
+    child = SERVER.Process(target=_told, args=(writing, ended, subject, number))
+    child.start()
+    writing.close()
+    try:
+        return Outcome(*reading.recv())
+    except EOFError:
+        child.join()
+        status = child.exitcode or 0
+        killed = signal.Signals(-status).name if status < 0 else f"exit {status}"
+        return Outcome("", killed, "ours", "the process told nothing")
+    finally:
+        child.join()
 
 
-def _ended(subject: Subject, number: int) -> tuple[str, str, str, str]:
+def _told(writing: Connection, end: Callable[[Subject, int], Told], subject: Subject, number: int) -> None:
+    writing.send(end(subject, number))
+
+
+def ended(subject: Subject, number: int) -> Told:
+    """The fields of an outcome, in the process that may end by it."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
     signal.alarm(PATIENCE * MOST_SECONDS)

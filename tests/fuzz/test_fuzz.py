@@ -13,7 +13,7 @@ from compiler.pack.loader import Model
 from tests.end_to_end.models import relu
 from tests.fuzz import judge, mutants
 from tests.fuzz.__main__ import main
-from tests.fuzz.judge import KINDS, Subject, difference, judged
+from tests.fuzz.judge import KINDS, Subject, Told, difference, ended, judged
 from tests.seeds import each
 
 pytestmark = pytest.mark.processes
@@ -32,11 +32,35 @@ def test_mutants_and_broken_files_end_soundly(seed: int) -> None:
         assert end.is_sound, end
 
 
+def one_off(subject: Subject, number: int) -> Told:
+    """The end of a model whose artifact computes something else."""
+    right = Model.run
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Model, "run", lambda *given: {name: array + 1 for name, array in right(*given).items()})
+        return ended(subject, number)
+
+
+def raising(subject: Subject, number: int) -> Told:
+    """That of one over which the compiler stumbles."""
+
+    def raises(*given: object, **named: object) -> None:
+        raise RuntimeError("nobody expects this")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(judge, "compile_model", raises)
+        return ended(subject, number)
+
+
+def dying(subject: Subject, number: int) -> Told:
+    """That of one over which it dies."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    return ended(subject, number)
+
+
 def test_a_wrong_answer_is_found_named_and_kept(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    right = Model.run
-    monkeypatch.setattr(Model, "run", lambda *given: {name: array + 1 for name, array in right(*given).items()})
+    monkeypatch.setattr(judge, "ended", one_off)
     monkeypatch.setattr(mutants, "mutant", lambda number: ("relu", relu([4])))
     assert main(["--only", "mutant", "7", "--kept", str(tmp_path)]) == 1
     assert "mutant 7 (relu): wrong ours" in capsys.readouterr().out
@@ -45,14 +69,10 @@ def test_a_wrong_answer_is_found_named_and_kept(
 
 def test_what_dies_or_raises_is_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     subject = Subject("relu", relu([4]))
-
-    def raises(*given: object, **named: object) -> None:
-        raise RuntimeError("nobody expects this")
-
-    monkeypatch.setattr(judge, "compile_model", raises)
+    monkeypatch.setattr(judge, "ended", raising)
     end = judged(subject, 0)
     assert (end.is_sound, end.code, end.fault) == (False, "RuntimeError", "ours")
-    monkeypatch.setattr(judge, "compile_model", lambda *given, **named: os.kill(os.getpid(), signal.SIGKILL))
+    monkeypatch.setattr(judge, "ended", dying)
     assert judged(subject, 0).code == "SIGKILL"
 
 
