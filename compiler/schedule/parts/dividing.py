@@ -8,9 +8,10 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.parts import SLOTS, After, Edge, Part, Parts
 from compiler.schedule.plans.dependencies import predecessors
-from compiler.schedule.solvers.ideals import Division, Stage, Tensor, bits
+from compiler.schedule.solvers.ideals import Division, Stage, Tensor
 from compiler.schedule.solvers.least_load import least_load
 from compiler.schedule.solvers.placement import placement
+from compiler.schedule.solvers.sets import bits
 
 
 def division_of(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts) -> Division:

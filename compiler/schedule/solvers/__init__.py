@@ -8,6 +8,8 @@ beam           list scheduling that looks ahead
 allotment      how many lanes each call gets, from critical path and area
 cut            blocks in series and in parallel; clusters: chains of calls that one lane runs without a hand-off
 stages         dynamic programming over endings; stage_lanes and stage_schedule make a schedule of it
+ideals         sets of calls that a division among devices cuts at; least_load: a pipeline; placement: one inference
+sets           sets as the bits of an int
 refined        stages from measurements: solve, measure the solution, solve again
 descent        lanes and order of a block changed as long as that helps
 candidates     all of these by name

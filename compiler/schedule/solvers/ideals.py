@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler.schedule.solvers.cut import series
+from compiler.schedule.solvers.sets import bits
 
 Stage = tuple[int, int]
 """A device, and its calls as a set."""
@@ -70,16 +71,6 @@ class Division:
         """What another device pays that reads the results of calls."""
         made = sum(one.bytes for one in self.tensors if one.writers & calls and one.readers & ~calls)
         return self.handover_s + self.byte_s * made
-
-
-def bits(calls: int) -> list[int]:
-    """The calls of a set, ascending."""
-    found = []
-    while calls:
-        least = calls & -calls
-        found.append(least.bit_length() - 1)
-        calls ^= least
-    return found
 
 
 def ideals(before: Sequence[Sequence[int]], most: int) -> list[int]:

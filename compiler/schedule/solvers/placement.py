@@ -12,7 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
-from compiler.schedule.solvers.ideals import Division, Stage, bits, ideals
+from compiler.schedule.solvers.ideals import Division, Stage, ideals
+from compiler.schedule.solvers.sets import bits
 
 MOST_IDEALS = 400
 MOST_FORKED = 16

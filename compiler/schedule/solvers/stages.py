@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from compiler.schedule.solvers.sets import bits
+
 Stage = tuple[tuple[int, ...], ...]
 """Groups, each of nodes in ascending order."""
 Latency = Callable[[Stage], float]
@@ -94,7 +96,7 @@ class Endings:
         while waiting:
             rest = waiting.pop()
             sinks = found[rest]
-            for node in _bits(sinks):
+            for node in bits(sinks):
                 smaller = rest ^ 1 << node
                 if smaller not in found:
                     found[smaller] = sinks ^ 1 << node | self._freed(node, smaller)
@@ -117,7 +119,7 @@ class Endings:
         waiting = [(0, sinks, 0)]
         while waiting:
             ending, open_nodes, count = waiting.pop()
-            for node in _bits(open_nodes):
+            for node in bits(open_nodes):
                 larger = ending | 1 << node
                 if joined[node] & ending and self._group(larger, node).bit_count() > nodes:
                     continue
@@ -144,7 +146,7 @@ class Endings:
             groups, left = [], ending
             while left:
                 group = self._group(ending, (left & -left).bit_length() - 1)
-                groups.append(tuple(_bits(group)))
+                groups.append(tuple(bits(group)))
                 left ^= group
             self.stage_of[ending] = tuple(groups) if len(groups) <= self.pruning.groups else None
         return self.stage_of[ending]
@@ -152,13 +154,3 @@ class Endings:
     def _check(self, pairs: int, always: bool = False) -> None:
         if self.most is not None and pairs > self.most:
             raise TooManyEndings(always)
-
-
-def _bits(nodes: int) -> list[int]:
-    """The nodes of a set, ascending."""
-    found = []
-    while nodes:
-        least = nodes & -nodes
-        found.append(least.bit_length() - 1)
-        nodes ^= least
-    return found

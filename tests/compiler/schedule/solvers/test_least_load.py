@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from random import Random
 
-from compiler.schedule.solvers.ideals import Division, Tensor, bits, ideals
+from compiler.schedule.solvers.ideals import Division, Tensor, ideals
 from compiler.schedule.solvers.least_load import least_load
+from compiler.schedule.solvers.sets import bits
 from tests.seeds import each
 
 

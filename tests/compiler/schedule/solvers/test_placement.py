@@ -6,8 +6,9 @@ from functools import cache
 from itertools import product
 from random import Random
 
-from compiler.schedule.solvers.ideals import Division, Tensor, bits
+from compiler.schedule.solvers.ideals import Division, Tensor
 from compiler.schedule.solvers.placement import forked_s, placement
+from compiler.schedule.solvers.sets import bits
 from tests.compiler.schedule.solvers.test_least_load import is_closed, random_division
 from tests.seeds import each
 
