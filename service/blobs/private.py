@@ -1,9 +1,11 @@
-"""Folders that nobody but their owner looks into: models, artifacts, keys and the database lie in them."""
+"""Folders and files that nobody but their owner looks into: models, artifacts, keys and the database."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
+import uuid
 from collections.abc import Collection
 from pathlib import Path
 
@@ -36,6 +38,24 @@ def private_folder(path: Path, ours: Collection[str], *, whole: bool = False) ->
             path.chmod(stat.S_IMODE(facts.st_mode) & ~OTHERS)
         elif facts.st_mode & stat.S_IRWXO:
             raise _open(path, "belongs to another user")
+
+
+def make_once(file: Path, content: bytes) -> None:
+    """Make a file of mode 0600 that is missing; of several processes that do so the first wins.
+
+    It appears whole or not at all. Raises OSError.
+    """
+    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, FILE)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        with contextlib.suppress(FileExistsError):
+            os.link(draft, file)
+    finally:
+        draft.unlink()
 
 
 def _is_one_of(path: Path, ours: Collection[str]) -> bool:

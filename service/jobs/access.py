@@ -6,10 +6,8 @@ one for the owner `local` in a file of mode 0600, where the command line finds i
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import math
-import os
 import re
 import secrets
 import threading
@@ -20,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
+from service.blobs.private import make_once
 from service.db import keys, owners
 from service.db.engine import Database
 from service.errors import BadRequest, DatabaseUnavailable, NotAllowed, NotAuthenticated, OwnerSuspended
@@ -213,17 +212,7 @@ def ensure_local_key(db: Database, file: Path) -> None:
     The file appears whole, with mode 0600, or not at all; of several processes that make it the first wins.
     """
     if not file.exists():
-        draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(descriptor, "w") as text:
-                text.write(f"twk_{secrets.token_urlsafe(32)}\n")
-                text.flush()
-                os.fsync(text.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(draft, file)
-        finally:
-            draft.unlink()
+        make_once(file, f"twk_{secrets.token_urlsafe(32)}\n".encode())
     register(db, LOCAL_OWNER, file.read_text().strip(), SCOPES, f"file {file.name}")
 
 

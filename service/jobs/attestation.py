@@ -7,9 +7,7 @@ artifact has the same envelope at every request, as long as the key stays.
 from __future__ import annotations
 
 import base64
-import contextlib
 import hashlib
-import os
 import threading
 import uuid
 from dataclasses import dataclass
@@ -28,6 +26,7 @@ from cryptography.hazmat.primitives.serialization import (
 )
 
 from compiler.contract import COMPILER_VERSION
+from service.blobs.private import make_once
 from service.db import jobs
 from service.db.engine import Database
 from service.db.models import Artifact, Job
@@ -136,29 +135,14 @@ def _moment(seconds: float | None) -> str | None:
 def _load(file: Path) -> Ed25519PrivateKey:
     try:
         if not file.exists():
-            _make(file)
-        key = load_pem_private_key(file.read_bytes(), password=None)
+            key = Ed25519PrivateKey.generate()
+            make_once(file, key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+        loaded = load_pem_private_key(file.read_bytes(), password=None)
     except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise NotReady(f"the signing key {file} cannot be used: {error}", fix=FIX) from error
-    if not isinstance(key, Ed25519PrivateKey):
+    if not isinstance(loaded, Ed25519PrivateKey):
         raise NotReady(f"the signing key {file} is not of ed25519", fix=FIX)
-    return key
+    return loaded
 
 
 FIX = "make it with `openssl genpkey -algorithm ed25519`, for the API's user alone, or name another file"
-
-
-def _make(file: Path) -> None:
-    """The file appears whole, with mode 0600, or not at all; of several processes that make it the first wins."""
-    text = Ed25519PrivateKey.generate().private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    draft = file.with_name(f".{file.name}.{uuid.uuid4().hex}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    try:
-        with os.fdopen(descriptor, "wb") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        with contextlib.suppress(FileExistsError):
-            os.link(draft, file)
-    finally:
-        draft.unlink()

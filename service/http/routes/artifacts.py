@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from typing import Annotated, Any, Literal
 
 from fastapi import Header, Path, Query, Request, Response
 
 from service.blobs.members import member, members
-from service.db.models import Artifact
 from service.errors import JobNotFinished, PartTooLarge
 from service.http.attestation_schemas import EnvelopeOut, SigningKeyOut
 from service.http.auth import Reader
@@ -17,8 +17,9 @@ from service.http.errors import problem_responses
 from service.http.gate import Gated
 from service.http.ids import ArtifactId
 from service.http.schemas import ArtifactFile, ArtifactFilesOut, ReceiptOut, utc
-from service.http.state import Here
+from service.http.state import Here, State
 from service.jobs import attestation, find
+from service.jobs.access import Caller
 
 ETAG = {"ETag": {"description": "SHA-256 of the file, quoted.", "schema": {"type": "string"}}}
 FILE: dict[int | str, dict[str, Any]] = {
@@ -155,8 +156,7 @@ def list_files(here: Here, caller: Reader, artifact_id: ArtifactId) -> ArtifactF
 )
 def get_manifest(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
     """The artifact's `manifest.json` without the rest."""
-    artifact = find.artifact(here.db, caller.owner, artifact_id)
-    return _part(here, artifact, "manifest.json", "application/json", if_none_match)
+    return _part(here, caller, artifact_id, "manifest.json", "application/json", if_none_match)
 
 
 @router.get(
@@ -175,9 +175,8 @@ def get_plan(
     if_none_match: IfNoneMatch = None,
 ) -> Response:
     """Which kernel runs when, on which lane, over which memory."""
-    artifact = find.artifact(here.db, caller.owner, artifact_id)
     media = "image/svg+xml" if format == "svg" else "application/json"
-    return _part(here, artifact, f"plan.{format}", media, if_none_match)
+    return _part(here, caller, artifact_id, f"plan.{format}", media, if_none_match)
 
 
 @router.get(
@@ -191,8 +190,7 @@ def get_plan(
 )
 def get_graph(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
     """The graph as loaded, as rewritten, and as it was fused; an id of a value is the same in each."""
-    artifact = find.artifact(here.db, caller.owner, artifact_id)
-    return _part(here, artifact, "graph.json", "application/json", if_none_match)
+    return _part(here, caller, artifact_id, "graph.json", "application/json", if_none_match)
 
 
 @router.get(
@@ -206,8 +204,7 @@ def get_graph(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match
 )
 def get_trace(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
     """When each task of the plan runs, predicted and, where it was traced, measured; hand-overs as arrows."""
-    artifact = find.artifact(here.db, caller.owner, artifact_id)
-    return _part(here, artifact, "trace.json", "application/json", if_none_match)
+    return _part(here, caller, artifact_id, "trace.json", "application/json", if_none_match)
 
 
 @router.get(
@@ -218,8 +215,7 @@ def get_trace(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match
 )
 def get_report_page(here: Here, caller: Reader, artifact_id: ArtifactId, if_none_match: IfNoneMatch = None) -> Response:
     """One page without scripts or outside parts; its headers forbid a browser both."""
-    artifact = find.artifact(here.db, caller.owner, artifact_id)
-    return _part(here, artifact, "report.html", "text/html", if_none_match)
+    return _part(here, caller, artifact_id, "report.html", "text/html", if_none_match)
 
 
 @router.get(
@@ -232,12 +228,14 @@ def get_artifact_source(
     here: Here, caller: Reader, artifact_id: ArtifactId, name: Name, if_none_match: IfNoneMatch = None
 ) -> Response:
     """A file below `source/`, by the name that `/artifacts/{id}/files` lists."""
-    artifact = find.artifact(here.db, caller.owner, artifact_id)
-    return _part(here, artifact, f"source/{name}", "text/plain", if_none_match)
+    return _part(here, caller, artifact_id, f"source/{name}", "text/plain", if_none_match)
 
 
-def _part(here: Here, artifact: Artifact, name: str, media_type: str, if_none_match: str | None) -> Response:
+def _part(
+    here: State, caller: Caller, artifact_id: uuid.UUID, name: str, media_type: str, if_none_match: str | None
+) -> Response:
     """One file of the artifact; a browser never takes it for anything but what it is said to be."""
+    artifact = find.artifact(here.db, caller.owner, artifact_id)
     content = member(here.blobs, artifact.blob_key, name, artifact.bytes)
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
     headers = {**IMMUTABLE, "ETag": etag, "Content-Security-Policy": INERT}
