@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import onnxruntime
 
 from bench import report
 from bench.loops.decoder import greedy_decoder
+from bench.turns import single_threaded
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
@@ -59,9 +59,7 @@ def measured(name: str, growing: bool, given: argparse.Namespace) -> Row:
     """One decoder, whose caches grow or have a fixed capacity."""
     width, heads, layers, words = SIZES[name]
     source = greedy_decoder(width, heads, layers, words, STEPS, growing=growing)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    peer = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    peer = single_threaded(source)
     ours, others, is_equal = [], [], True
     with tempfile.TemporaryDirectory(prefix="tilewright-loops-") as folder:
         file, artifact = Path(folder) / "model.onnx", Path(folder) / "model.tw"

@@ -6,7 +6,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -14,11 +14,11 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from bench import report
 from bench.quantize.subjects import SUBJECTS, Deciding
 from bench.subjects import subject
+from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
@@ -101,21 +101,9 @@ def timed(name: str, folder: Path, rounds: int, budget: float) -> dict[str, Any]
             model = opened.enter_context(Model(artifact))
             inputs = model.random_inputs(0)
             ways.append(partial(model.run, inputs))
-        ways += [partial(_peer(file).run, None, inputs) for file in files]
-        seconds = taken_in_turns(ways, rounds)
+        ways += [partial(single_threaded(file).run, None, inputs) for file in files]
+        seconds = [median(taken) for taken in taken_in_turns(ways, rounds)]
     return {"model": name, "int8": seconds[0], "fp32": seconds[1], "peer int8": seconds[2], "peer fp32": seconds[3]}
-
-
-def taken_in_turns(ways: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
-    """The median CPU seconds of each, after two rounds that do not count."""
-    times: list[list[float]] = [[] for _ in ways]
-    for number in range(rounds + 2):
-        for way, taken in zip(ways, times, strict=True):
-            begin = time.process_time()
-            way()
-            if number >= 2:
-                taken.append(time.process_time() - begin)
-    return [median(taken) for taken in times]
 
 
 def decided(one: Deciding, folder: Path) -> list[dict[str, Any]]:
@@ -149,15 +137,8 @@ def decided(one: Deciding, folder: Path) -> list[dict[str, Any]]:
 
 
 def _answers(file: Path, name: str, inputs: np.ndarray) -> np.ndarray:
-    session = _peer(file)
+    session = single_threaded(file)
     return np.concatenate([session.run(None, {name: one[None]})[0].reshape(1, -1) for one in inputs])
-
-
-def _peer(file: Path) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    options.log_severity_level = 3
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 def noise_table(rows: Sequence[Mapping[str, Any]]) -> str:

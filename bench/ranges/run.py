@@ -6,7 +6,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -15,10 +15,10 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from bench import public, report
 from bench.ranges.subjects import SUBJECTS, Ranged
+from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
@@ -65,7 +65,7 @@ def main(arguments: list[str]) -> int:
 def measured(one: Ranged, given: argparse.Namespace) -> list[Row]:
     """A row for each size."""
     file = public.fetch(one.name)
-    peer = _peer(file)
+    peer = single_threaded(file)
     rows = []
     with tempfile.TemporaryDirectory(prefix="tilewright-ranges-") as folder:
         ranged = _compiled(file, Path(folder) / "ranged.tw", dict(one.dims), given.budget)
@@ -77,33 +77,16 @@ def measured(one: Ranged, given: argparse.Namespace) -> list[Row]:
                 inputs = one.drawn({spec.name: (spec.dtype, spec.shape) for spec in single.inputs})
                 found, right = whole.run(inputs), peer.run(None, inputs)
                 ways = [partial(whole.run, inputs), partial(single.run, inputs), partial(peer.run, None, inputs)]
-                seconds, alone, others = taken_in_turns(ways, given.rounds)
+                taken = taken_in_turns(ways, given.rounds, time.perf_counter)
+            seconds, alone, others = (median(own) for own in taken)
             rows.append(Row(one.name, sizes, sizes == opt, seconds, alone, others, _distance([*found.values()], right)))
             print(f"{one.name} {dict(sizes)}: {seconds / alone:.2f} of the exact one's time", flush=True)
     return rows
 
 
-def taken_in_turns(ways: Sequence[Callable[[], Any]], rounds: int) -> list[float]:
-    """The median seconds of each, after two rounds that do not count."""
-    times: list[list[float]] = [[] for _ in ways]
-    for number in range(rounds + 2):
-        for way, taken in zip(ways, times, strict=True):
-            begin = time.perf_counter()
-            way()
-            if number >= 2:
-                taken.append(time.perf_counter() - begin)
-    return [median(taken) for taken in times]
-
-
 def _compiled(file: Path, artifact: Path, dims: dict[str, Any], budget: float) -> Path:
     compile_model(file, artifact, CompileOptions(dims=dims, tuning_budget_s=budget, threads=1))
     return artifact
-
-
-def _peer(file: Path) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
 
 
 def _distance(found: Sequence[np.ndarray], right: Sequence[np.ndarray]) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
@@ -15,19 +14,17 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-import onnxruntime
 
 from bench import report
 from bench.engines.tilewright import calls
 from bench.race.spread import Ratio
 from bench.sparse.layers import FORMS, LAYERS, Layer
+from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 
 ROUNDS = 25
-LEAST_S = 0.01
-"""That a turn lasts: short layers run several times."""
 CLOSE = 2e-3
 """Of the largest value: outputs further from ONNX Runtime's than this make a time mean nothing."""
 
@@ -140,28 +137,6 @@ def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
         return rows
 
 
-def taken_in_turns(ways: Sequence[Callable[[], Any]], rounds: int) -> list[list[float]]:
-    """Seconds of one run of each way in each round; who begins changes from round to round.
-
-    They are seconds of this process on its core: each way is one thread, and what others take of the core is no part.
-    """
-    repeats = []
-    for way in ways:
-        way()
-        begin = time.process_time()
-        way()
-        repeats.append(max(1, round(LEAST_S / (time.process_time() - begin))))
-    times: list[list[float]] = [[] for _ in ways]
-    for number in range(rounds):
-        for place in range(len(ways)):
-            at = (place + number) % len(ways)
-            begin = time.process_time()
-            for _ in range(repeats[at]):
-                ways[at]()
-            times[at].append((time.process_time() - begin) / repeats[at])
-    return times
-
-
 def _compiled(layer: Layer, batch: int, weights: np.ndarray, place: Path, budget: float) -> Path:
     model, artifact = place.with_suffix(".onnx"), place.with_suffix(".tw")
     model.write_bytes(layer.model(batch, weights, channels_last=True).SerializeToString())
@@ -176,10 +151,7 @@ def _taken(artifact: Path) -> str:
 
 
 def _peer(layer: Layer, batch: int, weights: np.ndarray) -> Any:
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    file = layer.model(batch, weights, channels_last=False).SerializeToString()
-    return onnxruntime.InferenceSession(file, options, providers=["CPUExecutionProvider"])
+    return single_threaded(layer.model(batch, weights, channels_last=False).SerializeToString())
 
 
 def _distance(found: np.ndarray, right: np.ndarray) -> float:

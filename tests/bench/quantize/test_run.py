@@ -12,7 +12,6 @@ from bench.quantize.run import (
     noise,
     noise_table,
     quantised_of,
-    taken_in_turns,
     time_table,
 )
 
@@ -24,12 +23,6 @@ def test_every_method_quantises_a_network_and_the_least_output_counts(tmp_path: 
     assert quantised_of("tiny_mobile", tmp_path).is_file()
     assert f"| tiny_mobile | {row['layers']} | {row['minmax']:.1f} |" in noise_table([row])
     assert least({"outputs": [{"snr_db": 3.0}, {"snr_db": None}, {"snr_db": 2.0}]}) == 2.0
-
-
-def test_ways_take_turns_and_the_first_rounds_do_not_count() -> None:
-    order: list[str] = []
-    assert len(taken_in_turns([lambda: order.append("a"), lambda: order.append("b")], 3)) == 2
-    assert order == ["a", "b"] * 5
 
 
 def test_times_are_told_as_ratios() -> None:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.ranges.run import Row, main, table, taken_in_turns
+from bench.ranges.run import Row, main, table
 from bench.ranges.subjects import SUBJECTS
 
 
@@ -13,13 +13,6 @@ def test_each_subject_is_timed_at_its_opt_and_inside_of_its_range() -> None:
         for sizes in one.sizes:
             assert all(ranges[name]["min"] <= size <= ranges[name]["max"] for name, size in sizes.items())
             assert one.at(sizes).keys() == one.dims.keys()
-
-
-def test_ways_take_turns_and_the_first_rounds_do_not_count() -> None:
-    order: list[str] = []
-    times = taken_in_turns([lambda: order.append("a"), lambda: order.append("b")], 3)
-    assert order == ["a", "b"] * 5
-    assert len(times) == 2
 
 
 def test_the_table_marks_the_size_that_the_range_is_tuned_for() -> None:

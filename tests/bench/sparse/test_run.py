@@ -1,11 +1,10 @@
 from __future__ import annotations
 
-import numpy as np
 import onnx
 import pytest
 
 from bench.sparse.layers import FORMS, LAYERS, Layer
-from bench.sparse.run import Row, main, table, taken_in_turns
+from bench.sparse.run import Row, main, table
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -34,13 +33,6 @@ def test_a_table_says_where_a_dense_kernel_was_taken_and_from_where_on_zeros_are
     *_, first, second = table(rows).splitlines()
     assert first == "| 3x3 64-64 @56 | 1 | 1.000 | winograd | 3.00 | unstructured | 1.01 = | 0.90 | 0.50 | 80% |"
     assert second == "| 3x3 64-64 @56 | 1 | 1.000 | winograd | 3.00 | 1x4 | | | 1.00 = | none |"
-
-
-def test_each_way_has_its_turn_in_every_round() -> None:
-    turns: list[int] = []
-    times = taken_in_turns([lambda: turns.append(0), lambda: turns.append(1)], 3)
-    assert [len(own) for own in times] == [3, 3]
-    assert min(np.bincount(turns)) >= 5
 
 
 def test_layers_and_shares_that_there_are_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
