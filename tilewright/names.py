@@ -44,9 +44,14 @@ def artifact_of(artifact: Job | str) -> str:
     return artifact.artifact_id
 
 
+def is_digest(text: str) -> bool:
+    """Whether a text could be the digest of a model."""
+    return _DIGEST.fullmatch(text) is not None
+
+
 def digest_of(model: StoredModel | str) -> str:
     """The digest of a model. Raises `UsageError`."""
     text = model.digest if isinstance(model, StoredModel) else model.lower()
-    if not _DIGEST.fullmatch(text):
+    if not is_digest(text):
         raise UsageError(f"{text!r} is not a digest", fix="list models and their digests with `tilewright models`")
     return text

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -76,7 +75,7 @@ def compile_model(
         paths = _outputs(model, output, target or [])
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
-                source = client.upload(model, data=data or (), progress=progress) if _is_file(model) else model
+                source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
             if preflight:
                 for one in wanted:
                     _check(client, source, one, as_json)
@@ -147,11 +146,6 @@ def _refused(message: str, problem: dict[str, Any]) -> ClientError:
 
 def _print(said: list[dict[str, Any]] | list[Any], as_json: bool) -> None:
     print_json(said[0] if len(said) == 1 else {"jobs": said})
-
-
-def _is_file(model: str) -> bool:
-    """Whether it is to be read here; what looks like a digest and is no file is one that the server has."""
-    return Path(model).exists() or not re.fullmatch(r"[0-9a-f]{64}", model)
 
 
 def _outputs(model: str, output: Path | None, targets: Sequence[str]) -> list[Path]:

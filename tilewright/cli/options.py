@@ -10,6 +10,7 @@ import typer
 
 from tilewright.client import Labels
 from tilewright.errors import UsageError
+from tilewright.names import is_digest
 
 Targets = Annotated[
     list[str] | None,
@@ -79,7 +80,13 @@ def build_options(
             name: [_whole("--shape", length) for length in text.lower().split("x") if text]
             for name, text in map(_pair, shapes)
         }
-    for name, text in map(_pair, others or ()):
+    return options | other_options(others)
+
+
+def other_options(texts: list[str] | None) -> dict[str, Any]:
+    """What `--option NAME=JSON` says. Raises `UsageError`."""
+    options: dict[str, Any] = {}
+    for name, text in map(_pair, texts or ()):
         try:
             options[name] = json.loads(text)
         except ValueError:
@@ -87,6 +94,11 @@ def build_options(
                 f"--option {name}: {text!r} is not JSON", fix="quote strings, as in --option 'a=\"b\"'"
             ) from None
     return options
+
+
+def is_file(model: str) -> bool:
+    """Whether it is to be read here; what looks like a digest and is no file is one that the server has."""
+    return Path(model).exists() or not is_digest(model)
 
 
 def given_of(**values: Any) -> dict[str, Any]:

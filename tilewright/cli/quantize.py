@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
@@ -68,7 +67,7 @@ def quantize(
 ) -> None:
     """Quantise a model to 8-bit integers and download it as ONNX. With `--json`: the report, and `model`, the file."""
     with failures(as_json):
-        wanted = given.build_options(None, None, None, None, None, None, option)
+        wanted = given.other_options(option)
         wanted |= given.given_of(ranges=ranges, snr_db=snr_db, equalise=equalise or None, keep=keep)
         if dim:
             wanted["dims"] = given.sizes(dim)
@@ -76,7 +75,7 @@ def quantize(
         said = given.given_of(name=name, note=note, tags=tag, max_queue_s=max_queue, max_run_s=max_run)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
-                source = client.upload(model, data=data or (), progress=progress) if _is_file(model) else model
+                source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
             queued = client.quantize(source, wanted, samples=samples or (), priority=priority, **said)
             with job_bar(quiet=as_json) as show_event:
                 ended = client.wait(queued, show_event, timeout=timeout).require_success()
@@ -118,8 +117,3 @@ def show(report: Mapping[str, Any]) -> None:
 
 def _decibels(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
-
-
-def _is_file(model: str) -> bool:
-    """Whether it is to be read here; what looks like a digest and is no file is one that the server has."""
-    return Path(model).exists() or not re.fullmatch(r"[0-9a-f]{64}", model)
