@@ -15,7 +15,7 @@ from compiler.devices.cuda.candidates import Candidates
 from compiler.devices.cuda.target import resolve
 from compiler.devices.kinds import propose
 from compiler.ir.machine import Workload
-from tests.compiler.tuning.test_tile import POINTWISE, workload
+from tests.compiler.tuning.fakes import POINTWISE, workload
 
 HEADER = """
 #pragma once
