@@ -3,9 +3,11 @@
 What names nothing in the model is dropped, what contradicts it gives way, and a dimension left open gets a usual
 value:
 
-    a name with "batch" in it, or N, B, BS                      1
+    a name with "batch" in it; N, B, BS as axis 0               1
     a name of a length in time (seq, len, token, time, step)    128
-    a name of sound (sample, audio, wave)                       16000
+    a name of sound (sample, audio, wave), or the last axis
+    of one or two of an input with such a name                  16000
+    axis 1 of a recurrent state (layers, batch, features)       1
     axis 1 of four (NCHW)                                       3
     the other axes after the first of four or more              the other ones of that input, else 224
     axis 1 of two or three                                      128
@@ -27,6 +29,8 @@ BATCH, LENGTH, SOUND, CHANNELS, PIXELS = 1, 128, 16000, 3, 224
 BATCH_NAMES = frozenset(("n", "b", "bs"))
 LENGTH_PARTS = ("seq", "len", "token", "time", "step")
 SOUND_PARTS = ("sample", "audio", "wave")
+SOUNDS = ("audio", "wave", "speech", "sound", "pcm")
+"""Parts of the names of inputs that are sound."""
 
 Shape = tuple[int | str | None, ...]
 
@@ -49,9 +53,9 @@ def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
         shape = _usual_rank(entry) if entry.shape is None else entry.shape
         for axis, dim in enumerate(shape):
             if isinstance(dim, str) and dim not in known:
-                known[dim] = dims[dim] = BATCH if spec.value is not None else usual(shape, axis, inputs)
+                known[dim] = dims[dim] = BATCH if spec.value is not None else usual(entry.name, shape, axis, inputs)
         if entry.shape is None or None in shape[1:] or (len(shape) == 1 and shape[0] is None):
-            whole = tuple(_number(shape, axis, known, inputs) for axis in range(len(shape)))
+            whole = tuple(_number(entry.name, shape, axis, known, inputs) for axis in range(len(shape)))
             if spec.value is None:
                 specs[entry.name] = replace(spec, shape=whole)
     return replace(
@@ -112,28 +116,32 @@ def _usual_rank(entry: Input) -> Shape:
     return (None, None, None, None) if is_image else (None, None)
 
 
-def _number(shape: Shape, axis: int, known: Mapping[str, int], inputs: Sequence[Input]) -> int:
+def _number(input_name: str, shape: Shape, axis: int, known: Mapping[str, int], inputs: Sequence[Input]) -> int:
     dim = shape[axis]
     if isinstance(dim, str):
         return known[dim]
-    return usual(shape, axis, inputs) if dim is None else dim
+    return usual(input_name, shape, axis, inputs) if dim is None else dim
 
 
-def usual(shape: Shape, axis: int, inputs: Sequence[Input]) -> int:
-    """A usual value for an open dimension, by the table above."""
+def usual(input_name: str, shape: Shape, axis: int, inputs: Sequence[Input]) -> int:
+    """A usual value for an open dimension of an input, by the table above."""
     dim, rank = shape[axis], len(shape)
     name = dim.lower() if isinstance(dim, str) else ""
-    if "batch" in name or name in BATCH_NAMES:
+    if "batch" in name or (name in BATCH_NAMES and axis == 0):
         return BATCH
     if any(part in name for part in LENGTH_PARTS):
         return LENGTH
     if any(part in name for part in SOUND_PARTS):
+        return SOUND
+    if rank <= 2 and axis == rank - 1 and any(part in input_name.lower() for part in SOUNDS):
         return SOUND
     if axis == 0:
         return 1
     for other in inputs:
         if other.shape is not None and len(other.shape) == rank and isinstance(stated := other.shape[axis], int):
             return stated
+    if is_batch_of_state(shape, axis):
+        return BATCH
     if rank >= 4:
         is_last = isinstance(shape[-1], int) and shape[-1] in (1, 3, 4)
         if axis == 1 and not is_last:
@@ -141,3 +149,9 @@ def usual(shape: Shape, axis: int, inputs: Sequence[Input]) -> int:
         around = [size for size in (shape[1:-1] if is_last else shape[2:]) if isinstance(size, int)]
         return around[0] if around else PIXELS
     return LENGTH if axis == 1 else 1
+
+
+def is_batch_of_state(shape: Shape, axis: int) -> bool:
+    """Whether an axis without a name is the batch of a recurrent state: layers and features are stated around it."""
+    first, middle, last = shape if len(shape) == 3 else (None, None, None)
+    return axis == 1 and middle is None and isinstance(first, int) and first > 1 and isinstance(last, int)

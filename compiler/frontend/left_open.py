@@ -5,8 +5,9 @@
     positions of images           up to 640, most usually 224 or the other side
     anything else                 up to 64, most usually what `correct` says
 
-A first dimension with others behind it is a batch, which binding sets to 1. Where the model cannot be compiled for a
-range, the dimension is bound to its most usual size.
+A first dimension with others behind it is a batch, which binding sets to 1; so is that of a recurrent state. Where a
+model takes no such size, as a filter longer than a usual length does not, all grow until it takes them. Where it cannot
+be compiled for a range, the dimension is bound to its most usual size.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from compiler.contract import CompileOptions, DimRange, InputSpec
 from compiler.errors import TilewrightError, UnsupportedModel
 from compiler.frontend.bind import key_of
-from compiler.frontend.correct import BATCH, LENGTH, SOUND, named_by_shapes, usual
+from compiler.frontend.correct import BATCH, LENGTH, SOUND, is_batch_of_state, named_by_shapes, usual
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import bound_graph
 from compiler.frontend.model import Input, Model, quoted
@@ -28,6 +29,10 @@ from compiler.ops.operator import Operator
 MOST = {LENGTH: 512, SOUND: 48000}
 """The greatest size of a range, by the most usual one."""
 MOST_OF_IMAGES, MOST_OTHERWISE = 640, 64
+LARGEST = 1 << 16
+"""That sizes grow to in search of one that a model takes."""
+BEYOND = 4
+"""Times the least size, of what had to grow: the greatest one of its range."""
 
 
 def bind_what_is_open(
@@ -53,12 +58,13 @@ def bind_what_is_open(
     if not found:
         return options, ()
     least = _least(content, options, found, operators, limits)
+    found = {name: _grown(one, least) for name, one in found.items()}
     while True:
         ranges = {name: replace(one, low=min(max(one.low, least), one.opt)) for name, one in found.items()}
         asked = _with(options, ranges)
         try:
             bound_graph(content, asked.bindings[-1], operators, limits)
-            return asked, (_told(ranges),)
+            return asked, _told(ranges)
         except UnsupportedModel as no:
             least *= 2
             if least >= max(one.opt for one in found.values()):
@@ -69,14 +75,23 @@ def bind_what_is_open(
             return options, ()
 
 
-def _told(ranges: Mapping[str, DimRange]) -> str:
-    listed = ", ".join(f"{quoted(name)} {one}, tuned for {one.opt}" for name, one in ranges.items())
-    example = {name: one.to_json() for name, one in ranges.items()}
-    return f"dimensions that the options leave open have ranges: {listed}; for others give dims as {example}"
+def _told(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
+    listed = ", ".join(f"{quoted(name)} {one}, tuned for {one.opt}" for name, one in ranges.items() if one.high > 1)
+    example = {name: one.to_json() for name, one in ranges.items() if one.high > 1}
+    told = f"dimensions that the options leave open have ranges: {listed}; for others give dims as {example}"
+    return (told,) if listed else ()
 
 
 def _with(options: CompileOptions, dims: Mapping[str, int | DimRange]) -> CompileOptions:
-    return replace(options, dims={**options.binding, **options.ranges, **dims})
+    sizes = {name: one.opt if isinstance(one, DimRange) and one.high == 1 else one for name, one in dims.items()}
+    return replace(options, dims={**options.binding, **options.ranges, **sizes})
+
+
+def _grown(one: DimRange, least: int) -> DimRange:
+    """A range of which the most usual size is no smaller than the least that a model takes."""
+    if least <= one.opt or one.high == 1:
+        return one
+    return DimRange(1, least, max(one.high, BEYOND * least))
 
 
 def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRange]:
@@ -91,11 +106,12 @@ def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRa
             name = key_of(entry, axis)
             if isinstance(dim, int) or name in known or (axis == 0 and len(entry.shape) >= 2):
                 continue
-            most_usual = usual(entry.shape, axis, inputs)
+            most_usual = usual(entry.name, entry.shape, axis, inputs)
             if most_usual == BATCH and axis == 0:
                 most_usual = min(LENGTH, MOST_OTHERWISE)
             most = MOST_OF_IMAGES if len(entry.shape) >= 4 else MOST.get(most_usual, MOST_OTHERWISE)
-            found.setdefault(name, DimRange(1, most_usual, max(most, most_usual)))
+            is_batch = is_batch_of_state(entry.shape, axis)
+            found.setdefault(name, DimRange(1, 1, 1) if is_batch else DimRange(1, most_usual, max(most, most_usual)))
     firsts = {key_of(entry, 0) for entry in inputs if entry.shape is not None and len(entry.shape) >= 2}
     return {name: one for name, one in found.items() if name not in firsts}
 
@@ -107,13 +123,17 @@ def _least(
     operators: Mapping[str, Operator],
     limits: Limits,
 ) -> int:
-    """The least power of two at which the model can be bound when every dimension has it, up to the most usual one."""
-    size = 1
-    while size < max(one.opt for one in ranges.values()):
+    """The least power of two at which the model can be bound when every dimension has it, up to the most usual one.
+
+    If there is none, the least at which all that are smaller have grown to it. If there is none either, the most usual.
+    """
+    most = max(one.opt for one in ranges.values())
+    powers = [1 << at for at in range(LARGEST.bit_length())]
+    for size in (*(one for one in powers if one < most), most, *(one for one in powers if one > most)):
+        sizes = {name: min(size, one.opt) if size <= most else _grown(one, size).opt for name, one in ranges.items()}
         try:
-            sizes = {name: min(size, one.opt) for name, one in ranges.items()}
             bound_graph(model, _with(options, sizes), operators, limits)
             return size
         except TilewrightError:
-            size *= 2
-    return size
+            continue
+    return most

@@ -161,14 +161,15 @@ def _matrix(used: int, length: int, bins: int, back: bool, *, scaled: bool = Tru
 def stft(site: Site) -> Expansion:
     """The DFT of frames of a signal [batch, length, 1 or 2], each times the window: [batch, frames, bins, 2].
 
-    The length of the signal may be open; the step and a frame's length may not.
+    The length of the signal may be open; the step and a frame's length may not. A signal [batch, length], as PyTorch's
+    exporter and ONNX Runtime have it, is one of real numbers.
     """
     signal = site.first
     step, length = site.known_scalar(1, "frame_step"), site.known_scalar(3, "frame_length")
     window = site.types[2] if len(site.types) > 2 else None
-    long = signal.shape[1] if signal.rank == 3 else 0
+    long = signal.shape[1] if signal.rank in (2, 3) else 0
     if length is None:
-        length = window.elements if window is not None else static(signal.shape[1:2])[0] if signal.rank == 3 else 0
+        length = window.elements if window is not None else static(signal.shape[1:2])[0] if signal.rank in (2, 3) else 0
     least = long if isinstance(long, int) else long.low
     fits = step is not None and step > 0 and 1 <= length <= least
     if step is None or not fits or (window is not None and window.dims != (length,)):
@@ -180,6 +181,8 @@ def stft(site: Site) -> Expansion:
     else:
         places = _places(composition, length, step)
     framed = composition.call("Gather", "x0", places, axis=1)
+    if signal.rank == 2:
+        framed = composition.call("Unsqueeze", framed, composition.ints(3))
     if window is not None:
         framed = composition.call("Mul", framed, composition.reshape("x2", length, 1))
     onesided = site.integer("onesided", 1)

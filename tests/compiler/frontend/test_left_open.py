@@ -54,6 +54,29 @@ def test_a_dimension_without_a_name_is_called_by_its_place() -> None:
     assert (open_one.name, open_one.high) == ("x.1", 512)
 
 
+def test_sizes_that_no_filter_fits_grow_until_all_do() -> None:
+    taps = ", ".join(["1"] * 300)
+    model = model_of(
+        f"m (float[batch,tokens] x) => (float[batch,frames] y) <float[1,1,300] w = {{{taps}}}, int64[1] one = {{1}}>"
+        " { a = Unsqueeze(x, one) b = Conv(a, w) y = Squeeze(b, one) }"
+    )
+    options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
+    assert options.dims == {"tokens": DimRange(512, 512, 2048)}
+    assert "'tokens' 512..2048, tuned for 512" in notice
+
+
+def test_the_batch_of_a_recurrent_state_without_a_name_is_one() -> None:
+    proto = onnx.load_from_string(
+        model_of(
+            "m (float[n,4] x, float[2,m,8] state) => (float[n,4] y, float[2,m,8] z) { y = Relu(x) z = Relu(state) }"
+        )
+    )
+    proto.graph.input[1].type.tensor_type.shape.dim[1].Clear()
+    proto.graph.output[1].type.tensor_type.shape.dim[1].Clear()
+    options, notices = bind_what_is_open(proto.SerializeToString(), CompileOptions(), OPERATORS)
+    assert (options.dims, notices) == ({"state.1": 1}, ())
+
+
 def test_what_has_no_rule_is_bound_to_its_usual_size() -> None:
     model = model_of("m (float[1,tokens,5] x) => (float[1,tokens,5] y) { y = LpNormalization<axis=1>(x) }")
     options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)

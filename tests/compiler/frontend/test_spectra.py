@@ -81,6 +81,13 @@ def test_STFT_transforms_frames_times_the_window(parts: int, onesided: int) -> N
     near(y, pairs(bins))
 
 
+def test_STFT_of_a_signal_without_parts_is_that_of_real_numbers() -> None:
+    x, window = signal(2, 23, 1), signal(8)
+    (right,) = computed("STFT", [x, number(5), window], {}, constants=[1])
+    (y,) = computed("STFT", [x[:, :, 0], number(5), window], {}, constants=[1])
+    np.testing.assert_array_equal(y, right)
+
+
 def test_STFT_without_a_window_takes_the_frame_length() -> None:
     x = signal(1, 20, 1)
     (y,) = computed("STFT", [x, number(4), None, number(8)], {}, constants=[1, 3])
