@@ -51,6 +51,9 @@ RANDOM = "random"
 NOISE_ALLOWANCE = 4.0
 """Without a stated tolerance, an error up to this many times what numpy's own evaluation in the job's precision has is
 rounding, not a fault."""
+FURTHER_DRAWS = 3
+"""Of rounding errors, before what exceeds those of numpy's own evaluation is a fault."""
+FLOAT32_MANTISSA = 24
 MOST_GRANTED = 2e-2
 """Beyond this a wrong result could pass for rounding: such a case decides nothing, unless the job states its
 tolerance."""
@@ -289,16 +292,19 @@ def _judge(
         return _Undecided.ROUNDING
     if not noise.granted and all(math.isfinite(errors[at].max_relative) for at in beyond):
         return _Verdict(errors, False, accepted, furthest)
-    own = _noise(graph, shapes, evaluate, inputs, noise, want, outputs)
-    if not all(math.isfinite(own[at].max_relative) for at in beyond):
-        return _Undecided.ROUNDING
     granted = [accepted] * len(outputs)
-    for at in beyond if noise.granted else ():
-        granted[at] = max(accepted, NOISE_ALLOWANCE * distance(outputs[at], own[at]))
-    if max(granted) > max(accepted, MOST_GRANTED):
-        return _Undecided.ROUNDING
-    passed = all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond)
-    return _Verdict(errors, passed, max(granted), furthest)
+    for own in _noise(graph, shapes, evaluate, inputs, noise, want, outputs):
+        if not all(math.isfinite(own[at]) for at in beyond):
+            return _Undecided.ROUNDING
+        for at in beyond if noise.granted else ():
+            granted[at] = max(granted[at], NOISE_ALLOWANCE * own[at])
+        if max(granted) > max(accepted, MOST_GRANTED):
+            return _Undecided.ROUNDING
+        if all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond):
+            return _Verdict(errors, True, max(granted), furthest)
+        if not noise.granted or not all(math.isfinite(errors[at].max_relative) for at in beyond):
+            break
+    return _Verdict(errors, False, max(granted), furthest)
 
 
 def _noise(
@@ -309,15 +315,26 @@ def _noise(
     noise: Noise,
     want: Sequence[np.ndarray],
     outputs: Sequence[Value],
-) -> tuple[OutputError, ...]:
-    """The errors of numpy's own evaluation in the precision, and of what falls to the other side in a small type."""
+) -> Iterator[list[float]]:
+    """What rounding does to each output: of numpy's own evaluation in the precision, then of further draws.
+
+    One evaluation is one draw of rounding errors: where the model magnifies them, another one that is as right may be
+    an order of magnitude further off. So the float64 evaluation follows with every value rounded to the precision's
+    mantissa, and to fewer bits, whose larger errors are scaled down. The first counts what falls to the other side in a
+    small type too.
+    """
     ways: list[dict[str, float]] = [{"wide": False, "mantissa": noise.mantissa}]
     if any(rounds_to_small(graph, node) for node in graph.nodes):
         ways += [{"nudge": noise.nudge}, {"nudge": -noise.nudge}]
-    found = []
-    for way in ways:
-        found.append(_of_any_shape(cut(graph, shapes, evaluate(inputs, **way)), want, outputs))
-    return tuple(reduce(_worse, errors) for errors in zip(*found, strict=True))
+
+    def off(way: Mapping[str, float]) -> list[float]:
+        found = _of_any_shape(cut(graph, shapes, evaluate(inputs, **way)), want, outputs)
+        return [distance(value, error) for value, error in zip(outputs, found, strict=True)]
+
+    yield [max(each) for each in zip(*map(off, ways), strict=True)]
+    bits = noise.mantissa or FLOAT32_MANTISSA
+    for fewer in range(FURTHER_DRAWS):
+        yield [error / 2**fewer for error in off({"mantissa": bits - fewer})]
 
 
 def _at_ties(

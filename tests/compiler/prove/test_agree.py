@@ -179,6 +179,25 @@ def test_rounding_that_float32_itself_suffers_is_granted_unless_a_tolerance_is_s
     assert not agree(numpy_model(graph, lambda y: y * 1.02), graph, OPERATORS, None, 0).passed
 
 
+def test_one_lucky_draw_of_rounding_errors_does_not_make_another_a_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    lossy, ones = LOSSY.format(large=30000.0).replace("-> (%3)", "-> (%5)"), ", ".join(["1.0"] * 200)
+    graph = parse_graph(f"{lossy}  %4: f32[200] = const {{{ones}}}\n  %5: f32[] = MatMul(%3, %4)\n")
+    monkeypatch.setattr("compiler.prove.agree.edge_inputs", lambda *_: iter(()))
+
+    def passed(factor: float) -> int:
+        def scaled(given: Sequence[np.ndarray]) -> list[np.ndarray]:
+            scale, large = np.float32(1.25), np.float32(30000.0)
+            return [np.float32(factor) * (((given[0] * scale) + large) - large).sum() / scale]
+
+        return sum(agree(scaled, graph, OPERATORS, None, seed).passed for seed in range(24))
+
+    several = passed(1.0)
+    assert several >= 20
+    assert passed(1.1) == 0
+    monkeypatch.setattr("compiler.prove.agree.FURTHER_DRAWS", 0)
+    assert passed(1.0) <= several - 2, "numpy's own evaluation alone"
+
+
 def test_a_case_that_float32_itself_cannot_decide_decides_nothing() -> None:
     graph = parse_graph(LOSSY.format(large=3000000.0))
     verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
