@@ -16,8 +16,9 @@ from typing import Protocol
 
 import numpy as np
 
+from compiler.frontend.counted import counted
 from compiler.frontend.model import Body, Call, Expansion, Foreign, quoted
-from compiler.frontend.open.extent import Extent, Number, high, is_open
+from compiler.frontend.open.extent import Extent, Number, high, is_open, least
 from compiler.frontend.open.loops import LONGEST, Iterations, TooLong
 from compiler.frontend.open.measured import truth
 from compiler.frontend.open.site import OpenSite, same
@@ -31,6 +32,8 @@ from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
 Ids = tuple[int | None, ...]
+MOST_WRITTEN = 2048
+"""Calls that a Loop has when it is written out though it could be a region: more take longer to compile than to run."""
 
 
 class Walk(Attempted, Protocol):
@@ -63,14 +66,34 @@ def loop(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
     body = _body(call, scope)
     if len(body.inputs) != len(ids) or len(body.outputs) < max(len(ids) - 1, len(call.outputs) + 1):
         raise Unsupported("its body does not fit its inputs and outputs", "export the model again")
-    trips = _trips(walk, ids[0])
-    is_short = isinstance(trips, int) and trips <= LONGEST
+    turns = _turns(walk, body, ids, scope)
+    is_short = isinstance(turns.trips, int) and turns.trips <= LONGEST
+    is_short = is_short and high(turns.trips or 0) * len(body.calls) <= MOST_WRITTEN
+    ends_itself = turns.trips is None and ids[0] is None
     return _region_or(
         walk,
-        lambda: _looped(walk, call, body, ids, scope),
-        lambda by_data: _written_loop(walk, call, body, ids, scope, by_data),
-        is_short=is_short or (ids[0] is None and _condition(walk, ids[1] if len(ids) > 1 else None)[1] is None),
+        lambda: _looped(walk, call, body, ids, scope, turns),
+        lambda by_data: _written_loop(walk, call, body, ids, scope, turns, by_data),
+        is_short=is_short or (ends_itself and _condition(walk, ids[1] if len(ids) > 1 else None)[1] is None),
     )
+
+
+@dataclass(frozen=True)
+class _Turns:
+    """How often a Loop runs at most, None where nothing says so; whether its condition says no more than that."""
+
+    trips: Number | None
+    counts: bool
+
+
+def _turns(walk: Walk, body: Body, ids: Ids, scope: Scope) -> _Turns:
+    """By the trip count, and by a condition that counts."""
+    trips = _trips(walk, ids[0])
+    is_by_data = trips is None and ids[0] is not None
+    by_condition = None if is_by_data else counted(walk, body, ids, scope)
+    if by_condition is None:
+        return _Turns(trips, counts=False)
+    return _Turns(by_condition if trips is None else least(trips, by_condition), counts=True)
 
 
 def _region_or(walk: Walk, region: Callable[[], Ids], written: Callable[[bool], Ids], *, is_short: bool) -> Ids:
@@ -111,7 +134,7 @@ class ByData(Unsupported):
     """Data end a loop that was to be written out without flags."""
 
 
-def _looped(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope) -> Ids:
+def _looped(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, turns: _Turns) -> Ids:
     """A Loop as a region. Raises Unsupported."""
     known, going = _condition(walk, ids[1] if len(ids) > 1 else None)
     if not known:
@@ -121,10 +144,12 @@ def _looped(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope) -> Ids:
     def iteration(inputs: Sequence[int]) -> list[int] | None:
         number, *states = inputs
         found = _iteration(walk, call, body, scope, "body", [number, on, *states])
+        if found and turns.counts:
+            found[0] = on
         return _read(call, found, 1 + len(states), len(states))
 
     start = None if going is None else truth(walk.values, going)
-    trips, limit = _trips(walk, ids[0]), _limit(walk, ids[0])
+    trips, limit = turns.trips, _limit(walk, ids[0])
     try:
         last, stacks = while_region(walk, Turns(trips, limit, start), ids[2:], iteration, decides=True)
     except Unbounded:
@@ -154,11 +179,13 @@ def _limit(walk: Walk, id: int | None) -> int | None:
     return found if kind.rank == 0 else values.reshape(found, ())
 
 
-def _written_loop(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, by_data: bool) -> Ids:
+def _written_loop(
+    walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, counted_turns: _Turns, by_data: bool
+) -> Ids:
     """A Loop written out. Raises ByData unless data may end it."""
     carried: list[int | None] = list(ids[2:])
     known, going = _condition(walk, ids[1] if len(ids) > 1 else None)
-    trips = _trips(walk, ids[0])
+    trips = counted_turns.trips
     if trips is None and ids[0] is not None:
         _known_scalar(walk, ids[0], "its trip count")
     turns = Iterations(walk.values, trips, going, going is not None)
@@ -176,7 +203,7 @@ def _written_loop(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, by
             return (REFUSED,) * len(call.outputs)
         carried = [*turns.kept(carried, found[1 : 1 + len(carried)])]
         rows.append(found[1 + len(carried) :])
-        known, going = _condition(walk, found[0])
+        known, going = (True, None) if counted_turns.counts else _condition(walk, found[0])
         turns.end(going)
     results = carried
     for place, name in enumerate(call.outputs[len(carried) :]):

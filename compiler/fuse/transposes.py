@@ -22,9 +22,9 @@ def fuse_transposes(draft: Draft, layouts: Mapping[int, Layout]) -> None:
 
     Such a map writes along the same axis as the kernel.
     """
-    producers = draft.producers()
+    producers, read_by = draft.producers(), draft.readers()
     for op in list(draft.ops):
-        readers = draft.readers_of(op.outputs[0])
+        readers = read_by.get(op.outputs[0], [])
         if op.outputs[0] in draft.kept or len(readers) != 1 or not _is_transpose(op, draft):
             continue
         (reader,), maker = readers, producers.get(op.inputs[0])
@@ -35,6 +35,7 @@ def fuse_transposes(draft: Draft, layouts: Mapping[int, Layout]) -> None:
             continue
         if _written_as_read(whole, op.inputs[0], draft, layouts):
             draft.replace([op, reader], whole, draft.at(reader))
+            read_by = draft.readers()
 
 
 def _is_transpose(op: Op, draft: Draft) -> bool:

@@ -142,6 +142,12 @@ def _maximum(*items: Element) -> Element:
     return found
 
 
+def _below(one: Element, other: Element) -> bool:
+    """Whether one is below another; whole numbers of floating point are what exporters compare sizes with."""
+    one, other = (int(item) if isinstance(item, float) and item.is_integer() else item for item in (one, other))
+    return is_less(one, other)
+
+
 def _ints(array: np.ndarray | None) -> list[int]:
     if array is None:
         return []
@@ -218,10 +224,10 @@ RULES: Mapping[str, Callable[[Attrs, Any], np.ndarray]] = {
     "Ceil": _each(_ceil),
     "Cast": _cast,
     "Equal": _each(is_equal),
-    "Less": _each(is_less),
-    "Greater": _each(lambda one, other: is_less(other, one)),
-    "LessOrEqual": _each(lambda one, other: not is_less(other, one)),
-    "GreaterOrEqual": _each(lambda one, other: not is_less(one, other)),
+    "Less": _each(_below),
+    "Greater": _each(lambda one, other: _below(other, one)),
+    "LessOrEqual": _each(lambda one, other: not _below(other, one)),
+    "GreaterOrEqual": _each(lambda one, other: not _below(one, other)),
     "Not": _each(lambda item: not item),
     "And": _each(lambda one, other: bool(one and other)),
     "Or": _each(lambda one, other: bool(one or other)),

@@ -67,6 +67,17 @@ def scatter_elements(site: OpenSite) -> Results:
     return [values.settled(found, shape, padded=False)]
 
 
+def reverse_sequence(site: OpenSite) -> Results:
+    """ReverseSequence: no length is beyond the real end of the axis, so that what lies there stays."""
+    values, shape = site.values, site.shape()
+    time = shape[site.integer("time_axis", 0)]
+    lengths = values.cast(site.given(1), DType.I64)
+    if isinstance(time, Extent):
+        lengths = values.node("Min", (lengths, values.scalar(time)))
+    found = values.node("ReverseSequence", (site.first, lengths), site.attrs)
+    return [values.settled(found, shape, padded=False)]
+
+
 def _beyond(values: OpenValues, id: int, shape: Numbers, number: int) -> int:
     """Places as i64, with a number for all beyond the sizes."""
     if not is_open(shape):
@@ -140,6 +151,7 @@ INDEXED: Mapping[str, Rule] = {
     "GatherND": gather_nd,
     "ScatterND": scatter_nd,
     "ScatterElements": scatter_elements,
+    "ReverseSequence": reverse_sequence,
     "DepthToSpace": depth_to_space,
     "SpaceToDepth": space_to_depth,
 }

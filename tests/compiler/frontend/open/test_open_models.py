@@ -64,6 +64,13 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         "{ z = Conv<pads=[1,1,1,1], strides=[2,2]>(x, w, b) y = Sigmoid(z) }",
         {"n": (1, 3), "m": (4, 11)},
     ),
+    "reversed": (
+        "(float[n,2,3] x) => (float[n,2,3] y, float[2,n,3] z) <int32[2] all = {99, 2}, int64[1] two = {2}>"
+        "{ s = Shape<start=0, end=1>(x) l = Expand(s, two) y = ReverseSequence<batch_axis=1, time_axis=0>(x, l)"
+        " t = Transpose<perm=[1,0,2]>(x) e = Exp(t) a = Cast<to=7>(all) b = Min(a, s)"
+        " z = ReverseSequence<batch_axis=0, time_axis=1>(e, b) }",
+        ONE,
+    ),
     "conv same": (
         '(float[1,2,n] x, float[3,2,4] w) => (float[1,3,n] y) { y = Conv<auto_pad="SAME_LOWER">(x, w) }',
         {"n": (4, 9)},
