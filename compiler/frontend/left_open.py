@@ -6,14 +6,16 @@
     anything else                 up to 64, most usually what `correct` says
 
 A first dimension with others behind it is a batch, which binding sets to 1; so is that of a recurrent state. Where a
-model takes no such size, as a filter longer than a usual length does not, all grow until it takes them. Where it cannot
-be compiled for a range, the dimension is bound to its most usual size.
+model takes no such size, as a filter longer than a usual length does not, all grow until it takes them, or else a side
+of its images is fixed to a usual number: recognisers of text have a height of their own. Where it cannot be compiled
+for a range, the dimension is bound to its most usual size.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from compiler.contract import CompileOptions, DimRange, InputSpec
@@ -29,6 +31,8 @@ from compiler.ops.operator import Operator
 MOST = {LENGTH: 512, SOUND: 48000}
 """The greatest size of a range, by the most usual one."""
 MOST_OF_IMAGES, MOST_OTHERWISE = 640, 64
+SIDES = (32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 299, 320, 384, 416, 448, 480, 512, 640)
+"""That images are scaled to where a network takes one size alone."""
 LARGEST = 1 << 16
 """That sizes grow to in search of one that a model takes."""
 BEYOND = 4
@@ -57,39 +61,74 @@ def bind_what_is_open(
     found = _ranges(content.body.inputs, options)
     if not found:
         return options, ()
-    least = _least(content, options, found, operators, limits)
-    found = {name: _grown(one, least) for name, one in found.items()}
-    while True:
-        ranges = {name: replace(one, low=min(max(one.low, least), one.opt)) for name, one in found.items()}
-        asked = _with(options, ranges)
+    takes = partial(_is_bound, content, options, operators, limits)
+    no: UnsupportedModel | None = None
+    for ranges in _choices(takes, found):
+        least = _least(takes, ranges)
+        grown = {name: _grown(one, least or 1) for name, one in ranges.items()}
         try:
-            bound_graph(content, asked.bindings[-1], operators, limits)
-            return asked, _told(ranges)
-        except UnsupportedModel as no:
-            least *= 2
-            if least >= max(one.opt for one in found.values()):
-                fixed = _with(options, {name: one.opt for name, one in ranges.items()})
-                told = ", ".join(f"{quoted(name)} to {one.opt}" for name, one in ranges.items())
-                return fixed, (f"dimensions that the options leave open were bound: {told}; for a range {no}",)
+            opened = _opened(
+                content, options, grown, least or max(one.opt for one in grown.values()), operators, limits
+            )
+            return _with(options, opened), _told(opened)
+        except UnsupportedModel as why:
+            no = no or why
         except TilewrightError:  # options that name what is not there: as given, they are refused for that
             return options, ()
+    sizes = {name: one.opt for name, one in grown.items()}
+    told = ", ".join(f"{quoted(name)} to {size}" for name, size in sizes.items())
+    return _with(options, sizes), (f"dimensions that the options leave open were bound: {told}; for a range {no}",)
+
+
+def _choices(takes: Callable[[Mapping[str, int]], bool], ranges: dict[str, DimRange]) -> Iterator[dict[str, DimRange]]:
+    """The ranges, then those with a fixed side, if that makes a difference."""
+    yield ranges
+    if (fixed := _with_a_fixed_side(takes, ranges)) != ranges:
+        yield fixed
+
+
+def _opened(
+    model: Model,
+    options: CompileOptions,
+    ranges: Mapping[str, DimRange],
+    least: int,
+    operators: Mapping[str, Operator],
+    limits: Limits,
+) -> dict[str, DimRange]:
+    """The ranges from the least power of two on, from `least`, for which the model can be compiled.
+
+    Raises UnsupportedModel where there is none, and other errors for options that name what is not there.
+    """
+    while True:
+        found = {name: replace(one, low=min(max(one.low, least), one.opt)) for name, one in ranges.items()}
+        try:
+            bound_graph(model, _with(options, found).bindings[-1], operators, limits)
+            return found
+        except UnsupportedModel:
+            least *= 2
+            if least >= max(one.opt for one in ranges.values()):
+                raise
 
 
 def _told(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
-    listed = ", ".join(f"{quoted(name)} {one}, tuned for {one.opt}" for name, one in ranges.items() if one.high > 1)
-    example = {name: one.to_json() for name, one in ranges.items() if one.high > 1}
+    listed = ", ".join(
+        f"{quoted(name)} {one}, tuned for {one.opt}" for name, one in ranges.items() if not _is_fixed(one)
+    )
+    example = {name: one.to_json() for name, one in ranges.items() if not _is_fixed(one)}
+    sides = ", ".join(f"{quoted(name)} to {one.opt}" for name, one in ranges.items() if one.low == one.high > 1)
     told = f"dimensions that the options leave open have ranges: {listed}; for others give dims as {example}"
-    return (told,) if listed else ()
+    bound = f"of the usual sides of images the model takes one alone: bound {sides}"
+    return (*([told] if listed else ()), *([bound] if sides else ()))
 
 
 def _with(options: CompileOptions, dims: Mapping[str, int | DimRange]) -> CompileOptions:
-    sizes = {name: one.opt if isinstance(one, DimRange) and one.high == 1 else one for name, one in dims.items()}
+    sizes = {name: one.opt if isinstance(one, DimRange) and _is_fixed(one) else one for name, one in dims.items()}
     return replace(options, dims={**options.binding, **options.ranges, **sizes})
 
 
 def _grown(one: DimRange, least: int) -> DimRange:
     """A range of which the most usual size is no smaller than the least that a model takes."""
-    if least <= one.opt or one.high == 1:
+    if least <= one.opt or _is_fixed(one):
         return one
     return DimRange(1, least, max(one.high, BEYOND * least))
 
@@ -116,24 +155,57 @@ def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRa
     return {name: one for name, one in found.items() if name not in firsts}
 
 
-def _least(
+def _is_fixed(one: DimRange) -> bool:
+    return one.low == one.high
+
+
+def _is_bound(
     model: Model,
     options: CompileOptions,
-    ranges: Mapping[str, DimRange],
     operators: Mapping[str, Operator],
     limits: Limits,
-) -> int:
+    sizes: Mapping[str, int],
+) -> bool:
+    """Whether the model takes these sizes."""
+    try:
+        bound_graph(model, _with(options, sizes), operators, limits)
+    except TilewrightError:
+        return False
+    return True
+
+
+def _least(takes: Callable[[Mapping[str, int]], bool], ranges: Mapping[str, DimRange]) -> int | None:
     """The least power of two at which the model can be bound when every dimension has it, up to the most usual one.
 
-    If there is none, the least at which all that are smaller have grown to it. If there is none either, the most usual.
+    If there is none, the least at which all that are smaller have grown to it.
     """
     most = max(one.opt for one in ranges.values())
     powers = [1 << at for at in range(LARGEST.bit_length())]
     for size in (*(one for one in powers if one < most), most, *(one for one in powers if one > most)):
-        sizes = {name: min(size, one.opt) if size <= most else _grown(one, size).opt for name, one in ranges.items()}
-        try:
-            bound_graph(model, _with(options, sizes), operators, limits)
+        if takes({name: _at(one, size, most) for name, one in ranges.items()}):
             return size
-        except TilewrightError:
-            continue
-    return most
+    return None
+
+
+def _at(one: DimRange, size: int, most: int) -> int:
+    """What a dimension is where all are to have a size: no more than their most usual one, above `most` no less."""
+    if _is_fixed(one):
+        return one.opt
+    return min(size, one.opt) if size <= most else _grown(one, size).opt
+
+
+def _with_a_fixed_side(
+    takes: Callable[[Mapping[str, int]], bool], ranges: Mapping[str, DimRange]
+) -> dict[str, DimRange]:
+    """The ranges with one side of images fixed, so that the model takes the most usual sizes of all others.
+
+    As they are where no such side is found, or none is needed.
+    """
+    sizes = {name: one.opt for name, one in ranges.items()}
+    if takes(sizes):
+        return {**ranges}
+    for name, one in ranges.items():
+        for side in SIDES if one.high == MOST_OF_IMAGES else ():
+            if takes({**sizes, name: side}):
+                return {**ranges, name: DimRange(side, side, side)}
+    return {**ranges}

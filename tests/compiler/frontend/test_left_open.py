@@ -65,6 +65,16 @@ def test_sizes_that_no_filter_fits_grow_until_all_do() -> None:
     assert "'tokens' 512..2048, tuned for 512" in notice
 
 
+def test_a_side_of_images_that_must_be_one_number_is_found() -> None:
+    model = model_of(
+        "m (float[n,3,high,width] x) => (float[n,a,width] y) <int64[3] shape = {0, 144, -1}> { y = Reshape(x, shape) }"
+    )
+    options, (ranges, side) = bind_what_is_open(model, CompileOptions(dims={"n": 1}), OPERATORS)
+    assert options.dims == {"n": 1, "high": 48, "width": DimRange(1, 224, 640)}
+    assert "'width' 1..640" in ranges
+    assert "bound 'high' to 48" in side
+
+
 def test_the_batch_of_a_recurrent_state_without_a_name_is_one() -> None:
     proto = onnx.load_from_string(
         model_of(
