@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from compiler.frontend.assorted import ASSORTED
 from compiler.frontend.fused import FUSED
 from compiler.frontend.heads import HEADS
+from compiler.frontend.images import IMAGES
 from compiler.frontend.model import AttrValue, Call, Expansion
 from compiler.frontend.packed import PACKED
 from compiler.frontend.site import Site
@@ -85,8 +87,10 @@ def gelu(site: Site) -> Expansion:
 
 
 CONTRIB: dict[str, Callable[[Site], Expansion]] = {
+    **ASSORTED,
     **FUSED,
     **HEADS,
+    **IMAGES,
     **PACKED,
     "Gelu": gelu,
     "QLinearAdd": binary("Add"),
@@ -98,3 +102,29 @@ CONTRIB: dict[str, Callable[[Site], Expansion]] = {
     "QLinearSigmoid": unary("Sigmoid"),
     "QLinearSoftmax": softmax,
 }
+
+_SEARCH = (
+    "it is a whole search, which calls a decoder as often as data say",
+    "export the decoder and search on the host",
+)
+_STRINGS = ("it makes strings or reads their characters", "do that on the host and feed the model numbers")
+_PAGES = ("its cache lies in pages of a server's", "export with GroupQueryAttention")
+_SHARED = ("its cache is shared by beams", "export with MultiHeadAttention or GroupQueryAttention")
+_EXPERTS = ("it chooses experts in a form of its own", "export the experts as MatMul, TopK and Gather")
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "BeamSearch": _SEARCH,
+    "BifurcationDetector": ("how many tokens it gives depends on data", "decide on the host which tokens to take"),
+    "DecoderMaskedMultiHeadAttention": _SHARED,
+    "DecoderMaskedSelfAttention": _SHARED,
+    "GreedySearch": _SEARCH,
+    "MoE": _EXPERTS,
+    "PagedAttention": _PAGES,
+    "QMoE": _EXPERTS,
+    "Sampling": _SEARCH,
+    "SparsePagedAttention": _PAGES,
+    "Tokenizer": _STRINGS,
+    "WhisperBeamSearch": _SEARCH,
+    "WordConvEmbedding": ("it embeds words by their characters", "export it as Gather, Conv and ReduceMax"),
+}
+"""Operators that are refused, each with the reason and what to do instead."""
