@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 
 from compiler.frontend import brevitas, contrib, ml, training
 from compiler.frontend.fused import rms_norm
+from compiler.frontend.grams import tf_idf
 from compiler.frontend.model import Call, Expansion, quoted
 from compiler.frontend.site import Site
 from compiler.ops.operator import Unsupported
@@ -15,9 +16,12 @@ DOMAINS: Mapping[str, Mapping[str, Callable[[Site], Expansion]]] = {
     training.DOMAIN: training.TRAINING,
     contrib.DOMAIN: contrib.CONTRIB,
     **dict.fromkeys(brevitas.DOMAINS, brevitas.QUANTISERS),
-    "": {"SimplifiedLayerNormalization": rms_norm},
+    "": {"SimplifiedLayerNormalization": rms_norm, "TfIdfVectorizer": tf_idf},
 }
 """By domain and name."""
+
+REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {contrib.DOMAIN: contrib.REFUSED, ml.DOMAIN: ml.REFUSED}
+"""By domain and name, the reason and the fix."""
 
 
 def rule_of(call: Call) -> Callable[[Site], Expansion] | None:
@@ -27,8 +31,8 @@ def rule_of(call: Call) -> Callable[[Site], Expansion] | None:
 
 def why_not(call: Call) -> Unsupported:
     """What is said of a call of another domain that has no rule."""
-    if call.domain == contrib.DOMAIN and call.op in contrib.REFUSED:
-        return Unsupported(*contrib.REFUSED[call.op])
+    if (said := REFUSED.get(call.domain, {}).get(call.op)) is not None:
+        return Unsupported(*said)
     if call.domain in DOMAINS:
         fix = "export with ai.onnx operators or local functions; GET /operators lists what is supported"
         return Unsupported(f"the operator is not known in domain {quoted(call.domain)}", fix)
