@@ -49,13 +49,27 @@ def binary(op: str) -> Callable[[Site], Expansion]:
     return rule
 
 
+def _channels_last(site: Site, op: str, x: tuple[str, ...]) -> Expansion:
+    """A pool of images [N, ..., C]."""
+    rank = site.first.rank
+    if rank < 3:
+        raise Unsupported(f"{site.first} is no image", "export the model again")
+    return site.becomes(
+        Call("DequantizeLinear", x[:3], ("r0",)),
+        Call("Transpose", ("r0",), ("image",), {"perm": (0, rank - 1, *range(1, rank - 1))}),
+        Call(op, ("image",), ("pooled",), site.attrs_without("channels_last")),
+        Call("Transpose", ("pooled",), ("real",), {"perm": (0, *range(2, rank), 1)}),
+        Call("QuantizeLinear", ("real", x[3], x[4]), ("y0",)),
+    )
+
+
 def unary(op: str) -> Callable[[Site], Expansion]:
     """qlinear(a) = quantize(op(dequantize(a))), with the attributes of `op`."""
 
     def rule(site: Site) -> Expansion:
         x = _names(site, 4, 5)
         if site.integer("channels_last", 0):
-            raise Unsupported("it is in channels-last form", "export with channels_last=0")
+            return _channels_last(site, op, x)
         call = Call(op, ("r0",), ("real",), site.attrs_without("channels_last"))
         return _quantised(site, ((x[0], x[1], x[2]),), (x[3], x[4]), call)
 

@@ -43,7 +43,8 @@ NOTES = {
     "rounded to 8 bits at each step. MatMulNBits and GatherBlockQuantized need their packed numbers as constants, "
     "which are unpacked when compiling. GroupQueryAttention needs `total_sequence_length` where its cache grows, which "
     "follows from the mask's shape as exporters write it; places of a cache that no token is in hold what they held.",
-    "ai.onnx.ml": " SVMClassifier with `prob_a` couples probabilities in a loop that data end.",
+    "ai.onnx.ml": " SVMClassifier with `prob_a` couples probabilities in a loop that data end; on "
+    "GPUs all of its turns are written out, in thousands of nodes.",
 }
 
 

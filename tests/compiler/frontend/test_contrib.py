@@ -68,6 +68,24 @@ def test_it_is_what_onnxruntime_computes(at: int) -> None:
         np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("op", "attrs"),
+    [
+        ("QLinearGlobalAveragePool", {}),
+        ("QLinearAveragePool", {"kernel_shape": [2, 3], "strides": [2, 1], "pads": [0, 1, 0, 1]}),
+    ],
+)
+def test_pools_of_bytes_whose_channels_lie_last(op: str, attrs: Mapping[str, Any]) -> None:
+    """Up to one step, since a mean may lie between two of them."""
+    x = np.random.default_rng(0).integers(0, 256, (2, 6, 5, 3)).astype(np.uint8)
+    scales = [np.array(value, np.float32) for value in (0.03, 0.02)]
+    arrays: Arrays = [x, scales[0], np.array(120, np.uint8), scales[1], np.array(100, np.uint8)]
+    (ours,) = computed(op, arrays, {**attrs, "channels_last": 1}, 1, MS)
+    (theirs,) = by_onnxruntime(op, arrays, {**attrs, "channels_last": 1}, 1, MS)
+    assert ours.shape == theirs.shape
+    assert np.abs(ours.astype(int) - theirs.astype(int)).max() <= 1
+
+
 def test_real_transforms_and_back() -> None:
     x = normal(3, 10)
     (bins,) = computed("Rfft", [x], {"signal_ndim": 1, "normalized": 0, "onesided": 1}, 1, MS)
