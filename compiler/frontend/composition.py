@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
-from compiler.frontend.model import AttrValue, Call, Expansion
+from compiler.frontend.model import AttrValue, Body, Call, Expansion, Input
 from compiler.frontend.site import Site
 from compiler.frontend.tensors import CODES
 from compiler.ir.tensor import DType
@@ -13,14 +15,15 @@ from compiler.ir.tensor import DType
 class Composition:
     """Calls and constants in the order in which they were written. Names are its own; x0, x1, ... are the inputs."""
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: Site, prefix: str = "") -> None:
         self.site = site
+        self._prefix = prefix
         self._calls: list[Call] = []
         self._constants: dict[str, np.ndarray] = {}
 
     def constant(self, array: np.ndarray) -> str:
         """The name of a constant."""
-        name = f"c{len(self._constants)}"
+        name = f"{self._prefix}c{len(self._constants)}"
         self._constants[name] = array
         return name
 
@@ -30,7 +33,7 @@ class Composition:
 
     def call(self, op: str, *inputs: str, **attrs: AttrValue) -> str:
         """The name of the one result of an operator in its newest form."""
-        name = f"t{len(self._calls)}"
+        name = f"{self._prefix}t{len(self._calls)}"
         self._calls.append(Call(op, inputs, (name,), attrs))
         return name
 
@@ -41,6 +44,22 @@ class Composition:
     def reshape(self, name: str, *dims: int) -> str:
         """A value in another shape, in which 0 is an extent and nothing else."""
         return self.call("Reshape", name, self.ints(*dims), allowzero=1)
+
+    def loop(self, most: int, start: str, dtype: DType, turn: Callable[[Composition, str], tuple[str, str]]) -> str:
+        """What becomes of a value in at most so many turns.
+
+        A turn is written into a composition of its own, reads what is here by its name, and gives whether there is
+        another one, a scalar of bool, and the next value, of the same type.
+        """
+        inner = Composition(self.site, f"{self._prefix}inner ")
+        going, after = turn(inner, "carried")
+        inputs = (Input("turn", DType.I64, ()), Input("on", DType.BOOL, ()), Input("carried", dtype, None))
+        defined = {*(each.name for each in inputs), *inner._constants}
+        defined.update(name for call in inner._calls for name in call.outputs)
+        captured = frozenset(name for call in inner._calls for name in call.reads if name not in defined)
+        body = Body(inputs, (going, after), tuple(inner._calls), inner._constants, captured)
+        trips, on = self.constant(np.array(most, np.int64)), self.constant(np.array(True))
+        return self.call("Loop", trips, on, start, body=body)
 
     def gives(self, *results: str) -> Expansion:
         """The whole, whose outputs are these values; names beyond the outputs that are asked for are left out."""

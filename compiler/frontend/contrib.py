@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from compiler.frontend.assorted import ASSORTED
 from compiler.frontend.fused import FUSED
 from compiler.frontend.heads import HEADS
+from compiler.frontend.images import IMAGES
 from compiler.frontend.model import AttrValue, Call, Expansion
 from compiler.frontend.packed import PACKED
 from compiler.frontend.site import Site
@@ -47,13 +49,27 @@ def binary(op: str) -> Callable[[Site], Expansion]:
     return rule
 
 
+def _channels_last(site: Site, op: str, x: tuple[str, ...]) -> Expansion:
+    """A pool of images [N, ..., C]."""
+    rank = site.first.rank
+    if rank < 3:
+        raise Unsupported(f"{site.first} is no image", "export the model again")
+    return site.becomes(
+        Call("DequantizeLinear", x[:3], ("r0",)),
+        Call("Transpose", ("r0",), ("image",), {"perm": (0, rank - 1, *range(1, rank - 1))}),
+        Call(op, ("image",), ("pooled",), site.attrs_without("channels_last")),
+        Call("Transpose", ("pooled",), ("real",), {"perm": (0, *range(2, rank), 1)}),
+        Call("QuantizeLinear", ("real", x[3], x[4]), ("y0",)),
+    )
+
+
 def unary(op: str) -> Callable[[Site], Expansion]:
     """qlinear(a) = quantize(op(dequantize(a))), with the attributes of `op`."""
 
     def rule(site: Site) -> Expansion:
         x = _names(site, 4, 5)
         if site.integer("channels_last", 0):
-            raise Unsupported("it is in channels-last form", "export with channels_last=0")
+            return _channels_last(site, op, x)
         call = Call(op, ("r0",), ("real",), site.attrs_without("channels_last"))
         return _quantised(site, ((x[0], x[1], x[2]),), (x[3], x[4]), call)
 
@@ -85,8 +101,10 @@ def gelu(site: Site) -> Expansion:
 
 
 CONTRIB: dict[str, Callable[[Site], Expansion]] = {
+    **ASSORTED,
     **FUSED,
     **HEADS,
+    **IMAGES,
     **PACKED,
     "Gelu": gelu,
     "QLinearAdd": binary("Add"),
@@ -98,3 +116,29 @@ CONTRIB: dict[str, Callable[[Site], Expansion]] = {
     "QLinearSigmoid": unary("Sigmoid"),
     "QLinearSoftmax": softmax,
 }
+
+_SEARCH = (
+    "it is a whole search, which calls a decoder as often as data say",
+    "export the decoder and search on the host",
+)
+_STRINGS = ("it makes strings or reads their characters", "do that on the host and feed the model numbers")
+_PAGES = ("its cache lies in pages of a server's", "export with GroupQueryAttention")
+_SHARED = ("its cache is shared by beams", "export with MultiHeadAttention or GroupQueryAttention")
+_EXPERTS = ("it chooses experts in a form of its own", "export the experts as MatMul, TopK and Gather")
+
+REFUSED: dict[str, tuple[str, str]] = {
+    "BeamSearch": _SEARCH,
+    "BifurcationDetector": ("how many tokens it gives depends on data", "decide on the host which tokens to take"),
+    "DecoderMaskedMultiHeadAttention": _SHARED,
+    "DecoderMaskedSelfAttention": _SHARED,
+    "GreedySearch": _SEARCH,
+    "MoE": _EXPERTS,
+    "PagedAttention": _PAGES,
+    "QMoE": _EXPERTS,
+    "Sampling": _SEARCH,
+    "SparsePagedAttention": _PAGES,
+    "Tokenizer": _STRINGS,
+    "WhisperBeamSearch": _SEARCH,
+    "WordConvEmbedding": ("it embeds words by their characters", "export it as Gather, Conv and ReduceMax"),
+}
+"""Operators that are refused, each with the reason and what to do instead."""

@@ -6,19 +6,36 @@ from collections.abc import Callable, Mapping
 
 from compiler.frontend import brevitas, contrib, ml, training
 from compiler.frontend.fused import rms_norm
-from compiler.frontend.model import Call, Expansion
+from compiler.frontend.grams import tf_idf
+from compiler.frontend.model import Call, Expansion, quoted
 from compiler.frontend.site import Site
+from compiler.ops.operator import Unsupported
 
 DOMAINS: Mapping[str, Mapping[str, Callable[[Site], Expansion]]] = {
     ml.DOMAIN: ml.ML,
     training.DOMAIN: training.TRAINING,
     contrib.DOMAIN: contrib.CONTRIB,
     **dict.fromkeys(brevitas.DOMAINS, brevitas.QUANTISERS),
-    "": {"SimplifiedLayerNormalization": rms_norm},
+    "": {"SimplifiedLayerNormalization": rms_norm, "TfIdfVectorizer": tf_idf},
 }
 """By domain and name."""
+
+REFUSED: Mapping[str, Mapping[str, tuple[str, str]]] = {contrib.DOMAIN: contrib.REFUSED, ml.DOMAIN: ml.REFUSED}
+"""By domain and name, the reason and the fix."""
 
 
 def rule_of(call: Call) -> Callable[[Site], Expansion] | None:
     """What stands for a call of another domain; None where it is not known."""
     return DOMAINS.get(call.domain, {}).get(call.op)
+
+
+def why_not(call: Call) -> Unsupported:
+    """What is said of a call of another domain that has no rule."""
+    if (said := REFUSED.get(call.domain, {}).get(call.op)) is not None:
+        return Unsupported(*said)
+    if call.domain in DOMAINS:
+        fix = "export with ai.onnx operators or local functions; GET /operators lists what is supported"
+        return Unsupported(f"the operator is not known in domain {quoted(call.domain)}", fix)
+    return Unsupported(
+        f"operators of domain {quoted(call.domain)} are not known", "export with ai.onnx operators or local functions"
+    )

@@ -1,4 +1,4 @@
-"""Attention as com.microsoft has it: Attention, MultiHeadAttention, QAttention and RotaryEmbedding over ai.onnx.
+"""Attention as com.microsoft has it: Attention, MultiHeadAttention and QAttention over ai.onnx.
 
 Source: ONNX Runtime's ContribOperators.md; for what becomes of scores that are masked, its CPU kernels.
 """
@@ -13,7 +13,9 @@ import numpy as np
 
 from compiler.frontend.composition import Composition
 from compiler.frontend.fused import AGAIN, across, is_there, number, real
+from compiler.frontend.grouped import grouped
 from compiler.frontend.model import Expansion
+from compiler.frontend.rotary import rotary
 from compiler.frontend.site import Site
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Unsupported
@@ -209,44 +211,9 @@ def multi_head(site: Site) -> Expansion:
     return composition.gives(each.result(_scale(site, width // heads), each.mask(4), more, causal), k, v)
 
 
-def rotary(site: Site) -> Expansion:
-    """RotaryEmbedding: [B, S, N h] or [B, N, S, h], positions [1] or [B, S], cosines and sines [positions, h / 2]."""
-    _plain(site, "is_packed_batching", "rotary_embedding_dim")
-    composition = Composition(site)
-    call, ints = composition.call, composition.ints
-    half, kind = _known(site.given(2), 1), site.first
-    if real(site, "scale", 1.0) != 1.0 or kind.rank not in (3, 4):
-        raise Unsupported(f"it scales, or {kind} has neither 3 nor 4 axes", AGAIN)
-    x = "x0"
-    if kind.rank == 3:
-        x = call("Transpose", call("Reshape", x, ints(0, 0, -1, 2 * half), allowzero=0), perm=(0, 2, 1, 3))
-    elif _known(kind, 3) != 2 * half:
-        raise Unsupported(f"{kind} has no heads of {2 * half}", AGAIN)
-    places = "x1"
-    if site.given(1).rank == 1:
-        zero, one = (composition.constant(np.array(item, np.int64)) for item in (0, 1))
-        steps = call("Range", zero, _length(composition, x, 2), one)
-        places = call("Unsqueeze", call("Add", steps, call("Cast", "x1", to=7)), ints(0))
-    cos, sin = (call("Unsqueeze", call("Gather", name, places, axis=0), ints(1)) for name in ("x2", "x3"))
-    if site.integer("interleaved", 0):
-        pairs = call("Reshape", x, ints(0, 0, 0, half, 2), allowzero=0)
-        one_, other = (call("Gather", pairs, composition.constant(np.array(at, np.int64)), axis=4) for at in (0, 1))
-    else:
-        one_, other = (call("Slice", x, ints(begin), ints(begin + half), ints(3)) for begin in (0, half))
-    left = call("Sub", call("Mul", one_, cos), call("Mul", other, sin))
-    right = call("Add", call("Mul", one_, sin), call("Mul", other, cos))
-    if site.integer("interleaved", 0):
-        joined = call("Concat", *(call("Unsqueeze", part, ints(4)) for part in (left, right)), axis=4)
-        y = call("Reshape", joined, ints(0, 0, 0, 2 * half), allowzero=0)
-    else:
-        y = call("Concat", left, right, axis=3)
-    if kind.rank == 3:
-        y = call("Reshape", call("Transpose", y, perm=(0, 2, 1, 3)), ints(0, 0, -1), allowzero=0)
-    return composition.gives(y)
-
-
 HEADS: dict[str, Callable[[Site], Expansion]] = {
     "Attention": attention,
+    "GroupQueryAttention": grouped,
     "MultiHeadAttention": multi_head,
     "QAttention": of_bytes,
     "RotaryEmbedding": rotary,

@@ -21,7 +21,7 @@ import numpy as np
 from compiler.errors import ModelTooLarge, OptionsError, Refusal, UnsupportedModel
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
-from compiler.frontend.domains import rule_of
+from compiler.frontend.domains import rule_of, why_not
 from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
 from compiler.frontend.functions import check_expansion, expand_function, key_of, schema_body
@@ -312,10 +312,7 @@ class _Walk:
         if "::" in call.operator and call.operator in STRUCTURAL:
             return STRUCTURAL[call.operator](self, call, ids, scope)
         if call.domain:
-            raise Unsupported(
-                f"operators of domain {quoted(call.domain)} are not known",
-                "export with ai.onnx operators or local functions",
-            )
+            raise why_not(call)
         opset = scope.opsets.get("")
         if opset is None:
             raise Unsupported("the model imports no opset of ai.onnx", "add the opset to the model's opset_import")

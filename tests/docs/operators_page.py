@@ -41,7 +41,10 @@ all of them. An operator may still refuse one of its forms, and says which.
 NOTES = {
     "com.microsoft": " DynamicQuantizeLSTM is computed with dequantised weights; its inputs and states are not "
     "rounded to 8 bits at each step. MatMulNBits and GatherBlockQuantized need their packed numbers as constants, "
-    "which are unpacked when compiling."
+    "which are unpacked when compiling. GroupQueryAttention needs `total_sequence_length` where its cache grows, which "
+    "follows from the mask's shape as exporters write it; places of a cache that no token is in hold what they held.",
+    "ai.onnx.ml": " SVMClassifier with `prob_a` couples probabilities in a loop that data end; on "
+    "GPUs all of its turns are written out, in thousands of nodes.",
 }
 
 

@@ -21,9 +21,15 @@ ML: Mapping[str, Callable[[Site], Expansion]] = {
     "LinearRegressor": linear.regressor,
     "Normalizer": features.normalizer,
     "OneHotEncoder": labels.one_hot,
+    "SVMClassifier": svm.classifier,
     "SVMRegressor": svm.regressor,
     "Scaler": features.scaler,
     "TreeEnsemble": trees.ensemble,
     "TreeEnsembleClassifier": trees.classifier,
     "TreeEnsembleRegressor": trees.regressor,
 }
+
+_MAPS = ("it reads a map, which no program takes", "make the row of numbers on the host, and feed that")
+
+REFUSED: Mapping[str, tuple[str, str]] = {"CastMap": _MAPS, "DictVectorizer": _MAPS}
+"""Operators that are refused, each with the reason and what to do instead."""

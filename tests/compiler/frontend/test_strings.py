@@ -173,3 +173,18 @@ def test_maps_that_another_node_reads_are_refused() -> None:
     with pytest.raises(UnsupportedModel, match=r"1 of the model's nodes") as caught:
         load(model, CompileOptions(), OPERATORS)
     assert "another node reads" in caught.value.refusals[0].reason
+
+
+def test_ngrams_of_strings_are_counted() -> None:
+    attrs: dict[str, Any] = {
+        "mode": "TFIDF",
+        "min_gram_length": 1,
+        "max_gram_length": 2,
+        "max_skip_count": 1,
+        "ngram_counts": [0, 3],
+        "ngram_indexes": [0, 1, 2, 3, 4],
+        "pool_strings": ["the", "cat", "sat", "the", "cat", "cat", "sat"],
+        "weights": [1.0, 2.0, 3.0, 4.0, 5.0],
+    }
+    inputs = {"x": words("the", "cat", "then", "sat", "the", "cat").reshape(1, 6)}
+    agree(model_of([helper.make_node("TfIdfVectorizer", ["x"], ["y"], **attrs)], inputs, ["y"]), inputs)

@@ -44,6 +44,8 @@ def test_OneHotEncoder_gives_nothing_for_an_unknown_category() -> None:
         ("LabelEncoder", {}, "0 keys"),
         ("OneHotEncoder", {"cats_int64s": [1], "zeros": 0}, "stops at an unknown category"),
         ("OneHotEncoder", {"cats_strings": ["a"]}, "0 categories"),
+        ("DictVectorizer", {"int64_vocabulary": [1, 2]}, "it reads a map"),
+        ("CastMap", {"cast_to": "TO_FLOAT"}, "it reads a map"),
     ],
 )
 def test_what_cannot_be_computed_is_refused(op: str, attrs: dict[str, Any], said: str) -> None:
