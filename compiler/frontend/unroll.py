@@ -32,7 +32,7 @@ from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
 Ids = tuple[int | None, ...]
-MOST_WRITTEN = 2048
+MOST_WRITTEN = 512
 """Calls that a Loop has when it is written out though it could be a region: more take longer to compile than to run."""
 
 
