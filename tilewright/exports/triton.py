@@ -46,7 +46,7 @@ def triton_repository(artifact: Path, folder: Path, name: str = "") -> Path:
     try:
         (here / "1").mkdir(parents=True)
         (here / "config.pbtxt").write_text(text, encoding="utf-8")
-        source = files("tilewright.exports") / "triton_model.py"
+        source = files("tilewright.exports") / "triton_model.py.txt"  # Triton's process imports it, this one never
         (here / "1" / "model.py").write_text(source.read_text("utf-8"), encoding="utf-8")
         shutil.copyfile(artifact, here / "1" / "model.tw")
     except OSError as error:
