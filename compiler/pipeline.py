@@ -15,6 +15,7 @@ from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
 from compiler.ir.open_shapes import Example
+from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
 from compiler.prove.ranges import derive
 from compiler.prove.samples import read_samples, read_sized, share_out, specs_of
@@ -43,6 +44,7 @@ def compile_model(
     data: Mapping[str, Path] | None = None,
     samples: Mapping[str, Path] | None = None,
     memory_bytes: int | None = None,
+    logs: Sequence[Log] = (),
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -59,7 +61,8 @@ def compile_model(
     left out in a second round when the result does not agree. `data` says where all external data lies, by its path in
     the model; None: beside the model. `memory_bytes` is what this process may use; None: as much as the machine has.
     `samples` are .npz archives of inputs, by what the caller calls them: the artifact is judged on each, and timed on
-    the first; of several bindings, the one whose shapes a sample has.
+    the first; of several bindings, the one whose shapes a sample has. With `logs`, one for each binding, an
+    earlier compilation on one device is replayed: nothing is measured, and each step knows what it knew then.
 
     Raises the errors of `compiler.errors`.
     """
@@ -73,7 +76,7 @@ def compile_model(
         )
     bindings = options.bindings
     if len(bindings) == 1:
-        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent)
+        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, *logs)
         _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {})
         return come
     shares = samples_of_bindings(trace, model, bindings, data, samples or {})
@@ -84,7 +87,8 @@ def compile_model(
     try:
         for turn, (one, share) in enumerate(zip(bindings, shares, strict=True)):
             trace.turn, trace.turns = turn, len(bindings)
-            session = Session.of(one, known, trace, stop_requested, measure, artifact.parent)
+            log = logs[turn] if logs else None
+            session = Session.of(one, [] if log else known, trace, stop_requested, measure, artifact.parent, log)
             front, built, come = compile_binding(session, model, alone, data, memory_bytes, share, weights)
             each.append(proved(session, front, built, come, alone))
             known, weights = [record.to_json() for record in session.records], built.weights

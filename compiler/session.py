@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Machine, Record, Setting, plausible
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.records import Records
+from compiler.knowledge.replay import Log
 from compiler.trace import StopRequest, Trace, never_stops
 
 ALONE_S = 0.5
@@ -32,6 +33,7 @@ class Session:
     records   those there were, and those of this run
     measures  whether the job grants any measuring
     place     a folder where files may be put meanwhile
+    log       measurements with the step in which each became known, for a replay
     """
 
     options: CompileOptions
@@ -42,6 +44,7 @@ class Session:
     budget: TuningBudget
     measures: bool
     place: Path
+    log: Log = field(default_factory=Log)
 
     @staticmethod
     def of(
@@ -51,8 +54,9 @@ class Session:
         stop_requested: StopRequest = never_stops,
         measures: bool = True,
         place: Path = Path(),
+        log: Log | None = None,
     ) -> Session:
-        """For a job, with the compilers that the environment names.
+        """For a job, with the compilers that the environment names; `log` is one to replay.
 
         Raises OptionsError, TargetUnavailable, ToolchainMissing.
         """
@@ -60,8 +64,20 @@ class Session:
         backend = backend_of(options, os.environ)
         budget = tuning_budget(options, backend, stop_requested)
         known = Records(plausible(records))
-        is_measuring = measures and options.tuning_budget_s > 0
-        return Session(options, kept, backend, trace or Trace(), known, budget, is_measuring, place)
+        is_measuring = measures and options.tuning_budget_s > 0 and log is None
+        made = Session(options, kept, backend, trace or Trace(), known, budget, is_measuring, place, log or Log())
+        made._follow()
+        return made
+
+    def _follow(self) -> None:
+        """Keeps the log of what becomes known; of a replay, makes known what did in each step."""
+        trace, log = self.trace, self.log
+        if log.replayed:
+            self.keep(log.of_step(0))
+            trace.on_step.append(lambda step: self.keep(log.of_step(step)))
+        else:
+            log.begin(self.records)
+            trace.on_record.append(lambda record: log.add(trace.steps, Record.from_json(record)))
 
     @property
     def lanes(self) -> int:

@@ -52,6 +52,12 @@ class Trace:
     turn: int = 0
     turns: int = 1
     """How often all steps are taken, once for each binding of the model's dimensions, and which time this is."""
+    steps: int = 0
+    """How many steps have begun."""
+    on_step: list[Callable[[int], None]] = field(default_factory=list)
+    """Called with that number when a step begins."""
+    on_record: list[Callable[[Mapping[str, Any]], None]] = field(default_factory=list)
+    """Called with each measurement."""
     _shown: int = 0
     _part: float = 0.0
     _reached: float = 0.0
@@ -61,6 +67,9 @@ class Trace:
         """A phase begins; its wall time is added when it ends, also when it fails."""
         self.phase = phase
         self._part = 0.0
+        self.steps += 1
+        for begun in self.on_step:
+            begun(self.steps)
         self.observe(Event("phase", phase, self._fraction()))
         begin = time.perf_counter()
         try:
@@ -97,6 +106,8 @@ class Trace:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """A measurement to be kept."""
+        for told in self.on_record:
+            told(record)
         self.observe(Event("record", self.phase, self._fraction(), data=record))
 
     def workload(self, key: str, text: str) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 from tilewright import download as downloads
 from tilewright.download import Progress, unheard
@@ -26,6 +26,21 @@ class Artifacts:
         """Fetch an artifact to the file `target`, checked; raises `BrokenDownload`."""
         name = artifact_of(artifact)
         return downloads.download(self._http, f"/artifacts/{name}", name, Path(target), progress)
+
+    def download_model(self, digest: str, folder: str | Path) -> Path:
+        """Fetch a model's ONNX file into a folder, with its external data as it names them; the ONNX file."""
+        place = Path(folder)
+        said = self._http.json("GET", f"/models/{digest}")
+        for file in said["files"]:
+            path = PurePosixPath(file["path"])
+            if path.is_absolute() or ".." in path.parts:
+                raise UsageError(f"the server names a file outside of its model: {path}", fix="ask its operator")
+            target = place / path
+            target.parent.mkdir(parents=True, exist_ok=True)
+            query = urlencode({"path": file["path"]})
+            downloads.download(self._http, f"/models/{digest}/file?{query}", f"{digest[:16]}.{path.name}", target)
+        main = place / "model.onnx"
+        return downloads.download(self._http, f"/models/{digest}/file", digest, main)
 
     def manifest(self, artifact: Job | str) -> dict[str, Any]:
         """The artifact's manifest, without fetching the artifact."""

@@ -51,6 +51,10 @@ class Batches:
         """Ask for the end of all of its jobs that have not ended; what runs is stopped within seconds."""
         return Batch.from_json(self._http.json("POST", f"/batches/{_id(batch)}/cancel", repeat=True))
 
+    def retry_batch(self, batch: Batch | str) -> Batch:
+        """Compile again what of it failed or was cancelled, as new jobs of the batch; asking again makes no more."""
+        return Batch.from_json(self._http.json("POST", f"/batches/{_id(batch)}/retry", repeat=True))
+
     def compare(self, jobs: Batch | Sequence[Work | str]) -> dict[str, Any]:
         """Compilations beside each other: `jobs`, each with `options` that differ and `figures`, and the `fastest`."""
         if isinstance(jobs, Batch):

@@ -16,6 +16,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
+from compiler.knowledge.replay import MEMBER as REPLAY
 from compiler.pack.archive import write_archive
 from compiler.pack.chart.events import trace_events
 from compiler.pack.example import example_c
@@ -51,12 +52,13 @@ def pack(
     facts: Facts,
     path: Path,
     others: Sequence[Plan] = (),
+    log: str | None = None,
 ) -> PackedArtifact:
     """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
     Of the plans in the program `plan` is the one that was chosen for the cores as they were; pictures and costs are of
-    it, what the `others` consist of is in plan.json. `program.sources` must hold model.h. Raises VerifyError when the
-    parts do not fit each other, ResourceExhausted when the file cannot be written.
+    it, what the `others` consist of is in plan.json. `log` is what a replay needs. `program.sources` must hold model.h.
+    Raises VerifyError when the parts do not fit each other, ResourceExhausted when the file cannot be written.
     """
     _verify(program, plan, kernels, facts)
     if any(len(other.tiles) != len(kernels.calls) for other in others):
@@ -69,6 +71,7 @@ def pack(
         "__main__.py": _MAIN,
         "example.c": example_c(program, facts.open),
         "records.jsonl": "".join(f"{line}\n" for line in used),
+        **({} if log is None else {REPLAY: log}),
         "plan.svg": plan_svg(kernels, plan, facts),
         "report.html": report_html(program, plan, kernels, measurements, facts, others),
         **{f"chart/{name}": source for name, source in _chart().items()},

@@ -164,7 +164,8 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
     with trace.step("pack"):
         facts = _facts(session, front, tiles, plans, explanation)
         records = [*tiles.records, *plans.records]
-        packed = pack(program, plans.plan, tiles.kernels, records, facts, at, plans.others)
+        used, log = session.log.packed(session.backend.target, records)
+        packed = pack(program, plans.plan, tiles.kernels, used, facts, at, plans.others, log)
     return Built(rounding, tiles, plans, program, packed, records, weights)
 
 

@@ -1,4 +1,4 @@
-"""Look at batches, and cancel what of them has not ended."""
+"""Look at batches, cancel what of them has not ended, and try again what failed."""
 
 from __future__ import annotations
 
@@ -8,13 +8,21 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
+from compiler.contract import CompileOptions
 from service.db import batches
 from service.db.batches import Batch
 from service.db.engine import Database
-from service.db.models import Job
+from service.db.models import Job, JobState
 from service.errors import NotFound
 from service.jobs import audit
+from service.jobs.beside import Beside
 from service.jobs.cancel import stop
+from service.jobs.quotas import Limits
+from service.jobs.samples import of_row
+from service.jobs.submit import Submission, Submitted, fingerprint, submit_all
+
+AGAIN = (JobState.FAILED, JobState.CANCELLED)
+"""The states of what a retry compiles again."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +59,35 @@ def cancel(db: Database, owner: uuid.UUID, batch_id: uuid.UUID) -> Found:
             audit.note(session, "cancel", f"/jobs/{job.id}")
         session.expire_all()
         return _required(session, owner, batch_id)
+
+
+def retry(db: Database, owner: uuid.UUID, batch_id: uuid.UUID, *, limits: Limits) -> tuple[Found, list[Submitted]]:
+    """Compile again what of a batch FAILED or was CANCELLED, all of it or nothing: the batch with the new jobs.
+
+    They are jobs of the batch too, `cloned_from` those that they stand for, with the same options, samples, priority
+    and limits. What was tried again already is not once more: then the newest try counts. Raises `NotFound`,
+    `OptionsError` for options that this version does not know any more, and the errors of `submit`.
+    """
+    found = look(db, owner, batch_id)
+    replaced = {job.cloned_from for job in found.jobs}
+    failed = [job for job in found.jobs if job.state in AGAIN and job.id not in replaced]
+    made = submit_all(db, [_again(job) for job in failed], limits=limits) if failed else []
+    return look(db, owner, batch_id), made
+
+
+def _again(job: Job) -> Submission:
+    assert job.model_digest is not None, "batches are of compilations"
+    return Submission(
+        owner=job.owner_id,
+        model=job.model_digest,
+        options=CompileOptions.from_json(job.options),
+        idempotency_key=fingerprint("retry", str(job.id)),
+        priority=job.priority,
+        cloned_from=job.id,
+        samples=of_row(job.samples),
+        beside=Beside(job.name, job.note, tuple(job.tags or ()), job.max_queue_s, job.max_run_s),
+        batch=job.batch_id,
+    )
 
 
 def _required(session: Session, owner: uuid.UUID, batch_id: uuid.UUID) -> Found:

@@ -68,6 +68,15 @@ def cancel(batch: BatchId, url: Url = "", key: Key = "", profile: ProfileName = 
         print_json(said.said) if as_json else print(f"{said.id}: {states}")
 
 
+@batches.command()
+def retry(batch: BatchId, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:
+    """Compile again what of it failed or was cancelled. With `--json`: the batch."""
+    with failures(as_json), connect(url, key, profile) as client:
+        said = client.retry_batch(batch)
+        states = ", ".join(f"{count} {state}" for state, count in said.states.items())
+        print_json(said.said) if as_json else print(f"{said.id}: {states}")
+
+
 def compare(
     job: Annotated[list[str], typer.Argument(help="Ids of compilations.")],
     url: Url = "",

@@ -5,13 +5,15 @@ from __future__ import annotations
 import uuid
 from typing import Annotated
 
-from fastapi import Query, Response
+from fastapi import BackgroundTasks, Query, Response
 
+from compiler.errors import OptionsError
 from service.errors import WrongKind
+from service.http.accepted import accepted
 from service.http.auth import Reader, Submitter
 from service.http.batch_schemas import BatchJobsOut, BatchOut, BatchPage, ComparisonOut
 from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.errors import problem_responses
+from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.ids import BatchId
 from service.http.schemas import JOB_EXAMPLE
@@ -44,6 +46,25 @@ def cancel_batch(here: Here, caller: Submitter, batch_id: BatchId, response: Res
     if not shown.ended:
         response.status_code = 202
     return shown
+
+
+@router.post(
+    "/batches/{batch_id}/retry",
+    status_code=202,
+    summary="Try the failed part of a batch again",
+    responses=problem_responses(*QUOTAS, 404, OptionsError),
+)
+def retry_batch(
+    here: Here, caller: Submitter, batch_id: BatchId, response: Response, background: BackgroundTasks
+) -> BatchJobsOut:
+    """Compile again what of it failed or was cancelled: new jobs of the same batch, `cloned_from` the old ones.
+
+    What succeeded stays; asking again, before one of the new jobs has failed, makes none.
+    """
+    found, made = batches.retry(here.db, caller.owner, batch_id, limits=here.limits)
+    for one in made:
+        accepted(here, response, background, one, f"/batches/{batch_id}")
+    return BatchJobsOut.found(found)
 
 
 @router.get("/batches/{batch_id}/comparison", summary="Compare a batch", responses=problem_responses(404))

@@ -31,6 +31,7 @@ MEMBERS = [
     "__main__.py",
     "example.c",
     "records.jsonl",
+    "replay.jsonl",
     "plan.svg",
     "report.html",
     *(f"chart/{name}.py" for name in CHART),

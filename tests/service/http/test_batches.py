@@ -63,6 +63,31 @@ def test_a_batch_is_cancelled_as_one(
     assert (again.status_code, again.json()["states"]) == (200, {"SUCCEEDED": 1, "CANCELLED": 2})
 
 
+def test_what_failed_of_a_batch_is_tried_again_once_and_the_rest_stays(
+    client: TestClient, db: Database, finish: Callable[..., lease.Claim], claimed: Callable[..., lease.Claim]
+) -> None:
+    made = submit(client, SEVERAL, tags=["nightly"], priority=-2)
+    here = f"/batches/{made['batch']}/retry"
+    assert finish()
+    problem = {"code": "time_limit", "fault": "machine", "message": "m"}
+    lease.fail(db, claimed(), problem)
+    client.post(f"/jobs/{made['jobs'][2]['id']}/cancel")
+    answer = client.post(here)
+    assert answer.status_code == 202, answer.text
+    said = answer.json()
+    assert said["states"] == {"SUCCEEDED": 1, "FAILED": 1, "CANCELLED": 1, "QUEUED": 2}
+    tried = [job for job in said["jobs"] if job["cloned_from"]]
+    assert [job["cloned_from"] for job in tried] == [job["id"] for job in made["jobs"][1:]]
+    for job, old in zip(tried, made["jobs"][1:], strict=True):
+        same = ("options", "model", "tags", "priority", "batch")
+        assert {name: job[name] for name in same} == {name: old[name] for name in same}
+    assert client.post(here).json()["states"] == said["states"], "they wait already"
+    lease.fail(db, claimed(), problem)
+    again = client.post(here).json()
+    assert again["states"] == {"SUCCEEDED": 1, "FAILED": 2, "CANCELLED": 1, "QUEUED": 2}
+    assert client.post(f"/batches/{made['jobs'][0]['id']}/retry").status_code == 404
+
+
 def test_compilations_are_compared_by_what_differs_what_came_of_them_and_what_benchmarks_found(
     client: TestClient, db: Database, blobs: LocalBlobs, claimed: Callable[..., lease.Claim]
 ) -> None:

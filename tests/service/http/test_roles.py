@@ -168,6 +168,12 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         made = client.post("/compile?fresh=true", files={"model": b"m"}, data=form).json()
         return str(made["batch"])
 
+    def cancelled_batch() -> Response:
+        name = batch()
+        client.post(f"/batches/{name}/cancel")
+        answer: Response = client.post(f"/batches/{name}/retry")
+        return answer
+
     def owner() -> str:
         name = f"o{uuid.uuid4().hex}"
         client.post("/owners", json={"name": name})
@@ -191,6 +197,7 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         ("DELETE", "/uploads/{upload_id}"): ("delete", lambda: client.delete(f"/uploads/{upload()}")),
         ("DELETE", "/jobs/{job_id}"): ("purge", lambda: client.delete(f"/jobs/{compiled()['id']}")),
         ("POST", "/batches/{batch_id}/cancel"): ("cancel", lambda: client.post(f"/batches/{batch()}/cancel")),
+        ("POST", "/batches/{batch_id}/retry"): ("create", cancelled_batch),
         ("POST", "/jobs/{job_id}/cancel"): ("cancel", lambda: client.post(f"/jobs/{compiled()['id']}/cancel")),
         ("PATCH", "/jobs/{job_id}"): (
             "label",

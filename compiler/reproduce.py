@@ -1,0 +1,176 @@
+"""`python -m compiler.reproduce model.tw model.onnx`: makes an artifact again from what it packs, or fails.
+
+Nothing is measured: every step is given what it knew when the artifact was made (`compiler.knowledge.replay`). What
+comes out must be the same file, byte for byte; otherwise it is told what differs, and why where that is known.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import sys
+import tempfile
+import zipfile
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from compiler.contract import COMPILER_VERSION, CompileOptions, Event
+from compiler.errors import ArtifactUnusable, InputsError, TilewrightError
+from compiler.knowledge.replay import MEMBER, Log
+from compiler.pipeline import compile_model
+
+MANIFEST, PLAN = "manifest.json", "plan.json"
+OTHER_BYTES = 5
+"""The exit status when other bytes came out."""
+ANOTHER = "give the .tw file as it was downloaded"
+STATED = ("compiler_version", "toolchain", "model_digest", "target", "hardware")
+"""Of the manifest: what decides the bytes beside options and measurements."""
+
+
+@dataclass(frozen=True)
+class Reproduced:
+    """What came of it.
+
+    artifact, made  SHA-256 of the file given, and of that made now
+    differing       members that differ, or that one of both lacks
+    reasons         what is other than it was: compiler, toolchain, machine, model
+    missing         calls of kernels that rested on a measurement which is not packed
+    """
+
+    artifact: str
+    made: str
+    measurements: int
+    differing: tuple[str, ...]
+    reasons: tuple[str, ...]
+    missing: tuple[str, ...]
+
+    @property
+    def is_same(self) -> bool:
+        return self.artifact == self.made
+
+    def to_json(self) -> dict[str, Any]:
+        return {"same": self.is_same, **asdict(self)}
+
+    def __str__(self) -> str:
+        if self.is_same:
+            return f"the same bytes, from {self.measurements} measurements: SHA-256 {self.made}"
+        each = [f"differs: {name}" for name in self.differing]
+        each += [f"why: {reason}" for reason in self.reasons]
+        return "\n".join(["other bytes", *each, *(f"not measured: {call}" for call in self.missing)])
+
+
+def reproduce(
+    artifact: Path,
+    model: Path,
+    out: Path,
+    data: Mapping[str, Path] | None = None,
+    samples: Sequence[Path] = (),
+    observe: Any = None,
+) -> Reproduced:
+    """Compiles `model` to `out` as `artifact` was; `data` and `samples` as `compile_model` takes them.
+
+    Raises ArtifactUnusable for an artifact that packs no log or is for several devices, InputsError where the samples
+    are not those that it was judged on, and the errors of `compile_model`.
+    """
+    members = _members(artifact)
+    manifest = json.loads(members[MANIFEST])
+    options = CompileOptions.from_json(manifest["options"])
+    if options.devices:
+        raise ArtifactUnusable("an artifact for several devices cannot be replayed", fix="replay one for each device")
+    logs = [Log.parse(text.decode()) for text in _logs(manifest, members)]
+    given = _samples(manifest, samples)
+    compile_model(model, out, options, observe=observe or _quiet, data=data, samples=given, logs=logs, measure=False)
+    made = _members(out)
+    return Reproduced(
+        hashlib.sha256(artifact.read_bytes()).hexdigest(),
+        hashlib.sha256(out.read_bytes()).hexdigest(),
+        sum(len(log.entries) for log in logs),
+        tuple(sorted(name for name in {*members, *made} if members.get(name) != made.get(name))),
+        tuple(_reasons(manifest, json.loads(made[MANIFEST]))),
+        tuple(_missing(json.loads(members[PLAN]), json.loads(made[PLAN]))),
+    )
+
+
+def _members(artifact: Path) -> dict[str, bytes]:
+    """All files of an artifact, each of which must be the one that its manifest promises."""
+    try:
+        with zipfile.ZipFile(artifact) as archive:
+            members = {name: archive.read(name) for name in archive.namelist()}
+        promised = {name: one["sha256"] for name, one in json.loads(members[MANIFEST])["files"].items()}
+    except (zipfile.BadZipFile, KeyError, TypeError, ValueError) as error:
+        raise ArtifactUnusable(f"{artifact} is no artifact: {error}", fix=ANOTHER) from error
+    for name, digest in promised.items():
+        if hashlib.sha256(members.get(name, b"")).hexdigest() != digest:
+            raise ArtifactUnusable(f"{name} in {artifact} is missing or damaged", fix=ANOTHER)
+    return members
+
+
+def _logs(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> list[bytes]:
+    """The log of each binding, in order."""
+    folders = [one["folder"] for one in manifest.get("bindings", ())] or [""]
+    lacking = [folder + MEMBER for folder in folders if folder + MEMBER not in members]
+    if lacking:
+        raise ArtifactUnusable(
+            f"the artifact has no {lacking[0]}, without which its measurements are missing",
+            fix="it is of an older compiler: compile the model again",
+        )
+    return [members[folder + MEMBER] for folder in folders]
+
+
+def _samples(manifest: Mapping[str, Any], samples: Sequence[Path]) -> dict[str, Path]:
+    """Those that the artifact was judged on, in its order. Raises InputsError where one is missing."""
+    found = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in samples}
+    for digest in manifest.get("samples", ()):
+        if digest not in found:
+            raise InputsError(
+                f"the sample with SHA-256 {digest}, on which the artifact was judged, is missing",
+                fix="name its .npz with --samples",
+            )
+    return {str(found[digest]): found[digest] for digest in manifest.get("samples", ())}
+
+
+def _reasons(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    return [f"{name} was {before.get(name)!r}, here {now.get(name)!r}" for name in STATED if before[name] != now[name]]
+
+
+def _missing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Calls whose time was measured then, and is the cost model's now."""
+    calls = zip(before["calls"], now["calls"], strict=False)
+    return [
+        f"call {at}, {then['family']} of {', '.join(then['sources'])}"
+        for at, (then, here) in enumerate(calls)
+        if then["predicted_from"] == "measured" and here["predicted_from"] != "measured"
+    ]
+
+
+def _quiet(event: Event) -> None:
+    pass
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 for the same bytes, 5 for others, 1 where it cannot be compiled, 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m compiler.reproduce", description="Make an artifact again.")
+    parser.add_argument("artifact", type=Path, help="the .tw file")
+    parser.add_argument("model", type=Path, help="the ONNX file that it was compiled from")
+    parser.add_argument("-o", "--out", type=Path, help="keep what is made here")
+    parser.add_argument("--samples", type=Path, nargs="+", default=[], metavar="FILE.npz", help="if it was given any")
+    parser.add_argument("--json", action="store_true", help="print the result as JSON")
+    given = parser.parse_args(arguments)
+    try:
+        with tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+            out = given.out or Path(folder) / "made.tw"
+            found = reproduce(given.artifact, given.model, out, samples=given.samples)
+    except (TilewrightError, OSError) as error:
+        code = error.code if isinstance(error, TilewrightError) else "unreadable_file"
+        print(json.dumps({"error": {"code": code, "message": str(error)}}) if given.json else "", end="")
+        print(f"{given.artifact}: {error} (compiler {COMPILER_VERSION})", file=sys.stderr)
+        return 1
+    print(json.dumps(found.to_json(), indent=2) if given.json else found)
+    return 0 if found.is_same else OTHER_BYTES
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

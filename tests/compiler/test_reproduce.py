@@ -1,0 +1,103 @@
+"""An artifact is made again from what it packs, with nothing measured: the same bytes, or what differs."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bench import subjects
+from compiler import reproduce as command
+from compiler.contract import CompileOptions
+from compiler.errors import ArtifactUnusable, OptionsError
+from compiler.knowledge.replay import MEMBER, Log
+from compiler.pack.archive import write_archive
+from compiler.pack.manifest import files_json, to_bytes
+from compiler.pipeline import compile_model
+from compiler.reproduce import reproduce
+
+OPTIONS = {"tuning_budget_s": 600, "tuning_trials": 12, "threads": 1}
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return subjects.from_zoo("tiny_inception", tmp_path_factory.mktemp("model")).file
+
+
+@pytest.fixture(scope="module")
+def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("artifact") / "model.tw"
+    report = compile_model(model, path, CompileOptions.from_json(OPTIONS))
+    assert report.records_measured
+    return path
+
+
+def members(path: Path) -> dict[str, bytes]:
+    with zipfile.ZipFile(path) as archive:
+        return {name: archive.read(name) for name in archive.namelist()}
+
+
+def repacked(artifact: Path, path: Path, **changes: bytes | None) -> Path:
+    """The artifact with other members, under a manifest that says so."""
+    files: dict[str, Any] = {**members(artifact), **{MEMBER: changes.get("log", b"")}}
+    manifest = json.loads(files.pop("manifest.json"))
+    if changes.get("log") is None:
+        files.pop(MEMBER)
+    manifest["files"] = files_json(files)
+    write_archive(path, {"manifest.json": to_bytes(manifest), **files}, mapped=("weights.bin",))
+    return path
+
+
+def test_an_artifact_that_was_measured_is_made_again_to_the_byte(artifact: Path, model: Path, tmp_path: Path) -> None:
+    found = reproduce(artifact, model, tmp_path / "again.tw")
+    assert found.is_same, str(found)
+    assert found.measurements > 0
+    assert (found.differing, found.reasons, found.missing) == ((), (), ())
+    assert (tmp_path / "again.tw").read_bytes() == artifact.read_bytes()
+
+
+def test_a_missing_measurement_is_named(artifact: Path, model: Path, tmp_path: Path) -> None:
+    lines = members(artifact)[MEMBER].splitlines(keepends=True)
+    kept = b"".join(line for line in lines if json.loads(line)["kind"] != "kernel")
+    assert len(kept.splitlines()) < len(lines)
+    found = reproduce(repacked(artifact, tmp_path / "poor.tw", log=kept), model, tmp_path / "again.tw")
+    assert not found.is_same
+    assert any(call.startswith("call ") and "Conv" in call for call in found.missing)
+    assert "plan.json" in found.differing
+
+
+def test_another_model_is_the_reason(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    other = subjects.from_zoo("tiny_cnn", tmp_path).file
+    assert command.main([str(artifact), str(other), "--json"]) == command.OTHER_BYTES
+    said = json.loads(capsys.readouterr().out)
+    assert said["same"] is False
+    assert [reason.split()[0] for reason in said["reasons"]] == ["model_digest"]
+
+
+def test_what_packs_no_log_or_is_damaged_is_refused(artifact: Path, model: Path, tmp_path: Path) -> None:
+    with pytest.raises(ArtifactUnusable, match=MEMBER):
+        reproduce(repacked(artifact, tmp_path / "old.tw", log=None), model, tmp_path / "again.tw")
+    whole = members(artifact)
+    write_archive(tmp_path / "damaged.tw", {**whole, "plan.json": b"{}"}, mapped=("weights.bin",))
+    with pytest.raises(ArtifactUnusable, match=r"plan\.json"):
+        reproduce(tmp_path / "damaged.tw", model, tmp_path / "again.tw")
+    with pytest.raises(OptionsError, match="line 1"):
+        Log.parse("{}\n")
+
+
+def test_bindings_are_replayed_each_with_its_own_log(model: Path, tmp_path: Path) -> None:
+    import onnx
+
+    loaded = onnx.load(subjects.from_zoo("tiny_cnn", tmp_path).file)
+    loaded.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
+    for one in loaded.graph.output:
+        one.type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(loaded, tmp_path / "open.onnx")
+    options = CompileOptions.from_json({**OPTIONS, "tuning_trials": 4, "dims": {"batch": [1, 2]}})
+    compile_model(tmp_path / "open.onnx", tmp_path / "two.tw", options)
+    found = reproduce(tmp_path / "two.tw", tmp_path / "open.onnx", tmp_path / "again.tw")
+    assert found.is_same, str(found)
+    assert f"bindings/2/{MEMBER}" in members(tmp_path / "two.tw")
