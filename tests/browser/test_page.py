@@ -208,3 +208,32 @@ def test_the_key_goes_with_the_one_who_leaves(house: House) -> None:
         window.press("local: leave")
         window.sees("API key")
         assert window.run("return sessionStorage.length") == 0
+
+
+def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.press("Share")
+    page.press("Make a link")
+    link = str(page.until(lambda: page.run("return document.querySelector('#link')?.value"), "the link"))
+    page.picture(SCREENS / "share.png")
+    with browser() as window:
+        window.size(390, 900)
+        window.go(link)
+        window.sees("Proof")
+        names = window.run("return [...document.querySelectorAll('button, nav a')].map((one) => one.innerText)")
+        assert "Report" in names
+        assert not {"Download", "Compile again", "Share", "Jobs", "Source", "Benchmark"} & set(names)
+        for tab, text in (("schedule", "critical path"), ("graph", "one colour"), ("kernels", "slowest first")):
+            window.go(f"{link}/{tab}")
+            window.sees(text)
+        window.go(f"{link}/log")
+        window.sees("RUNNING")
+        assert window.run("return sessionStorage.length") == 0
+        assert window.said() == []
+        page.press("Revoke")
+        page.sees("revoked")
+        window.go(f"{house.url}/web/icon.svg")
+        window.go(link)
+        window.sees("was revoked")

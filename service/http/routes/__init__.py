@@ -25,6 +25,7 @@ from service.http.routes import (
     preflight,
     quantizations,
     records,
+    shares,
     uploads,
     webhooks,
 )
@@ -35,6 +36,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     uploads.router,
     preflight.router,
     jobs.router,
+    shares.router,
     batches.router,
     log.router,
     artifacts.router,

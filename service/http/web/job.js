@@ -5,15 +5,19 @@ import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
 import { Phases, Roofline, Scatter, Schedule } from "/web/charts.js";
 import { Graph } from "/web/graph.js";
 import { Progress, Ways } from "/web/jobs.js";
+import { Share } from "/web/share.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
+const ALWAYS = ["overview", "tuning", "log"];
 const MOST_RECORDS = 1000;
 const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["log", "Log"]];
 
-export function Job({ id, tab }) {
+/** A job; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
+export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
   const [job, error, again] = useFetched(() => get(`/jobs/${id}`), [id]);
   const [events, setEvents] = useState([]);
+  const [sharing, share] = useState(false);
   useEffect(() => {
     const stop = new AbortController();
     const seen = [];
@@ -36,28 +40,32 @@ export function Job({ id, tab }) {
   }, [id]);
   if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";
-  const tabs = TABS.filter(([name]) => made || name === "overview" || name === "log");
+  const opened = ([name]) => !link || link.download || name !== "source";
+  const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name)).filter(opened);
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
   return html`
     <h1>${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}</h1>
-    <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> <${Ways} job=${job} again=${again} />
-      ${made && html`
-        <${Act} name="Download" main=${true} act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />
-        <${Act} name="Report" act=${() => openDocument(`${job.links.artifact}/report.html`)} />
+    <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> ${!link && html`<${Ways} job=${job} again=${again} />`}
+      ${made && (!link || link.download) && html`
+        <${Act} name="Download" main=${true} act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />`}
+      ${made && html`<${Act} name="Report" act=${() => openDocument(`${job.links.artifact}/report.html`)} />`}
+      ${made && !link && html`
         <${Act} name="Receipt" act=${() => download(job.links.receipt, `${job.artifact_id}.json`)} />
         <${Act} name="Benchmark" act=${async () => {
           const made = await (await ask("POST", "/benchmarks", { json: { artifacts: [job.artifact_id] } })).json();
           location.hash = `#/benchmarks/${made.id}`;
         }} />`}
-      ${ENDED.includes(job.state) && job.kind === "compile" && html`<${Act} name="Compile again" act=${async () => {
+      ${!link && ENDED.includes(job.state) && job.kind === "compile" && html`<${Act} name="Compile again" act=${async () => {
         const made = await (await ask("POST", `/jobs/${id}/clone`, { json: {} })).json();
         location.hash = `#/jobs/${made.id}`;
       }} />`}
+      ${!link && html`<button type="button" aria-expanded=${sharing} onClick=${() => share(!sharing)}>Share</button>`}
     </div>
+    ${sharing && !link && html`<${Share} id=${id} />`}
     <${Failure} error=${error} />
     ${job.problem && html`<${Failure} error=${job.problem} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
-      <a href="#/jobs/${id}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
+      <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
     <${Tab} name=${shown} job=${job} events=${events} />`;
 }
 
