@@ -15,6 +15,7 @@ PAGE = frozenset(
         "follow_job",
         "get_report",
         "get_log",
+        "get_tuning",
         "get_plan",
         "get_graph",
         "get_trace",

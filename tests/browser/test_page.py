@@ -100,7 +100,11 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     page.go(f"{house.url}/#/jobs/{job['id']}/schedule")
     page.find("canvas")
     rows = 1 + all("measured_s" in task for task in plan["tasks"])
-    assert boxes(page) == [rows * len(plan["tasks"])]
+    used = {storage for call in plan["calls"] for storage in (*call["reads"], *call["writes"])}
+    lying = [plan["storages"][str(one)] for one in used if str(one) in plan["storages"]]
+    lying = [one for one in lying if one["space"] == "arena" and one["bytes"]]
+    assert boxes(page) == [rows * len(plan["tasks"]), *([len(lying)] if lying else [])]
+    page.sees(f"{len(lying)} activations" if lying else "No activation lies in the arena")
     first = min(plan["tasks"], key=lambda task: task["begin_s"])
     assert first["lane"] == 0
     page.click_at("canvas", 3, 30)
@@ -116,6 +120,23 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     )
     page.picture(SCREENS / "kernels.png")
     assert page.run("return document.querySelectorAll('tbody tr').length") == len(plan["calls"])
+
+
+def test_the_search_is_drawn_as_the_api_tells_it(house: House, page: Browser, job: dict[str, Any]) -> None:
+    tuning = asked(house, f"/jobs/{job['id']}/tuning")
+    records = asked(house, f"/tuning-records?job={job['id']}&kind=kernel&limit=500")["records"]
+    alone = [one["seconds"] for one in records if one["threads"] == 1]
+    measured = [one["measured_s"] for kernel in tuning["kernels"] for one in kernel["candidates"]]
+    assert measured
+    assert sorted(measured) == sorted(alone)
+    page.go(f"{house.url}/#/jobs/{job['id']}/tuning")
+    page.sees("Best so far")
+    last = tuning["points"][-1]
+    assert f"{last['measured']} of {tuning['legal']}" in page.text()
+    assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(measured)
+    assert page.run("return +document.querySelector('svg[data-points]').dataset.points") == len(tuning["points"])
+    assert page.run("return document.querySelectorAll('tbody tr').length") == len(tuning["kernels"])
+    page.picture(SCREENS / "tuning.png")
 
 
 def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(

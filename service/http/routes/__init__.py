@@ -26,6 +26,7 @@ from service.http.routes import (
     quantizations,
     records,
     shares,
+    tuning,
     uploads,
     webhooks,
 )
@@ -36,6 +37,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     uploads.router,
     preflight.router,
     jobs.router,
+    tuning.router,
     shares.router,
     batches.router,
     log.router,

@@ -4,11 +4,11 @@ import { html, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { Canvas } from "/web/canvas.js";
 import { Facts, colour, figures, seconds } from "/web/shown.js";
 
-const WIDTH = 1100;
-const LEFT = 70;
+export const WIDTH = 1100;
+export const LEFT = 70;
 
 /** Lines at round values of an axis from 0 to `most`. */
-function ticks(most, count = 6) {
+export function ticks(most, count = 6) {
   if (!(most > 0)) return [0];
   const rough = most / count;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -16,7 +16,7 @@ function ticks(most, count = 6) {
   return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, at) => at * step);
 }
 
-function TimeAxis({ most, height, x }) {
+export function TimeAxis({ most, height, x }) {
   return ticks(most).map((at) => html`
     <line class="grid" x1=${x(at)} x2=${x(at)} y1="0" y2=${height - 18} />
     <text class="axis" x=${x(at)} y=${height - 5} text-anchor=${at > 0.95 * most ? "end" : "start"}>${seconds(at)}</text>`);

@@ -1,16 +1,17 @@
 // One job: what it does now and, once it has ended, what became of the model.
 
 import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
+import { Arena } from "/web/arena.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
-import { Phases, Roofline, Scatter, Schedule } from "/web/charts.js";
+import { Phases, Roofline, Schedule } from "/web/charts.js";
 import { Graph } from "/web/graph.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Share } from "/web/share.js";
+import { Tuning } from "/web/tuning.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const ALWAYS = ["overview", "tuning", "log"];
-const MOST_RECORDS = 1000;
 const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["log", "Log"]];
 
 /** A job; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
@@ -72,10 +73,10 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
 function Tab({ name, job, events }) {
   switch (name) {
     case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
-      <${OfPlan} job=${job} view=${Schedule} />`;
+      <${OfPlan} job=${job} view=${Times} />`;
     case "graph": return html`<${Steps} job=${job} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
-    case "tuning": return html`<${Tuning} job=${job} />`;
+    case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
     case "source": return html`<${Source} job=${job} />`;
     case "log": return html`<${Log} job=${job} />`;
     default: return html`<${Overview} job=${job} events=${events} />`;
@@ -128,6 +129,8 @@ function OfPlan({ job, view }) {
   return plan && html`<${view} plan=${plan} />`;
 }
 
+const Times = ({ plan }) => html`<${Schedule} plan=${plan} /><${Arena} plan=${plan} />`;
+
 function Steps({ job }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
   if (error) return html`<${Failure} error=${error} />`;
@@ -150,29 +153,6 @@ function Kernels({ plan }) {
       html`<code>${call.tile}</code>`, seconds(call.predicted_s), `${figures(100 * call.predicted_s / total)} %`,
       call.flops ? figures(call.flops / call.predicted_s / 1e9) : "", call.predicted_from,
     ])} />`;
-}
-
-/** What was measured for this job: each kernel's tiles in the order in which they were tried. */
-function Tuning({ job }) {
-  const [page, error] = useFetched(() => get(`/tuning-records?job=${job.id}&kind=kernel&limit=${MOST_RECORDS}`), [job.id]);
-  if (!page) return html`<${Failure} error=${error} />`;
-  const kernels = new Map();
-  for (const record of [...page.records].reverse()) {
-    if (!kernels.has(record.workload)) kernels.set(record.workload, []);
-    kernels.get(record.workload).push(record);
-  }
-  const points = [...kernels.values()].flatMap((tried) =>
-    tried.map((record, at) => [at + 1, record.seconds / tried[0].seconds, `${record.operator}, tile ${at + 1}: ${seconds(record.seconds)}`]));
-  const best = (tried) => tried.reduce((least, one) => Math.min(least, one.seconds), Infinity);
-  const rows = [...kernels.values()].sort((a, b) => best(b) - best(a));
-  return html`
-    <p class="quiet">${page.records.length} measurements${page.next_cursor ? " (the newest)" : ""}. What earlier jobs had measured
-      on this device is not among them: it was not measured again.</p>
-    ${points.length > 1 && html`<${Scatter} points=${points} xName="tile, in the order tried" yName="time / the first one's" />`}
-    <${Table} columns=${["kernel", "what it computes", "#tiles", "#first", "#best", "#best / first"]} empty="Nothing was measured for this job."
-      rows=${rows.map((tried) => [
-        tried[0].operator, tried[0].description, tried.length, seconds(tried[0].seconds), seconds(best(tried)),
-        figures(best(tried) / tried[0].seconds)])} />`;
 }
 
 function Source({ job }) {
