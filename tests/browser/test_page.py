@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from tests.browser.conftest import SCREENS
 from tests.browser.webdriver import Browser, browser
 from tests.end_to_end.house import House
-from tests.end_to_end.models import QUICK, model, tiny
+from tests.end_to_end.models import LONG, QUICK, model, tiny
 
 NODE = "a_strange_node"
 VIEWS = {
@@ -122,20 +123,34 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     assert page.run("return document.querySelectorAll('tbody tr').length") == len(plan["calls"])
 
 
-def test_the_search_is_drawn_as_the_api_tells_it(house: House, page: Browser, job: dict[str, Any]) -> None:
-    tuning = asked(house, f"/jobs/{job['id']}/tuning")
-    records = asked(house, f"/tuning-records?job={job['id']}&kind=kernel&limit=500")["records"]
-    alone = [one["seconds"] for one in records if one["threads"] == 1]
+def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Browser, job: dict[str, Any]) -> None:
+    sent = httpx.post(
+        f"{house.url}/compile",
+        files={"model": tiny(LONG)},
+        data={"options": json.dumps({"threads": 1, "tuning_budget_s": 6})},
+        headers={"Authorization": f"Bearer {house.key}"},
+        trust_env=False,
+    )
+    number = sent.raise_for_status().json()["id"]
+    assert number != job["id"]
+    page.go(f"{house.url}/#/jobs/{number}/tuning")
+    page.sees("Best so far")
+    assert "running" in page.text(), "it is shown while it goes on"
+    page.sees("succeeded")
+    tuning = asked(house, f"/jobs/{number}/tuning")
+    records = asked(house, f"/tuning-records?job={number}&kind=kernel&limit=500")["records"]
     measured = [one["measured_s"] for kernel in tuning["kernels"] for one in kernel["candidates"]]
     assert measured
-    assert sorted(measured) == sorted(alone)
-    page.go(f"{house.url}/#/jobs/{job['id']}/tuning")
-    page.sees("Best so far")
+    assert sorted(measured) == sorted(one["seconds"] for one in records if one["threads"] == 1)
+    shown = "return +document.querySelector('svg[data-points]').dataset.points"
+    page.until(lambda: page.run(shown) == len(tuning["points"]), "all points")
     last = tuning["points"][-1]
-    assert f"{last['measured']} of {tuning['legal']}" in page.text()
+    page.sees(f"{last['measured']} of {tuning['legal']}")
     assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(measured)
-    assert page.run("return +document.querySelector('svg[data-points]').dataset.points") == len(tuning["points"])
     assert page.run("return document.querySelectorAll('tbody tr').length") == len(tuning["kernels"])
+    page.click("tbody tr button")
+    dearest = max(tuning["kernels"], key=lambda one: one["uses"] * one["best_s"])
+    assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(dearest["candidates"])
     page.picture(SCREENS / "tuning.png")
 
 
@@ -176,6 +191,38 @@ def test_a_benchmark_is_asked_for_and_drawn(house: House, page: Browser, job: di
     page.find("svg rect.bar")
     page.sees("Kernels")
     page.picture(SCREENS / "benchmark.png")
+
+
+def test_the_history_of_a_model_and_what_changed_between_two_artifacts(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.sees("Proof")
+    headers = {"Authorization": f"Bearer {house.key}"}
+    wanted = {"options": {"scheduler": "sequential", "tuning_budget_s": 0}}
+    answer = httpx.post(f"{house.url}/jobs/{job['id']}/clone", json=wanted, headers=headers, trust_env=False)
+    other = answer.raise_for_status().json()
+    page.until(lambda: asked(house, f"/jobs/{other['id']}")["state"] == "SUCCEEDED", "another artifact")
+    page.go(f"{house.url}/#/jobs/{job['id']}/history")
+    page.sees("this one")
+    compared = asked(house, f"/comparison?job={job['id']}&job={other['id']}")["jobs"]
+    assert all(one["compiler"] for one in compared)
+    assert page.run("return document.querySelectorAll('tbody tr').length") == 2
+    assert page.run("return document.querySelectorAll('svg circle.history').length") == sum(
+        "latency_s" in one["figures"] for one in compared
+    )
+    page.picture(SCREENS / "history.png")
+    both = {"artifacts": [job["artifact_id"], other["artifact_id"]]}
+    answer = httpx.post(f"{house.url}/benchmarks", json=both, headers=headers, trust_env=False)
+    number = answer.raise_for_status().json()["id"]
+    page.go(f"{house.url}/#/benchmarks/{number}")
+    page.sees("all kernels")
+    report = asked(house, f"/benchmarks/{number}")["report"]
+    families = [{kernel["family"] for kernel in one["kernels"]} for one in report["artifacts"]]
+    text = page.text()
+    assert all(family in text for family in families[0] | families[1])
+    assert report["comparisons"][0]["verdict"] in text
+    page.picture(SCREENS / "compared.png")
 
 
 def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:

@@ -30,12 +30,12 @@ function headers(more = {}) {
 }
 
 /** The answer to a request. Throws Problem. */
-export async function ask(method, path, { json, body, signal, type, anyStatus = false } = {}) {
+export async function ask(method, path, { json, body, signal, type, headers: more = {}, anyStatus = false } = {}) {
   const kind = json === undefined ? type : "application/json";
   const answer = await fetch(path, {
     method,
     signal,
-    headers: headers(kind ? { "Content-Type": kind } : {}),
+    headers: headers(kind ? { "Content-Type": kind, ...more } : more),
     body: json === undefined ? body : JSON.stringify(json),
   });
   if (!answer.ok && !anyStatus) {

@@ -1,6 +1,7 @@
 // One job: what it does now and, once it has ended, what became of the model.
 
 import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
+import { History } from "/web/benchmarks.js";
 import { Arena } from "/web/arena.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
 import { Phases, Roofline, Schedule } from "/web/charts.js";
@@ -12,7 +13,7 @@ import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seco
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const ALWAYS = ["overview", "tuning", "log"];
-const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["log", "Log"]];
+const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["history", "History"], ["log", "Log"]];
 
 /** A job; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
 export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
@@ -41,7 +42,7 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
   }, [id]);
   if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";
-  const opened = ([name]) => !link || link.download || name !== "source";
+  const opened = ([name]) => !link || (name !== "history" && (link.download || name !== "source"));
   const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name)).filter(opened);
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
   return html`
@@ -77,6 +78,7 @@ function Tab({ name, job, events }) {
     case "graph": return html`<${Steps} job=${job} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
     case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
+    case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
     case "log": return html`<${Log} job=${job} />`;
     default: return html`<${Overview} job=${job} events=${events} />`;
@@ -120,7 +122,7 @@ function Overview({ job, events }) {
       ["created", moment(job.created_at)], ["waited", seconds(job.queue_seconds)], ["took", seconds(job.run_seconds)],
       ["attempt", job.attempt], ["model", job.model && html`<code>${job.model.slice(0, 16)}…</code>`],
     ]} />
-    <details><summary>Options</summary><pre>${JSON.stringify(job.options, null, 2)}</pre></details>`;
+    <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details>`;
 }
 
 function OfPlan({ job, view }) {
@@ -166,10 +168,10 @@ function Source({ job }) {
       <select value=${name} onChange=${(event) => choose(event.target.value)}>
         ${names.map((one) => html`<option value=${one} selected=${one === name}>${one.slice("source/".length)}</option>`)}
       </select></label></div>
-    <pre>${text}</pre>`;
+    <pre tabindex="0">${text}</pre>`;
 }
 
 function Log({ job }) {
   const [text, error] = useFetched(() => getText(job.links.log), [job.id, job.state], ENDED.includes(job.state) ? 0 : 2);
-  return html`<${Failure} error=${error} /><pre>${text}</pre>`;
+  return html`<${Failure} error=${error} /><pre tabindex="0">${text}</pre>`;
 }
