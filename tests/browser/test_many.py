@@ -47,6 +47,12 @@ def many(house: House) -> House:
     return house
 
 
+@pytest.fixture(scope="module")
+def inside(many: House, page: Browser) -> Browser:
+    """The page of their owner."""
+    return entered(many, page)
+
+
 def asked(page: Browser) -> list[str]:
     """What the page has asked the API for since it was loaded or last asked."""
     names: list[str] = page.run(
@@ -64,8 +70,9 @@ def rows(page: Browser) -> int:
     return int(page.run("return document.querySelectorAll('tbody tr').length"))
 
 
-def test_jobs_are_shown_page_by_page(many: House, page: Browser) -> None:
-    entered(many, page)
+def test_jobs_are_shown_page_by_page(many: House, inside: Browser) -> None:
+    page = inside
+    page.go(f"{many.url}/#/jobs")
     page.until(lambda: rows(page) == 50, "a page of jobs")
     first: list[str] = page.run("return [...document.querySelectorAll('tbody a')].map((one) => one.hash)")
     asked(page)
@@ -82,8 +89,8 @@ def test_jobs_are_shown_page_by_page(many: House, page: Browser) -> None:
 
 
 @pytest.mark.parametrize(("view", "text"), [("jobs", "Older"), ("records", "Parquet"), ("benchmarks", "Time them")])
-def test_a_view_asks_little_and_shows_little_at_first(many: House, page: Browser, view: str, text: str) -> None:
-    entered(many, page)
+def test_a_view_asks_little_and_shows_little_at_first(many: House, inside: Browser, view: str, text: str) -> None:
+    page = inside
     page.go(f"{many.url}/#/{view}")
     page.run("location.reload()")
     page.sees(text)
@@ -94,8 +101,10 @@ def test_a_view_asks_little_and_shows_little_at_first(many: House, page: Browser
     assert page.said() == []
 
 
-def test_records_are_filtered_by_one_request(many: House, page: Browser) -> None:
+def test_records_are_filtered_by_one_request(many: House, inside: Browser) -> None:
+    page = inside
     page.go(f"{many.url}/#/records")
+    page.sees("Parquet")
     page.until(lambda: rows(page) > 0, "records")
     asked(page)
     page.type("form input", "Conv")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import onnx
 import pytest
 
@@ -148,10 +149,10 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     page.sees(f"{last['measured']} of {tuning['legal']}")
     assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(measured)
     assert page.run("return document.querySelectorAll('tbody tr').length") == len(tuning["kernels"])
+    page.picture(SCREENS / "tuning.png")
     page.click("tbody tr button")
     dearest = max(tuning["kernels"], key=lambda one: one["uses"] * one["best_s"])
     assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(dearest["candidates"])
-    page.picture(SCREENS / "tuning.png")
 
 
 def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(
@@ -236,6 +237,32 @@ def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, pa
     page.sees(NODE)
     page.sees("It cannot be compiled as it is")
     page.picture(SCREENS / "refused.png")
+
+
+def test_a_large_model_goes_in_pieces_and_one_with_external_data_with_it(
+    house: House, page: Browser, job: dict[str, Any], tmp_path: Path
+) -> None:
+    size = 1500
+    assert job["state"] == "SUCCEEDED"
+    weight = onnx.numpy_helper.from_array(np.ones((size, size), np.float32), "w")
+    multiply = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="large")
+    (tmp_path / "large.onnx").write_bytes(model([multiply], {"x": [1, size]}, ["y"], tensors=[weight]))
+    whole = onnx.load(tmp_path / "large.onnx")
+    onnx.save(whole, tmp_path / "outside.onnx", save_as_external_data=True, location="outside.bin")
+    assert (tmp_path / "large.onnx").stat().st_size > 8 << 20
+    for files, requests in ((["large.onnx"], "/uploads/"), (["outside.onnx", "outside.bin"], "/models")):
+        page.go(f"{house.url}/#/jobs")
+        page.sees("Compile a model")
+        page.run("performance.clearResourceTimings()")
+        page.press("Compile")
+        page.type("#model", "\n".join(str(tmp_path / name) for name in files))
+        page.sees("It can be compiled")
+        page.sees("MatMul")
+        sent = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+        assert len([name for name in sent if requests in name]) == (3 if requests == "/uploads/" else 1)
+    assert len(asked(house, "/models?limit=100")["models"]) >= 2
+    page.press("Compile")
+    assert page.said() == []
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])

@@ -93,7 +93,7 @@ function Forecast({ kernels }) {
   const decades = Array.from({ length: high - low + 1 }, (_, n) => 10 ** (low + n));
   return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="Measured over predicted seconds of ${points.length} measurements">
     ${decades.map((one) => html`<line class="grid" x1=${x(one)} x2=${x(one)} y1="10" y2=${height - 24} />
-      <text class="axis" x=${x(one)} y=${height - 8} text-anchor="middle">${seconds(one)}</text>
+      <text class="axis" x=${x(one)} y=${height - 8} text-anchor=${one === decades[decades.length - 1] ? "end" : "middle"}>${seconds(one)}</text>
       <line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
       <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${seconds(one)}</text>`)}
     <path class="edge roof" d="M${x(10 ** low)} ${y(10 ** low)} L${x(10 ** high)} ${y(10 ** high)}" />
