@@ -33,6 +33,7 @@ def many(house: House) -> House:
         {
             "id": new_id(),
             "owner_id": owner,
+            "artifact_id": new_id(),
             "model_digest": f"{number % 20:064x}",
             "options": {"target": "cpu", "threads": 1},
             "body_hash": "",
