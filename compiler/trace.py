@@ -110,6 +110,10 @@ class Trace:
             told(record)
         self.observe(Event("record", self.phase, self._fraction(), data=record))
 
+    def tuning(self, told: Mapping[str, Any]) -> None:
+        """How far a search of tiles is, and what it measured since this was told last."""
+        self.observe(Event("tuning", self.phase, self._fraction(), data=told))
+
     def workload(self, key: str, text: str) -> None:
         """What records with this key refer to, as `compiler.ir.parse.parse_workload` reads it back."""
         self.observe(Event("workload", self.phase, self._fraction(), data={"workload": key, "text": text}))

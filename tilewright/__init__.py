@@ -21,6 +21,7 @@ from tilewright.errors import (
     WaitTimeout,
 )
 from tilewright.loading import Model, load
+from tilewright.shares import Share
 from tilewright.webhooks import Webhook, verified
 from tilewright.wire import (
     ArtifactFile,
@@ -53,6 +54,7 @@ __all__ = [
     "Preflight",
     "RequestRefused",
     "ServerUnreachable",
+    "Share",
     "StoredModel",
     "Target",
     "Timed",

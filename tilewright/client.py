@@ -29,6 +29,7 @@ from tilewright.http import IDEMPOTENCY_KEY, Http
 from tilewright.names import artifact_of, digest_of, id_of
 from tilewright.owners import Owners
 from tilewright.package import package
+from tilewright.shares import Shares
 from tilewright.uploads import upload
 from tilewright.webhooks import Webhooks
 from tilewright.wire import (
@@ -91,7 +92,7 @@ def _unseen(event: JobEvent) -> None:
     pass
 
 
-class Client(Artifacts, Batches, Owners, Webhooks):
+class Client(Artifacts, Batches, Owners, Shares, Webhooks):
     """Connections to one server; close it, or use it in a `with` block. Not for several threads at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a

@@ -180,7 +180,7 @@ def to_event(plain: object) -> Event:
         raise GarbledFrame("an event is not an object")
     kind, phase, fraction = plain.get("kind"), plain.get("phase"), plain.get("fraction")
     message, data = plain.get("message", ""), plain.get("data", {})
-    if kind not in ("phase", "progress", "notice", *MEASUREMENTS):
+    if kind not in ("phase", "progress", "notice", "tuning", *MEASUREMENTS):
         raise GarbledFrame("an event is of an unknown kind")
     if not isinstance(phase, str) or not isinstance(message, str) or not isinstance(data, dict):
         raise GarbledFrame("an event lacks phase, message or data")

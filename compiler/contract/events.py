@@ -16,10 +16,11 @@ class Event:
 
     kind   `phase` (a step began), `progress`, `notice` (the user should know), `record` (a measurement, in `data`),
            `workload` (what records will refer to, once before the first:
-           `{"workload": key, "text": kernel and buffers}`)
+           `{"workload": key, "text": kernel and buffers}`), `tuning` (how far a search is and what it measured since
+           the one before, in `data`)
     """
 
-    kind: Literal["phase", "progress", "notice", "record", "workload"]
+    kind: Literal["phase", "progress", "notice", "record", "workload", "tuning"]
     phase: str
     fraction: float
     message: str = ""

@@ -128,6 +128,10 @@ class Contest:
         means, _ = self.belief.given({at: math.log(seconds) for at, seconds in self.costs.items()})
         return min(left, key=lambda at: (float(means[at]), at))
 
+    def position(self, tile: Tile) -> int:
+        """Where one of the tiles stands in `options`."""
+        return next(at for at, option in enumerate(self.options) if option.tile == tile)
+
     def trial(self, at: int) -> Trial:
         return Trial(self.workload, self.key, self.options[at].tile, 1)
 
@@ -146,6 +150,9 @@ class Search:
     lanes: int = 1
     measured: int = 0
     exhausted: bool = False
+    promising: tuple[int, float] | None = None
+    """How many candidates are worth measuring next, and the seconds of an inference that they are expected to save
+    together; None before each kernel has its first measurements."""
 
     def __post_init__(self) -> None:
         self._began = self.budget.clock()
@@ -160,6 +167,16 @@ class Search:
         yield from self._gradient()
         yield from self._row_cuts()
         yield from self._leaders_again()
+
+    @property
+    def elapsed(self) -> float:
+        """Seconds since it began."""
+        return self.budget.clock() - self._began
+
+    @property
+    def total(self) -> float:
+        """Seconds of all calls of an inference, one after the other, each by the best tile known so far."""
+        return sum(contest.uses * contest.best for contest in self.contests)
 
     @property
     def spent(self) -> float:
@@ -183,6 +200,7 @@ class Search:
         while self.measured > count and all(contest.costs for contest in self.contests):
             promising = self._promising()
             self.exhausted = not promising
+            self.promising = (len(promising), sum(gain for gain, _, _ in promising))
             picks = promising[: self._room(self._kept)]
             if not picks:
                 return

@@ -25,6 +25,7 @@ from compiler.tuning.belief import rank_correlation
 from compiler.tuning.error_budget import allowed_error
 from compiler.tuning.frugal import frugal
 from compiler.tuning.nearby import Nearby
+from compiler.tuning.progress import TuningProgress
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.search import ROWS_WORTH, Budget, Contest, Search
 from compiler.tuning.shared import Sharing, divided, share, with_shared
@@ -319,17 +320,19 @@ def _searched(search: Search, trace: Trace, target: Target, setting: Setting, wh
     told: set[str] = set()
     measured = []
     part = 0.0
+    progress = TuningProgress(search, trace)
     for contest, record in search.run():
         if contest.key not in told:
             told.add(contest.key)
             trace.workload(contest.key, str(contest.workload))
         trace.record(record.to_json())
         measured.append(record)
+        progress.add(contest, record)
         if search.spent >= part + PROGRESS:
             part = search.spent
             trace.progress(part, f"measured {search.measured} tiles of {len(told)} kernels")
-    legal = sum(len(contest.options) for contest in search.contests)
-    count = f"{search.measured} of {legal} candidates measured"
+    progress.tell()
+    count = f"{search.measured} of {progress.legal} candidates measured"
     if search.exhausted or not search.stop_requested():
         trace.record(_search_record(search, target, setting, whole).to_json())
     if not search.exhausted:

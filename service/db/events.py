@@ -30,6 +30,12 @@ def append(session: Session, job_id: uuid.UUID, entries: Sequence[tuple[str, Map
     return last
 
 
+def of_kind(session: Session, job_id: uuid.UUID, kind: str) -> Sequence[Event]:
+    """All lines of one kind, in order."""
+    query = sa.select(Event).where(Event.job_id == job_id, Event.kind == kind)
+    return session.scalars(query.order_by(Event.seq)).all()
+
+
 def after(session: Session, job_id: uuid.UUID, seq: int, limit: int) -> Sequence[Event]:
     """At most `limit` lines numbered above `seq`, in order."""
     query = sa.select(Event).where(Event.job_id == job_id, Event.seq > seq)

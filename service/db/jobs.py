@@ -80,6 +80,13 @@ def page(
     session: Session, owner_id: uuid.UUID, wanted: Wanted, *, before: uuid.UUID | None, limit: int
 ) -> Sequence[Job]:
     """The owner's jobs that are wanted, newest first, older than `before`."""
+    return session.scalars(paged(session, owner_id, wanted, before=before, limit=limit)).all()
+
+
+def paged(
+    session: Session, owner_id: uuid.UUID, wanted: Wanted, *, before: uuid.UUID | None, limit: int
+) -> sa.Select[Job]:
+    """The question that `page` asks."""
     query = sa.select(Job).where(Job.owner_id == owner_id, *labels.tagged(session, Job, wanted.tags))
     if wanted.states:
         query = query.where(Job.state.in_(wanted.states))
@@ -99,7 +106,7 @@ def page(
         query = query.where(Job.created_at < wanted.until)
     if before is not None:
         query = query.where(Job.id < before)
-    return session.scalars(query.order_by(Job.id.desc()).limit(limit)).all()
+    return query.order_by(Job.id.desc()).limit(limit)
 
 
 def by_idempotency_key(session: Session, owner_id: uuid.UUID, key: str) -> Job | None:

@@ -33,6 +33,7 @@ COMPARED_EXAMPLE: dict[str, Any] = {
     "name": None,
     "state": "SUCCEEDED",
     "artifact_id": JOB_EXAMPLE["artifact_id"],
+    "compiler": "0.1.0",
     "options": {"threads": 4},
     "figures": {"latency_s": 0.0041, "artifact_bytes": 31457280, "largest_error": 3.1e-7},
     "run_seconds": 24.1,
@@ -104,6 +105,7 @@ class ComparedOut(BaseModel):
     name: str | None
     state: JobState
     artifact_id: uuid.UUID | None
+    compiler: str | None = Field(description="Version of the compiler, once it has SUCCEEDED.")
     options: dict[str, Any] = Field(description="Those in which the compilations differ.")
     figures: dict[str, float] = Field(
         description="Of its report, once it has SUCCEEDED: `latency_s`, `artifact_bytes`, `weight_bytes`, "
@@ -122,6 +124,7 @@ class ComparedOut(BaseModel):
             name=shown.name,
             state=shown.state,
             artifact_id=shown.artifact_id,
+            compiler=(entry.job.report or {}).get("compiler_version"),
             options=dict(entry.differs),
             figures=dict(entry.figures),
             run_seconds=shown.run_seconds,

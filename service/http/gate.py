@@ -19,13 +19,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from compiler.errors import TilewrightError
 from service.errors import BadRequest, BodyTooLarge, NotAuthenticated, RateLimited
 from service.http import errors
+from service.http import shared as shared_routes
 from service.http.auth import ANY, CALLER, demanded
 from service.http.limits import ROUTES, Body, Lane, Terms
 from service.http.openapi import operation_id
 from service.http.requests import ADDED
 from service.http.state import State, state_of
 from service.http.turn import TURN, Turn
-from service.jobs import audit
+from service.jobs import audit, share_links
 from service.jobs.access import Caller, digest_of
 
 Answering = Callable[[State, Caller], Awaitable[Response]]
@@ -66,12 +67,14 @@ class GatedRoute(APIRoute):
             await super().handle(scope, receive, send)  # which answers 405
             return
         here = state_of(scope["app"])
-        caller = None if self.demands is None else await _admit(here, scope, self.demands)
+        parts = scope["path_params"]
+        caller = None if self.demands is None else await _admit(here, scope, self.demands, self.name, parts)
         body = _Counted(receive, self.terms.body, here, Headers(scope=scope))
         if caller is None:
             await super().handle(scope, body.receive, send)
             return
-        turn = scope[TURN] = Turn(here.turns, caller.owner)
+        # Whoever reads through a link waits for others of that link, and its owner for none of them.
+        turn = scope[TURN] = Turn(here.turns, caller.owner if caller.opened is None else caller.key)
         await turn.change(self.terms.lane)
         try:
             if self.body_field is not None:
@@ -109,38 +112,56 @@ class Ahead:
             answering = None if any(name in headers for name in OF_BODY) else how(asked.groupdict(), headers)
             if answering is not None:
                 scope["route"] = route  # by which it is counted
-                answer = await _answer(scope, demands, answering)
+                answer = await _answer(scope, demands, answering, route.name, asked.groupdict())
                 await answer(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
-async def _answer(scope: Scope, demands: str, answering: Answering) -> Response:
+async def _answer(scope: Scope, demands: str, answering: Answering, route: str, parts: Mapping[str, str]) -> Response:
     here = state_of(scope["app"])
     try:
-        return await answering(here, await _admit(here, scope, demands))
+        return await answering(here, await _admit(here, scope, demands, route, parts))
     except TilewrightError as error:
         return errors.answer_to(Request(scope), error)
 
 
-async def _admit(here: State, scope: Scope, demands: str) -> Caller:
-    """Who calls, noted in `scope`. Raises `NotAuthenticated`, `RateLimited` and `NotAllowed`."""
+async def _admit(here: State, scope: Scope, demands: str, route: str, parts: Mapping[str, Any]) -> Caller:
+    """Who calls, noted in `scope`. Raises `NotAuthenticated`, `RateLimited` and `NotAllowed`.
+
+    For a share link also `NotFound`, where it does not open these parts of the route's path.
+    """
     scheme, key = get_authorization_scheme_param(Headers(scope=scope).get("authorization"))
     if scheme.lower() != "bearer" or not key:
         raise NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>")
-    caller = here.door.remembered(key)
+    shared = key.startswith(share_links.PREFIX)
+    caller = None if shared else here.door.remembered(key)
     if caller is None:
-        caller = await here.pools.keys.run(here.door.enter, key)
+        caller = await here.pools.keys.run(_opened if shared else _entered, here, key)
     audit.asked_by(caller.owner, caller.key)
     try:
         scope[ADDED] = here.rates.spend(digest_of(key))
     except RateLimited:
         scope[ADDED] = here.rates.refusal()
         raise
+    if caller.opened is not None:
+        shared_routes.demand(caller.opened, route, parts)
     if demands != ANY:
         caller.require(demands)
     scope[CALLER] = caller
     return caller
+
+
+def _entered(here: State, key: str) -> Caller:
+    return here.door.enter(key)
+
+
+def _opened(here: State, token: str) -> Caller:
+    try:
+        return share_links.enter(here.db, here.signer, token)
+    except NotAuthenticated as error:
+        here.door.refusals.note("open", error.code)
+        raise
 
 
 class _Counted:

@@ -12,6 +12,7 @@ from service.http.owner_schemas import KEY_ID
 from service.http.records_schemas import RECORD_EXAMPLE
 from service.http.run_schemas import BENCHMARK_ID, INFERENCE_ID
 from service.http.schemas import JOB_EXAMPLE
+from service.http.share_schemas import SHARE_ID
 from service.http.webhook_schemas import WEBHOOK_ID
 
 JobId = Annotated[uuid.UUID, Path(description="Of a job of any kind.", examples=[JOB_EXAMPLE["id"]])]
@@ -24,4 +25,5 @@ BenchmarkId = Annotated[uuid.UUID, Path(description="As `POST /benchmarks` answe
 InferenceId = Annotated[uuid.UUID, Path(description="As `POST /inferences` answered.", examples=[INFERENCE_ID])]
 RecordId = Annotated[uuid.UUID, Path(description="Of a tuning record.", examples=[RECORD_EXAMPLE["id"]])]
 WebhookId = Annotated[uuid.UUID, Path(description="As `POST /webhooks` answered.", examples=[WEBHOOK_ID])]
+ShareId = Annotated[uuid.UUID, Path(description="As `POST /jobs/{id}/shares` answered.", examples=[SHARE_ID])]
 KeyId = Annotated[uuid.UUID, Path(description="Of a key; `GET /keys` lists them.", examples=[KEY_ID])]

@@ -47,13 +47,26 @@ SETTLE_EVERY_S = 60.0
 
 
 @dataclass(frozen=True)
+class Opened:
+    """What a share link opens: a job and its artifact (None: it has none), and whether the artifact's file too."""
+
+    job: uuid.UUID
+    artifact: uuid.UUID | None
+    download: bool
+
+
+@dataclass(frozen=True)
 class Caller:
-    """Whose key a request carries, which key it is, its scopes, and when it ends (seconds since 1970; None: never)."""
+    """Whose key a request carries, which key it is, its scopes, and when it ends (seconds since 1970; None: never).
+
+    With `opened` it carries the token of a share link instead, `key` is the link's id, and no more than that is open.
+    """
 
     owner: uuid.UUID
     scopes: frozenset[str]
     key: uuid.UUID
     expires_at: float | None = None
+    opened: Opened | None = None
 
     def require(self, scope: str) -> None:
         """Raises `NotAllowed` when the key does not cover `scope`."""

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
@@ -65,10 +65,22 @@ class Signer:
         pem = key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
         return PublicKey(hashlib.sha256(der).hexdigest(), pem.decode())
 
+    def sign(self, content: bytes) -> bytes:
+        """The signature of these bytes. Raises `NotReady` as `public` does."""
+        return self._key().sign(content)
+
+    def signed(self, content: bytes, signature: bytes) -> bool:
+        """Whether this is the signature of these bytes. Raises `NotReady` as `public` does."""
+        try:
+            self._key().public_key().verify(signature, content)
+        except InvalidSignature:
+            return False
+        return True
+
     def envelope(self, statement: dict[str, Any]) -> dict[str, Any]:
         """A DSSE envelope around a statement. Raises `NotReady` as `public` does."""
         payload = dumps(statement).encode()
-        signature = self._key().sign(encoded(PAYLOAD_TYPE, payload))
+        signature = self.sign(encoded(PAYLOAD_TYPE, payload))
         return {
             "payloadType": PAYLOAD_TYPE,
             "payload": base64.b64encode(payload).decode(),

@@ -15,6 +15,8 @@ from service.errors import ArtifactNeverMade, JobNotFinished, NotFound
 from service.jobs import life
 
 EVENTS_PER_READ = 500
+TUNING = "tuning"
+"""The kind of event in which a compilation tells of its search for tiles."""
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,12 @@ def log(db: Database, owner: uuid.UUID, job_id: uuid.UUID, after: int) -> tuple[
         lines = events.after(session, job_id, after, EVENTS_PER_READ)
         newest = lines[-1].seq if lines else after
         return lines, row.state in life.TERMINAL and newest >= row.event_seq
+
+
+def tuning(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> tuple[Job, Sequence[Event]]:
+    """A job, and what its searches told of themselves, in order. Raises `NotFound`."""
+    with db.read() as session:
+        return required(session, owner, job_id), events.of_kind(session, job_id, TUNING)
 
 
 def artifact(db: Database, owner: uuid.UUID, artifact_id: uuid.UUID) -> Artifact:

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import onnx
 import pytest
 
 from tests.browser.conftest import SCREENS
 from tests.browser.webdriver import Browser, browser
 from tests.end_to_end.house import House
-from tests.end_to_end.models import QUICK, model, tiny
+from tests.end_to_end.models import LONG, QUICK, model, tiny
 
 NODE = "a_strange_node"
 VIEWS = {
@@ -100,7 +102,11 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     page.go(f"{house.url}/#/jobs/{job['id']}/schedule")
     page.find("canvas")
     rows = 1 + all("measured_s" in task for task in plan["tasks"])
-    assert boxes(page) == [rows * len(plan["tasks"])]
+    used = {storage for call in plan["calls"] for storage in (*call["reads"], *call["writes"])}
+    lying = [plan["storages"][str(one)] for one in used if str(one) in plan["storages"]]
+    lying = [one for one in lying if one["space"] == "arena" and one["bytes"]]
+    assert boxes(page) == [rows * len(plan["tasks"]), *([len(lying)] if lying else [])]
+    page.sees(f"{len(lying)} activations" if lying else "No activation lies in the arena")
     first = min(plan["tasks"], key=lambda task: task["begin_s"])
     assert first["lane"] == 0
     page.click_at("canvas", 3, 30)
@@ -116,6 +122,37 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     )
     page.picture(SCREENS / "kernels.png")
     assert page.run("return document.querySelectorAll('tbody tr').length") == len(plan["calls"])
+
+
+def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Browser, job: dict[str, Any]) -> None:
+    sent = httpx.post(
+        f"{house.url}/compile",
+        files={"model": tiny(LONG)},
+        data={"options": json.dumps({"threads": 1, "tuning_budget_s": 6})},
+        headers={"Authorization": f"Bearer {house.key}"},
+        trust_env=False,
+    )
+    number = sent.raise_for_status().json()["id"]
+    assert number != job["id"]
+    page.go(f"{house.url}/#/jobs/{number}/tuning")
+    page.sees("Best so far")
+    assert "running" in page.text(), "it is shown while it goes on"
+    page.sees("succeeded")
+    tuning = asked(house, f"/jobs/{number}/tuning")
+    records = asked(house, f"/tuning-records?job={number}&kind=kernel&limit=500")["records"]
+    measured = [one["measured_s"] for kernel in tuning["kernels"] for one in kernel["candidates"]]
+    assert measured
+    assert sorted(measured) == sorted(one["seconds"] for one in records if one["threads"] == 1)
+    shown = "return +document.querySelector('svg[data-points]').dataset.points"
+    page.until(lambda: page.run(shown) == len(tuning["points"]), "all points")
+    last = tuning["points"][-1]
+    page.sees(f"{last['measured']} of {tuning['legal']}")
+    assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(measured)
+    assert page.run("return document.querySelectorAll('tbody tr').length") == len(tuning["kernels"])
+    page.picture(SCREENS / "tuning.png")
+    page.click("tbody tr button")
+    dearest = max(tuning["kernels"], key=lambda one: one["uses"] * one["best_s"])
+    assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(dearest["candidates"])
 
 
 def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(
@@ -157,6 +194,38 @@ def test_a_benchmark_is_asked_for_and_drawn(house: House, page: Browser, job: di
     page.picture(SCREENS / "benchmark.png")
 
 
+def test_the_history_of_a_model_and_what_changed_between_two_artifacts(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.sees("Proof")
+    headers = {"Authorization": f"Bearer {house.key}"}
+    wanted = {"options": {"scheduler": "sequential", "tuning_budget_s": 0}}
+    answer = httpx.post(f"{house.url}/jobs/{job['id']}/clone", json=wanted, headers=headers, trust_env=False)
+    other = answer.raise_for_status().json()
+    page.until(lambda: asked(house, f"/jobs/{other['id']}")["state"] == "SUCCEEDED", "another artifact")
+    page.go(f"{house.url}/#/jobs/{job['id']}/history")
+    page.sees("this one")
+    compared = asked(house, f"/comparison?job={job['id']}&job={other['id']}")["jobs"]
+    assert all(one["compiler"] for one in compared)
+    assert page.run("return document.querySelectorAll('tbody tr').length") == 2
+    assert page.run("return document.querySelectorAll('svg circle.history').length") == sum(
+        "latency_s" in one["figures"] for one in compared
+    )
+    page.picture(SCREENS / "history.png")
+    both = {"artifacts": [job["artifact_id"], other["artifact_id"]]}
+    answer = httpx.post(f"{house.url}/benchmarks", json=both, headers=headers, trust_env=False)
+    number = answer.raise_for_status().json()["id"]
+    page.go(f"{house.url}/#/benchmarks/{number}")
+    page.sees("all kernels")
+    report = asked(house, f"/benchmarks/{number}")["report"]
+    families = [{kernel["family"] for kernel in one["kernels"]} for one in report["artifacts"]]
+    text = page.text()
+    assert all(family in text for family in families[0] | families[1])
+    assert report["comparisons"][0]["verdict"] in text
+    page.picture(SCREENS / "compared.png")
+
+
 def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:
     file = tmp_path / "refused.onnx"
     file.write_bytes(
@@ -168,6 +237,32 @@ def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, pa
     page.sees(NODE)
     page.sees("It cannot be compiled as it is")
     page.picture(SCREENS / "refused.png")
+
+
+def test_a_large_model_goes_in_pieces_and_one_with_external_data_with_it(
+    house: House, page: Browser, job: dict[str, Any], tmp_path: Path
+) -> None:
+    size = 1500
+    assert job["state"] == "SUCCEEDED"
+    weight = onnx.numpy_helper.from_array(np.ones((size, size), np.float32), "w")
+    multiply = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="large")
+    (tmp_path / "large.onnx").write_bytes(model([multiply], {"x": [1, size]}, ["y"], tensors=[weight]))
+    whole = onnx.load(tmp_path / "large.onnx")
+    onnx.save(whole, tmp_path / "outside.onnx", save_as_external_data=True, location="outside.bin")
+    assert (tmp_path / "large.onnx").stat().st_size > 8 << 20
+    for files, requests in ((["large.onnx"], "/uploads/"), (["outside.onnx", "outside.bin"], "/models")):
+        page.go(f"{house.url}/#/jobs")
+        page.sees("Compile a model")
+        page.run("performance.clearResourceTimings()")
+        page.press("Compile")
+        page.type("#model", "\n".join(str(tmp_path / name) for name in files))
+        page.sees("It can be compiled")
+        page.sees("MatMul")
+        sent = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+        assert len([name for name in sent if requests in name]) == (3 if requests == "/uploads/" else 1)
+    assert len(asked(house, "/models?limit=100")["models"]) >= 2
+    page.press("Compile")
+    assert page.said() == []
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
@@ -208,3 +303,32 @@ def test_the_key_goes_with_the_one_who_leaves(house: House) -> None:
         window.press("local: leave")
         window.sees("API key")
         assert window.run("return sessionStorage.length") == 0
+
+
+def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.press("Share")
+    page.press("Make a link")
+    link = str(page.until(lambda: page.run("return document.querySelector('#link')?.value"), "the link"))
+    page.picture(SCREENS / "share.png")
+    with browser() as window:
+        window.size(390, 900)
+        window.go(link)
+        window.sees("Proof")
+        names = window.run("return [...document.querySelectorAll('button, nav a')].map((one) => one.innerText)")
+        assert "Report" in names
+        assert not {"Download", "Compile again", "Share", "Jobs", "Source", "Benchmark"} & set(names)
+        for tab, text in (("schedule", "critical path"), ("graph", "one colour"), ("kernels", "slowest first")):
+            window.go(f"{link}/{tab}")
+            window.sees(text)
+        window.go(f"{link}/log")
+        window.sees("RUNNING")
+        assert window.run("return sessionStorage.length") == 0
+        assert window.said() == []
+        page.press("Revoke")
+        page.sees("revoked")
+        window.go(f"{house.url}/web/icon.svg")
+        window.go(link)
+        window.sees("was revoked")

@@ -107,6 +107,11 @@ class Browser:
         """Type into the first such element; into one for files their paths."""
         self._post(f"element/{self.find(selector)}/value", text=text)
 
+    def keys(self, text: str) -> None:
+        """Press keys, one after the other, on what has the focus (WebDriver, section 17.4.2 names the others)."""
+        pressed = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
+        self._post("actions", actions=[{"type": "key", "id": "keyboard", "actions": pressed}])
+
     def size(self, width: int, height: int) -> None:
         """Of the window."""
         self._post("window/rect", width=width, height=height)

@@ -25,6 +25,8 @@ from service.http.routes import (
     preflight,
     quantizations,
     records,
+    shares,
+    tuning,
     uploads,
     webhooks,
 )
@@ -35,6 +37,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     uploads.router,
     preflight.router,
     jobs.router,
+    tuning.router,
+    shares.router,
     batches.router,
     log.router,
     artifacts.router,

@@ -48,7 +48,7 @@ EVENT_SCHEMA = {
     "type": "object",
     "required": ["event", "id", "data"],
     "properties": {
-        "event": {"type": "string", "enum": ["state", "phase", "progress", "notice"]},
+        "event": {"type": "string", "enum": ["state", "phase", "progress", "notice", "tuning"]},
         "id": {"type": "string", "pattern": "^[1-9][0-9]*$"},
         "data": {"type": "string", "contentMediaType": "application/json"},
     },
@@ -263,7 +263,7 @@ def get_report(here: Here, caller: Reader, job_id: JobId) -> ReportOut:
         **problem_responses(404),
         200: {
             "description": "Server-sent events. `id` runs 1, 2, 3, ... without gaps; `event` is `state`, `phase`, "
-            "`progress` or `notice`; `data` is JSON with `seq`, `kind`, `at` and what the event tells. "
+            "`progress`, `notice` or `tuning`; `data` is JSON with `seq`, `kind`, `at` and what the event tells. "
             "The stream ends after the event that ends the job.",
             "content": {"text/event-stream": {"itemSchema": EVENT_SCHEMA, "example": EVENT_STREAM_EXAMPLE}},
         },

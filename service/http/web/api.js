@@ -17,17 +17,25 @@ export class Problem extends Error {
   }
 }
 
+let linked = ""; // the token of the share link that is looked at, in place of the key
+
+/** Ask with the token of a share link from now on, or with the key again when there is none. */
+export function lookThrough(token) {
+  linked = token;
+}
+
 function headers(more = {}) {
-  return key.get() ? { Authorization: `Bearer ${key.get()}`, ...more } : more;
+  const sent = linked || key.get();
+  return sent ? { Authorization: `Bearer ${sent}`, ...more } : more;
 }
 
 /** The answer to a request. Throws Problem. */
-export async function ask(method, path, { json, body, signal, type, anyStatus = false } = {}) {
+export async function ask(method, path, { json, body, signal, type, headers: more = {}, anyStatus = false } = {}) {
   const kind = json === undefined ? type : "application/json";
   const answer = await fetch(path, {
     method,
     signal,
-    headers: headers(kind ? { "Content-Type": kind } : {}),
+    headers: headers(kind ? { "Content-Type": kind, ...more } : more),
     body: json === undefined ? body : JSON.stringify(json),
   });
   if (!answer.ok && !anyStatus) {

@@ -2,7 +2,7 @@
 
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { ask, get } from "/web/api.js";
-import { Histogram } from "/web/charts.js";
+import { Histogram, Over } from "/web/charts.js";
 import { Act, brief, Facts, Failure, figures, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 export function Benchmarks() {
@@ -42,7 +42,7 @@ export function Benchmark({ id }) {
     <div class="row"><${State} job=${one} /> ${one.verdict && html`<strong>${one.verdict}</strong>`}</div>
     ${one.problem && html`<${Failure} error=${one.problem} />`}
     ${report && report.notices.map((notice) => html`<p class="quiet">${notice}</p>`)}
-    ${report && report.comparisons.map((pair) => html`<pre>${JSON.stringify(pair, null, 2)}</pre>`)}
+    ${report && report.comparisons.length > 0 && html`<${Pairs} pairs=${report.comparisons} />`}
     ${timed.map((artifact) => html`
       <h2>Artifact ${name(artifact)}</h2>
       <${Facts} facts=${[
@@ -57,8 +57,15 @@ export function Benchmark({ id }) {
 
 const name = (artifact) => brief(artifact.artifact);
 
-/** Time of each kernel; of two artifacts those that do the same stand side by side. */
-function Kernels({ timed }) {
+/** Which of two is faster, with the interval in which the ratio of their times lies. */
+function Pairs({ pairs }) {
+  return html`<${Table} columns=${["first", "second", "#first / second", "#95% from", "#to", "verdict"]} rows=${pairs.map((pair) => [
+    brief(pair.a), brief(pair.b), figures(pair.ratio), figures(pair.low), figures(pair.high),
+    html`<strong class=${pair.faster ? "good" : ""}>${pair.verdict}</strong>`])} />`;
+}
+
+/** Kernels of artifacts that do the same, by family and by which of that family it is: [family, number, seconds of each]. */
+function matched(timed) {
   const rows = new Map();
   timed.forEach((artifact, at) => {
     const seen = new Map();
@@ -66,14 +73,51 @@ function Kernels({ timed }) {
       const number = (seen.get(kernel.family) || 0) + 1;
       seen.set(kernel.family, number);
       const place = `${kernel.family} ${number}`;
-      if (!rows.has(place)) rows.set(place, { family: kernel.family, number, seconds: [] });
+      if (!rows.has(place)) rows.set(place, { family: kernel.family, number, seconds: timed.map(() => null) });
       rows.get(place).seconds[at] = kernel.seconds;
     }
   });
-  const sorted = [...rows.values()].sort((a, b) => Math.max(...b.seconds.filter(Boolean)) - Math.max(...a.seconds.filter(Boolean)));
+  return [...rows.values()];
+}
+
+/**
+ * Time of each kernel. Of two artifacts those that do the same stand side by side, what changed most first: what one has
+ * and the other has not (because it was fused otherwise) counts whole, so that the differences add up to the whole one.
+ */
+function Kernels({ timed }) {
   const two = timed.length === 2;
-  return html`<${Table} columns=${["kernel", ...timed.map((artifact) => `#${name(artifact)}`), ...(two ? ["#second / first"] : [])]}
-    rows=${sorted.map((row) => [
-      `${row.family}${row.number > 1 ? ` (${row.number}.)` : ""}`, ...timed.map((_, at) => seconds(row.seconds[at])),
-      ...(two ? [row.seconds[0] && row.seconds[1] ? figures(row.seconds[1] / row.seconds[0]) : ""] : [])])} />`;
+  const gain = ({ seconds: [first, second] }) => (first || 0) - (second || 0);
+  const rows = matched(timed).sort(two ? (a, b) => Math.abs(gain(b)) - Math.abs(gain(a))
+    : (a, b) => Math.max(...b.seconds.map(Number)) - Math.max(...a.seconds.map(Number)));
+  const sums = timed.map((_, at) => rows.reduce((sum, row) => sum + (row.seconds[at] || 0), 0));
+  const change = (value, whole) => html`<span class=${value > 0 ? "good" : value < 0 ? "bad" : ""}>
+    ${value > 0 ? "−" : value < 0 ? "+" : ""}${seconds(Math.abs(value))}${whole ? ` (${figures((100 * value) / whole)} %)` : ""}</span>`;
+  const cells = (title, times) => [title, ...times.map((one) => (one === null ? "not there" : seconds(one))),
+    ...(two ? [change((times[0] || 0) - (times[1] || 0), sums[0]), times[0] && times[1] ? figures(times[1] / times[0]) : ""] : [])];
+  return html`
+    ${two && html`<p class="quiet">What got faster or slower from the first to the second artifact, the largest change first; in brackets
+      the part of the first one's kernels that it saves.</p>`}
+    <${Table} columns=${["kernel", ...timed.map((artifact) => `#${name(artifact)}`), ...(two ? ["#change", "#second / first"] : [])]}
+      rows=${[...rows.map((row) => cells(`${row.family}${row.number > 1 ? ` (${row.number}.)` : ""}`, row.seconds)),
+        cells(html`<strong>all kernels</strong>`, sums)]} />`;
+}
+
+const MOST_COMPARED = 50; // no more are compared at once
+
+/** What was made of one model over time: each artifact's latency as its own compilation measured it, with version and options. */
+export function History({ model, not }) {
+  const [found, error] = useFetched(async () => {
+    const jobs = (await get(`/jobs?kind=compile&state=SUCCEEDED&model=${model}&limit=${MOST_COMPARED}`)).jobs;
+    const compared = await get(`/comparison?${jobs.map((job) => `job=${job.id}`).join("&")}`);
+    return jobs.map((job, at) => ({ ...compared.jobs[at], job }));
+  }, [model]);
+  if (!found) return html`<${Failure} error=${error} />`;
+  const times = [...found].reverse().filter((one) => one.figures.latency_s);
+  return html`
+    ${times.length > 1 && html`<${Over} points=${times.map((one) => [Date.parse(one.job.finished_at) / 1000, one.figures.latency_s,
+      `${moment(one.job.finished_at)}: ${seconds(one.figures.latency_s)}, ${JSON.stringify(one.options)}`])} />`}
+    <${Table} columns=${["job", "finished", "compiler", "differs in", "#latency", "#benchmarked", "#measured tiles"]} rows=${found.map((one) => [
+      one.job.id === not ? "this one" : html`<a href="#/jobs/${one.job.id}">${one.name || brief(one.job.id)}</a>`,
+      moment(one.job.finished_at), one.compiler || "", Object.entries(one.options).map(([key, value]) => `${key} ${JSON.stringify(value)}`).join(", "),
+      seconds(one.figures.latency_s), one.benchmarks.length ? seconds(one.benchmarks[0].median_s) : "", one.figures.records_measured ?? ""])} />`;
 }

@@ -111,11 +111,22 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
     held.current = null;
     if (from && !from.moved && choose) choose(under(event));
   };
+  /** The box before or after the chosen one, from left to right: for who has no pointer. */
+  const next = (way) => {
+    const order = scene.boxes.map((_, at) => at).sort((a, b) => scene.boxes[a].x - scene.boxes[b].x || scene.boxes[a].y - scene.boxes[b].y || a - b);
+    const at = chosen === null ? (way > 0 ? -1 : order.length) : order.indexOf(chosen);
+    const number = order[at + way];
+    if (number === undefined || !choose) return;
+    setTitle(scene.boxes[number].title);
+    choose(number);
+  };
   const keys = (event) => {
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
     const [middleX, middleY] = [canvas.current.clientWidth / 2, canvas.current.clientHeight / 2];
     const act = {
       ArrowLeft: () => move(80, 0), ArrowRight: () => move(-80, 0), ArrowUp: () => move(0, 80), ArrowDown: () => move(0, -80),
       "+": () => magnify(1.25, middleX, middleY), "-": () => magnify(0.8, middleX, middleY), 0: () => { view.current = whole(); draw(); },
+      n: () => next(1), p: () => next(-1), Escape: () => choose && choose(null),
     }[event.key];
     if (act) { event.preventDefault(); act(); }
   };
@@ -125,9 +136,9 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
       <button type="button" aria-label="larger" onClick=${() => around(1.25)}>+</button>
       <button type="button" aria-label="smaller" onClick=${() => around(0.8)}>−</button>
       <button type="button" onClick=${() => { view.current = whole(); draw(); }}>Whole</button>
-      <span class="quiet">${title || "Drag to move, wheel or + and − to magnify."}</span>
+      <span class="quiet" aria-live="polite">${title || "Drag to move, wheel or + and − to magnify."}</span>
     </div>
-    <canvas ref=${canvas} tabindex="0" role="img" aria-label=${`${label}; the arrow keys move it, + and - magnify`} data-boxes=${scene.boxes.length}
+    <canvas ref=${canvas} tabindex="0" role="img" aria-label=${`${label}; the arrow keys move it, + and - magnify, n and p choose the next and the one before`} data-boxes=${scene.boxes.length}
       style=${{ height: `${flat ? scene.height : tall}px` }} onPointerDown=${down} onPointerMove=${over} onPointerUp=${up} onKeyDown=${keys}></canvas>
   </div>`;
 }

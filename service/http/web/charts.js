@@ -4,11 +4,11 @@ import { html, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { Canvas } from "/web/canvas.js";
 import { Facts, colour, figures, seconds } from "/web/shown.js";
 
-const WIDTH = 1100;
-const LEFT = 70;
+export const WIDTH = 1100;
+export const LEFT = 70;
 
 /** Lines at round values of an axis from 0 to `most`. */
-function ticks(most, count = 6) {
+export function ticks(most, count = 6) {
   if (!(most > 0)) return [0];
   const rough = most / count;
   const power = 10 ** Math.floor(Math.log10(rough));
@@ -16,7 +16,7 @@ function ticks(most, count = 6) {
   return Array.from({ length: Math.floor(most / step + 1e-9) + 1 }, (_, at) => at * step);
 }
 
-function TimeAxis({ most, height, x }) {
+export function TimeAxis({ most, height, x }) {
   return ticks(most).map((at) => html`
     <line class="grid" x1=${x(at)} x2=${x(at)} y1="0" y2=${height - 18} />
     <text class="axis" x=${x(at)} y=${height - 5} text-anchor=${at > 0.95 * most ? "end" : "start"}>${seconds(at)}</text>`);
@@ -112,7 +112,7 @@ function Call({ call, task }) {
     ["tile tasks", call.tiles],
     ["this task", `${task.first} to ${task.last - 1} of them, at ${seconds(task.begin_s)}`],
     ["measured", task.measured_s && `${seconds(task.measured_s[1] - task.measured_s[0])}, at ${seconds(task.measured_s[0])}`],
-  ]} /><pre>${call.tile}</pre>`;
+  ]} /><pre tabindex="0">${call.tile}</pre>`;
 }
 
 /** How often a run took how long. */
@@ -167,6 +167,23 @@ export function Roofline({ points, ceilings }) {
       <title>${call.family}: ${figures(rate / 1e9)} GFLOP/s, ${seconds(call.predicted_s)}, ${figures(100 * part)} % of the time</title></circle>`)}
     <text class="axis" x=${WIDTH - 10} y=${height - 30} text-anchor="end">operations per byte of operands</text>
     <text class="axis" x=${LEFT + 6} y="20">GFLOP/s</text>
+  </svg>`;
+}
+
+/** Points (seconds since 1970, seconds, label) over time. */
+export function Over({ points }) {
+  const height = 200;
+  const [first, last] = [points[0][0], points[points.length - 1][0]];
+  const most = 1.1 * points.reduce((high, [, value]) => Math.max(high, value), 0);
+  const x = (at) => LEFT + ((WIDTH - LEFT - 30) * (at - first)) / Math.max(last - first, 1);
+  const y = (value) => height - 24 - ((height - 34) * value) / most;
+  return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="Latency of ${points.length} artifacts over time">
+    ${ticks(most, 4).map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
+      <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${seconds(one)}</text>`)}
+    <path class="edge" d=${points.map(([at, value], n) => `${n ? "L" : "M"}${x(at)} ${y(value)}`).join(" ")} />
+    ${points.map(([at, value, label]) => html`<circle class="dot history" r="5" cx=${x(at)} cy=${y(value)}><title>${label}</title></circle>`)}
+    <text class="axis" x=${LEFT} y=${height - 6}>${new Date(1000 * first).toLocaleString()}</text>
+    <text class="axis" x=${WIDTH - 10} y=${height - 6} text-anchor="end">${new Date(1000 * last).toLocaleString()}</text>
   </svg>`;
 }
 

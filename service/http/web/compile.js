@@ -1,10 +1,12 @@
 // A model from this machine becomes a job: looked at first, with its dimensions to bind.
 
 import { html, useRef, useState } from "/web/vendor/htm-preact.js";
-import { get, send } from "/web/api.js";
+import { ask, get } from "/web/api.js";
+import { chosen, dropped, upload } from "/web/upload.js";
 import { Act, Facts, Failure, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
 
 const SHOWN_NODES = 3;
+const MOST_NAMES = 4;
 
 export function Compile() {
   const [files, setFiles] = useState([]);
@@ -12,36 +14,41 @@ export function Compile() {
   const [found, setFound] = useState(null);
   const [error, setError] = useState(null);
   const [sent, setSent] = useState(null);
+  const [digest, setDigest] = useState("");
   const [targets] = useFetched(() => get("/targets"), []);
   const change = (name) => (event) => setOptions({ ...options, [name]: event.target.value });
 
-  const look = async (chosen, given) => {
+  const look = async (model, given) => {
     setError(null);
-    setSent(0);
     try {
-      setFound(await send("/preflight", form(chosen, plain(given)), setSent));
+      setFound(await (await ask("POST", "/preflight", { json: { model, options: plain(given) } })).json());
     } catch (problem) {
       setFound(null);
       setError(problem);
     }
-    setSent(null);
   };
-  const take = (list) => {
-    const chosen = [...list];
-    if (!chosen.length) return;
+  const take = async (list) => {
+    if (!list.length) return;
     const fresh = { ...options, dims: {} };
-    setFiles(chosen);
+    setFiles(list);
     setOptions(fresh);
-    look(chosen, fresh);
-  };
-  const compile = async () => {
+    setFound(null);
+    setDigest("");
+    setError(null);
     setSent(0);
     try {
-      const job = await send("/compile", form(files, plain(options)), setSent);
-      location.hash = `#/jobs/${job.id}`;
-    } finally {
-      setSent(null);
+      const model = await upload(list, setSent);
+      setDigest(model);
+      setSent(1);
+      await look(model, fresh);
+    } catch (problem) {
+      setError(problem);
     }
+    setSent(null);
+  };
+  const compile = async () => {
+    const job = await (await ask("POST", "/compile", { json: { model: digest, options: plain(options) } })).json();
+    location.hash = `#/jobs/${job.id}`;
   };
 
   const target = targets && targets.targets.find((one) => one.name === options.target);
@@ -70,8 +77,8 @@ export function Compile() {
       ${target && html`<p class="quiet">${target.description}${target.notice ? html`<br /><span class="bad">${target.notice}</span>` : ""}</p>`}
       <${Dimensions} found=${found} options=${options} set=${setOptions} />
       <div class="row">
-        <${Act} name="Look again" act=${() => look(files, options)} />
-        <${Act} name="Compile" main=${true} act=${compile} disabled=${sent !== null} />
+        <${Act} name="Look again" act=${() => look(digest, options)} disabled=${!digest} />
+        <${Act} name="Compile" main=${true} act=${compile} disabled=${!digest || sent !== null} />
       </div>`}
     ${found && html`<${Findings} found=${found} />`}`;
 }
@@ -79,18 +86,22 @@ export function Compile() {
 function Drop({ files, take }) {
   const [over, setOver] = useState(false);
   const input = useRef(null);
+  const folder = useRef(null);
   const leave = (event) => { event.preventDefault(); setOver(false); };
+  const shown = files.slice(0, MOST_NAMES).map(({ path }) => path).join(", ") + (files.length > MOST_NAMES ? `, and ${files.length - MOST_NAMES} more` : "");
   return html`<label class="drop ${over ? "over" : ""}"
       onDragOver=${(event) => { event.preventDefault(); setOver(true); }}
       onDragLeave=${leave}
-      onDrop=${(event) => { leave(event); take(event.dataTransfer.files); }}>
-    <input id="model" ref=${input} type="file" multiple onChange=${() => take(input.current.files)} />
+      onDrop=${async (event) => { leave(event); take(await dropped(event.dataTransfer)); }}>
+    <input id="model" ref=${input} type="file" multiple onChange=${() => take(chosen(input.current.files))} />
     ${files.length
-      ? html`<strong>${files.map((file) => file.name).join(", ")}</strong><br />
-        <span class="quiet">${bytes(files.reduce((sum, file) => sum + file.size, 0))}; drop another to replace it</span>`
+      ? html`<strong>${shown}</strong><br />
+        <span class="quiet">${bytes(files.reduce((sum, { file }) => sum + file.size, 0))}; drop another to replace it</span>`
       : html`<strong>Drop an ONNX model here</strong>, or choose it<br />
-        <span class="quiet">with its files of external data, if it has any</span>`}
-  </label>`;
+        <span class="quiet">with its files of external data, if it has any, or the folder that they lie in</span>`}
+  </label>
+  <p><label class="quiet">A folder with external data: <input id="folder" ref=${folder} type="file" webkitdirectory
+    onChange=${() => take(chosen(folder.current.files))} /></label></p>`;
 }
 
 function Dimensions({ found, options, set }) {
@@ -99,12 +110,26 @@ function Dimensions({ found, options, set }) {
     for (const size of input.shape) if (typeof size === "string") names.add(size);
   }
   if (!names.size) return null;
+  const suggested = (found && found.corrected && found.corrected.dims) || {};
   const change = (name) => (event) => set({ ...options, dims: { ...options.dims, [name]: event.target.value } });
+  const use = async () => {
+    const dims = { ...options.dims, ...Object.fromEntries(Object.entries(suggested).map(([name, size]) => [name, written(size)])) };
+    set({ ...options, dims });
+  };
   return html`<h2>Open dimensions</h2>
     <p class="quiet">One size (<code>8</code>), several (<code>1, 8</code>) or a range with the size to tune for
       (<code>1:4:16</code>). What is left empty gets a range of the service's choice.</p>
     <div class="row">${[...names].map((name) => html`
-      <label class="field">${name}<input value=${options.dims[name] || ""} onInput=${change(name)} /></label>`)}</div>`;
+      <label class="field">${name}<input value=${options.dims[name] || ""} onInput=${change(name)}
+        placeholder=${suggested[name] === undefined ? "" : `${written(suggested[name])} would do`} /></label>`)}
+      ${Object.keys(suggested).length > 0 && html`<${Act} name="Fill in what would do" act=${use} />`}</div>`;
+}
+
+/** A size as it is typed. */
+function written(size) {
+  if (Array.isArray(size)) return size.join(", ");
+  if (typeof size === "object") return [size.min, size.opt, size.max].filter((one) => one !== undefined).join(":");
+  return String(size);
 }
 
 function Findings({ found }) {
@@ -113,6 +138,7 @@ function Findings({ found }) {
     <h2>${found.ok ? html`<span class="good">It can be compiled</span>` : html`<span class="bad">It cannot be compiled as it is</span>`}</h2>
     <${Failure} error=${found.problem && { message: found.problem.message, fix: found.problem.fix, refusals: found.problem.refusals }} />
     <${Refusals} refusals=${(found.problem ? [] : found.refusals) || []} />
+    ${found.queue && found.queue.notice && html`<p class="bad">${found.queue.notice}</p>`}
     ${(found.notices || []).map((notice) => html`<p class="quiet">${notice}</p>`)}
     <${Facts} facts=${[
       ["operators", found.nodes],
@@ -121,6 +147,9 @@ function Findings({ found }) {
       ["memory of an inference", memory.run && bytes(memory.run)],
       ["memory to compile", memory.compile && bytes(memory.compile)],
       ["proving takes", found.proof && seconds(found.proof.seconds)],
+      ["compiling took", found.estimate && `${seconds(found.estimate.median_s)} for models like it (${found.estimate.jobs} jobs)`],
+      ["goes first", found.queue && found.queue.position ? `${found.queue.position} jobs` : ""],
+      ["made already", found.cached ? "yes: answered at once" : ""],
     ]} />
     ${found.operators && html`<${Table} columns=${["operator", "#count", "verdict", "nodes"]} rows=${found.operators.map((one) => [
       one.domain === "ai.onnx" ? one.operator : `${one.domain}.${one.operator}`,
@@ -147,13 +176,4 @@ export function dimension(text) {
   }
   const sizes = text.split(",").map((one) => Number(one.trim()));
   return sizes.length === 1 ? sizes[0] : sizes;
-}
-
-function form(files, options) {
-  const made = new FormData();
-  made.append("options", JSON.stringify(options));
-  const model = files.find((file) => /\.(onnx|zip)$/i.test(file.name)) || files[0];
-  made.append("model", model, model.name);
-  for (const file of files) if (file !== model) made.append("data", file, file.name);
-  return made;
 }

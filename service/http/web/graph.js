@@ -151,6 +151,6 @@ function Chosen({ item, step, graph, plan }) {
       ["time", `${seconds(call.predicted_s)} (${call.predicted_from})`],
       ["rate", call.flops ? `${figures(call.flops / call.predicted_s / 1e9)} GFLOP/s` : ""],
       ["tile tasks", call.tiles],
-    ]} /><pre>${call.tile}</pre>` : html`<p class="quiet">No code is made for it.</p>`}
+    ]} /><pre tabindex="0">${call.tile}</pre>` : html`<p class="quiet">No code is made for it.</p>`}
   </div>`;
 }

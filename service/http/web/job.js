@@ -1,19 +1,25 @@
 // One job: what it does now and, once it has ended, what became of the model.
 
 import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
+import { History } from "/web/benchmarks.js";
+import { Arena } from "/web/arena.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
-import { Phases, Roofline, Scatter, Schedule } from "/web/charts.js";
+import { Phases, Roofline, Schedule } from "/web/charts.js";
 import { Graph } from "/web/graph.js";
 import { Progress, Ways } from "/web/jobs.js";
+import { Share } from "/web/share.js";
+import { Tuning } from "/web/tuning.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
-const MOST_RECORDS = 1000;
-const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["log", "Log"]];
+const ALWAYS = ["overview", "tuning", "log"];
+const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["history", "History"], ["log", "Log"]];
 
-export function Job({ id, tab }) {
+/** A job; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
+export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
   const [job, error, again] = useFetched(() => get(`/jobs/${id}`), [id]);
   const [events, setEvents] = useState([]);
+  const [sharing, share] = useState(false);
   useEffect(() => {
     const stop = new AbortController();
     const seen = [];
@@ -36,38 +42,43 @@ export function Job({ id, tab }) {
   }, [id]);
   if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";
-  const tabs = TABS.filter(([name]) => made || name === "overview" || name === "log");
+  const opened = ([name]) => !link || (name !== "history" && (link.download || name !== "source"));
+  const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name)).filter(opened);
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
   return html`
     <h1>${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}</h1>
-    <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> <${Ways} job=${job} again=${again} />
-      ${made && html`
-        <${Act} name="Download" main=${true} act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />
-        <${Act} name="Report" act=${() => openDocument(`${job.links.artifact}/report.html`)} />
+    <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> ${!link && html`<${Ways} job=${job} again=${again} />`}
+      ${made && (!link || link.download) && html`
+        <${Act} name="Download" main=${true} act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />`}
+      ${made && html`<${Act} name="Report" act=${() => openDocument(`${job.links.artifact}/report.html`)} />`}
+      ${made && !link && html`
         <${Act} name="Receipt" act=${() => download(job.links.receipt, `${job.artifact_id}.json`)} />
         <${Act} name="Benchmark" act=${async () => {
           const made = await (await ask("POST", "/benchmarks", { json: { artifacts: [job.artifact_id] } })).json();
           location.hash = `#/benchmarks/${made.id}`;
         }} />`}
-      ${ENDED.includes(job.state) && job.kind === "compile" && html`<${Act} name="Compile again" act=${async () => {
+      ${!link && ENDED.includes(job.state) && job.kind === "compile" && html`<${Act} name="Compile again" act=${async () => {
         const made = await (await ask("POST", `/jobs/${id}/clone`, { json: {} })).json();
         location.hash = `#/jobs/${made.id}`;
       }} />`}
+      ${!link && html`<button type="button" aria-expanded=${sharing} onClick=${() => share(!sharing)}>Share</button>`}
     </div>
+    ${sharing && !link && html`<${Share} id=${id} />`}
     <${Failure} error=${error} />
     ${job.problem && html`<${Failure} error=${job.problem} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
-      <a href="#/jobs/${id}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
+      <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
     <${Tab} name=${shown} job=${job} events=${events} />`;
 }
 
 function Tab({ name, job, events }) {
   switch (name) {
     case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
-      <${OfPlan} job=${job} view=${Schedule} />`;
+      <${OfPlan} job=${job} view=${Times} />`;
     case "graph": return html`<${Steps} job=${job} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
-    case "tuning": return html`<${Tuning} job=${job} />`;
+    case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
+    case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
     case "log": return html`<${Log} job=${job} />`;
     default: return html`<${Overview} job=${job} events=${events} />`;
@@ -111,7 +122,7 @@ function Overview({ job, events }) {
       ["created", moment(job.created_at)], ["waited", seconds(job.queue_seconds)], ["took", seconds(job.run_seconds)],
       ["attempt", job.attempt], ["model", job.model && html`<code>${job.model.slice(0, 16)}…</code>`],
     ]} />
-    <details><summary>Options</summary><pre>${JSON.stringify(job.options, null, 2)}</pre></details>`;
+    <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details>`;
 }
 
 function OfPlan({ job, view }) {
@@ -119,6 +130,8 @@ function OfPlan({ job, view }) {
   if (error) return html`<${Failure} error=${error} />`;
   return plan && html`<${view} plan=${plan} />`;
 }
+
+const Times = ({ plan }) => html`<${Schedule} plan=${plan} /><${Arena} plan=${plan} />`;
 
 function Steps({ job }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
@@ -144,29 +157,6 @@ function Kernels({ plan }) {
     ])} />`;
 }
 
-/** What was measured for this job: each kernel's tiles in the order in which they were tried. */
-function Tuning({ job }) {
-  const [page, error] = useFetched(() => get(`/tuning-records?job=${job.id}&kind=kernel&limit=${MOST_RECORDS}`), [job.id]);
-  if (!page) return html`<${Failure} error=${error} />`;
-  const kernels = new Map();
-  for (const record of [...page.records].reverse()) {
-    if (!kernels.has(record.workload)) kernels.set(record.workload, []);
-    kernels.get(record.workload).push(record);
-  }
-  const points = [...kernels.values()].flatMap((tried) =>
-    tried.map((record, at) => [at + 1, record.seconds / tried[0].seconds, `${record.operator}, tile ${at + 1}: ${seconds(record.seconds)}`]));
-  const best = (tried) => tried.reduce((least, one) => Math.min(least, one.seconds), Infinity);
-  const rows = [...kernels.values()].sort((a, b) => best(b) - best(a));
-  return html`
-    <p class="quiet">${page.records.length} measurements${page.next_cursor ? " (the newest)" : ""}. What earlier jobs had measured
-      on this device is not among them: it was not measured again.</p>
-    ${points.length > 1 && html`<${Scatter} points=${points} xName="tile, in the order tried" yName="time / the first one's" />`}
-    <${Table} columns=${["kernel", "what it computes", "#tiles", "#first", "#best", "#best / first"]} empty="Nothing was measured for this job."
-      rows=${rows.map((tried) => [
-        tried[0].operator, tried[0].description, tried.length, seconds(tried[0].seconds), seconds(best(tried)),
-        figures(best(tried) / tried[0].seconds)])} />`;
-}
-
 function Source({ job }) {
   const [files, error] = useFetched(() => get(`${job.links.artifact}/files`), [job.id]);
   const names = files ? files.files.map((file) => file.name).filter((name) => name.startsWith("source/")) : [];
@@ -178,10 +168,10 @@ function Source({ job }) {
       <select value=${name} onChange=${(event) => choose(event.target.value)}>
         ${names.map((one) => html`<option value=${one} selected=${one === name}>${one.slice("source/".length)}</option>`)}
       </select></label></div>
-    <pre>${text}</pre>`;
+    <pre tabindex="0">${text}</pre>`;
 }
 
 function Log({ job }) {
   const [text, error] = useFetched(() => getText(job.links.log), [job.id, job.state], ENDED.includes(job.state) ? 0 : 2);
-  return html`<${Failure} error=${error} /><pre>${text}</pre>`;
+  return html`<${Failure} error=${error} /><pre tabindex="0">${text}</pre>`;
 }

@@ -1,7 +1,7 @@
 // The frame of the page: who is asked for, what the address says is shown.
 
 import { html, render, useEffect, useErrorBoundary, useState } from "/web/vendor/htm-preact.js";
-import { get, key } from "/web/api.js";
+import { get, key, lookThrough } from "/web/api.js";
 import { Benchmark, Benchmarks } from "/web/benchmarks.js";
 import { Compile } from "/web/compile.js";
 import { Job } from "/web/job.js";
@@ -64,8 +64,33 @@ function View({ address, me }) {
   }
 }
 
+/** What whoever has a link to a job sees of it, without a key: `shared/JOB/TOKEN`, then the part of the job. */
+function Shared({ job, token, tab }) {
+  lookThrough(token);
+  const base = `#/shared/${job}/${token}`;
+  return html`
+    <header><strong>Tilewright</strong> <span class="quiet">a shared job, read only</span></header>
+    <main tabindex="-1"><${Job} id=${job} tab=${tab} base=${base} link=${{ download: opensFile(token) }} key=${token} /></main>`;
+}
+
+/** Whether a link's token opens the artifact's file: the lowest bit of its first byte. */
+function opensFile(token) {
+  try {
+    return (atob(token.slice(4, 8).replaceAll("-", "+").replaceAll("_", "/")).charCodeAt(0) & 1) === 1;
+  } catch {
+    return false;
+  }
+}
+
 function App() {
   const address = useAddress();
+  const [place, job, token, tab] = address.split("/");
+  if (place === "shared" && token) return html`<${Shared} job=${job} token=${token} tab=${tab || "overview"} />`;
+  lookThrough("");
+  return html`<${Own} address=${address} />`;
+}
+
+function Own({ address }) {
   const [me, setMe] = useState(null);
   const [ready, setReady] = useState(!key.get());
   useEffect(() => {

@@ -61,7 +61,7 @@ export function Facts({ facts }) {
 export function Table({ columns, rows, empty = "Nothing yet." }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   const number = columns.map((name) => name.startsWith("#"));
-  return html`<div class="scroll"><table>
+  return html`<div class="scroll" tabindex="0" role="group" aria-label=${`Table: ${columns.map((name) => name.replace("#", "")).filter(Boolean).join(", ")}`}><table>
     <thead><tr>${columns.map((name, at) => html`<th class=${number[at] ? "number" : ""}>${name.replace("#", "")}</th>`)}</tr></thead>
     <tbody>${rows.map(
       (cells) => html`<tr>${cells.map((cell, at) => html`<td class=${number[at] ? "number" : ""}>${cell}</td>`)}</tr>`,

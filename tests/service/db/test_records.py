@@ -55,11 +55,11 @@ def questions() -> Iterator[Wanted]:
                 yield Wanted(where, since=BEGIN + 10, until=BEGIN + COUNT / 2)
 
 
-def fill(db: Database, count: int) -> uuid.UUID:
+def fill(db: Database, count: int, owner: str = "ada") -> uuid.UUID:
     """So many records: nine in ten of the owner who is returned, unevenly spread over each column."""
     chance = random.Random(0)
     with db.write() as session:
-        mine, other = owners.named(session, "ada"), owners.named(session, "eve")
+        mine, other = owners.named(session, owner), owners.named(session, "eve")
         session.execute(sa.insert(Model), [_model(mine, number) for number in range(20)])
         session.execute(sa.insert(Job), [_job(mine, number) for number in range(100)])
         for first in range(0, count, 10_000):

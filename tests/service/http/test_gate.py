@@ -110,6 +110,7 @@ def there(
         "record_id": str(found),
         "key_id": client.get("/me").json()["key"]["id"],
         "webhook_id": client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
+        "share_id": client.post(f"/jobs/{job['id']}/shares", json={}).json()["id"],
         "name": "k0.c",
         "owner": "bob",
     }
@@ -137,6 +138,7 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
         "begin_upload": {"bytes": 5, "media_type": RAW, "sha256": "0" * 64},
         "label_job": {"name": "n", "note": "o", "tags": ["t"]},
         "label_model": {"name": "n", "note": "o", "tags": ["t"]},
+        "share_job": {"expires_at": "2026-12-01T00:00:00Z", "download": False},
         "make_webhook": {"url": "https://localhost/", "secret": None, "states": []},
         "make_key": {"label": "l", "role": "reader", "scopes": ["read"], "expires_at": ENDS, "owner": "ada"},
         "rotate_key": {"grace_s": 5, "expires_at": ENDS},

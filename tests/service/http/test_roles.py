@@ -160,6 +160,9 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
     def webhook() -> str:
         return str(client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"])
 
+    def share() -> str:
+        return str(client.post(f"/jobs/{done['id']}/shares", json={}).json()["id"])
+
     def key() -> str:
         return str(client.post("/keys", json={}).json()["id"])
 
@@ -228,6 +231,11 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         ("POST", "/webhooks"): ("create", lambda: client.post("/webhooks", json={"url": "https://localhost/"})),
         ("DELETE", "/webhooks/{webhook_id}"): ("delete", lambda: client.delete(f"/webhooks/{webhook()}")),
         ("POST", "/webhooks/{webhook_id}/test"): ("test", lambda: client.post(f"/webhooks/{webhook()}/test")),
+        ("POST", "/jobs/{job_id}/shares"): ("share", lambda: client.post(f"/jobs/{done['id']}/shares", json={})),
+        ("DELETE", "/jobs/{job_id}/shares/{share_id}"): (
+            "revoke",
+            lambda: client.delete(f"/jobs/{done['id']}/shares/{share()}"),
+        ),
         ("POST", "/keys"): ("create", lambda: client.post("/keys", json={})),
         ("POST", "/keys/{key_id}/rotate"): ("rotate", lambda: client.post(f"/keys/{key()}/rotate", json={})),
         ("DELETE", "/keys/{key_id}"): ("revoke", lambda: client.delete(f"/keys/{key()}")),

@@ -56,6 +56,7 @@ IDS = (
     "doomed key",
     "webhook",
     "doomed webhook",
+    "share",
 )
 KNOWN = {name: str(uuid.UUID(int=number)) for number, name in enumerate(IDS, start=1)} | {
     "file": "known.c",
@@ -181,6 +182,7 @@ def there(app: FastAPI, key: str, zipped: Callable[..., bytes]) -> dict[str, str
         KNOWN["file"]: "k0.c",
         KNOWN["webhook"]: client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
         KNOWN["doomed webhook"]: client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
+        KNOWN["share"]: client.post(f"/jobs/{compiled['id']}/shares", json={}).json()["id"],
         KNOWN["key"]: client.post("/keys", json={"label": "kept"}).json()["id"],
         KNOWN["doomed key"]: client.post("/keys", json={"label": "doomed"}).json()["id"],
         KNOWN["owner"]: client.post("/owners", json={"name": "bob"}).json()["name"],
@@ -208,6 +210,7 @@ def _config() -> SchemathesisConfig:
         ("body.model", "model"),
         ("path.key_id", "key"),
         ("path.webhook_id", "webhook"),
+        ("path.share_id", "share"),
         ("path.digest", "doomed model"),
         ("path.upload_id", "doomed upload"),
         ("path.key_id", "doomed key"),

@@ -1,0 +1,24 @@
+"""`/jobs/{id}/tuning`: how the search for tiles went, or goes."""
+
+from __future__ import annotations
+
+from service.http.auth import Reader
+from service.http.errors import problem_responses
+from service.http.gate import Gated
+from service.http.ids import JobId
+from service.http.state import Here
+from service.http.tuning_schemas import TuningOut
+from service.jobs import find
+
+router = Gated(tags=["jobs"])
+
+
+@router.get("/jobs/{job_id}/tuning", summary="Search for tiles of a job", responses=problem_responses(404))
+def get_tuning(here: Here, caller: Reader, job_id: JobId) -> TuningOut:
+    """The best so far over time, and each candidate's forecast beside its measurement; of a job in any state.
+
+    The events of kind `tuning` tell the same live. Nothing is there where nothing was measured: everything was known
+    from earlier jobs, or the target is elsewhere.
+    """
+    job, events = find.tuning(here.db, caller.owner, job_id)
+    return TuningOut.of(job, events)

@@ -1,0 +1,105 @@
+// How the search for tiles went, or goes: the best so far over time, what was expected beside what was measured.
+
+import { html, useEffect, useMemo, useState } from "/web/vendor/htm-preact.js";
+import { get } from "/web/api.js";
+import { LEFT, TimeAxis, WIDTH, ticks } from "/web/charts.js";
+import { Facts, Failure, Table, colour, figures, seconds, useFetched } from "/web/shown.js";
+
+const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
+const SOON_MS = 300; // events come in bursts: they are asked for together
+
+/** `told` counts the events that the job has sent of its search: with each the search is asked for again. */
+export function Tuning({ job, told }) {
+  const [tuning, error, again] = useFetched(() => get(`/jobs/${job.id}/tuning`), [job.id]);
+  useEffect(() => {
+    const due = setTimeout(again, SOON_MS);
+    return () => clearTimeout(due);
+  }, [told, job.state]);
+  const [chosen, choose] = useState("");
+  if (!tuning) return html`<${Failure} error=${error} />`;
+  if (!tuning.points.length) return html`<p class="quiet">${ENDED.includes(job.state)
+    ? "Nothing was measured for this job: what it needs was known from earlier ones, or its target is elsewhere." : "No measurement yet."}</p>`;
+  const last = tuning.points[tuning.points.length - 1];
+  const kernels = [...tuning.kernels].sort((a, b) => b.uses * b.best_s - a.uses * a.best_s);
+  return html`
+    <${Facts} facts=${[
+      ["all kernels, one after the other", seconds(last.best_s)],
+      ["candidates measured", `${figures(last.measured)} of ${figures(tuning.legal)}`],
+      ["of the budget", `${figures(100 * last.spent)} %`],
+      ["the next candidates may save", last.exhausted ? "nothing worth measuring"
+        : last.expected_gain_s === null ? "not known yet" : `${seconds(last.expected_gain_s)}, by ${last.promising}`],
+    ]} />
+    <h2>Best so far</h2>
+    <p class="quiet">Each kernel by its best tile known so far, on one lane; ${last.unmeasured_kernels
+      ? `${last.unmeasured_kernels} of them only by the cost model. ` : ""}The dashed end is what the next candidates are expected to bring.</p>
+    <${Curve} points=${tuning.points} />
+    <h2>Predicted and measured</h2>
+    <p class="quiet">Each candidate by what was expected of it before its kernel was measured, and by what it took. Choose a kernel
+      below to see it alone.</p>
+    <${Forecast} kernels=${chosen ? kernels.filter((one) => one.workload === chosen) : kernels} />
+    <${Table} columns=${["kernel", "#calls", "#candidates", "#first", "#best", "#best / first", "#measured / predicted"]} rows=${kernels.map((one) => [
+      html`<button type="button" aria-pressed=${one.workload === chosen} onClick=${() => choose(one.workload === chosen ? "" : one.workload)}>
+        <span style=${{ color: colour(one.operator) }} aria-hidden="true">●</span> ${one.operator}</button>`,
+      one.uses, one.candidates.filter((candidate) => !candidate.again).length, seconds(one.candidates[0].measured_s), seconds(one.best_s),
+      figures(one.best_s / one.candidates[0].measured_s), figures(middle(one.candidates.map((each) => each.measured_s / each.predicted_s)))])} />`;
+}
+
+function middle(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.floor((sorted.length - 1) / 2)];
+}
+
+/** Steps of the best so far; searches of one job that follow each other stand one after the other. */
+function Curve({ points }) {
+  const height = 260;
+  const at = useMemo(() => {
+    let [begun, before] = [0, 0];
+    return points.map((point) => {
+      if (point.attempt_began_again) begun += before;
+      before = point.elapsed_s;
+      return begun + point.elapsed_s;
+    });
+  }, [points]);
+  const last = points[points.length - 1];
+  const goal = last.exhausted || last.expected_gain_s === null ? null : Math.max(0, last.best_s - last.expected_gain_s);
+  const span = Math.max(at[at.length - 1], 1e-3) * (goal === null ? 1 : 1.15);
+  const most = points.reduce((high, point) => Math.max(high, point.best_s), 0) * 1.05;
+  const x = (value) => LEFT + ((WIDTH - LEFT - 10) * value) / span;
+  const y = (value) => height - 24 - ((height - 40) * value) / most;
+  const path = points.map((point, n) => (n ? `H${x(at[n])} V${y(point.best_s)}` : `M${x(at[n])} ${y(point.best_s)}`)).join(" ");
+  return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" data-points=${points.length}
+    aria-label="Best latency so far over the time of the search: from ${seconds(points[0].best_s)} to ${seconds(last.best_s)} in ${seconds(at[at.length - 1])}">
+    <${TimeAxis} most=${span} height=${height} x=${x} />
+    ${ticks(most, 4).map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
+      <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${seconds(one)}</text>`)}
+    <path class="edge lit" d=${path} />
+    ${goal !== null && html`<path class="edge roof" d="M${x(at[at.length - 1])} ${y(last.best_s)} L${x(span)} ${y(goal)}" />
+      <text class="axis" x=${WIDTH - 12} y=${Math.min(y(goal) + 14, height - 28)} text-anchor="end">${seconds(goal)} expected</text>`}
+    ${points.map((point, n) => html`<circle class="dot" r="3" cx=${x(at[n])} cy=${y(point.best_s)}>
+      <title>${seconds(at[n])}: ${seconds(point.best_s)}, ${point.measured} candidates</title></circle>`)}
+  </svg>`;
+}
+
+/** Candidates on equal logarithmic axes: on the line the forecast was right. */
+function Forecast({ kernels }) {
+  const height = 380;
+  const points = kernels.flatMap((kernel) => kernel.candidates.map((one) => ({ ...one, kernel })));
+  const all = points.flatMap((one) => [one.predicted_s, one.measured_s]);
+  const low = Math.floor(Math.log10(all.reduce((a, b) => Math.min(a, b))));
+  const high = Math.ceil(Math.log10(all.reduce((a, b) => Math.max(a, b))) + 1e-9);
+  const part = (value) => (Math.log10(value) - low) / Math.max(1, high - low);
+  const x = (value) => LEFT + part(value) * (WIDTH - LEFT - 10);
+  const y = (value) => height - 24 - part(value) * (height - 34);
+  const decades = Array.from({ length: high - low + 1 }, (_, n) => 10 ** (low + n));
+  return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="Measured over predicted seconds of ${points.length} measurements">
+    ${decades.map((one) => html`<line class="grid" x1=${x(one)} x2=${x(one)} y1="10" y2=${height - 24} />
+      <text class="axis" x=${x(one)} y=${height - 8} text-anchor=${one === decades[decades.length - 1] ? "end" : "middle"}>${seconds(one)}</text>
+      <line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
+      <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${seconds(one)}</text>`)}
+    <path class="edge roof" d="M${x(10 ** low)} ${y(10 ** low)} L${x(10 ** high)} ${y(10 ** high)}" />
+    ${points.map((one) => html`<circle class="dot forecast" r="4" cx=${x(one.predicted_s)} cy=${y(one.measured_s)} style=${{ fill: colour(one.kernel.operator) }}>
+      <title>${one.kernel.operator}, candidate ${one.candidate}: ${seconds(one.predicted_s)} predicted, ${seconds(one.measured_s)} measured</title></circle>`)}
+    <text class="axis" x=${WIDTH - 10} y=${height - 30} text-anchor="end">predicted</text>
+    <text class="axis" x=${LEFT + 6} y="20">measured</text>
+  </svg>`;
+}
