@@ -76,7 +76,7 @@ def quantize(
         said = given.given_of(name=name, note=note, tags=tag, max_queue_s=max_queue, max_run_s=max_run)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
-                source = client.upload(model, data=data or (), progress=progress) if _is_file(model) else model
+                source = client.upload(model, data=data or (), progress=progress) if is_file(model) else model
             queued = client.quantize(source, wanted, samples=samples or (), priority=priority, **said)
             with job_bar(quiet=as_json) as show_event:
                 ended = client.wait(queued, show_event, timeout=timeout).require_success()
@@ -120,6 +120,6 @@ def _decibels(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
 
 
-def _is_file(model: str) -> bool:
+def is_file(model: str) -> bool:
     """Whether it is to be read here; what looks like a digest and is no file is one that the server has."""
     return Path(model).exists() or not re.fullmatch(r"[0-9a-f]{64}", model)
