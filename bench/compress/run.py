@@ -32,14 +32,18 @@ SAMPLES = 6
 def main(arguments: list[str]) -> int:
     """Exit status 0; 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m bench compress", description=__doc__)
-    parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of the zoo (default: {' '.join(NETWORKS)})")
+    parser.add_argument(
+        "networks",
+        nargs="*",
+        metavar="NETWORK",
+        help="of the zoo, magika or mnist_conv (default: resnet18)",
+    )
     parser.add_argument("--errors", type=float, nargs="+", default=ERRORS, help="largest errors, relative L2")
     parser.add_argument("--form", default="unstructured", help="unstructured, 1x4 or 2:4")
     parser.add_argument("--method", default="obs", help="obs, wanda or magnitude")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"inferences of each (default: {ROUNDS})")
     parser.add_argument("--budget", type=float, default=0.0, help="seconds of measuring layers (default: 0)")
     parser.add_argument("--tuning", type=float, default=0.0, help="seconds of tuning for each artifact (default: 0)")
-    parser.add_argument("--public", action="store_true", help="public models on inputs like real ones too")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the tables there too")
     given = parser.parse_args(arguments)
     section = report.Section("compress", arguments, ())
@@ -48,10 +52,11 @@ def main(arguments: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="tilewright-compress-") as place:
         folder = Path(place)
         for name in given.networks or NETWORKS:
-            rows += pruned(name, subject(name, folder).file, folder, given, {})
+            deciding = [one for one in SUBJECTS if one.name == name]
+            file = deciding[0].file(folder) if deciding else subject(name, folder).file
+            samples = {"inputs": archive(deciding[0], folder)} if deciding else {}
+            rows += pruned(name, file, folder, given, samples)
             print(table(rows), flush=True)
-        for one in SUBJECTS if given.public else ():
-            rows += pruned(one.name, one.file(folder), folder, given, {"s": archive(one, folder)})
     text = table(rows)
     print(text, end="")
     if given.markdown:
