@@ -242,6 +242,46 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
 
         `report` then has a row for each layer, and the signal to noise of each output. Raises as `compile` does.
         """
+        path = "/quantizations"
+        return self._changed(path, model, options, data, samples, priority, idempotency_key, progress, beside)
+
+    def compress(
+        self,
+        model: ModelGiven,
+        options: Options,
+        *,
+        data: Sequence[str | Path] = (),
+        samples: Sequence[str | Path | Mapping[str, Any]] = (),
+        priority: int = 0,
+        idempotency_key: str = "",
+        progress: Progress = unheard,
+        **beside: Unpack[Beside],
+    ) -> Job:
+        """Queue the pruning of a model's weights; `wait` for it, then `download_compressed`.
+
+        options  one of largest_error, latency_ms and sparsity; form, method, keep, ends, target, threads,
+                 tuning_budget_s, inputs, dims, derived_samples, seed
+        samples  as of `quantize`; a quarter of them is held out, to judge the result on
+
+        `report` then has each layer's choice with error and time, and the curve of error against time. What pruning
+        does to the accuracy on your task only a test on your own data can tell. Raises as `compile` does.
+        """
+        path = "/compressions"
+        return self._changed(path, model, options, data, samples, priority, idempotency_key, progress, beside)
+
+    def _changed(
+        self,
+        path: str,
+        model: ModelGiven,
+        options: Options | None,
+        data: Sequence[str | Path],
+        samples: Sequence[str | Path | Mapping[str, Any]],
+        priority: int,
+        idempotency_key: str,
+        progress: Progress,
+        beside: Beside,
+    ) -> Job:
+        """Queue a job that makes another model of one."""
         body = {
             "model": self._digest(model, data, progress),
             "options": dict(options or {}),
@@ -249,7 +289,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
             **_said(beside),
         }
         request = given_samples.form(body, samples) if samples else {"json": body}
-        return Job.from_json(self._submit("/quantizations", key=idempotency_key, **request))
+        return Job.from_json(self._submit(path, key=idempotency_key, **request))
 
     def download_quantized(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
         """Fetch the model that a quantization made to the file `target`, checked.
@@ -259,6 +299,13 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         found = job.require_success().quantized
         if not found:
             raise UsageError(f"job {job.id} made no quantised model", fix="wait for a quantization, and give that job")
+        return downloads.download(self._http, found, job.id, Path(target), progress)
+
+    def download_compressed(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
+        """Fetch the model that a compression made to the file `target`, checked. Raises as `download_quantized`."""
+        found = job.require_success().compressed
+        if not found:
+            raise UsageError(f"job {job.id} made no pruned model", fix="wait for a compression, and give that job")
         return downloads.download(self._http, found, job.id, Path(target), progress)
 
     def preflight(

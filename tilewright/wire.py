@@ -64,12 +64,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Job(Work):
-    """Work of any kind: `compile`, `benchmark`, `inference` or `quantization`.
+    """Work of any kind: `compile`, `benchmark`, `inference`, `quantization` or `compression`.
 
     artifact_id  that a compilation makes, known before it is made; None for the other kinds
     cached       whether it was answered with an artifact that was there already
     name, tags   what its owner calls it
     quantized    where the model is that a quantization made; empty before, and for the other kinds
+    compressed   the same of a compression
     batch        the id of what it shares with the other jobs of its request, or ""
     """
 
@@ -81,6 +82,7 @@ class Job(Work):
     name: str
     tags: tuple[str, ...]
     quantized: str
+    compressed: str
     batch: str
 
     @classmethod
@@ -94,6 +96,7 @@ class Job(Work):
             "name": said.get("name") or "",
             "tags": tuple(said.get("tags") or ()),
             "quantized": (said.get("links") or {}).get("quantized", ""),
+            "compressed": (said.get("links") or {}).get("compressed", ""),
         }
 
 

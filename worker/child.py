@@ -33,15 +33,16 @@ NOT_MEASURED = (
 class Spec:
     """The orders of one job. Paths are absolute.
 
-    inputs   by name, in order: of a compilation or quantization the ONNX file, then its external data by their paths
-             in the model; of a benchmark the artifacts by their ids; of an inference the artifact, then the arrays
+    inputs   by name, in order: of a compilation, quantization or compression the ONNX file, then its external data by
+             their paths in the model; of a benchmark the artifacts by their ids; of an inference the artifact, then
+             the arrays
     output   where the artifact, the model or the arrays (.npz) are to be written; nothing is for a benchmark
     finish   once this file exists, measuring ends and the best found so far is made
     options  as the kind's options say in `to_json`
     records  earlier measurements of this hardware
     measures whether this worker holds a device of the job's kind; without it nothing is measured
     gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
-    samples  of a compilation or quantization: .npz archives of inputs, by what the caller calls them
+    samples  of a compilation, quantization or compression: .npz archives of inputs, by what the caller calls them
     walls    those of the sandbox without which nothing is done
     """
 
@@ -134,6 +135,7 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
         "benchmark": _benchmark,
         "inference": _infer,
         "quantization": _quantize,
+        "compression": _compress,
     }[spec.kind]
     try:
         return {"kind": "report", "report": work(spec, outbox)}
@@ -175,6 +177,29 @@ def _quantize(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
     (_, model), *data = spec.inputs
     options = QuantizeOptions.from_json(spec.options)
     return quantize(model, spec.output, options, dict(spec.samples), outbox.event, dict(data))
+
+
+def _compress(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.compress import compress
+    from compiler.contract import CompressOptions, Event
+
+    (_, model), *data = spec.inputs
+    finish = str(spec.finish)
+    report = compress(
+        model,
+        spec.output,
+        CompressOptions.from_json(spec.options),
+        dict(spec.samples),
+        outbox.event,
+        dict(data),
+        records=spec.records,
+        stop_requested=lambda: os.path.exists(finish),
+        measure=spec.measures,
+    )
+    if not spec.measures:
+        report["notices"] = [*report["notices"], NOT_MEASURED]
+        outbox.event(Event("notice", "write", 1.0, NOT_MEASURED))
+    return report
 
 
 def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

@@ -37,6 +37,7 @@ WORDS: Mapping[JobKind, Kind] = {
     JobKind.BENCHMARK: "benchmark",
     JobKind.INFERENCE: "inference",
     JobKind.QUANTIZATION: "quantization",
+    JobKind.COMPRESSION: "compression",
 }
 """What the child calls each kind of job."""
 
@@ -142,6 +143,8 @@ def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, 
         return lease.inferred(desk.db, claim, outputs=made, report=ending.report, log=said)
     if claim.kind == JobKind.QUANTIZATION:
         return lease.quantized(desk.db, claim, model=made, report=ending.report, log=said)
+    if claim.kind == JobKind.COMPRESSION:
+        return lease.compressed(desk.db, claim, model=made, report=ending.report, measured=measured, log=said)
     report = {
         **ending.report,
         "model_digest": claim.model_digest,

@@ -134,11 +134,15 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, li
         options=claim.options,
         records=tuple(_records(desk, claim)),
         limits=limits,
-        measures=device.measures(_target(claim), desk.device) if claim.kind == JobKind.COMPILE else desk.measures,
+        measures=device.measures(_target(claim), desk.device) if claim.kind in TIMING else desk.measures,
         gpu=kinds.CUDA.index_of(desk.device) is not None,
         samples=samples,
         walls=desk.walls,
     )
+
+
+TIMING = (JobKind.COMPILE, JobKind.COMPRESSION)
+"""Those that measure on the device of their target, with earlier records."""
 
 
 def _target(claim: Claim) -> str:
@@ -146,7 +150,7 @@ def _target(claim: Claim) -> str:
 
 
 def _records(desk: Desk, claim: Claim) -> list[dict[str, Any]]:
-    if claim.kind != JobKind.COMPILE:
+    if claim.kind not in TIMING:
         return []
     measured = device.measured_as(_target(claim), desk.hardware)
     if measured is None:

@@ -4,6 +4,7 @@ Standard library and pydantic only: the API process imports this package and mus
 of device is asked of the module `compiler.contract.kinds` itself.
 """
 
+from compiler.contract.compression import CompressOptions
 from compiler.contract.digest import bundle_digest
 from compiler.contract.events import PHASES, Event
 from compiler.contract.kinds import Kind
@@ -42,6 +43,7 @@ __all__ = [
     "BindingReport",
     "CompileOptions",
     "CompileReport",
+    "CompressOptions",
     "DemandedRange",
     "DevicesReport",
     "DimRange",

@@ -92,7 +92,7 @@ def _whole_spec(value: Any) -> Any:
     return {"shape": value} if isinstance(value, list | tuple) else value
 
 
-def _unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(given))
 
 
@@ -101,7 +101,7 @@ def _bindings(value: Any) -> Any:
     given = list(value) if isinstance(value, list | tuple) else [value]
     found: list[OpenBinding] = []
     for spelled in itertools.chain.from_iterable(map(_spelled_out, given)):
-        bound = _unchangeable(_BINDING.validate_python(spelled))
+        bound = unchangeable(_BINDING.validate_python(spelled))
         if bound not in found:
             found.append(bound)
         if (count := len(_with_exact(found))) > MAX_BINDINGS:
@@ -126,9 +126,7 @@ def _with_exact(given: Sequence[OpenBinding]) -> list[OpenBinding]:
     """The bindings, each that has a range behind the exact one at its opt; none is there twice."""
     found: list[OpenBinding] = []
     for one in given:
-        exact = _unchangeable(
-            {name: value.opt if isinstance(value, DimRange) else value for name, value in one.items()}
-        )
+        exact = unchangeable({name: value.opt if isinstance(value, DimRange) else value for name, value in one.items()})
         found += [each for each in ((exact,) if exact == one else (exact, one)) if each not in found]
     return found
 
@@ -243,7 +241,7 @@ def _show_schedulers(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class _Refusing:
+class Refusing:
     """What all options share: whoever makes them is told all that is wrong, and what to write instead."""
 
     @model_validator(mode="wrap")
@@ -261,7 +259,7 @@ class _Refusing:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class CompileOptions(_Refusing):
+class CompileOptions(Refusing):
     """What to compile for. Every field takes part in the cache key."""
 
     target: StrictStr = Field(
@@ -289,7 +287,7 @@ class CompileOptions(_Refusing):
         description="lanes of the plan; null: every core of the machine that compiles. CUDA targets refuse it: "
         "their plans have as many streams as they need",
     )
-    inputs: Annotated[Mapping[str, Spec], AfterValidator(_unchangeable)] = Field(
+    inputs: Annotated[Mapping[str, Spec], AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
         description='by input name: its whole shape, or `{"shape": [...], "value": number or lists of numbers}`; '
@@ -307,7 +305,7 @@ class CompileOptions(_Refusing):
         "first is its main one; a range runs every size in it, and `opt` also by a program of its own",
         examples=[{"batch": 1}],
     )
-    bounds: Annotated[Mapping[str, Bound], AfterValidator(_unchangeable)] = Field(
+    bounds: Annotated[Mapping[str, Bound], AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
         description="by name of a node: the greatest that sizes may be that only data say there, such as the `shape` "
@@ -489,7 +487,7 @@ def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, 
 
 
 @dataclass(frozen=True, config=CONFIG)
-class BenchmarkOptions(_Refusing):
+class BenchmarkOptions(Refusing):
     """How artifacts are timed against each other on one device."""
 
     threads: StrictInt | None = Field(
@@ -511,7 +509,7 @@ class BenchmarkOptions(_Refusing):
         le=MAX_BINDINGS,
         description="which binding of artifacts that hold several, from 1; null: the first of each that has `dims`",
     )
-    dims: Annotated[Binding, AfterValidator(_unchangeable)] = Field(
+    dims: Annotated[Binding, AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
         description="by name of a dimension of a range: the size to time; without one the range's `opt`",
@@ -524,7 +522,7 @@ class BenchmarkOptions(_Refusing):
 
 
 @dataclass(frozen=True, config=CONFIG)
-class QuantizeOptions(_Refusing):
+class QuantizeOptions(Refusing):
     """How tensors get their ranges, and which layers may stay in floating point."""
 
     ranges: Literal["minmax", "percentile", "entropy", "mse"] = Field(
@@ -560,13 +558,13 @@ class QuantizeOptions(_Refusing):
     outputs: StrictBool = Field(
         default=False, description="whether the model's outputs are rounded to 8 bits like other results of layers"
     )
-    inputs: Annotated[Mapping[str, Spec], AfterValidator(_unchangeable)] = Field(
+    inputs: Annotated[Mapping[str, Spec], AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
         description="as of a compilation: shapes of the inputs that samples are derived for",
         examples=[{"x": [1, 3, 224, 224]}],
     )
-    dims: Annotated[Binding, AfterValidator(_unchangeable)] = Field(
+    dims: Annotated[Binding, AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
         description="by name of a symbolic dimension: its size where samples are derived",

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler.contract import QuantizeOptions
 from compiler.errors import InputsError
 from compiler.frontend import Loaded, load
 from compiler.ops import OPERATORS
@@ -17,7 +16,7 @@ from compiler.prove.reference import evaluate_graph
 from compiler.quantize.layers import Layer, id_of, ids_of
 from compiler.quantize.network import Network
 from compiler.quantize.ranges import Observed
-from compiler.quantize.samples import Sample, bound, shaped
+from compiler.quantize.samples import Sample, Sampling, bound, shaped
 from compiler.quantize.scheme import dequantised_weights
 
 LEAST = 1e-12
@@ -27,7 +26,7 @@ LEAST = 1e-12
 class Evaluated:
     """A model that is evaluated by the reference, in float64; it is loaded anew for each shape of its inputs."""
 
-    def __init__(self, model: Path | bytes, options: QuantizeOptions, data: Mapping[str, Path] | None = None) -> None:
+    def __init__(self, model: Path | bytes, options: Sampling, data: Mapping[str, Path] | None = None) -> None:
         self.model, self.options, self.data = model, options, data
         self._loaded: dict[tuple[tuple[str, tuple[int, ...]], ...], Loaded] = {}
 

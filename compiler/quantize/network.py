@@ -148,7 +148,7 @@ class Network:
         except (EncodeError, ValueError) as error:
             raise ModelTooLarge(
                 f"the model with its weights is too large for one file: {error}",
-                fix="quantise its parts one by one: files of more than 2 GiB are not written",
+                fix="give its parts one by one: files of more than 2 GiB are not written",
             ) from error
 
 
@@ -189,27 +189,33 @@ def _reads(graph: GraphProto) -> Iterator[str]:
             yield from _reads(inner)
 
 
-def open_network(path: Path, data: Mapping[str, Path] | None = None) -> tuple[Model, Network]:
+def open_network(
+    path: Path, data: Mapping[str, Path] | None = None, oldest: int = OLDEST_OPSET
+) -> tuple[Model, Network]:
     """A model file, read safely, and as a network.
 
-    Raises what `read` raises, and UnsupportedModel for an opset that has no scale for each channel.
+    Raises what `read` raises, and UnsupportedModel for an opset below `oldest`: the default is the
+    first that has a scale for each channel.
     """
     limits = Limits()
     model = read(path, limits, data)
     proto = onnx.ModelProto()
     proto.ParseFromString(path.read_bytes())
     version = max((one.version for one in proto.opset_import if one.domain in PLAIN_DOMAINS), default=1)
-    if version < OLDEST_OPSET:
+    if version < oldest:
         raise UnsupportedModel(
-            f"the model has opset {version}, and scales for each channel begin with opset {OLDEST_OPSET}",
-            fix=f"convert it: onnx.save(onnx.version_converter.convert_version(onnx.load(path), {OLDEST_OPSET}), path)",
+            f"the model has opset {version}, and this needs opset {oldest}: scales for each channel begin there"
+            if oldest == OLDEST_OPSET
+            else f"the model has opset {version}, and this needs opset {oldest}",
+            fix=f"convert it: onnx.save(onnx.version_converter.convert_version(onnx.load(path), {oldest}), path)",
         )
     constants = {name: array for name, array in model.body.constants.items() if not isinstance(array, Foreign)}
     nodes = list(proto.graph.node)
     del proto.graph.node[:]
     names = Counter(node.name for node in nodes)
     for node in nodes:
-        node.name = node.name if names[node.name] == 1 else ""
+        if node.name and names[node.name] > 1:
+            node.name = ""
     foreign = [one for one in proto.graph.initializer if not _is_plain(constants.get(one.name))]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(foreign)

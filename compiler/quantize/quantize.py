@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler.contract import Event, QuantizeOptions
+from compiler.contract import QuantizeOptions
 from compiler.errors import InternalError, OptionsError, Refusal, UnsupportedModel
 from compiler.quantize.calibrate import Calibration, Evaluated, calibrate
 from compiler.quantize.layers import Layer, Left, layers_of
 from compiler.quantize.network import Network, named, open_network
 from compiler.quantize.prepare import equalise, fold
+from compiler.quantize.progress import Progress, put
 from compiler.quantize.ranges import range_of
 from compiler.quantize.samples import derived, given
 from compiler.quantize.scheme import Affine, affine
@@ -65,7 +65,7 @@ def quantize(
     InputsError for samples that do not fit or are not finite; BudgetMissed where the budget cannot be held; and what
     the front end raises.
     """
-    progress = _Progress(observe)
+    progress = Progress(observe, BEGINS)
     progress.begin("load")
     read, network = open_network(model, data)
     notices: list[str] = []
@@ -106,7 +106,7 @@ def quantize(
     progress.begin("write")
     made = written(chosen.layers)
     content = made.bytes()
-    _put(out, content)
+    put(out, content)
     return {
         "options": options.to_json(),
         "layers": _table(network, layers, left, chosen, calibration),
@@ -187,33 +187,3 @@ def _table(
 
 def _short(db: float | None) -> float | None:
     return None if db is None or not np.isfinite(db) else round(db, 2)
-
-
-def _put(out: Path, content: bytes) -> None:
-    unfinished = out.with_name(f".{out.name}.unfinished")
-    try:
-        unfinished.write_bytes(content)
-        os.replace(unfinished, out)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-class _Progress:
-    """Fractions of the whole; each step takes the part up to the next one's beginning."""
-
-    def __init__(self, observe: Observer) -> None:
-        self.observe = observe
-        self.step = "load"
-
-    def begin(self, step: str) -> None:
-        self.step = step
-        self.observe(Event("phase", step, BEGINS[step]))
-
-    def part(self, part: float, message: str = "") -> None:
-        end = min((one for one in BEGINS.values() if one > BEGINS[self.step]), default=1.0)
-        self.observe(
-            Event("progress", self.step, round(BEGINS[self.step] + (end - BEGINS[self.step]) * part, 4), message)
-        )
-
-    def notice(self, message: str) -> None:
-        self.observe(Event("notice", self.step, BEGINS[self.step], message))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from compiler.contract import CompileOptions, InputSpec, QuantizeOptions
+from compiler.contract import CompileOptions, CompressOptions, InputSpec, QuantizeOptions
 from compiler.errors import InputsError, Refusal, UnsupportedModel
 from compiler.frontend import Loaded, load
 from compiler.frontend.model import Input, Model
@@ -27,6 +27,8 @@ LARGEST_SIZE = 1 << 20
 MOST_SAMPLES = 4096
 """Of one archive."""
 
+Sampling = QuantizeOptions | CompressOptions
+"""Options of a job that works on samples."""
 Sample = Mapping[str, np.ndarray]
 """An array for each input, by its name."""
 
@@ -48,7 +50,7 @@ class _Spec:
     axes: tuple[_Axis | None, ...]
 
 
-def shaped(options: QuantizeOptions, sample: Sample | None = None) -> CompileOptions:
+def shaped(options: Sampling, sample: Sample | None = None) -> CompileOptions:
     """Options under which the front end loads the model for a sample; None: as the options bind it."""
     fixed = {name: spec for name, spec in options.inputs.items() if spec.value is not None}
     if sample is None:
@@ -57,7 +59,7 @@ def shaped(options: QuantizeOptions, sample: Sample | None = None) -> CompileOpt
     return CompileOptions(inputs={**shapes, **fixed})
 
 
-def derived(model: Path, options: QuantizeOptions, data: Mapping[str, Path] | None = None) -> list[Sample]:
+def derived(model: Path, options: Sampling, data: Mapping[str, Path] | None = None) -> list[Sample]:
     """Samples drawn in the ranges that the inputs' readers demand. Raises what `load` raises."""
     loaded = load(model, shaped(options), OPERATORS, data=data)
     _demand_numbers(loaded)
@@ -71,7 +73,7 @@ def derived(model: Path, options: QuantizeOptions, data: Mapping[str, Path] | No
     ]
 
 
-def given(model: Model, files: Mapping[str, Path], options: QuantizeOptions) -> list[Sample]:
+def given(model: Model, files: Mapping[str, Path], options: Sampling) -> list[Sample]:
     """Those of the archives, by what the caller calls them.
 
     Raises InputsError with every input that does not fit, and for values that are not finite.

@@ -1,6 +1,6 @@
 """Links that open one job for whoever has them.
 
-Revision 0013, after 0010. Going down forgets them: none opens any more.
+Revision 0013, after 0011. Going down forgets them: none opens any more.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from alembic import op
 
 revision = "0013"
-down_revision = "0010"
+down_revision = "0011"
 branch_labels = None
 depends_on = None
 

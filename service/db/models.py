@@ -47,6 +47,7 @@ class JobKind(StrEnum):
     BENCHMARK = "benchmark"
     INFERENCE = "inference"
     QUANTIZATION = "quantization"
+    COMPRESSION = "compression"
 
 
 class Row(DeclarativeBase):
@@ -178,12 +179,12 @@ class Job(Row):
     """Of a compilation: the id the artifact has or will have. One answered from the cache names the artifact that was
     there."""
     model_digest: Mapped[str | None] = mapped_column(sa.String(64))
-    """Of a compilation or quantization."""
+    """Of a compilation, quantization or compression."""
     options: Mapped[dict[str, Any]]
-    """`CompileOptions`, `BenchmarkOptions`, `QuantizeOptions`, or for an inference `{"threads"}`."""
+    """`CompileOptions`, `BenchmarkOptions`, `QuantizeOptions`, `CompressOptions`, or for an inference `{"threads"}`."""
     samples: Mapped[list[dict[str, Any]] | None]
     samples_bytes: Mapped[int] = mapped_column(default=0)
-    """Of a compilation or quantization that has some: `name`, `sha256`, `bytes` and `key` of each .npz."""
+    """Of a compilation, quantization or compression that has some: `name`, `sha256`, `bytes` and `key` of each .npz."""
     cache_key: Mapped[str | None] = mapped_column(sa.String(64))
     """Of a compilation."""
     cached: Mapped[bool] = mapped_column(default=False)

@@ -132,7 +132,9 @@ class JobOut(BaseModel):
     model: str | None = Field(description="The model's digest; null for what reads none.")
     options: dict[str, Any] = Field(description="The whole options, defaults filled in.")
     samples: list[SampleOut] = Field(
-        [], description="Inputs that it is judged on, and timed on the first of them; of a quantization: calibrated on."
+        [],
+        description="Inputs that it is judged on, and timed on the first of them; of quantizations and "
+        "compressions: calibrated on.",
     )
     cached: bool = Field(description="Answered with an artifact that was there already.")
     attempt: int
@@ -232,6 +234,10 @@ def _links(job: Job | Told) -> dict[str, str]:
             made = (job.report or {}).get("quantized_model")
             quantized = {"quantized": f"/models/{made}/file"} if made else {}
             return {**links, "report": f"{here}/report", **quantized}
+        case JobKind.COMPRESSION:
+            made = (job.report or {}).get("compressed_model")
+            compressed = {"compressed": f"/models/{made}/file"} if made else {}
+            return {**links, "report": f"{here}/report", **compressed}
         case _:
             return {**links, "inference": f"/inferences/{job.id}", "outputs": f"/inferences/{job.id}/outputs"}
 
@@ -300,7 +306,8 @@ class ReportOut(BaseModel):
     state: JobState
     report: dict[str, Any] | None = Field(
         description="`CompileReport`: phase seconds, kernels, memory, latency, errors; of a quantization `layers`, "
-        "`outputs` (signal to noise) and `quantized_model`, the digest of what it made."
+        "`outputs` (signal to noise) and `quantized_model`, the digest of what it made; of a compression `layers`, "
+        "`curve`, `outputs` (error) and `compressed_model`."
     )
     problem: dict[str, Any] | None
     queue_seconds: float | None

@@ -20,7 +20,7 @@ MOST_AT_ONCE = 64
 
 
 class CompileIn(BesideIn):
-    """The JSON form of `POST /compile` and `POST /quantizations`."""
+    """The JSON form of `POST /compile`, `POST /quantizations` and `POST /compressions`."""
 
     model: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
     options: Any = None

@@ -46,6 +46,7 @@ __all__ = [
     "benchmarked",
     "cancelled",
     "claim",
+    "compressed",
     "fail",
     "heartbeat",
     "inferred",
@@ -71,11 +72,12 @@ class Input:
 class Claim:
     """The right to do a job, until `lease_s` seconds pass without a heartbeat.
 
-    inputs   of a compilation or quantization: the ONNX file, named `model`, then its external data by relative path; of
-             a benchmark and an inference: the artifacts by their ids; of an inference then the arrays, named `inputs`
+    inputs   of a compilation, quantization or compression: the ONNX file, named `model`, then its external data by
+             relative path; of a benchmark and an inference: the artifacts by their ids; of an inference then the
+             arrays, named `inputs`
     options  as the kind's options say in `to_json`
     finish   the owner wants the best that is known already, from the start
-    samples  of a compilation or quantization: its .npz archives by their names
+    samples  of a compilation, quantization or compression: its .npz archives by their names
     max_run_s what the attempt may take at most, as its owner says; None: what this machine allows
     traceparent  where in a trace its request was made (W3C Trace Context)
     """
@@ -226,12 +228,38 @@ def quantized(db: Database, claim: Claim, *, model: StoredBlob, report: Mapping[
 
     The report names it as `quantized_model`. False (nothing written) when fenced out.
     """
+    return _model_made(db, claim, "quantized_model", model, report, NOTHING, log)
+
+
+def compressed(
+    db: Database,
+    claim: Claim,
+    *,
+    model: StoredBlob,
+    report: Mapping[str, Any],
+    measured: Measured = NOTHING,
+    log: str = "",
+) -> bool:
+    """The same for a pruned model, which the report names as `compressed_model`; what was measured is kept."""
+    return _model_made(db, claim, "compressed_model", model, report, measured, log)
+
+
+def _model_made(
+    db: Database,
+    claim: Claim,
+    called: str,
+    model: StoredBlob,
+    report: Mapping[str, Any],
+    measured: Measured,
+    log: str,
+) -> bool:
     digest = bundle_digest(model.sha256, {})
     with db.write() as session:
-        made = {"report": storable({**report, "quantized_model": digest}), "fraction": 1.0}
+        made = {"report": storable({**report, called: digest}), "fraction": 1.0}
         if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also=made, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         artifacts.keep_model(session, claim.owner, digest, model.bytes, model.key, [])
+        _keep(session, claim, measured)
         return True
 
 

@@ -1,75 +1,22 @@
-"""Accept quantizations: a model, samples and options, from which a worker makes another model of the owner."""
+"""Accept quantizations: a model becomes one in 8-bit integers."""
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
+from typing import ClassVar
 
 from compiler.contract import QuantizeOptions
-from service.db import artifacts
-from service.db.engine import Database
-from service.db.models import Job, JobKind, JobState, new_id
-from service.jobs import models, quotas, samples
-from service.jobs.beside import NOTHING, Beside
-from service.jobs.quotas import Limits
-from service.jobs.samples import SampleFile
-from service.jobs.submit import Submitted, earlier, enqueue, fingerprint
-
-QUEUE = "cpu"
-"""Any machine does: nothing is measured."""
+from service.db.models import JobKind
+from service.jobs.model_changes import ModelChange, change
 
 
 @dataclass(frozen=True)
-class Quantization:
-    """What a request asks for. The model (its digest) is already kept, and has not been read; nor have the samples."""
+class Quantization(ModelChange):
+    """What a request asks for."""
 
-    owner: uuid.UUID
-    model: str
+    kind: ClassVar[JobKind] = JobKind.QUANTIZATION
     options: QuantizeOptions
-    samples: tuple[SampleFile, ...] = ()
-    idempotency_key: str | None = None
-    priority: int = 0
-    beside: Beside = NOTHING
-
-    @property
-    def body_hash(self) -> str:
-        """What two requests with one idempotency key must share (SHA-256, hex)."""
-        digests = [sample.blob.sha256 for sample in self.samples]
-        further = [said] if (said := self.beside.said) else []
-        return fingerprint(str(JobKind.QUANTIZATION), self.model, self.options.to_json(), digests, *further)
 
 
-def quantize(db: Database, wanted: Quantization, *, limits: Limits) -> Submitted:
-    """Make the job's row, durably.
-
-    Raises `NotFound` (no such model), `BlobLost` (bytes that are lost or damaged), `IdempotencyKeyReused`, and what
-    `service.jobs.quotas` refuses.
-    """
-    with db.write() as session:
-        owner = quotas.opened(session, wanted.owner)
-        if (known := earlier(session, wanted.owner, wanted.idempotency_key, wanted.body_hash)) is not None:
-            return Submitted(known, replayed=True)
-        model = models.required(session, wanted.owner, wanted.model)
-        size = sum(sample.blob.bytes for sample in wanted.samples)
-        quotas.demand_room(session, owner, size, limits)
-        samples.name(session, wanted.samples)
-        artifacts.use_model(session, wanted.owner, wanted.model)
-        models.demand_bytes(session, model)
-        samples.demand_bytes(session, wanted.samples)
-        job = Job(
-            id=new_id(),
-            owner_id=wanted.owner,
-            kind=JobKind.QUANTIZATION,
-            model_digest=wanted.model,
-            options=wanted.options.to_json(),
-            samples=[sample.to_json() for sample in wanted.samples] or None,
-            samples_bytes=size,
-            idempotency_key=wanted.idempotency_key,
-            body_hash=wanted.body_hash,
-            queue=QUEUE,
-            priority=wanted.priority,
-            state=JobState.QUEUED,
-            **wanted.beside.columns,
-        )
-        enqueue(session, job, limits)
-        return Submitted(job, replayed=False)
+quantize = change
+"""Make the job's row, durably."""

@@ -1,4 +1,4 @@
-"""Writes the tables of docs/options.md and docs/quantization.md from the schemas of options.
+"""Writes the tables of docs/options.md, docs/quantization.md and docs/compression.md from the schemas of options.
 
 `python -m tests.docs.options_table`, in the repository's root.
 """
@@ -7,19 +7,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
-from compiler.contract import CompileOptions, QuantizeOptions, properties
+from compiler.contract import CompileOptions, CompressOptions, QuantizeOptions, properties
 from tests.docs.pages import DOCS
 
-PAGES = {DOCS / "options.md": CompileOptions, DOCS / "quantization.md": QuantizeOptions}
+Options = type[CompileOptions] | type[QuantizeOptions] | type[CompressOptions]
+PAGES: Mapping[Path, Options] = {
+    DOCS / "options.md": CompileOptions,
+    DOCS / "quantization.md": QuantizeOptions,
+    DOCS / "compression.md": CompressOptions,
+}
 BEGIN, END = "<!-- written by python -m tests.docs.options_table -->\n", "<!-- end of what is written -->\n"
 
 
-def table(options: type[CompileOptions] | type[QuantizeOptions]) -> str:
+def table(options: Options) -> str:
     """A row for each option: name, default, values, what it means."""
     fields = properties(options)
-    stated = options().to_json()
+    has_aim = options is not CompressOptions
+    stated = options().to_json() if has_aim else {**CompressOptions(sparsity=0.5).to_json(), "sparsity": None}
     rows = [
         f"| `{name}` | `{json.dumps(stated[name])}` | {', '.join(values(schema))} | {schema['description']} |\n"
         for name, schema in fields.items()
@@ -43,7 +50,7 @@ def values(schema: Mapping[str, Any]) -> Iterator[str]:
             yield str(one["type"])
 
 
-def written(page: str, options: type[CompileOptions] | type[QuantizeOptions]) -> str:
+def written(page: str, options: Options) -> str:
     """The page with the table as it should be."""
     before, _, rest = page.partition(BEGIN)
     _, _, after = rest.partition(END)

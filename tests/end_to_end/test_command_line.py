@@ -18,6 +18,8 @@ import onnxruntime
 import pytest
 
 import tilewright
+from tests.compiler.compress.models import cnn
+from tests.compiler.compress.models import samples as cnn_samples
 from tests.end_to_end import models
 from tests.end_to_end.house import GUARD_S, House
 from tilewright.arrays import read_npz, write_npz
@@ -103,6 +105,23 @@ def test_quantize_makes_a_model_in_bytes_that_another_runtime_runs(house: House,
     assert Path(report["model"]) == tmp_path / "net.int8.onnx"
     session = onnxruntime.InferenceSession(report["model"], providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"x": x[0]})[0], x[0] @ weights, atol=0.1)
+
+
+def test_compress_makes_a_model_with_zeros_that_another_runtime_runs(house: House, tmp_path: Path) -> None:
+    source = tmp_path / "net.onnx"
+    source.write_bytes(cnn().SerializeToString())
+    archive = cnn_samples(tmp_path / "s.npz")
+    given = ("--samples", str(archive), "--largest-error", "0.15", "--option", "tuning_budget_s=0")
+    told = house.command_line("compress", str(source), *given, "--json")
+    report = json.loads(told.stdout)
+    assert 0 < report["error"] <= 0.15
+    assert (report["sparsity"] > 0.2, report["samples"], report["held_out"]) == (True, 6, 2)
+    unseen = np.load(archive)["x"][6:]
+    both = []
+    for file in (str(source), report["model"]):
+        session = onnxruntime.InferenceSession(file, providers=["CPUExecutionProvider"])
+        both.append(np.stack([session.run(None, {"x": x})[0] for x in unseen]))
+    assert np.linalg.norm(both[1] - both[0]) / np.linalg.norm(both[0]) == pytest.approx(report["error"], rel=1e-3)
 
 
 def test_jobs_lists_them_and_download_fetches_one_again(house: House, compiled: Compiled, tmp_path: Path) -> None:

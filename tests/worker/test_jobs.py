@@ -15,18 +15,21 @@ import pytest
 import sqlalchemy as sa
 from onnx import TensorProto, helper
 
-from compiler.contract import BenchmarkOptions, QuantizeOptions, bundle_digest
+from compiler.contract import BenchmarkOptions, CompressOptions, QuantizeOptions, bundle_digest
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import nvrtc
 from service.blobs.members import member
 from service.blobs.store import StoredBlob
 from service.db import results
+from service.db.artifacts import keep_model
 from service.db.models import Artifact, JobKind, JobState, Model, TuningRecord, Workload
 from service.jobs import lease, runs
+from service.jobs.compressions import Compression, compress
 from service.jobs.finish import finish
 from service.jobs.quantizations import Quantization, quantize
 from service.jobs.quotas import UNLIMITED
 from service.jobs.samples import SampleFile
+from tests.compiler.compress.models import cnn
 from worker import device, group, landlock
 from worker.child import NOT_MEASURED
 from worker.desk import Desk
@@ -252,3 +255,21 @@ def test_a_quantization_that_names_no_layer_fails_with_the_names_there_are(offic
     assert run(worker, claimed(worker)) == "failed"
     assert office.job(job_id).problem["code"] == "invalid_options"
     assert "'nowhere'" in office.job(job_id).problem["message"]
+
+
+def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: Desk) -> None:
+    blob = office.blobs.put_bytes(cnn().SerializeToString())
+    stacked = np.random.default_rng(2).standard_normal((4, 1, 3, 12, 12), dtype=np.float32)
+    sample = SampleFile("s.npz", arrays(office, x=stacked))
+    with office.db.write() as session:
+        keep_model(session, office.owner, blob.sha256, blob.bytes, blob.key, [])
+    options = CompressOptions(sparsity=0.6, form="1x4", tuning_budget_s=0.0)
+    job_id = compress(office.db, Compression(office.owner, blob.sha256, options, (sample,)), limits=UNLIMITED).job.id
+    assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
+    report = office.job(job_id).report
+    assert report["sparsity"] >= 0.6
+    assert {"load", "calibrate", "prune", "time", "search", "write"} <= set(office.said(job_id))
+    (made,) = [one for one in rows(office, Model) if one.digest == report["compressed_model"]]
+    content = onnx.load_from_string(office.blobs.path(made.blob_key).read_bytes())
+    (weights,) = [onnx.numpy_helper.to_array(one) for one in content.graph.initializer if one.name == "w1"]
+    assert np.count_nonzero(weights) < weights.size

@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from anyio import to_thread
 from fastapi import BackgroundTasks, Query, Request, Response
 
 from compiler.contract import QuantizeOptions
 from compiler.errors import OptionsError
-from service.errors import BadRequest, DigestMismatch, IdempotencyKeyReused
-from service.http.accepted import IdempotencyKey, accepted
-from service.http.asked import asked_for
+from service.errors import DigestMismatch, IdempotencyKeyReused
+from service.http.accepted import IdempotencyKey
 from service.http.auth import Submitter
+from service.http.changing import change_model
 from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.label_schemas import BesideQuery, properties
 from service.http.model_bodies import model_body
 from service.http.model_schemas import DIGEST_EXAMPLE
 from service.http.options_schemas import QUANTIZE_EXAMPLE, QUANTIZE_SCHEMA
-from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
 from service.http.schemas import JobOut
 from service.http.state import Here
-from service.jobs import priority as priorities
 from service.jobs.beside import NOTHING
-from service.jobs.quantizations import Quantization, quantize
+from service.jobs.quantizations import Quantization
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 BODY = model_body(
@@ -72,23 +69,9 @@ async def quantize_model(
     like one that was uploaded: `links.quantized` is its file, an ONNX model with QuantizeLinear and DequantizeLinear,
     and the report has its digest, a row for each layer, and the signal to noise of each output.
     """
-    priorities.allowed(caller, priority)
-    sent = await asked_for(request, here, caller, options, _options, (MODEL, DATA, OPTIONS, DIGEST, SAMPLES))
-    asked = sent.wishes
-    if asked.fresh:
-        raise BadRequest("a quantization has no field 'fresh'", fix="leave it out: nothing is answered from a cache")
-    wanted = Quantization(
-        owner=caller.owner,
-        model=asked.model,
-        options=sent.options,
-        samples=sent.samples,
-        idempotency_key=idempotency_key,
-        priority=priorities.allowed(caller, priority if asked.priority is None else asked.priority),
-        beside=asked.beside.over(beside),
+    return await change_model(
+        Quantization, _options, request, response, background, here, caller, options, priority, beside, idempotency_key
     )
-    submitted = await to_thread.run_sync(lambda: quantize(here.db, wanted, limits=here.limits))
-    accepted(here, response, background, submitted, f"/jobs/{submitted.job.id}")
-    return JobOut.of(submitted.job)
 
 
 def _options(plain: Any) -> QuantizeOptions:

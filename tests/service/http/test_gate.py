@@ -132,6 +132,7 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
     sound: dict[str, dict[str, Any]] = {
         "compile_model": {"model": there["digest"], "options": {}, "fresh": False, "priority": 0},
         "quantize_model": {"model": there["digest"], "options": {}, "priority": 0},
+        "compress_model": {"model": there["digest"], "options": {"sparsity": 0.5}, "priority": 0},
         "preflight_model": {"model": there["digest"], "options": {}},
         "make_benchmark": {"artifacts": [there["artifact_id"]], "options": {}, "priority": 0},
         "clone_job": {"options": {}, "fresh": False, "priority": 0},

@@ -191,6 +191,10 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
             lambda: client.delete(f"/models/{client.post('/models', content=b'gone').json()['digest']}"),
         ),
         ("POST", "/compile"): ("create", lambda: client.post("/compile?fresh=true", files={"model": b"m"})),
+        ("POST", "/compressions"): (
+            "create",
+            lambda: client.post("/compressions", files={"model": b"m"}, data={"options": '{"sparsity": 0.5}'}),
+        ),
         ("POST", "/quantizations"): ("create", lambda: client.post("/quantizations", files={"model": b"m"})),
         ("POST", "/uploads"): ("create", lambda: client.post("/uploads", json={"bytes": 3})),
         ("PATCH", "/uploads/{upload_id}"): (

@@ -345,3 +345,58 @@ def test_quantize_shows_every_layer_and_output(command: Command, server: Any, mo
     for said in ("stem", "8x3x3x3", "41.3", "too costly", "y: 33.3 dB", "z: no difference", "2.0 KiB", "random inputs"):
         assert said in done.stdout
     assert "float32" in command("watch", JOB).stdout
+
+
+COMPRESSED: dict[str, Any] = {
+    "layers": [
+        {"node": "stem", "operator": "Conv", "weights": [8, 3, 3, 3], "sparsity": 0.0, "reason": "it is the first"},
+        {"node": "middle", "operator": "Conv", "sparsity": 0.9, "us": 12.5, "dense_us": 50.25, "error": 0.0123},
+    ],
+    "curve": [{"sparsity": 0.5, "predicted_ms": 1.25, "expected_error": 0.031, "error": 0.029}],
+    "outputs": [{"name": "y", "error": 0.029, "agree": 0.75}, {"name": "z", "error": 0.01, "agree": None}],
+    "sparsity": 0.52,
+    "dense_ms": 2.5,
+    "predicted_ms": 1.25,
+    "samples": 6,
+    "held_out": 2,
+    "notices": ["only a test on your own data can tell"],
+    "compressed_model": "0" * 64,
+}
+
+
+def compressing(server: Any, content: bytes) -> None:
+    """The server does what is asked of it."""
+    server.kind = "compression"
+    etag = f'"{hashlib.sha256(content).hexdigest()}"'
+    links = {"compressed": f"/compressed/{JOB}"}
+    server.answers["/compressions"] = server.job(state="QUEUED")
+    server.links = links
+    server.answers[f"/jobs/{JOB}/report"] = {"report": COMPRESSED}
+    server.answers[links["compressed"]] = httpx.Response(200, content=content, headers={"etag": etag})
+
+
+def test_compress_sends_samples_and_options_and_fetches_the_model(
+    command: Command, server: Any, model: Path, tmp_path: Path
+) -> None:
+    compressing(server, b"pruned")
+    (tmp_path / "s.npz").write_bytes(b"arrays")
+    given = ("--samples", tmp_path / "s.npz", "--largest-error", 0.05, "--form", "1x4", "--keep", "head", "--ends")
+    done = command("compress", model, *given, "--method", "wanda", "-o", tmp_path / "p.onnx", "--json")
+    assert done.exit_code == 0, done.output
+    assert (tmp_path / "p.onnx").read_bytes() == b"pruned"
+    assert json.loads(done.stdout) == {**COMPRESSED, "job": JOB, "model": str(tmp_path / "p.onnx")}
+    parts = {name: content for name, _, content in parts_of(server.sent("/compressions")[-1])}
+    assert parts["samples"] == b"arrays"
+    options = {"largest_error": 0.05, "form": "1x4", "method": "wanda", "keep": ["head"], "ends": True}
+    assert json.loads(parts["options"]) == options
+
+
+def test_compress_shows_every_layer_the_curve_and_each_output(command: Command, server: Any, model: Path) -> None:
+    compressing(server, b"pruned")
+    done = command("compress", model, "--sparsity", 0.5)
+    assert done.exit_code == 0, done.output
+    assert model.with_suffix(".pruned.onnx").read_bytes() == b"pruned"
+    assert body(server, "/compressions")["options"] == {"sparsity": 0.5}
+    for said in ("middle", "90%", "12.5", "50.25", "it is the first", "0.031", "75.0% of decisions", "2 held out"):
+        assert said in done.stdout
+    assert "your own data" in command("watch", JOB).stdout

@@ -1,0 +1,15 @@
+"""Pruning after training: a model in fp32 and samples in, the same model with zeros among its weights out.
+
+layers    which weights are pruned, and the reason of each that stays as it is
+forms     which weights become zero together, and the masks of a form
+gram      what the samples say of a layer's inputs: X X^T
+prune     one-shot pruning by magnitude, by magnitude and inputs, and with an update of what remains
+evaluate  the model's outputs with some weights replaced
+times     what each layer takes at each share of zeros
+knapsack  a share of zeros for each layer, by dynamic programming
+compress  all of it: the new model and its report
+"""
+
+from compiler.compress.compress import compress
+
+__all__ = ["compress"]

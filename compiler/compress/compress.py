@@ -1,0 +1,381 @@
+"""A model in fp32 and samples to the same model with zeros among its weights, with a table of its layers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.compress.evaluate import Deviation, Samples
+from compiler.compress.forms import levels_of, obstacle
+from compiler.compress.gram import gram
+from compiler.compress.knapsack import Choice, Frontier, Option
+from compiler.compress.layers import Layer, Left, layers_of
+from compiler.compress.prune import Pruner
+from compiler.compress.times import Taken, Times
+from compiler.contract import CompileOptions, CompressOptions, Event
+from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
+from compiler.quantize.calibrate import Evaluated
+from compiler.quantize.network import Network, named, open_network
+from compiler.quantize.progress import Progress, put
+from compiler.quantize.samples import derived, given, shaped
+from compiler.trace import Observer, StopRequest, ignore, never_stops
+
+BEGINS = {"load": 0.0, "calibrate": 0.02, "prune": 0.1, "time": 0.5, "search": 0.85, "write": 0.97}
+"""The steps as events name them, with the part of the whole at which each begins."""
+OLDEST_OPSET = 7
+HELD_OUT = 4
+"""One of so many samples is held out."""
+JUDGED, MOST_HELD_OUT = 2, 4
+"""Samples that a layer by itself is judged on, and that are held out, at most."""
+POINTS, FEWEST_POINTS = 10, 6
+"""Of the trade-off curve: about, and where there are so many."""
+STEPS_BACK = 24
+CAREFUL = 0.9
+"""What of the error that a sum should have had it is allowed after the whole had more."""
+CHECK = (
+    "outputs were compared with those of the dense model: what that does to the accuracy on your task only a test on "
+    "your own data can tell"
+)
+DERIVED = (
+    "no samples were given: weights were pruned by random inputs, which are seldom like real ones. "
+    "Give some tens of real inputs as .npz"
+)
+
+
+@dataclass(frozen=True)
+class _Level:
+    """One layer at one share of zeros. `error` is of the whole network where nothing else is pruned."""
+
+    share: float
+    weights: np.ndarray
+    error: float
+    zeros: int
+    taken: Taken
+
+
+def compress(
+    model: Path,
+    out: Path,
+    options: CompressOptions,
+    samples: Mapping[str, Path] | None = None,
+    observe: Observer = ignore,
+    data: Mapping[str, Path] | None = None,
+    *,
+    records: Sequence[Mapping[str, Any]] = (),
+    stop_requested: StopRequest = never_stops,
+    measure: bool = True,
+) -> dict[str, Any]:
+    """Writes a pruned model to `out`, which appears whole, and returns what became of each layer.
+
+    A level for each layer is found by dynamic programming (`compiler.compress.knapsack`) under two assumptions: that
+    times of layers add up, and that the squares of their relative errors do, as those of independent changes would.
+    The first gives a predicted time; the second is checked by running the whole on held-out samples, and where the
+    error found is above the budget the sum is held lower until it is not.
+
+    JSON-able:
+
+        options      as given
+        layers       in the model's order: `node`, `operator`, `weights` (their shape), `sparsity` (the share of zeros),
+                     `reason` (why it is dense, else null), `error` (of the outputs where it alone is pruned so),
+                     `dense_us` and `us` (what it takes), `source` of the time (measured or model), and `levels`: all
+                     that were looked at, each with `sparsity`, `error` and `us`
+        curve        from dense to the fastest: `sparsity`, `predicted_ms`, `expected_error` (the sum) and `error` (of
+                     the whole on held-out samples)
+        sparsity     of all weights that may be pruned; `dense_ms` and `predicted_ms` of the whole
+        error        the greatest of all outputs; `expected_error` by the sum
+        outputs      for each that is a float: `name`, `error` (||y - dense|| / ||dense||), `agree` (the part of equal
+                     decisions, where it looks like classes, else null)
+        samples, held_out, derived, bytes, model_bytes, notices
+
+    Raises UnsupportedModel where no layer can be pruned, or weights are not finite; InputsError for samples that do not
+    fit, are not finite, or are fewer than two; BudgetMissed where the aim cannot be reached; and what the front end and
+    the tile search raise.
+    """
+    progress = Progress(observe, BEGINS)
+    progress.begin("load")
+    read, network = open_network(model, data, OLDEST_OPSET)
+    values = given(read, samples, options) if samples else derived(model, options, data)
+    if len(values) < 2:
+        raise InputsError("there is one sample alone", fix="give at least two: one is held out, to judge the result on")
+    notices = [CHECK] if samples else [CHECK, DERIVED]
+    for notice in notices:
+        progress.notice(notice)
+    held = min(max(1, len(values) // HELD_OUT), MOST_HELD_OUT)
+    evaluated = Evaluated(model, options, data)
+    graph = evaluated.loaded(values[0]).graph
+    layers, left = _formed(network, *layers_of(network, graph, options.keep, ends=options.ends), options)
+    progress.begin("calibrate")
+    calibrated = Samples(network, evaluated, values[:-held])
+    judged = Samples(network, evaluated, values[:-held][:JUDGED])
+    unseen = Samples(network, evaluated, values[-held:])
+    plain = shaped(options, values[0])
+    timing = CompileOptions(target=options.target, threads=options.threads, tuning_budget_s=0.0)
+
+    def told(record: Mapping[str, Any]) -> None:
+        observe(Event("record", "time", BEGINS["time"], "", record))
+
+    progress.begin("prune")
+    found = [_pruned(layer, layers, calibrated, judged, options, at, progress) for at, layer in enumerate(layers)]
+    progress.begin("time")
+    with tempfile.TemporaryDirectory(prefix="tilewright-compress-", dir=out.parent) as folder:
+        share = options.tuning_budget_s / max(1, sum(len(one) for one in found))
+        budgeted = _with(timing, tuning_budget_s=share)
+        times = Times(budgeted, Path(folder), records, measure=measure, told=told, stop_requested=stop_requested)
+        levels = []
+        for at, (layer, pruned) in enumerate(zip(layers, found, strict=True)):
+            x = calibrated.inputs(layer)[0].shape
+            levels.append([_timed(times, layer, x, one) for one in pruned])
+            progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
+        whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
+        dense_s = times.of_model(model, whole, data).seconds
+    progress.begin("search")
+    search = _Search(layers, levels, dense_s, unseen)
+    choice, deviation = search.found(options)
+    curve = search.curve()
+    progress.begin("write")
+    for name, weights in search.weights(choice).items():
+        _give(network, layers, name, weights)
+    content = network.bytes()
+    put(out, content)
+    prunable = sum(layer.weights.size for layer in layers)
+    return {
+        "options": options.to_json(),
+        "layers": _table(network, layers, left, levels, choice),
+        "curve": curve,
+        "sparsity": round(search.zeros(choice) / prunable, 4),
+        "dense_ms": _ms(dense_s),
+        "predicted_ms": _ms(search.seconds(choice)),
+        "error": _short(deviation.worst),
+        "expected_error": _short(search.expected(choice)),
+        "outputs": [
+            {"name": name, "error": _short(error), "agree": deviation.agree.get(name)}
+            for name, error in deviation.relative.items()
+        ],
+        "samples": len(values) - held,
+        "held_out": held,
+        "derived": not samples,
+        "bytes": len(content),
+        "model_bytes": model.stat().st_size,
+        "notices": notices,
+    }
+
+
+class _Search:
+    """Choices of a level for each layer, and what becomes of the whole."""
+
+    def __init__(self, layers: Sequence[Layer], levels: list[list[_Level]], dense_s: float, unseen: Samples) -> None:
+        self.layers, self.levels, self.dense_s, self.unseen = layers, levels, dense_s, unseen
+        self._fixed = dense_s - sum(each[0].taken.seconds for each in levels)
+        self._judged: dict[tuple[int, ...], Deviation] = {}
+        self.by_time = self._frontier(lambda one: one.taken.seconds)
+        self.by_zeros = self._frontier(lambda one: float(one.weights.size - one.zeros))
+
+    def _frontier(self, cost: Callable[[_Level], float]) -> Frontier:
+        return Frontier([[Option(cost(one), one.error**2) for one in each] for each in self.levels])
+
+    def found(self, options: CompressOptions) -> tuple[Choice, Deviation]:
+        """What was asked for. Raises BudgetMissed where there is no such choice."""
+        if options.largest_error is not None:
+            return self._within(options.largest_error)
+        if options.latency_ms is not None:
+            choice = self.by_time.nearest(1e-3 * options.latency_ms - self._fixed)
+            fastest = self.by_time.choice(len(self.by_time) - 1)
+            reached = f"{_ms(self.seconds(fastest)):g} ms, of {_ms(self.dense_s):g}"
+            least = f"{options.latency_ms:g} ms cannot be reached"
+        else:
+            assert options.sparsity is not None, "one of the aims is given"
+            size = sum(layer.weights.size for layer in self.layers)
+            choice = self.by_zeros.nearest((1 - options.sparsity) * size + 0.5)
+            reached = f"{self.zeros(self.by_zeros.choice(len(self.by_zeros) - 1)) / size:.3f}"
+            least = f"a share of {options.sparsity:g} zeros cannot be reached"
+        if choice is None:
+            raise BudgetMissed(
+                f"{least}: all layers at their most reach {reached}",
+                fix="ask for less, take another form, or give `ends` to prune the first and last layers too",
+            )
+        return choice, self.judge(choice)
+
+    def _within(self, largest: float) -> tuple[Choice, Deviation]:
+        """The fastest whose error on held-out samples is at most this; the sum is held lower until that is so."""
+        wanted = largest
+        for _ in range(STEPS_BACK):
+            choice = self.by_time.cheapest(wanted**2)
+            deviation = self.judge(choice)
+            if deviation.worst <= largest:
+                break
+            wanted *= max(0.25, CAREFUL * largest / deviation.worst)
+        if deviation.worst > largest or not self.zeros(choice):
+            raise BudgetMissed(
+                f"no layer can be pruned to advantage so that outputs are within {largest:g} of the dense ones",
+                fix="allow a larger error, take another form, or give samples that are like real inputs",
+                details={
+                    "alone": {
+                        layer.name: _short(min((one.error for one in each[1:]), default=0.0))
+                        for layer, each in zip(self.layers, self.levels, strict=True)
+                    }
+                },
+            )
+        return choice, deviation
+
+    def judge(self, choice: Choice) -> Deviation:
+        """The whole on held-out samples."""
+        if choice.levels not in self._judged:
+            self._judged[choice.levels] = self.unseen.deviation(self.weights(choice), self.layers)
+        return self._judged[choice.levels]
+
+    def picked(self, choice: Choice) -> list[_Level]:
+        """The level of each layer."""
+        return [each[at] for each, at in zip(self.levels, choice.levels, strict=True)]
+
+    def weights(self, choice: Choice) -> dict[str, np.ndarray]:
+        """By layer, of those that have zeros."""
+        both = zip(self.layers, self.picked(choice), strict=True)
+        return {layer.name: one.weights for layer, one in both if one.share}
+
+    def seconds(self, choice: Choice) -> float:
+        """Predicted: what the layers do not take does not change."""
+        return self._fixed + sum(one.taken.seconds for one in self.picked(choice))
+
+    def expected(self, choice: Choice) -> float:
+        """The error that the whole would have if squares added up."""
+        return float(np.sqrt(sum(one.error**2 for one in self.picked(choice))))
+
+    def zeros(self, choice: Choice) -> int:
+        """Of all weights that may be pruned."""
+        return sum(one.zeros for one in self.picked(choice))
+
+    def curve(self) -> list[dict[str, Any]]:
+        """Points of the trade-off between error and time, or zeros where time hardly depends on these."""
+        size = sum(layer.weights.size for layer in self.layers)
+        return [
+            {
+                "sparsity": round(self.zeros(one) / size, 4),
+                "predicted_ms": _ms(self.seconds(one)),
+                "expected_error": _short(self.expected(one)),
+                "error": _short(self.judge(one).worst),
+            }
+            for one in (self.by_time if len(self.by_time) >= FEWEST_POINTS else self.by_zeros).spread(POINTS)
+        ]
+
+
+def _formed(
+    network: Network, layers: list[Layer], left: list[Left], options: CompressOptions
+) -> tuple[list[Layer], list[Left]]:
+    """Without the layers whose weights cannot have the form."""
+    kept: list[Layer] = []
+    for layer in layers:
+        reason = obstacle(options.form, layer.weights.shape[layer.axis], layer.depth)
+        if reason is None:
+            kept.append(layer)
+        else:
+            left.append(Left(layer.node, reason))
+    if not kept:
+        raise UnsupportedModel(
+            f"no layer's weights can have the form {options.form}",
+            fix="take another form: unstructured fits every layer",
+            refusals=tuple(Refusal(one.reason, "", one.name, network.operator(one.node)) for one in left[:50]),
+        )
+    return kept, left
+
+
+@dataclass(frozen=True)
+class _Pruned:
+    share: float
+    weights: np.ndarray
+    error: float
+
+
+def _pruned(
+    layer: Layer,
+    layers: Sequence[Layer],
+    calibrated: Samples,
+    judged: Samples,
+    options: CompressOptions,
+    at: int,
+    progress: Progress,
+) -> list[_Pruned]:
+    """A layer at each level, with the error of the whole where it alone is pruned."""
+    pruner = Pruner(layer.rows(layer.weights), gram(layer, calibrated.inputs(layer)), options.method, options.form)
+    found = [_Pruned(0.0, layer.weights, 0.0)]
+    for share in levels_of(options.form)[1:]:
+        weights = layer.shaped(pruner.at(share))
+        error = judged.deviation({layer.name: weights}, layers).worst
+        found.append(_Pruned(share, weights, error))
+    last = found[-1]
+    progress.part((at + 1) / len(layers), f"{layer.name}: error {last.error:.3g} at {last.share:.0%} zeros")
+    return found
+
+
+def _timed(times: Times, layer: Layer, x: tuple[int, ...], one: _Pruned) -> _Level:
+    zeros = int(one.weights.size - np.count_nonzero(one.weights)) if one.share else 0
+    return _Level(one.share, one.weights, one.error, zeros, times.of_layer(layer, x, one.weights))
+
+
+def _give(network: Network, layers: Sequence[Layer], name: str, weights: np.ndarray) -> None:
+    """Puts weights in the place of a layer's own; those behind an Identity or a Transpose become its own."""
+    (node,) = [layer.node for layer in layers if layer.name == name]
+    if node.input[1] in network.constants:
+        network.constants[node.input[1]] = weights
+    else:
+        node.input[1] = network.add_constant(f"{node.input[1]}_pruned", weights)
+        network.look()
+
+
+def _table(
+    network: Network, layers: Sequence[Layer], left: Sequence[Left], levels: list[list[_Level]], choice: Choice
+) -> list[dict[str, Any]]:
+    reasons = {one.name: one.reason for one in left}
+    by_name = {layer.name: at for at, layer in enumerate(layers)}
+    rows = []
+    for node in network.nodes:
+        name = named(node)
+        if name not in by_name and name not in reasons:
+            continue
+        at = by_name.get(name)
+        weights = network.constant(node.input[1])
+        row: dict[str, Any] = {
+            "node": name,
+            "operator": network.operator(node),
+            "weights": None if weights is None else list(weights.shape),
+            "sparsity": 0.0,
+            "reason": reasons.get(name),
+            **dict.fromkeys(("error", "dense_us", "us", "source")),
+            "levels": [],
+        }
+        if at is not None:
+            one = levels[at][choice.levels[at]]
+            row["sparsity"] = round(one.zeros / one.weights.size, 4)
+            row["reason"] = None if one.share else "zeros in it cost more error than they save time"
+            row |= {"error": _short(one.error), "dense_us": _us(levels[at][0]), "us": _us(one)}
+            row["source"] = one.taken.source
+            row["levels"] = [
+                {"sparsity": each.share, "error": _short(each.error), "us": _us(each)} for each in levels[at]
+            ]
+        rows.append(row)
+    return rows
+
+
+def _with(options: CompileOptions, **changed: Any) -> CompileOptions:
+    return CompileOptions.from_json({**options.to_json(), **changed})
+
+
+def _said(levels: Sequence[_Level]) -> str:
+    return f"{_us(levels[0]):g} us dense, {_us(min(levels, key=lambda one: one.taken.seconds)):g} us at best"
+
+
+def _us(one: _Level) -> float:
+    return round(1e6 * one.taken.seconds, 3)
+
+
+def _ms(seconds: float) -> float:
+    return round(1e3 * seconds, 6)
+
+
+def _short(error: float) -> float | None:
+    """None for one that is not finite."""
+    return float(f"{error:.6g}") if np.isfinite(error) else None

@@ -1,0 +1,85 @@
+"""One-shot pruning of one layer's weights.
+
+magnitude  the least |w| become zero; no samples are needed
+wanda      the least |w| ||x||, within each result (Sun, Liu, Bair, Kolter, "A Simple and Effective Pruning Approach
+           for Large Language Models", ICLR 2024)
+obs        the least w^2 / [H^-1]_ii^2, and what remains is moved so that the layer's results change least: the
+           update of Optimal Brain Surgeon (Hassibi and Stork 1993), column by column as in SparseGPT (Frantar and
+           Alistarh, ICML 2023, algorithm 1)
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from compiler.compress.forms import Form, mask_of
+
+Method = Literal["obs", "wanda", "magnitude"]
+DAMPING = 0.01
+"""Of the mean of the Gram matrix's diagonal, added to it, as SparseGPT does."""
+BLOCK = 128
+"""Columns whose mask is chosen at once, and whose updates reach the columns behind them together; a multiple of 4."""
+
+
+class Pruner:
+    """Weights [results, products] in float64 and the Gram matrix of what they are multiplied by."""
+
+    def __init__(self, weights: np.ndarray, gram: np.ndarray, method: Method, form: Form) -> None:
+        self.weights, self.gram, self.method, self.form = weights, gram, method, form
+        self._factor = inverse_factor(gram) if method == "obs" else None
+
+    def at(self, share: float) -> np.ndarray:
+        """The weights with about `share` of them zero."""
+        if share == 0:
+            return self.weights
+        if self._factor is not None:
+            return _surgeon(self.weights, self._factor, self.form, share)
+        if self.method == "magnitude":
+            return np.where(mask_of(np.abs(self.weights), self.form, share), self.weights, 0.0)
+        scores = np.square(self.weights) * np.diag(self.gram)
+        return np.where(_by_result(scores, self.form, share), self.weights, 0.0)
+
+    def error(self, pruned: np.ndarray) -> float:
+        """The squared change of the layer's results relative to their squares: tr(D G D^T) / tr(W G W^T)."""
+        moved = pruned - self.weights
+        whole = float(np.einsum("ij,ij->", self.weights @ self.gram, self.weights))
+        return float(np.einsum("ij,ij->", moved @ self.gram, moved)) / whole if whole > 0 else 0.0
+
+
+def inverse_factor(gram: np.ndarray) -> np.ndarray:
+    """The upper triangular U with (G + damping)^-1 = U^T U, whose row i holds what column i moves behind itself."""
+    count = len(gram)
+    diagonal = np.diag(gram).copy()
+    damped = gram + np.diag(np.where(diagonal == 0, 1.0, 0.0) + DAMPING * max(float(diagonal.mean()), 1e-30))
+    # With J the exchange of order: J G J = L L^T gives G^-1 = (J L^-T J) (J L^-1 J), whose right factor is upper.
+    lower = np.linalg.cholesky(damped[::-1, ::-1])
+    inverse = np.linalg.solve(lower, np.eye(count))
+    return np.ascontiguousarray(np.triu(inverse[::-1, ::-1]))
+
+
+def _by_result(scores: np.ndarray, form: Form, share: float) -> np.ndarray:
+    """A mask with the same share in each result, or in each four of 1x4."""
+    if form == "2:4":
+        return mask_of(scores, form, share)
+    many = 4 if form == "1x4" else 1
+    return np.concatenate([mask_of(scores[at : at + many], form, share) for at in range(0, len(scores), many)])
+
+
+def _surgeon(weights: np.ndarray, factor: np.ndarray, form: Form, share: float) -> np.ndarray:
+    """Columns from the first to the last: zeros are made, and what they were is taken over by the columns behind."""
+    left = weights.copy()
+    columns = left.shape[1]
+    for begin in range(0, columns, BLOCK):
+        end = min(begin + BLOCK, columns)
+        upper = factor[begin:end, begin:end]
+        block = left[:, begin:end]
+        kept = mask_of(np.square(block / np.diag(upper)), form, share)
+        moved = np.zeros_like(block)
+        for at in range(end - begin):
+            moved[:, at] = np.where(kept[:, at], 0.0, block[:, at]) / upper[at, at]
+            block[:, at:] -= np.outer(moved[:, at], upper[at, at:])
+        block[~kept] = 0.0
+        left[:, end:] -= moved @ factor[begin:end, end:]
+    return left

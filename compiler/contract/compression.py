@@ -1,0 +1,117 @@
+"""How weights are pruned: the options of a compression."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, Strict, StrictBool, StrictInt, StrictStr
+from pydantic.dataclasses import dataclass
+
+from compiler.contract import kinds
+from compiler.contract.options import (
+    AS_GIVEN,
+    CONFIG,
+    MAX_BUDGET_SECONDS,
+    MAX_DERIVED_SAMPLES,
+    MAX_THREADS,
+    Binding,
+    Refusing,
+    Spec,
+    unchangeable,
+)
+from compiler.errors import OptionsError
+
+MAX_LATENCY_MS = 1e6
+
+
+@dataclass(frozen=True, config=CONFIG)
+class CompressOptions(Refusing):
+    """How weights are pruned, and how far: one of `largest_error`, `latency_ms` and `sparsity`."""
+
+    largest_error: Annotated[float, Strict(), AS_GIVEN] | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="how far outputs on held-out samples may be from the dense ones, relative to these (L2); the model "
+        "is made as fast as that allows",
+        examples=[0.05],
+    )
+    latency_ms: Annotated[float, Strict(), AS_GIVEN] | None = Field(
+        default=None,
+        gt=0,
+        le=MAX_LATENCY_MS,
+        description="what an inference may take by the times of its kernels, in milliseconds; the error is made as "
+        "small as that allows",
+    )
+    sparsity: Annotated[float, Strict(), AS_GIVEN] | None = Field(
+        default=None,
+        gt=0,
+        lt=1,
+        description="the share of the prunable weights that becomes zero at least; the error is made as small as that "
+        "allows",
+        examples=[0.8],
+    )
+    form: Literal["unstructured", "1x4", "2:4"] = Field(
+        default="unstructured",
+        description="which weights become zero together: each by itself; those of four neighbouring results; two of "
+        "each four neighbouring inputs",
+    )
+    method: Literal["obs", "wanda", "magnitude"] = Field(
+        default="obs",
+        description="how weights are chosen: by what they and the samples say, with what remains moved to make up for "
+        "it; by size times that of what they are multiplied by; by size alone",
+    )
+    keep: Annotated[tuple[StrictStr, ...], AfterValidator(tuple)] = Field(
+        default=(), description="names of nodes that stay dense", examples=[["/head/Conv"]]
+    )
+    ends: StrictBool = Field(default=False, description="whether the first and last layers are pruned too")
+    target: StrictStr = Field(default="cpu", description="as of a compilation: the device whose times count")
+    threads: StrictInt | None = Field(
+        default=1, ge=1, le=MAX_THREADS, description="as of a compilation, of the times; null: all cores"
+    )
+    tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
+        default=60.0,
+        ge=0,
+        le=MAX_BUDGET_SECONDS,
+        description="seconds for measuring layers at their shares of zeros, together; with 0 earlier measurements and "
+        "the cost model decide",
+    )
+    inputs: Annotated[Mapping[str, Spec], AfterValidator(unchangeable)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="as of a compilation: shapes of the inputs that samples are derived for",
+        examples=[{"x": [1, 3, 224, 224]}],
+    )
+    dims: Annotated[Binding, AfterValidator(unchangeable)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="by name of a symbolic dimension: its size where samples are derived",
+        examples=[{"batch": 1}],
+    )
+    derived_samples: StrictInt = Field(
+        default=8, ge=2, le=MAX_DERIVED_SAMPLES, description="how many samples are drawn where none is given"
+    )
+    seed: StrictInt = Field(default=0, ge=0, description="of the samples that are drawn")
+
+    def __post_init__(self) -> None:
+        """Raises OptionsError for an unknown target, and where not just one of the aims is given."""
+        if not re.fullmatch(kinds.target_pattern(), self.target):
+            known = ", ".join(map(repr, kinds.names()))
+            raise OptionsError(f"target {self.target!r:.80} is unknown", fix=f"use {known}; see GET /targets")
+        given = [one for one in ("largest_error", "latency_ms", "sparsity") if getattr(self, one) is not None]
+        if len(given) != 1:
+            raise OptionsError(
+                f"{' and '.join(given)} are given together" if given else "nothing says how far to prune",
+                fix="give one of largest_error, latency_ms and sparsity",
+            )
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON; `from_json` reads it back to an equal object."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        plain["keep"] = list(self.keep)
+        plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
+        plain["dims"] = dict(sorted(self.dims.items()))
+        return plain

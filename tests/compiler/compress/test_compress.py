@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import numpy_helper
+
+from compiler.compress import compress
+from compiler.compress.__main__ import main
+from compiler.compress.gram import inputs_of
+from compiler.compress.layers import GROUPED, layers_of
+from compiler.contract import CompressOptions
+from compiler.errors import BudgetMissed, InputsError, OptionsError, UnsupportedModel
+from compiler.quantize.calibrate import Evaluated
+from compiler.quantize.network import open_network
+from tests.compiler.compress.models import cnn, samples
+from tests.compiler.quantize.models import Drawn, saved
+
+
+def pruned(folder: Path, model: onnx.ModelProto | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
+    source = saved(model or cnn(), folder)
+    out = folder / "pruned.onnx"
+    given = CompressOptions(tuning_budget_s=0.0, **options)
+    report = compress(source, out, given, {"s.npz": samples(folder / "s.npz")})
+    onnx.checker.check_model(out, full_check=True)
+    return out, report
+
+
+def stored(path: Path) -> dict[str, np.ndarray]:
+    return {one.name: numpy_helper.to_array(one) for one in onnx.load(path).graph.initializer}
+
+
+def of_runtime(path: Path, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+def test_the_error_that_is_told_is_the_one_another_runtime_finds_and_within_the_budget(tmp_path: Path) -> None:
+    out, report = pruned(tmp_path, largest_error=0.1)
+    assert 0 < report["error"] <= 0.1
+    assert report["predicted_ms"] < report["dense_ms"]
+    assert (report["samples"], report["held_out"], report["derived"]) == (6, 2, False)
+    unseen = np.load(tmp_path / "s.npz")["x"][6:]
+    both = [np.stack([of_runtime(file, x) for x in unseen]) for file in (tmp_path / "model.onnx", out)]
+    assert np.linalg.norm(both[1] - both[0]) / np.linalg.norm(both[0]) == pytest.approx(report["error"], rel=1e-3)
+    assert "only a test on your own data" in report["notices"][0]
+    curve = report["curve"]
+    assert len(curve) >= 6
+    assert [one["predicted_ms"] for one in curve] == sorted((one["predicted_ms"] for one in curve), reverse=True)
+    assert (curve[0]["error"], curve[0]["sparsity"]) == (0, 0)
+
+
+def test_only_weights_change_and_every_layer_has_its_reason(tmp_path: Path) -> None:
+    out, report = pruned(tmp_path, sparsity=0.8)
+    assert report["sparsity"] >= 0.8
+    rows = {row["node"]: row for row in report["layers"]}
+    assert list(rows) == ["stem", "middle", "depthwise", "pointwise", "hidden", "head"]
+    assert rows["depthwise"]["reason"] == GROUPED
+    assert "432 weights" in rows["stem"]["reason"]
+    assert [len(rows[name]["levels"]) for name in ("stem", "middle")] == [0, 7]
+    before, after = stored(tmp_path / "model.onnx"), stored(out)
+    assert before.keys() == after.keys()
+    changed = {name for name in before if not np.array_equal(before[name], after[name])}
+    assert changed == {"w1", "w2", "w3"}
+    for node, name in (("middle", "w1"), ("pointwise", "w2"), ("hidden", "w3")):
+        assert 1 - np.count_nonzero(after[name]) / after[name].size == pytest.approx(rows[node]["sparsity"], abs=1e-4)
+    nodes = [[*onnx.load(file).graph.node] for file in (tmp_path / "model.onnx", out)]
+    assert nodes[0] == nodes[1]
+
+
+def test_forms_hold_in_the_files_weights(tmp_path: Path) -> None:
+    out, _ = pruned(tmp_path, sparsity=0.7, form="1x4")
+    for name in ("w1", "w2", "w3"):
+        kept = stored(out)[name] != 0
+        groups = kept.reshape(-1, 4, *kept.shape[1:])
+        assert np.array_equal(groups.any(1), groups.all(1))
+    out, report = pruned(tmp_path, sparsity=0.5, form="2:4")
+    kept = stored(out)["w1"] != 0
+    assert (kept.reshape(32, 4, 4, 3, 3).sum(2) == 2).all()
+    assert len(report["curve"]) >= 4
+
+
+def test_a_time_is_reached_with_less_error_than_by_a_greater_one(tmp_path: Path) -> None:
+    _, dense = pruned(tmp_path, sparsity=0.5)
+    fastest = dense["curve"][-1]["predicted_ms"]
+    middle = (fastest + dense["dense_ms"]) / 2
+    _, report = pruned(tmp_path, latency_ms=middle)
+    assert report["predicted_ms"] <= middle
+    with pytest.raises(BudgetMissed, match="cannot be reached"):
+        pruned(tmp_path, latency_ms=fastest / 100)
+
+
+def test_what_cannot_be_held_is_said(tmp_path: Path) -> None:
+    with pytest.raises(BudgetMissed, match="no layer can be pruned to advantage") as missed:
+        pruned(tmp_path, largest_error=1e-6)
+    assert missed.value.details is not None
+    assert set(missed.value.details["alone"]) == {"middle", "pointwise", "hidden"}
+    with pytest.raises(BudgetMissed, match=r"0\.98"):
+        pruned(tmp_path, sparsity=0.98)
+
+
+def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
+    broken = cnn()
+    (weights,) = [one for one in broken.graph.initializer if one.name == "w1"]
+    array = numpy_helper.to_array(weights).copy()
+    array[0, 0, 0, 0] = np.nan
+    weights.CopyFrom(numpy_helper.from_array(array, "w1"))
+    with pytest.raises(UnsupportedModel, match="not finite, the first is 'middle'"):
+        pruned(tmp_path, broken, sparsity=0.5)
+    d = Drawn()
+    d.node("Relu", ["x"], "y")
+    with pytest.raises(UnsupportedModel, match="no layer to prune: there is no Conv, Gemm or MatMul"):
+        pruned(tmp_path, d.model({"x": (1, 3, 12, 12)}, {"y": (1, 3, 12, 12)}), sparsity=0.5)
+    with pytest.raises(OptionsError, match="keep names 'nowhere'"):
+        pruned(tmp_path, sparsity=0.5, keep=("nowhere",))
+    source, options = saved(cnn(), tmp_path), CompressOptions(sparsity=0.5)
+    for count, said in ((1, "there is one sample alone"),):
+        with pytest.raises(InputsError, match=said):
+            compress(source, tmp_path / "o.onnx", options, {"s": samples(tmp_path / "one.npz", count)})
+    np.savez(tmp_path / "wide.npz", x=np.zeros((2, 1, 3, 5, 5), np.float32))
+    with pytest.raises(InputsError, match="'s' cannot be used"):
+        compress(source, tmp_path / "o.onnx", options, {"s": tmp_path / "wide.npz"})
+    assert not (tmp_path / "o.onnx").exists()
+
+
+def test_one_aim_is_given() -> None:
+    for given, said in (({}, "nothing says"), ({"sparsity": 0.5, "latency_ms": 1.0}, "given together")):
+        with pytest.raises(OptionsError, match=said):
+            CompressOptions.from_json(given)
+    with pytest.raises(OptionsError, match="target 'abacus' is unknown"):
+        CompressOptions(sparsity=0.5, target="abacus")
+    options = CompressOptions(sparsity=0.5, keep=("a",), dims={"n": 2})
+    assert CompressOptions.from_json(options.to_json()) == options
+
+
+def test_columns_times_rows_are_what_the_layer_computes(tmp_path: Path) -> None:
+    d = Drawn()
+    window = {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}
+    d.node("Conv", ["x", d.weights("w0", 16, 8, 3, 3)], "c0", "strided", **window)
+    d.node("Conv", ["c0", d.weights("w1", 64, 16, 1, 2)], "c1", "same", auto_pad="SAME_UPPER")
+    path = saved(d.model({"x": (2, 8, 9, 10)}, {"c1": (2, 64, "h", "w")}), tmp_path)
+    _, network = open_network(path)
+    evaluated = Evaluated(path, CompressOptions(sparsity=0.5))
+    sample = {"x": np.random.default_rng(0).normal(size=(2, 8, 9, 10)).astype(np.float32)}
+    graph = evaluated.loaded(sample).graph
+    layers, left = layers_of(network, graph, (), ends=True)
+    values = evaluated.values(sample, [id for node in graph.nodes for id in (*node.used, *node.outputs)])
+    assert ([layer.name for layer in layers], left) == (["strided", "same"], [])
+    for layer in layers:
+        made = inputs_of(layer, values[layer.inner.used[0]]) @ layer.rows(layer.weights).T
+        wanted = np.moveaxis(values[layer.inner.outputs[0]], 1, -1).reshape(len(made), -1)
+        assert np.allclose(made, wanted)
+        assert np.array_equal(layer.shaped(layer.rows(layer.weights)), layer.weights)
+
+
+def test_the_command_writes_the_model_and_says_what_became_of_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source, archive = saved(cnn(), tmp_path), samples(tmp_path / "s.npz")
+    options = {"sparsity": 0.6, "method": "wanda", "tuning_budget_s": 0.0}
+    assert main([str(source), "--samples", str(archive), "--options", json.dumps(options)]) == 0
+    said = capsys.readouterr().out
+    assert (tmp_path / "model.pruned.onnx").is_file()
+    assert all(part in said for part in ("middle  Conv", "curve:", "output y: error", "of decisions agree"))
+    assert main([str(source), "--options", "{}"]) == 1
+    assert "nothing says how far to prune" in capsys.readouterr().err

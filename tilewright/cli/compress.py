@@ -1,0 +1,145 @@
+"""`tilewright compress`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.cli import options as given
+from tilewright.cli.output import (
+    Json,
+    Key,
+    ProfileName,
+    Url,
+    connect,
+    console,
+    failures,
+    number_column,
+    print_json,
+    results,
+    table,
+)
+from tilewright.cli.progress import job_bar, transfer_bar
+
+
+def compress(
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: the model's name with .pruned.onnx.")
+    ] = None,
+    samples: Annotated[
+        list[Path] | None,
+        typer.Option("--samples", help="An .npz of real inputs to calibrate on, one or several; repeatable."),
+    ] = None,
+    largest_error: Annotated[
+        float | None,
+        typer.Option("--largest-error", help="How far outputs may be from the dense ones (relative L2); as fast then."),
+    ] = None,
+    latency_ms: Annotated[
+        float | None, typer.Option("--latency-ms", help="What an inference may take; as little error then.")
+    ] = None,
+    sparsity: Annotated[
+        float | None, typer.Option("--sparsity", help="The share of zeros, 0 to 1; as little error then.")
+    ] = None,
+    form: Annotated[str | None, typer.Option("--form", help="unstructured (default), 1x4 or 2:4.")] = None,
+    method: Annotated[str | None, typer.Option("--method", help="obs (default), wanda or magnitude.")] = None,
+    keep: Annotated[
+        list[str] | None, typer.Option("--keep", help="The name of a node that stays dense; repeatable.")
+    ] = None,
+    ends: Annotated[bool, typer.Option("--ends", help="Prune the first and last layers too.")] = False,
+    dim: Annotated[
+        list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension, where no samples say it.")
+    ] = None,
+    option: given.Others = None,
+    data: given.Data = None,
+    priority: given.Priority = 0,
+    timeout: given.Timeout = None,
+    name: given.Name = None,
+    note: given.Note = None,
+    tag: given.Tags = None,
+    max_queue: given.MaxQueue = None,
+    max_run: given.MaxRun = None,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Prune a model's weights and download it as ONNX. With `--json`: the report, and `model`, the file."""
+    with failures(as_json):
+        wanted = given.other_options(option)
+        wanted |= given.given_of(largest_error=largest_error, latency_ms=latency_ms, sparsity=sparsity)
+        wanted |= given.given_of(form=form, method=method, keep=keep, ends=ends or None)
+        if dim:
+            wanted["dims"] = given.sizes(dim)
+        target = output or Path(model).with_suffix(".pruned.onnx")
+        said = given.given_of(name=name, note=note, tags=tag, max_queue_s=max_queue, max_run_s=max_run)
+        with connect(url, key, profile) as client:
+            with transfer_bar("upload", quiet=as_json) as progress:
+                source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
+            queued = client.compress(source, wanted, samples=samples or (), priority=priority, **said)
+            with job_bar(quiet=as_json) as show_event:
+                ended = client.wait(queued, show_event, timeout=timeout).require_success()
+            report = client.report(ended)["report"]
+            with transfer_bar("download", quiet=as_json) as progress:
+                client.download_compressed(ended, target, progress)
+        if as_json:
+            print_json({**report, "job": ended.id, "model": str(target)})
+            return
+        show(report)
+        console().print(f"{target}  (model {report.get('compressed_model')}, job {ended.id})", markup=False)
+
+
+def show(report: Mapping[str, Any]) -> None:
+    """What became of each layer, and the trade-off, for people."""
+    out = results()
+    layers = table(
+        "layer",
+        "operator",
+        "weights",
+        number_column("zeros"),
+        number_column("us"),
+        number_column("dense us"),
+        number_column("error alone"),
+        "",
+    )
+    for row in report.get("layers") or ():
+        layers.add_row(
+            str(row.get("node")),
+            row.get("operator"),
+            "x".join(map(str, row.get("weights") or ())),
+            f"{row.get('sparsity') or 0:.0%}",
+            _number(row.get("us")),
+            _number(row.get("dense_us")),
+            _number(row.get("error")),
+            row.get("reason") or "",
+        )
+    out.print(layers)
+    curve = table(
+        number_column("zeros"), number_column("predicted ms"), number_column("expected"), number_column("error")
+    )
+    for one in report.get("curve") or ():
+        curve.add_row(
+            f"{one.get('sparsity') or 0:.1%}",
+            _number(one.get("predicted_ms")),
+            _number(one.get("expected_error")),
+            _number(one.get("error")),
+        )
+    out.print(curve)
+    for notice in report.get("notices") or ():
+        out.print(f"note: {notice}", markup=False)
+    for one in report.get("outputs") or ():
+        agree = "" if one.get("agree") is None else f", {one['agree']:.1%} of decisions agree"
+        out.print(f"{one.get('name')}: error {_number(one.get('error'))} of the dense output{agree}", markup=False)
+    before, after = _number(report.get("dense_ms")), _number(report.get("predicted_ms"))
+    out.print(
+        f"{report.get('sparsity') or 0:.1%} zeros; {after} ms, of {before} predicted; {report.get('samples')} samples, "
+        f"{report.get('held_out')} held out",
+        markup=False,
+    )
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4g}"
