@@ -10,7 +10,8 @@ class Limits:
     """Bounds that hold while a model is read; what passes them is refused as `ModelTooLarge` or left uncomputed.
 
     file_bytes          of the model file without its external data: protobuf's own limit
-    fields              protobuf fields and messages in the file, tensor bytes not counted
+    fields              protobuf fields and messages in the file, tensor bytes and lists of numbers not counted
+    numbers             entries of lists of numbers that are written one by one, up to 16 bytes of memory each
     depth               of protobuf messages inside one another; a subgraph takes three levels
     nodes               in the file, and after every function is expanded and every branch chosen
     reads               names that these nodes read, and constants of their bodies as often as one is entered
@@ -26,6 +27,7 @@ class Limits:
 
     file_bytes: int = 2**31 - 1
     fields: int = 1_500_000
+    numbers: int = 20_000_000
     depth: int = 96
     nodes: int = 100_000
     reads: int = 2_000_000

@@ -3,12 +3,15 @@
 It says whether the file is whole and how much it will become.
 
 Two bytes of file make a whole message in memory, so the number of messages and fields is bounded here, from the bytes
-alone; a cut-off file is distinguished from another kind of file, with the position where it stops making sense.
+alone; a cut-off file is distinguished from another kind of file, with the position where it stops making sense. An
+entry of a list of numbers takes an eighth of a message's memory, and a forest of decision trees has millions: these
+have a bound of their own, and are passed over many at a time.
 Source of the format: protobuf's encoding specification.
 """
 
 from __future__ import annotations
 
+import re
 from functools import cache
 
 import onnx
@@ -19,6 +22,18 @@ from compiler.frontend.limits import Limits
 
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 
+_FORM = {VARINT: rb"[\x80-\xff]{0,9}[\x00-\x7f]", FIXED64: rb"[\x00-\xff]{8}", FIXED32: rb"[\x00-\xff]{4}"}
+"""What follows the tag of a number."""
+_WIRES = {
+    FieldDescriptor.TYPE_INT32: VARINT,
+    FieldDescriptor.TYPE_INT64: VARINT,
+    FieldDescriptor.TYPE_UINT64: VARINT,
+    FieldDescriptor.TYPE_FLOAT: FIXED32,
+    FieldDescriptor.TYPE_DOUBLE: FIXED64,
+}
+_CONTINUED = bytes(range(128, 256))
+"""Bytes of a varint that another one follows."""
+
 _TRUNCATED_FIX = "copy or upload the file again; the tool that wrote it may have run out of disk"
 
 
@@ -28,14 +43,38 @@ def _submessages(descriptor: Descriptor) -> dict[int, Descriptor]:
     return {f.number: f.message_type for f in descriptor.fields if f.type == FieldDescriptor.TYPE_MESSAGE}
 
 
+@cache
+def _lists(descriptor: Descriptor) -> dict[int, re.Pattern[bytes]]:
+    """Tag to the pattern of up to a million successive entries, for lists of numbers that are written one by one.
+
+    Tags of one byte only, as those of attributes are. A number with another wire type is an unknown field of protobuf,
+    which takes more memory, and is none of these.
+    """
+    found = {}
+    for field in descriptor.fields:
+        wire = _WIRES.get(field.type)
+        tag = field.number << 3 | (wire or 0)
+        if wire is not None and field.is_repeated and tag < 128:
+            found[tag] = re.compile(b"(?:" + re.escape(bytes([tag])) + _FORM[wire] + b"){1,1000000}+")
+    return found
+
+
+def _entries(run: bytes, wire: int) -> int:
+    """How many numbers, each after its tag, a match of `_lists` holds."""
+    if wire == VARINT:
+        return len(run.translate(None, _CONTINUED)) // 2  # the tag, and the last byte of the number
+    return len(run) // (5 if wire == FIXED32 else 9)
+
+
 def walk(data: bytes, limits: Limits) -> None:
     """Raises MalformedModel unless `data` is a whole protobuf message.
 
-    Raises ModelTooLarge past `fields`, `nodes` or `depth`.
+    Raises ModelTooLarge past `fields`, `numbers`, `nodes` or `depth`. Successive entries of a list of numbers are one
+    field.
     """
-    position, fields, nodes = 0, 0, 0
+    position, fields, entries, nodes = 0, 0, 0, 0
     ends: list[int] = [len(data)]
-    kinds: list[dict[int, Descriptor]] = [_submessages(onnx.ModelProto.DESCRIPTOR)]
+    kinds: list[Descriptor] = [onnx.ModelProto.DESCRIPTOR]
     while ends:
         if position >= ends[-1]:
             ends.pop()
@@ -47,6 +86,17 @@ def walk(data: bytes, limits: Limits) -> None:
                 f"the file holds more than {limits.fields} protobuf fields",
                 fix="split the model or remove unused nodes",
             )
+        pattern = _lists(kinds[-1]).get(data[position])
+        run = pattern.match(data, position, ends[-1]) if pattern else None
+        if run is not None:
+            entries += _entries(run.group(), data[position] & 7)
+            if entries > limits.numbers:
+                raise ModelTooLarge(
+                    f"the lists of numbers in the file's attributes have more than {limits.numbers} entries",
+                    fix="store large tables as tensors, or export a smaller ensemble",
+                )
+            position = run.end()
+            continue
         start = position
         tag, position = _varint(data, position, ends[-1])
         number, wire = tag >> 3, tag & 7
@@ -56,7 +106,7 @@ def walk(data: bytes, limits: Limits) -> None:
             length, position = _varint(data, position, ends[-1])
             if position + length > ends[-1]:
                 raise _overrun(data, start, length, ends)
-            inner = kinds[-1].get(number)
+            inner = _submessages(kinds[-1]).get(number)
             if inner is None:
                 position += length
                 continue
@@ -71,7 +121,7 @@ def walk(data: bytes, limits: Limits) -> None:
                     fix="flatten nested If and Loop bodies",
                 )
             ends.append(position + length)
-            kinds.append(_submessages(inner))
+            kinds.append(inner)
         elif wire == VARINT:
             _, position = _varint(data, position, ends[-1])
         elif wire in (FIXED32, FIXED64):

@@ -13,7 +13,9 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.contract import CompileOptions, bundle_digest
 from compiler.errors import MalformedModel, ModelTooLarge, TilewrightError, UnboundDimension, UnsupportedModel
 from compiler.frontend import Limits, load
+from compiler.frontend.wire import walk
 from compiler.ops.operator import Operator
+from tests.compiler.pipelines import forest
 
 Operators = Mapping[str, Operator]
 Maker = Callable[..., bytes]
@@ -231,6 +233,83 @@ def test_more_fields_than_the_limit_are_refused_before_they_are_decoded(operator
     nodes = b"\x0a\x00" * 50_000
     graph = b"\x3a" + varint(len(nodes)) + nodes
     assert "fields" in refusal(graph, operators, ModelTooLarge, Limits(fields=10_000)).message
+
+
+def in_attribute(content: bytes) -> bytes:
+    """A model whose one node has one attribute, of this content."""
+    for tag in (b"\x2a", b"\x0a", b"\x3a"):  # NodeProto.attribute, GraphProto.node, ModelProto.graph
+        content = tag + varint(len(content)) + content
+    return content
+
+
+INTS, FLOATS = b"\x40\x80\x01", b"\x3d\x00\x00\x80\x40"  # 128 in AttributeProto.ints, 4.0 in floats
+
+
+@pytest.mark.parametrize("entry", [INTS, FLOATS, b"\x40" + b"\xff" * 9 + b"\x01"])
+def test_lists_of_numbers_have_a_bound_of_their_own(entry: bytes) -> None:
+    limits = Limits(fields=10, numbers=5000)
+    walk(in_attribute(entry * 5000), limits)
+    with pytest.raises(ModelTooLarge, match="more than 5000 entries") as caught:
+        walk(in_attribute(entry * 5001), limits)
+    assert caught.value.fix
+
+
+def test_entries_of_several_lists_are_counted_together() -> None:
+    walk(in_attribute(INTS * 300 + FLOATS * 200), Limits(fields=10, numbers=500))
+    with pytest.raises(ModelTooLarge, match="entries"):
+        walk(in_attribute(INTS * 300 + FLOATS * 201), Limits(fields=10, numbers=500))
+    with pytest.raises(ModelTooLarge, match="fields"):  # each change of the list is a field again
+        walk(in_attribute((INTS + FLOATS) * 10), Limits(fields=10, numbers=500))
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        pytest.param(b"\x45\x00\x00\x00\x00", id="ints of another wire type: unknown to protobuf"),
+        pytest.param(b"\x78\x01", id="a number that no attribute has"),
+        pytest.param(b"\x18\x01", id="a single number, written again and again"),
+        pytest.param(b"\x4a\x00", id="strings"),
+    ],
+)
+def test_only_lists_of_numbers_pass_the_bound_of_fields(entry: bytes) -> None:
+    with pytest.raises(ModelTooLarge, match="fields") as caught:
+        walk(in_attribute(entry * 100), Limits(fields=50, numbers=5000))
+    assert "50" in caught.value.message
+
+
+@pytest.mark.parametrize("tail", [b"\x40", b"\x40\x80", b"\x40" + b"\x80" * 11, b"\x3d\x00\x00"])
+def test_a_list_of_numbers_that_breaks_off_is_malformed(tail: bytes) -> None:
+    with pytest.raises(MalformedModel) as caught:
+        walk(in_attribute(INTS * 40 + tail), Limits())
+    assert caught.value.fix
+
+
+def test_the_bound_of_entries_counts_what_protobuf_decodes() -> None:
+    random = np.random.default_rng(3)
+    ints = random.integers(-(2**62), 2**62, 400) >> random.integers(0, 62, 400)
+    attribute = helper.make_attribute("a", ints.tolist())
+    node = onnx.NodeProto(attribute=[attribute, helper.make_attribute("b", random.random(300).tolist())])
+    data = onnx.ModelProto(graph=onnx.GraphProto(node=[node])).SerializeToString()
+    walk(data, Limits(numbers=700))
+    with pytest.raises(ModelTooLarge):
+        walk(data, Limits(numbers=699))
+    assert len(onnx.ModelProto.FromString(data).graph.node[0].attribute[0].ints) == 400
+
+
+def test_a_forest_with_more_numbers_than_fields_are_permitted_is_read(operators: Operators) -> None:
+    attributes = forest(np.random.default_rng(5), 8, 6, 5, 3)
+    node = helper.make_node(
+        "TreeEnsembleClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2], **attributes
+    )
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [4, 5])
+    graph = helper.make_graph([node], "g", [x], [onnx.ValueInfoProto(name=name) for name in ("label", "p")])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
+    limits = Limits(fields=2000)
+    assert sum(len(column) for column in attributes.values()) > 4 * limits.fields
+    loaded = load(model, CompileOptions(), operators, limits).graph
+    assert loaded.type(loaded.outputs[1]).dims == (4, 3)
+    assert "numbers" in refusal(model, operators, ModelTooLarge, Limits(fields=2000, numbers=5000)).message
 
 
 def varint(value: int) -> bytes:
