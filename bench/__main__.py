@@ -41,6 +41,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.quantize.run",
             "models quantised: signal to noise by method, decisions as in fp32, int8 beside fp32 and ONNX Runtime",
         ),
+        "edge": (
+            "bench.edge.run",
+            "models legalised for accelerators with few operators: share there, errors, times by the profiles' formula",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

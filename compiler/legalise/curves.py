@@ -1,10 +1,10 @@
 """Functions of one variable that may be approximated, with what a proof needs: bounds of the second derivative.
 
 The second derivatives (|.| at most): sigmoid 0.0963 (at s = (3 - sqrt 3) / 6), tanh 0.770, softplus 1/4,
-erf 4 / sqrt(pi) / sqrt(2e) < 0.97, GELU 2 phi(0) < 0.80, SiLU 1/2, ELU alpha. Mish, x T(x) with T = tanh(softplus x):
+erf 4 / sqrt(pi) / sqrt(2e) < 0.97, GELU 2 phi(0) < 0.80, SiLU 1/2, ELU alpha. Mish is x T(x) with T = tanh(softplus x):
 |f''| <= 2 |T'| + |x T''| with |T'| <= 1 and |x T''| <= 4 / e for x > 0, since sech(softplus x)**2 <= 4 exp(-2 x), and
-2 / e below: at most 3.5. Where a function has a bend (HardSwish, ELU) the derivative is still Lipschitz between the `bends`, which
-are ends of segments.
+2 / e below: at most 3.5. Where a function has a bend (HardSwish, ELU) the derivative is still Lipschitz between the
+`bends`, which are ends of segments.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ SOFTPLUS = Curve("softplus", softplus, constant(0.25), 1.0, 0.0, 1.0, core=16.0)
 GELU = Curve("gelu", _gelu, constant(0.8), 1.13, 0.0, 1.0, least=(-0.75179, -0.16997121))
 GELU_TANH = Curve("gelu (tanh)", _gelu_tanh, constant(1.0), 1.13, 0.0, 1.0, least=(-0.7523, -0.17004076))
 SILU = Curve("silu", _silu, constant(0.5), 1.0999, 0.0, 1.0, core=16.0, least=(-1.278465, -0.27846455))
-MISH = Curve("mish", _mish, constant(3.5), 1.0885, 0.0, 1.0, core=16.0, least=(-1.19242, -0.30884006))
+MISH = Curve("mish", _mish, constant(3.5), 1.0885, 0.0, 1.0, core=16.0, least=(-1.192369, -0.30884341))
 HARD_SWISH = Curve("hardswish", _hardswish, constant(1 / 3), 1.5, 0.0, 1.0, least=(-1.5, -0.375), bends=(-3.0, 3.0))
 SQUARE = Curve("square", lambda x: np.asarray(x * x), constant(2.0), math.inf, least=(0.0, 0.0))
 EXP = Curve("exp", lambda x: np.asarray(np.exp(x)), lambda low, high: np.exp(high), math.inf)

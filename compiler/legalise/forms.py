@@ -43,7 +43,7 @@ class SigmoidForm:
 FORMS: Mapping[str, tuple[SigmoidForm, ...]] = MappingProxyType(
     {
         "gelu": (SigmoidForm(GELU, 1.773), SigmoidForm(GELU, 1.6003, cube=0.0694)),
-        "gelu (tanh)": (SigmoidForm(GELU_TANH, 1.773), SigmoidForm(GELU_TANH, 1.5957691, cube=0.0713548)),
+        "gelu (tanh)": (SigmoidForm(GELU_TANH, 1.773),),
         "mish": (SigmoidForm(MISH, 1.2626, 0.5739),),
     }
 )

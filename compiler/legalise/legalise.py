@@ -18,7 +18,7 @@ from compiler.ir.graph import Graph, Node
 from compiler.legalise.errors import propagated
 from compiler.legalise.placement import CPUS, Place, Placement, place
 from compiler.legalise.profile import Profile, open_profile
-from compiler.legalise.program import Approximation, Budget, Context, legalised
+from compiler.legalise.program import ASKING, Approximation, Budget, Context, legalised
 from compiler.legalise.ranges import Range, of_array, transfer
 from compiler.legalise.rules import APPROXIMATE, EQUAL
 from compiler.legalise.write import to_onnx
@@ -144,7 +144,7 @@ def legalised_graph(
     ranges = {value: _range([one[value] for one in wanted]) for value in kept}
     scales = {_name(normal, value): _largest([one[value] for one in wanted]) for value in _outputs(normal)}
     attempt = _Attempt(graph, normal, profile, options, samples, wanted, ranges, scales)
-    error = options.tolerance * max(scales.values(), default=1.0)
+    error = _coarse(options.tolerance * (max(scales.values(), default=1.0) or 1.0))
     best: Legalised | None = None
     last: Legalised | None = None
     for _ in range(1 if options.fixed or options.method == "exact" else ROUNDS):
@@ -156,7 +156,7 @@ def legalised_graph(
             break
         if not last.approximations:
             break
-        error *= min(0.5, max(0.1, 0.8 * options.tolerance / reached)) if math.isfinite(reached) else 0.1
+        error = _coarse(error * _factor(reached, options.tolerance))
     if best is None:
         assert last is not None
         raise _missed(last, options)
@@ -219,6 +219,16 @@ class _Attempt:
         return found
 
 
+def _factor(reached: float, tolerance: float) -> float:
+    """By how much the error permitted to each approximation changes, where the outputs were wrong by `reached`."""
+    return min(0.5, max(0.1, 0.8 * tolerance / reached)) if math.isfinite(reached) else 0.1
+
+
+def _coarse(error: float) -> float:
+    """Down to a power of the root of 2, so that like budgets share the sums that were found."""
+    return float(2 ** (math.floor(2 * math.log2(error)) / 2))
+
+
 def _range(arrays: Sequence[np.ndarray]) -> Range:
     low = min(float(array.min(initial=0.0)) if array.size == 0 else float(array.min()) for array in arrays)
     high = max(float(array.max(initial=0.0)) if array.size == 0 else float(array.max()) for array in arrays)
@@ -276,10 +286,14 @@ def _demand_whole(found: Legalised) -> None:
     left = [one for one in found.after.places if one.reason is not None]
     if not left:
         return
+    first = f"{left[0].node.source!r}"
+    own = [one.reason for one in found.rewritten.refusals if one.where == first and one.rule in ASKING][::-1]
     raise UnsupportedModel(
         f"{len(left)} nodes do not run on {found.profile.name}: {left[0].node.op} {_label(left[0].node)!r}, "
         f"{left[0].reason}",
-        fix=next(iter(found.notes), "replace the operator in the model, or leave it to the CPU: without `whole`"),
+        fix=next(
+            iter((*own, *found.notes)), "replace the operator in the model, or leave it to the CPU: without `whole`"
+        ),
         refusals=tuple(Refusal(str(one.reason), "", _label(one.node), one.node.op) for one in left[:50]),
     )
 

@@ -28,8 +28,8 @@ DEPTH = 8
 """Rules applied one within the other's right side, at most."""
 
 
-APPROXIMATING = frozenset({"sigmoid_form", "relu_sum", "product_by_squares"})
-"""Rules whose refusals inside a right side are told for the node that it would replace."""
+ASKING = frozenset({"sigmoid_form", "relu_sum", "product_by_squares", "reciprocal_by_roots", "root_by_reciprocal_root"})
+"""Rules that ask for ranges or terms: what they refuse inside a right side is told of the node that it replaces."""
 
 
 @dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Legalising(Program):
         )
         self.context.tried[key] = answer
         if not answer:
-            self.context.notes.update(dict.fromkeys(one.reason for one in found.refusals if one.rule in APPROXIMATING))
+            self.context.notes.update(dict.fromkeys(one.reason for one in found.refusals if one.rule in ASKING))
         return answer
 
     def _content(self, graph: Graph, ranges: Mapping[int, Range]) -> tuple[object, ...]:

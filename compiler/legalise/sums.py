@@ -27,8 +27,9 @@ import numpy as np
 
 from compiler.legalise.curves import Array, Curve
 
-POINTS = 1201
-"""Of the grid on which knots are searched."""
+POINTS, MORE_POINTS = 1201, 3201
+"""Of the grid on which knots are searched: more of them for errors below `FINE`, or more than `MANY` terms."""
+FINE, MANY = 0.005, 12
 PROOF_POINTS = 1 << 15
 SLACK = 1e-13
 """Of the largest number in an evaluation, about 500 units in the last place of float64."""
@@ -37,6 +38,8 @@ ROUNDS = 24
 MOST_TERMS = 64
 LEAST = 1e-7
 """An error below which none is looked for: float32 would not show it."""
+PARTS = (0.97, 0.9, 0.8)
+"""Of an error asked for: tubes that are tried, since a proved bound is a little above the tube's."""
 PINNED = 2e-3
 """Of the error: how near a link passes the end of an asymptote."""
 
@@ -86,7 +89,7 @@ def best(curve: Curve, terms: int, low: float = -math.inf, high: float = math.in
     tails, ends = _domain(curve, low, high)
     if ends is None:
         return None
-    x, f = _sampled(curve, ends)
+    x, f = _sampled(curve, ends, MORE_POINTS if terms > MANY else POINTS)
     above = float(np.ptp(f)) or 1.0
     below, found = 0.0, None
     for _ in range(ROUNDS):
@@ -115,16 +118,16 @@ def fewest(curve: Curve, error: float, low: float, high: float, most: int = MOST
     tails, ends = _domain(curve, low, high)
     if ends is None:
         return None
-    x, f = _sampled(curve, ends)
-    for part in (0.985, 0.95, 0.85):
-        find = _with_tails if tails else _plain
-        polygon = find(curve, x, f, error * part, most)
-        if polygon is COARSE:
-            return best(curve, min(4, most), low, high)
-        made = None if polygon is None else _proved(curve, *polygon, ends, tails)
+    x, f = _sampled(curve, ends, MORE_POINTS if error < FINE else POINTS)
+    found: list[ReluSum] = []
+    for part in PARTS:  # the greedy's links are found to rounding: of like errors one may need a link more
+        polygon = (_with_tails if tails else _plain)(curve, x, f, error * part, most)
+        made = best(curve, min(4, most), low, high) if polygon is COARSE else None
+        if polygon is not COARSE and polygon is not None:
+            made = _proved(curve, *polygon, ends, tails)
         if made is not None and made.bound <= error:
-            return made
-    return None
+            found.append(made)
+    return min(found, key=lambda one: (one.terms, one.bound), default=None)
 
 
 def _domain(curve: Curve, low: float, high: float) -> tuple[bool, tuple[float, float] | None]:
@@ -135,8 +138,8 @@ def _domain(curve: Curve, low: float, high: float) -> tuple[bool, tuple[float, f
     return tails, ends if sound else None
 
 
-def _sampled(curve: Curve, ends: tuple[float, float]) -> tuple[Array, Array]:
-    x = np.unique(np.concatenate([_grid(ends, POINTS), [bend for bend in curve.bends if ends[0] < bend < ends[1]]]))
+def _sampled(curve: Curve, ends: tuple[float, float], points: int) -> tuple[Array, Array]:
+    x = np.unique(np.concatenate([_grid(ends, points), [bend for bend in curve.bends if ends[0] < bend < ends[1]]]))
     return x, curve.function(x)
 
 
@@ -226,8 +229,8 @@ def _proved(
 
 
 def _adding_up(weights: Array, wanted: float) -> Array:
-    """Weights of float32 whose sum is exactly `wanted`: the largest takes the difference, all on a grid of 2**-20."""
-    grid = np.round(weights * 2.0**20) / 2.0**20
+    """Weights of float32 whose sum is exactly `wanted`: the largest takes the difference, all on a grid of 2**-22."""
+    grid = np.round(weights * 2.0**22) / 2.0**22
     grid[int(np.argmax(np.abs(grid)))] += wanted - grid.sum()
     return np.asarray(grid)
 
@@ -240,9 +243,7 @@ def _links(x: Array, lower: Array, upper: Array, limit: int) -> list[tuple[float
     width = 4 * float(np.max(np.abs(np.diff(upper + lower) / np.diff(x)))) + 4 * float(np.max(upper - lower))
     lines: list[tuple[float, float]] = []
     first_upper = first_lower = start = 0
-    while True:
-        if len(lines) == limit:
-            return None
+    for _ in range(limit):
 
         def window(stop: int, fu: int = first_upper, fl: int = first_lower) -> _Window:
             return _Window(x[fu:stop], upper[fu:stop], x[fl:stop], lower[fl:stop])
@@ -267,6 +268,7 @@ def _links(x: Array, lower: Array, upper: Array, limit: int) -> list[tuple[float
         if reach <= start:
             return None
         start = reach
+    return None
 
 
 def _reach(window: Callable[[int], _Window], start: int, end: int, width: float) -> tuple[int, float]:

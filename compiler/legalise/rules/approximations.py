@@ -26,6 +26,8 @@ def sigmoid_form(view: View, node: Node) -> Rewrite | No | None:
     curve = curve_of(node)
     if curve is None or curve.name not in forms.FORMS or not is_float(view, node):
         return None
+    if not (program.has("Sigmoid") or program.has("Tanh")):
+        return None
     if not program.context.budget.forms:
         return No("sigmoid forms are not permitted")
     wanted = program.context.budget.error
@@ -121,13 +123,14 @@ def _sum_of(program: Legalising, curve: Curve, between: tuple[float, float], fac
     low, high = _rounded(low, -1), _rounded(high, 1)
     wanted = budget.error * factor
     if budget.fixed:
+        if curve.has_tails:
+            low, high = -math.inf, math.inf  # one sum for all places
         found = sums.best(curve, budget.terms, low, high)
         return found or No(f"{curve.name} has no sum of {budget.terms} ReLUs")
-    found = sums.fewest(curve, wanted, low, high, budget.terms)
-    if found is not None:
+    found = sums.fewest(curve, wanted, low, high)
+    if found is not None and found.terms <= budget.terms:
         return found
-    more = sums.fewest(curve, wanted, low, high)
-    said = f"{more.terms} would do" if more else f"{sums.MOST_TERMS} would not do either"
+    said = f"{found.terms} would do" if found else f"{sums.MOST_TERMS} would not do either"
     return No(f"{curve.name} within {wanted:.3g} needs more than {budget.terms} ReLUs: {said}")
 
 

@@ -112,6 +112,9 @@ def root_by_reciprocal_root(view: View, node: Node) -> Rewrite | No | None:
     low, _ = context_of(view).range_of(node.used[0])
     if not low > 0:
         return No(f"the input may be as low as {low:g}, and 0 * 0**-0.5 is no number")
+    readers = view.readers(node.outputs[0])
+    if readers and all(one.op in ("Div", "Reciprocal") and one.used[-1] == node.outputs[0] for one in readers):
+        return No("what reads it takes the reciprocal root itself")
     w = Writer(view, node)
     w.node("Mul", node.used[0], w.node("Pow", node.used[0], w.number(-0.5)))
     return w.done("a root is the number times its reciprocal root")
@@ -126,6 +129,8 @@ def hard_swish_as_product(view: View, node: Node) -> Rewrite | No | None:
 
 def hard_sigmoid_as_clip(view: View, node: Node) -> Rewrite | No | None:
     """hardsigmoid(x, a, b) = clip(6 a x + 6 b, 0, 6) * (1/6)."""
+    if not context_of(view).has("Clip"):
+        return None
     alpha, beta = number_of(node, "alpha", 0.2), number_of(node, "beta", 0.5)
     w = Writer(view, node)
     inner = node.used[0]
@@ -166,6 +171,8 @@ def clip_as_relus(view: View, node: Node) -> Rewrite | No | None:
 
 def leaky_relu_as_prelu(view: View, node: Node) -> Rewrite | No | None:
     """leakyrelu(x, a) = prelu(x, a)."""
+    if not context_of(view).has("PRelu"):
+        return None
     w = Writer(view, node)
     rank = len(view.dims(node.used[0]))
     w.node("PRelu", node.used[0], w.array(np.full((1,) * rank, number_of(node, "alpha", 0.01))))
