@@ -27,7 +27,7 @@ NETWORKS: Mapping[str, tuple[Callable[[str], bytes], tuple[str, ...]]] = Mapping
         "transformer": (subjects.transformer, ("Gelu",)),
     }
 )
-FORMS = ("exact", "forms", "sums 2", "sums 4", "sums 8", "sums 16")
+FORMS = ("exact", "auto", "sums 2", "sums 4", "sums 8", "sums 16")
 PUBLISHED = 4.44
 """On ARM and Edge TPU, the average of the published conversion of unsupported operators."""
 CPU = "cortex-a53"
@@ -73,7 +73,7 @@ def measured(profile: str, network: str, activation: str) -> tuple[list[str], fl
     rows, gain, base = [], 1.0, math.nan
     for form in FORMS:
         kind, _, terms = form.partition(" ")
-        method = {"exact": "exact", "forms": "auto", "sums": "sums"}[kind]
+        method = {"exact": "exact", "auto": "auto", "sums": "sums"}[kind]
         options = LegaliseOptions(profile, 0.05, terms=int(terms or 16), method=method, fixed=kind == "sums")
         try:
             found = legalised_graph(graph, open_profile(profile), options, samples)
