@@ -14,6 +14,7 @@ MANY = 4
 """Names from which on a literal is a table; a rule that matches two or three operators names them."""
 
 ALLOWED = {
+    ("bench/edge/run.py", "ACTIVATIONS"): "which activations networks are measured with",
     ("bench/rewrite/counts.py", "VIEWS"): "layers by which one peer hands its input on, as that peer's profile shows",
     ("compiler/frontend/opsets.py", "UPGRADES"): "the history of opsets: what brings an older form to the newest",
     ("compiler/frontend/opsets.py", "_REDUCTIONS_18"): "the history of opsets: whose axes became an input in 18",
