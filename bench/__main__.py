@@ -45,6 +45,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.compress.run",
             "networks pruned within errors: zeros, predicted and taken time beside their dense forms",
         ),
+        "edge": (
+            "bench.edge.run",
+            "models legalised for accelerators with few operators: share there, errors, times by the profiles' formula",
+        ),
         "race": ("bench.race.run", "time one artifact beside peers that run the model it was compiled from"),
         "replay": (
             "bench.replay.run",

@@ -9,14 +9,15 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from bench import report
-from bench.quantize.run import taken_in_turns
 from bench.quantize.subjects import SUBJECTS, Deciding
 from bench.subjects import subject
+from bench.turns import taken_in_turns
 from compiler.compress import compress
 from compiler.contract import CompileOptions, CompressOptions
 from compiler.errors import BudgetMissed
@@ -125,7 +126,7 @@ def timed(files: Sequence[Path], folder: Path, rounds: int, budget: float) -> li
             compile_model(file, artifact, CompileOptions(threads=1, tuning_budget_s=budget))
             model = opened.enter_context(Model(artifact))
             ways.append(partial(model.run, model.random_inputs(0)))
-        return taken_in_turns(ways, rounds)
+        return [median(taken) for taken in taken_in_turns(ways, rounds)]
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

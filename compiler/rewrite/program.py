@@ -25,6 +25,9 @@ SHARED_BYTES = 4096
 class Program(View):
     """A graph under edit. Value ids are never reused: those given out by `fresh` start behind the graph's."""
 
+    against = "the program would not become smaller, since what it replaces is needed elsewhere"
+    """Why a rewrite is refused that is no progress by `falls`."""
+
     def __init__(self, graph: Graph) -> None:
         super().__init__()
         self.values = dict(graph.values)

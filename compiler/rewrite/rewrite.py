@@ -17,7 +17,7 @@ value by value (`compiler.prove.bisect`) relies on this.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from compiler.ir.graph import Graph, Node
@@ -78,27 +78,37 @@ class Rewritten:
         return "\n".join(map(str, (*self.log, "", "refused:", *self.refusals)))
 
 
-def rewrite(graph: Graph, budget: float = 0.0, rules: Sequence[Rule] = RULES, *, inside: bool = True) -> Rewritten:
+def rewrite(
+    graph: Graph,
+    budget: float = 0.0,
+    rules: Sequence[Rule] = RULES,
+    *,
+    inside: bool = True,
+    program: Callable[[Graph], Program] = Program,
+) -> Rewritten:
     """Applies `rules` to a verified graph of static types, to a fixed point; the result is verified.
 
     budget  the sum of the bounds of all approximations that may be applied, each relative to the largest value of a
             result
+    program what rules view the graph as; its `falls` says which rewrites are progress
 
     Duplicate and dead nodes are removed as well. The bodies of regions are programs of their own, each brought to its
     fixed point first; of the budget they get nothing. Without `inside` they stay as they are. Raises VerifyError where
     a rule broke the program.
     """
     if not inside:
-        return _rewritten(graph, budget, rules)
+        return _rewritten(graph, budget, rules, program)
     graph, inner = with_bodies(graph, lambda body: rewrite(body, rules=rules))
-    found = _rewritten(graph, budget, rules)
+    found = _rewritten(graph, budget, rules, program)
     log = [*(one for body in inner for one in body.log), *found.log]
     refusals = [*(one for body in inner for one in body.refusals), *found.refusals]
     return Rewritten(found.graph, tuple(log), tuple(refusals))
 
 
-def _rewritten(graph: Graph, budget: float, rules: Sequence[Rule]) -> Rewritten:
-    work = _Work(Program(graph), rules, budget)
+def _rewritten(
+    graph: Graph, budget: float, rules: Sequence[Rule], program: Callable[[Graph], Program] = Program
+) -> Rewritten:
+    work = _Work(program(graph), rules, budget)
     for node in work.program.drop_unread():
         gain = work_of([node], work.program.type)
         work.log.append(Application("dead_node", _name(node), "nothing reads it", str(EXACT), gain))
@@ -158,7 +168,7 @@ class _Work:
         if rule.kind.bound > self.budget:
             return No(f"its bound {rule.kind.bound:g} is above the {self.budget:g} left of the error budget")
         if not self.program.falls(node, found):
-            return No("the program would not become smaller, since what it replaces is needed elsewhere")
+            return No(self.program.against)
         return None
 
     def _apply(self, name: str, kind: str, node: Node, found: Rewrite) -> list[Node]:

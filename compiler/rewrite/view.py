@@ -139,6 +139,10 @@ class Draft:
             self._types[value] = TensorType(DType.of(array.dtype), array.shape)
         return value
 
+    def made_type(self, value: int) -> TensorType | None:
+        """The type of a value that was written here; None for any other."""
+        return self._types.get(value)
+
     def node(
         self, op: str, inputs: tuple[int | None, ...], attrs: Mapping[str, Attr] | None = None, source: str = ""
     ) -> int:

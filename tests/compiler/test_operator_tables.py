@@ -14,6 +14,7 @@ MANY = 4
 """Names from which on a literal is a table; a rule that matches two or three operators names them."""
 
 ALLOWED = {
+    ("bench/edge/run.py", "ACTIVATIONS"): "which activations networks are measured with",
     ("bench/rewrite/counts.py", "VIEWS"): "layers by which one peer hands its input on, as that peer's profile shows",
     ("compiler/frontend/opsets.py", "UPGRADES"): "the history of opsets: what brings an older form to the newest",
     ("compiler/frontend/opsets.py", "_REDUCTIONS_18"): "the history of opsets: whose axes became an input in 18",
@@ -24,6 +25,11 @@ ALLOWED = {
     ("compiler/frontend/opset_six.py", "BROADCASTING"): "what opset 7 changed in one way",
     ("compiler/frontend/opset_six.py", "OPSET_SIX"): "what opset 7 changed, each with its rule",
     ("compiler/frontend/sequences.py", "PASSING"): "what takes a sequence where it takes a tensor, and becomes no node",
+    ("compiler/legalise/errors.py", "ONE"): "whose Lipschitz constant in the greatest norm is 1",
+    ("compiler/legalise/ranges.py", "KEEPS"): "whose results stay in the interval of the first input",
+    ("compiler/legalise/rules/layers.py", "MAPS"): "what one rule applies to",
+    ("compiler/legalise/rules/layers.py", "RULES"): "what each rule applies to",
+    ("compiler/legalise/rules/pieces.py", "PARAMETERS"): "how many inputs a node lists that rules write",
     ("compiler/rewrite/measure.py", "WEIGHTS"): "the measure by which rewriting ends",
     ("compiler/rewrite/measure.py", "PRODUCTS"): "the measure by which rewriting ends",
     ("compiler/rewrite/rules/attention.py", "MAPS"): "scales and masks, the maps that the fused form has a place for",

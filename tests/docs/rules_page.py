@@ -20,6 +20,7 @@ from bench.zoo.catalogue import ZOO
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError
 from compiler.frontend import load
+from compiler.legalise.rules import RULES as LEGALISATION
 from compiler.ops import OPERATORS
 from compiler.rewrite import Rule, rewrite
 from compiler.rewrite.choices import CHOICES
@@ -126,7 +127,20 @@ of them has it.
 
 def page(seen: Mapping[str, Sequence[str]]) -> str:
     """The whole page."""
-    return "\n".join([HEAD, *_families("Rules", RULES, seen), *_families("Choices", CHOICES, seen)])
+    return "\n".join([HEAD, *_families("Rules", RULES, seen), *_families("Choices", CHOICES, seen), *_legalisation()])
+
+
+def _legalisation() -> Iterator[str]:
+    yield "## Legalisation\n\nApplied where they lead to operators that an [accelerator](accelerators.md) has.\n"
+    for module in dict.fromkeys(rule.match.__module__ for rule in LEGALISATION):
+        doc = (import_module(module).__doc__ or "").split("\n\n")[0].replace("\n", " ").strip()
+        yield f"### {module.rpartition('.')[2]} of legalisation\n\n{wrapped(doc)}\n"
+        yield "| rule | kind | equation |\n|---|---|---|"
+        for rule in LEGALISATION:
+            if rule.match.__module__ == module:
+                equation = rule.equation.replace("|", "\\|")
+                yield f"| `{rule.name}` | {rule.kind} | `{equation}` |"
+        yield ""
 
 
 def _families(title: str, rules: Sequence[Rule], seen: Mapping[str, Sequence[str]]) -> Iterator[str]:

@@ -1,0 +1,84 @@
+"""`python -m compiler.legalise model.onnx --for PROFILE`: legalises one file here, without the service."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compiler.errors import TilewrightError
+from compiler.legalise.legalise import LegaliseOptions, legalise
+from compiler.legalise.placement import CPUS
+from compiler.legalise.profile import names
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 when the model was legalised, 1 when it could not be, 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m compiler.legalise", description="Bring a model to an accelerator.")
+    parser.add_argument("model", type=Path, help="the ONNX file")
+    parser.add_argument("--for", dest="profile", required=True, help=f"{', '.join(names())}, or a .toml file")
+    parser.add_argument("-o", "--output", type=Path, help="the file to write (default: with .legal.onnx)")
+    parser.add_argument("--samples", type=Path, action="append", default=[], metavar="FILE.npz", help="real inputs")
+    parser.add_argument("--tolerance", type=float, default=0.05, help="error of an output, of its largest value")
+    parser.add_argument("--judge", default="sampled", help="which error must be within it: sampled or proved")
+    parser.add_argument("--terms", type=int, default=32, help="of a sum of ReLUs, at most")
+    parser.add_argument("--method", default="auto", help="auto, exact or sums")
+    parser.add_argument("--whole", action="store_true", help="refuse a model of which a node stays on the CPU")
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=VALUE", help="of a symbolic dimension")
+    parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    given = parser.parse_args(arguments)
+    out = given.output or given.model.with_suffix(".legal.onnx")
+    try:
+        dims = {name: int(value) for name, _, value in (one.partition("=") for one in given.dim)}
+        options = LegaliseOptions(
+            given.profile, given.tolerance, given.judge, given.terms, given.method, whole=given.whole, dims=dims
+        )
+        report = legalise(given.model, out, options, {str(path): path for path in given.samples})
+    except TilewrightError as error:
+        if given.json:
+            refusals = [str(one) for one in error.refusals]
+            said = {"code": error.code, "message": error.message, "fix": error.fix, "refusals": refusals}
+            print(json.dumps({"error": said}))
+        else:
+            print(f"{given.model}: {error}", *map(str, error.refusals), sep="\n", file=sys.stderr)
+        return 1
+    except (OSError, ValueError) as error:
+        print(json.dumps({"error": {"code": "usage", "message": str(error)}}) if given.json else error, file=sys.stderr)
+        return 2
+    report["model"] = str(out)
+    print(json.dumps(report, indent=2) if given.json else table(report))
+    return 0
+
+
+def table(report: Mapping[str, Any]) -> str:
+    """The placement and the outputs of a report as lines of text."""
+    lines = ["before:"]
+    lines += [f"  {row['operator']} {row['node']}: CPU, {row['reason']}" for row in report["left"] if row["reason"]]
+    lines.append("after:")
+    for row in report["placement"]:
+        said = [f"  {row['operator']} {row['node']}: {row['where']}"]
+        said += [f"by {', '.join(row['rules'])}"] if row["rules"] else []
+        if row["bound"] is not None:
+            on = f" on {row['domain'][0]:g} ... {row['domain'][1]:g}" if row["domain"] else ""
+            said.append(f"wrong by at most {row['bound']:.3g}{on}")
+            said += [f"sampled {row['error']:.3g}"] if row["error"] is not None else []
+        said += [row["reason"]] if row["reason"] else []
+        lines.append(", ".join(said))
+    for one in report["outputs"]:
+        bound = "no bound" if one["proved"] is None else f"at most {one['proved']:.3g}"
+        lines.append(f"output {one['name']}: {bound}, sampled {one['sampled']:.3g}, of {one['largest']:.3g}")
+    for when in ("before", "after"):
+        one = report[when]
+        times = ", ".join(f"{1e3 * one['seconds'][cpu]:.3g} ms beside a {cpu}" for cpu in CPUS)
+        lines.append(
+            f"{when}: {100 * one['share']:.0f} % of {one['nodes']} nodes on {report['profile']}, "
+            f"{one['handovers']} hand-overs, estimated {times}"
+        )
+    return "\n".join([*lines, *report["notices"]])
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,346 @@
+"""A model to one that an accelerator carries out, with a table of where each node runs, before and after."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.contract import QuantizeOptions
+from compiler.errors import BudgetMissed, OptionsError, Refusal, UnsupportedModel
+from compiler.frontend.limits import Limits
+from compiler.frontend.read import read
+from compiler.ir.graph import Graph, Node
+from compiler.legalise.errors import propagated
+from compiler.legalise.placement import CPUS, Place, Placement, place
+from compiler.legalise.profile import Profile, open_profile
+from compiler.legalise.program import ASKING, Approximation, Budget, Context, legalised
+from compiler.legalise.ranges import Range, of_array, transfer
+from compiler.legalise.rules import APPROXIMATE, EQUAL
+from compiler.legalise.write import to_onnx
+from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
+from compiler.quantize.calibrate import Evaluated
+from compiler.quantize.samples import bound, derived, given
+from compiler.rewrite import Rewritten, rewrite
+from compiler.rewrite.rules import RULES
+
+FAMILIES = frozenset({"folding", "identities", "clamps", "shapes", "activations", "norms", "weights", "convolutions"})
+"""Rules of rewriting that are applied first: composed forms are found, constants folded."""
+MARGIN = 0.25
+"""Of its width: by how much a range is wider than the samples showed, on either side."""
+ROUNDS = 8
+"""Error budgets of each approximation that are tried, until the outputs are as near as is wanted."""
+MOST_SAMPLES = 16
+DERIVED = "no samples were given: ranges and errors are those of random inputs, which are seldom like real ones"
+
+
+@dataclass(frozen=True)
+class LegaliseOptions:
+    """What a legalisation is given.
+
+    profile    a name, or the path of a profile's file
+    tolerance  of each output, relative to its largest value on the samples
+    judge      which error must be within it: `sampled`, or `proved`, the bound propagated to the outputs
+    terms      of a sum of ReLUs, at most
+    method     `auto`; `exact`: no approximations; `sums`: no sigmoid forms
+    fixed      sums have `terms` ReLUs each, whatever the error is: for comparing
+    whole      every node must run on the accelerator, or the model is refused
+    dims       sizes of symbolic dimensions
+    """
+
+    profile: str
+    tolerance: float = 0.05
+    judge: str = "sampled"
+    terms: int = 32
+    method: str = "auto"
+    fixed: bool = False
+    whole: bool = False
+    dims: Mapping[str, int] | None = None
+
+    def verify(self) -> None:
+        """Raises OptionsError, which names the option and what it may be."""
+        choices = {"judge": ("sampled", "proved"), "method": ("auto", "exact", "sums")}
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise OptionsError(f"{name} is {getattr(self, name)!r:.60}", fix=f"take one of {', '.join(allowed)}")
+        if not 0 < self.tolerance < math.inf:
+            raise OptionsError(f"tolerance is {self.tolerance}", fix="give a number above 0, such as 0.05")
+        if not 1 <= self.terms <= 64:
+            raise OptionsError(f"terms is {self.terms}", fix="give a whole number from 1 to 64")
+
+
+@dataclass(frozen=True)
+class Legalised:
+    """What a legalisation found.
+
+    original, graph       before and after; `normal`: before, with composed forms found and constants folded
+    approximations        by the value that is approximated
+    proved, sampled       errors of the outputs by name, absolute; infinity: no bound
+    scales                the largest value of each output on the samples
+    values                the sampled error of each value that was approximated
+    """
+
+    original: Graph
+    normal: Graph
+    graph: Graph
+    rewritten: Rewritten
+    profile: Profile
+    before: Placement
+    after: Placement
+    approximations: Mapping[int, Approximation]
+    proved: Mapping[str, float]
+    sampled: Mapping[str, float]
+    scales: Mapping[str, float]
+    values: Mapping[int, float]
+    notes: tuple[str, ...]
+
+    def relative(self, errors: Mapping[str, float]) -> float:
+        """The greatest of the outputs' errors, each relative to its largest value."""
+        return max((error / (self.scales[name] or 1.0) for name, error in errors.items()), default=0.0)
+
+
+def legalise(
+    model: Path, out: Path | None, options: LegaliseOptions, samples: Mapping[str, Path] | None = None
+) -> dict[str, Any]:
+    """Writes the legalised model to `out` (None: nowhere), and returns the report, JSON-able.
+
+        profile, options
+        before, after   nodes, share on the accelerator, parts, hand-overs, and seconds by the formula for each CPU
+        placement       for each node after: `node`, `operator`, `where`, `reason`, `rules`, `bound`, `error` (sampled),
+                        `terms`, `domain`, `accelerator_s`, `cpu_s`; `left` is the same for nodes before
+        outputs         `name`, `proved` and `sampled` error, `largest` value; a proved error of null: there is no bound
+        rules           how often each was applied
+        notices         what the user should know
+
+    `samples` are .npz archives of inputs by what the caller calls them. Raises OptionsError, UnsupportedModel where
+    `whole` is asked for and a node is left, BudgetMissed where the tolerance cannot be held, and what the front end
+    raises.
+    """
+    options.verify()
+    profile = open_profile(options.profile)
+    settings = QuantizeOptions.from_json({"dims": dict(options.dims or {}), "derived_samples": 8})
+    values = given(read(model, Limits(), None), samples, settings) if samples else derived(model, settings)
+    evaluated = Evaluated(model, settings)
+    loaded = evaluated.loaded(values[0])
+    found = legalised_graph(loaded.graph, profile, options, [bound(loaded, one) for one in values[:MOST_SAMPLES]])
+    if out is not None:
+        out.write_bytes(to_onnx(found.graph).SerializeToString())
+    notices = [*loaded.notices, *([] if samples else [DERIVED])]
+    return _report(found, options, notices)
+
+
+def legalised_graph(
+    graph: Graph, profile: Profile, options: LegaliseOptions, samples: Sequence[Mapping[int, np.ndarray]]
+) -> Legalised:
+    """A verified graph legalised; see `legalise`."""
+    normal = rewrite(graph, rules=[rule for rule in RULES if rule.family in FAMILIES]).graph
+    kept = [value for value in normal.values if value not in normal.constants and normal.type(value).dtype.is_float]
+    wanted = [evaluate_graph(normal, sample, OPERATORS, keep=kept) for sample in samples]
+    ranges = {value: _range([one[value] for one in wanted]) for value in kept}
+    scales = {_name(normal, value): _largest([one[value] for one in wanted]) for value in _outputs(normal)}
+    attempt = _Attempt(graph, normal, profile, options, samples, wanted, ranges, scales)
+    error = _coarse(options.tolerance * (max(scales.values(), default=1.0) or 1.0))
+    best: Legalised | None = None
+    last: Legalised | None = None
+    for _ in range(1 if options.fixed or options.method == "exact" else ROUNDS):
+        last = attempt.with_budget(error)
+        reached = last.relative(last.proved if options.judge == "proved" else last.sampled)
+        if reached <= options.tolerance or options.fixed:
+            if best is None or last.after.share > best.after.share or not last.approximations:
+                best = last
+            break
+        if not last.approximations:
+            break
+        error = _coarse(error * _factor(reached, options.tolerance))
+    if best is None:
+        assert last is not None
+        raise _missed(last, options)
+    if options.whole:
+        _demand_whole(best)
+    return best
+
+
+@dataclass
+class _Attempt:
+    """One legalisation under an error budget for each approximation."""
+
+    graph: Graph
+    normal: Graph
+    profile: Profile
+    options: LegaliseOptions
+    samples: Sequence[Mapping[int, np.ndarray]]
+    wanted: Sequence[Mapping[int, np.ndarray]]
+    ranges: Mapping[int, Range]
+    scales: Mapping[str, float]
+
+    def with_budget(self, error: float) -> Legalised:
+        options = self.options
+        budget = Budget(error, options.terms, forms=options.method == "auto", fixed=options.fixed)
+        approximate = () if options.method == "exact" else APPROXIMATE
+        context = Context(self.profile, EQUAL, approximate, budget, dict(self.ranges))
+        rewritten = legalised(self.normal, context)
+        graph = rewritten.graph
+        found = [evaluate_graph(graph, sample, OPERATORS, keep=context.approximations) for sample in self.samples]
+        known = self._known(graph, context.approximations)
+        errors = propagated(graph, context.approximations, known)
+        outputs = _outputs(graph)
+        pairs = list(zip(self.wanted, found, strict=True))
+        both = {value for value in context.approximations if value in self.ranges}
+        return Legalised(
+            self.graph,
+            self.normal,
+            graph,
+            rewritten,
+            self.profile,
+            place(self.graph, self.profile),
+            place(graph, self.profile),
+            context.approximations,
+            {_name(graph, value): errors[value] for value in outputs},
+            {_name(graph, v): max(_distance(one[v], two[v]) for one, two in pairs) for v in outputs},
+            self.scales,
+            {value: max(_distance(one[value], two[value]) for one, two in pairs) for value in both},
+            tuple(context.notes),
+        )
+
+    def _known(self, graph: Graph, approximations: Mapping[int, Approximation]) -> dict[int, Range]:
+        """Ranges of every value of the legalised graph: of those that the model has as sampled, else what follows."""
+        found = dict(self.ranges) | {value: of_array(array) for value, array in graph.constants.items()}
+        for node in graph.nodes:
+            for value in node.outputs:
+                if value not in found:
+                    judged = approximations[value].node if value in approximations else node
+                    ends = tuple(None if one is None else found.get(one) for one in judged.inputs)
+                    found[value] = transfer(judged, ends, lambda at: graph.type(at).dims, graph.constants)
+        return found
+
+
+def _factor(reached: float, tolerance: float) -> float:
+    """By how much the error permitted to each approximation changes, where the outputs were wrong by `reached`."""
+    return min(0.5, max(0.1, 0.8 * tolerance / reached)) if math.isfinite(reached) else 0.1
+
+
+def _coarse(error: float) -> float:
+    """Down to a power of the root of 2, so that like budgets share the sums that were found."""
+    return float(2 ** (math.floor(2 * math.log2(error)) / 2))
+
+
+def _range(arrays: Sequence[np.ndarray]) -> Range:
+    low = min(float(array.min(initial=0.0)) if array.size == 0 else float(array.min()) for array in arrays)
+    high = max(float(array.max(initial=0.0)) if array.size == 0 else float(array.max()) for array in arrays)
+    room = MARGIN * (high - low)
+    return (low - room if low < 0 else max(low - room, 0.5 * low)), high + room
+
+
+def _largest(arrays: Sequence[np.ndarray]) -> float:
+    return max(float(np.abs(array).max(initial=0.0)) for array in arrays)
+
+
+def _distance(one: np.ndarray, two: np.ndarray) -> float:
+    return float(np.abs(one - two).max(initial=0.0))
+
+
+def _outputs(graph: Graph) -> list[int]:
+    return [value for value in graph.outputs if graph.type(value).dtype.is_float]
+
+
+def _name(graph: Graph, value: int) -> str:
+    return graph.values[value].name or f"%{value}"
+
+
+def _label(node: Node) -> str:
+    return node.source or f"{node.op} %{node.outputs[0]}"
+
+
+def _missed(found: Legalised, options: LegaliseOptions) -> BudgetMissed:
+    reached = found.relative(found.proved if options.judge == "proved" else found.sampled)
+    worst = sorted(found.approximations.values(), key=lambda one: -one.bound)[:8]
+    refusals = tuple(
+        Refusal(
+            f"{one.method} wrong by at most {one.bound:.3g}" + (f" with {one.terms} ReLUs" if one.terms else ""),
+            _remedy(one, options),
+            one.node.source,
+            one.node.op,
+        )
+        for one in worst
+    )
+    said = "have no bound" if math.isinf(reached) else f"are wrong by {reached:.3g} of their largest value"
+    return BudgetMissed(
+        f"the outputs {said} ({options.judge}), and {options.tolerance:g} is permitted",
+        fix=(refusals[0].fix if refusals else "")
+        or "raise the tolerance or the number of terms, or judge the sampled error",
+        refusals=refusals,
+    )
+
+
+def _remedy(one: Approximation, options: LegaliseOptions) -> str:
+    more = math.ceil(one.terms * 1.5) if one.terms else 0
+    return f"more than {options.terms} terms, such as {more}, or a larger tolerance" if one.terms else ""
+
+
+def _demand_whole(found: Legalised) -> None:
+    left = [one for one in found.after.places if one.reason is not None]
+    if not left:
+        return
+    first = f"{left[0].node.source!r}"
+    own = [one.reason for one in found.rewritten.refusals if one.where == first and one.rule in ASKING][::-1]
+    raise UnsupportedModel(
+        f"{len(left)} nodes do not run on {found.profile.name}: {left[0].node.op} {_label(left[0].node)!r}, "
+        f"{left[0].reason}",
+        fix=next(
+            iter((*own, *found.notes)), "replace the operator in the model, or leave it to the CPU: without `whole`"
+        ),
+        refusals=tuple(Refusal(str(one.reason), "", _label(one.node), one.node.op) for one in left[:50]),
+    )
+
+
+def _report(found: Legalised, options: LegaliseOptions, notices: list[str]) -> dict[str, Any]:
+    applied: dict[str, int] = {}
+    by_place: dict[str, list[str]] = {}
+    for one in found.rewritten.log:
+        applied[one.rule] = applied.get(one.rule, 0) + 1
+        by_place.setdefault(one.where.strip("'"), []).append(one.rule)
+    notices += [f"an approximation was not taken: {note}" for note in found.notes[:4]]
+    return {
+        "profile": found.profile.name,
+        "options": asdict(replace(options, dims=dict(options.dims or {}))),
+        "before": found.before.to_json(),
+        "after": found.after.to_json(),
+        "placement": [_row(one, found, by_place) for one in found.after.places],
+        "left": [_row(one, None, {}) for one in found.before.places],
+        "outputs": [
+            {
+                "name": name,
+                "proved": None if math.isinf(found.proved[name]) else found.proved[name],
+                "sampled": found.sampled[name],
+                "largest": found.scales[name],
+            }
+            for name in found.sampled
+        ],
+        "rules": dict(sorted(applied.items())),
+        "notices": notices,
+        "cpus": {name: cpu.source for name, cpu in CPUS.items()},
+    }
+
+
+def _row(one: Place, found: Legalised | None, rules: Mapping[str, Sequence[str]]) -> dict[str, Any]:
+    approximation = found.approximations.get(one.node.outputs[0]) if found else None
+    domain = approximation.domain if approximation else None
+    finite = domain is not None and all(map(math.isfinite, domain))
+    return {
+        "node": _label(one.node),
+        "operator": one.node.op,
+        "where": "accelerator" if one.is_on_accelerator else "cpu",
+        "reason": one.reason,
+        "rules": sorted(set(rules.get(_label(one.node), ()))),
+        "bound": approximation.bound if approximation else None,
+        "terms": approximation.terms if approximation else None,
+        "domain": list(domain) if domain and finite else None,
+        "error": found.values.get(one.node.outputs[0]) if found and approximation else None,
+        "accelerator_s": one.accelerator,
+        "cpu_s": dict(one.cpu),
+    }

@@ -1,0 +1,62 @@
+"""`tilewright legalise`: runs on this machine, in a process of its own, where the compiler is installed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli.output import Json, failures, print_json, results
+from tilewright.errors import UsageError
+
+
+def legalise(
+    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    accelerator: Annotated[str, typer.Option("--for", help="An accelerator's profile: a name, or a .toml file.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: the model's name with .legal.onnx.")
+    ] = None,
+    samples: Annotated[
+        list[Path] | None,
+        typer.Option("--samples", help="An .npz of real inputs, which ranges and errors are taken from; repeatable."),
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="Error that an output may have, relative to its largest value.")
+    ] = 0.05,
+    judge: Annotated[
+        str, typer.Option("--judge", help="Which error must be within it: sampled, or proved.")
+    ] = "sampled",
+    terms: Annotated[int, typer.Option("--terms", help="Of a sum of ReLUs, at most.")] = 32,
+    method: Annotated[
+        str, typer.Option("--method", help="auto, exact (no approximations) or sums (of ReLUs).")
+    ] = "auto",
+    whole: Annotated[bool, typer.Option("--whole", help="Refuse a model of which a node stays on the CPU.")] = False,
+    dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Bring a model to an accelerator that has few operators, here and without a server; ONNX out."""
+    with failures(as_json):
+        if find_spec("compiler") is None:
+            raise UsageError(
+                "the compiler is not installed here",
+                fix="install tilewright with what the server needs: tilewright[server]",
+            )
+        words = [str(model), "--for", accelerator, "--tolerance", str(tolerance), "--judge", judge]
+        words += ["--terms", str(terms), "--method", method]
+        words += [word for path in samples or () for word in ("--samples", str(path))]
+        words += [word for one in dim or () for word in ("--dim", one)]
+        words += ["--output", str(output)] if output else []
+        words += ["--whole"] if whole else []
+        command = [sys.executable, "-m", "compiler.legalise", *words, *(["--json"] if as_json else [])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if as_json and done.stdout:
+            print_json(json.loads(done.stdout))
+        else:
+            results().print(done.stdout.rstrip() or done.stderr.rstrip(), markup=False, highlight=False, soft_wrap=True)
+        if done.returncode:
+            raise typer.Exit(done.returncode)
