@@ -1,0 +1,15 @@
+"""Models for accelerators that another compiler makes command streams for: int8 TFLite, Vela, one artifact.
+
+chips        the accelerators by name
+flatbuffer   TFLite files written with flatbuffers and numpy alone
+convert      a QDQ network as operators of TFLite
+operators    the operators of ONNX, one function each
+vela         Vela in this process: cycles, memories, what it leaves to the CPU and why
+placement    which operator went where, and what the CPU's share is priced at
+interpreter  the loader that travels in the artifact
+compile      all of it in order
+"""
+
+from compiler.accelerate.compile import compile_for_accelerator
+
+__all__ = ["compile_for_accelerator"]

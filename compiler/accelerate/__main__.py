@@ -1,0 +1,36 @@
+"""`python -m compiler.accelerate model.onnx --target npu:ethos-u55-128`: compiles for an accelerator."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from compiler.accelerate.chips import CHIPS
+from compiler.accelerate.compile import compile_for_accelerator
+from compiler.errors import TilewrightError
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Exit status 0 when the artifact was written, 1 when it could not be, 2 for wrong arguments."""
+    parser = argparse.ArgumentParser(prog="python -m compiler.accelerate", description="Compile for an accelerator.")
+    parser.add_argument("model", type=Path, help="the ONNX file, in fp32 or with QuantizeLinear and DequantizeLinear")
+    parser.add_argument("--target", required=True, help=f"one of {', '.join(chip.target for chip in CHIPS)}")
+    parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
+    parser.add_argument("--samples", type=Path, nargs="+", default=[], metavar="FILE.npz", help="to calibrate on")
+    parser.add_argument("--json", action="store_true", help="print placement and agreement as JSON")
+    asked = parser.parse_args(arguments)
+    out = asked.out or asked.model.with_suffix(".tw")
+    try:
+        samples = {str(path): path for path in asked.samples}
+        made = compile_for_accelerator(asked.model, out, asked.target, samples)
+    except (TilewrightError, OSError) as error:
+        print(f"{asked.model}: {error}", file=sys.stderr)
+        return 1
+    print(json.dumps(made, indent=2) if asked.json else f"{made['text']}\n{out}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,189 @@
+"""A model in fp32 or QDQ as an artifact for an accelerator: quantised, written as TFLite, compiled, packed, judged."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from importlib import util
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.accelerate import interpreter
+from compiler.accelerate.chips import Chip, chip_of
+from compiler.accelerate.convert import Converted, Converter, Port, floats_without_scale
+from compiler.accelerate.operators import OPERATORS
+from compiler.accelerate.placement import page, placement, text
+from compiler.accelerate.vela import VERSION, Compiled, compile_tflite, demand_vela
+from compiler.contract import QuantizeOptions
+from compiler.contract.version import COMPILER_VERSION
+from compiler.errors import Disagreement
+from compiler.pack.archive import write_archive
+from compiler.pack.manifest import FORMAT_VERSION, files_json, to_bytes
+from compiler.quantize import quantize
+from compiler.quantize.calibrate import Evaluated, decibels
+from compiler.quantize.layers import id_of, ids_of
+from compiler.quantize.network import Network, open_network
+from compiler.quantize.samples import Sample, derived, given
+from compiler.trace import Observer, ignore
+
+LEAST_SNR_DB = 10.0
+"""What every output has of signal to noise against float64, or no artifact is written."""
+JUDGED = 4
+"""Samples that the artifact is judged on."""
+DERIVED = "ranges come from random inputs, which are seldom like real ones: give samples"
+UNJUDGED = "not judged against the model: LiteRT is not installed (pip install 'ai-edge-litert>=2.1')"
+
+
+def compile_for_accelerator(
+    model: Path,
+    artifact: Path,
+    target: str,
+    samples: Mapping[str, Path] | None = None,
+    observe: Observer = ignore,
+) -> dict[str, Any]:
+    """Writes the artifact and tells what came of it: `placement`, `agreement`, `notices`, `text` for a terminal.
+
+    `samples` are .npz archives as `compiler.quantize` takes them; without any, inputs are drawn, with a notice. A model
+    with QuantizeLinear and DequantizeLinear keeps its scales. Raises TargetUnavailable, ToolchainMissing where Vela is
+    not installed, UnsupportedModel with the node's name, Disagreement below LEAST_SNR_DB, and what the front end and
+    quantisation raise.
+    """
+    chip = chip_of(target)
+    demand_vela()
+    options = QuantizeOptions(activations="int8", outputs=True)
+    notices = [] if samples else [DERIVED]
+    read, network = open_network(model)
+    values = given(read, samples, options) if samples else derived(model, options)
+    with tempfile.TemporaryDirectory() as folder:
+        path = model
+        if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
+            path = Path(folder) / "model.int8.onnx"
+            quantize(model, path, options, samples or {}, observe)
+            _, network = open_network(path)
+        ranges = ranges_of(network, path, options, values)
+    converted = Converter(network, ranges).convert(OPERATORS)
+    compiled = compile_tflite(converted.model, chip)
+    document = placement(compiled, chip, converted.origin, converted.macs)
+    unproven = artifact.with_name(f".{artifact.name}.unproven")
+    try:
+        agreement = None
+        write(unproven, model, chip, converted, compiled, document, None)
+        if util.find_spec("ai_edge_litert") is None:
+            notices.append(UNJUDGED)
+        else:
+            agreement = judge(model, unproven, options, values[:JUDGED])
+            write(unproven, model, chip, converted, compiled, document, agreement)
+        os.replace(unproven, artifact)
+    finally:
+        unproven.unlink(missing_ok=True)
+    return {
+        "placement": document,
+        "agreement": agreement,
+        "notices": notices,
+        "text": "\n".join([*notices, text(document, agreement)]),
+    }
+
+
+def ranges_of(
+    network: Network, path: Path, options: QuantizeOptions, values: Sequence[Sample]
+) -> dict[str, tuple[float, float]]:
+    """The least and greatest value on the samples of every tensor that no QuantizeLinear follows."""
+    names = floats_without_scale(network)
+    evaluated = Evaluated(path, options)
+    found: dict[str, tuple[float, float]] = {}
+    for sample in values:
+        ids = ids_of(evaluated.loaded(sample).graph)
+        known = {name: id for name in names if (id := id_of(network, ids, name)) is not None}
+        made = evaluated.values(sample, list(known.values()))
+        for name, id in known.items():
+            if id in made and np.asarray(made[id]).dtype.kind == "f":
+                low, high = found.get(name, (0.0, 0.0))
+                found[name] = min(low, float(made[id].min())), max(high, float(made[id].max()))
+    return found
+
+
+def judge(model: Path, artifact: Path, options: QuantizeOptions, values: Sequence[Sample]) -> list[Mapping[str, Any]]:
+    """Of each output: signal to noise against the given model in float64, and the largest error in output steps.
+
+    Raises Disagreement below LEAST_SNR_DB.
+    """
+    evaluated = Evaluated(model, options)
+    signal: dict[str, float] = {}
+    noise: dict[str, float] = {}
+    worst: dict[str, float] = {}
+    with interpreter.Model(artifact) as runs:
+        steps = {one["name"]: float(one["scale"]) for one in runs.manifest["outputs"]}
+        for sample in values:
+            found, wanted = runs.run(sample), evaluated.outputs(sample)
+            for name, array in wanted.items():
+                error = found[name].astype(np.float64) - array
+                signal[name] = signal.get(name, 0.0) + float(np.square(array).sum())
+                noise[name] = noise.get(name, 0.0) + float(np.square(error).sum())
+                worst[name] = max(worst.get(name, 0.0), float(np.abs(error).max(initial=0.0)) / steps[name])
+    agreement: list[Mapping[str, Any]] = []
+    for name in signal:
+        db = decibels(signal[name], noise[name])
+        if db is not None and db < LEAST_SNR_DB:
+            raise Disagreement(
+                f"output {name!r:.100} has {db:.1f} dB of signal to noise in int8, less than {LEAST_SNR_DB:g}",
+                fix="give samples that are like real inputs, or quantise it with an error budget first",
+            )
+        agreement.append(
+            {
+                "name": name,
+                "snr_db": db,
+                "worst_steps": worst[name],
+                "least_snr_db": LEAST_SNR_DB,
+                "samples": len(values),
+            }
+        )
+    return agreement
+
+
+def write(
+    path: Path,
+    model: Path,
+    chip: Chip,
+    converted: Converted,
+    compiled: Compiled,
+    document: Mapping[str, Any],
+    agreement: list[Mapping[str, Any]] | None,
+) -> None:
+    """The artifact: int8 TFLite, command stream, placement, report, loader."""
+    members = {
+        "model.tflite": converted.model,
+        "accelerator.tflite": compiled.model,
+        "placement.json": to_bytes({**document, "agreement": agreement}),
+        "report.html": page(document, agreement).encode(),
+        "loader.py": Path(interpreter.__file__).read_bytes(),
+    }
+    manifest = {
+        "format": "tilewright",
+        "format_version": FORMAT_VERSION,
+        "compiler_version": COMPILER_VERSION,
+        "toolchain": f"Vela {VERSION}",
+        "model_digest": hashlib.sha256(model.read_bytes()).hexdigest(),
+        "target": chip.target,
+        "predicted_s": document["totals"]["seconds"],
+        "predicted_by": document["estimated_by"],
+        "inputs": [_port(one) for one in converted.inputs],
+        "outputs": [_port(one) for one in converted.outputs],
+        "files": files_json(members),
+    }
+    write_archive(path, {"manifest.json": to_bytes(manifest), **members})
+
+
+def _port(port: Port) -> dict[str, Any]:
+    scale, zero = port.scale
+    return {
+        "name": port.name,
+        "dtype": "float32",
+        "shape": list(port.shape),
+        "scale": float(np.float32(scale)),
+        "zero_point": zero,
+        "channels_last": port.last,
+    }

@@ -1,0 +1,195 @@
+"""Models for accelerators: written as TFLite, run by LiteRT, compiled by Vela, packed and loaded again."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import tilewright
+from compiler.accelerate.chips import CHIPS, chip_of
+from compiler.accelerate.compile import compile_for_accelerator, ranges_of
+from compiler.accelerate.convert import Converter
+from compiler.accelerate.operators import OPERATORS
+from compiler.accelerate.vela import reasons_of
+from compiler.contract import QuantizeOptions
+from compiler.errors import TargetUnavailable, UnsupportedModel
+from compiler.quantize.calibrate import Evaluated
+from compiler.quantize.network import open_network
+
+IMAGE = (1, 8, 12, 10)
+
+
+def _array(*shape: int, seed: int = 3) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def _save(path: Path, nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], shape: tuple[int, ...]) -> Path:
+    outputs = [name for node in nodes for name in node.output if name.startswith("y")]
+    graph = helper.make_graph(
+        nodes,
+        "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
+        [helper.make_tensor_value_info(name, TensorProto.FLOAT, None) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+    onnx.save(onnx.shape_inference.infer_shapes(model, data_prop=True), path)
+    return path
+
+
+def _ints(*values: int) -> np.ndarray:
+    return np.array(values, np.int64)
+
+
+CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+    "conv": ("Conv", {"w": _array(6, 8, 3, 3)}, {"pads": [1, 1, 1, 1], "strides": [2, 2]}),
+    "conv_odd_pads": ("Conv", {"w": _array(6, 8, 3, 3), "b": _array(6)}, {"pads": [0, 1, 2, 0]}),
+    "depthwise": ("Conv", {"w": _array(8, 1, 3, 3)}, {"pads": [1, 1, 1, 1], "group": 8}),
+    "depthwise_of_two": ("Conv", {"w": _array(16, 1, 3, 3)}, {"group": 8}),
+    "dilated": ("Conv", {"w": _array(6, 8, 3, 3)}, {"dilations": [2, 2]}),
+    "transposed": ("ConvTranspose", {"w": _array(8, 5, 2, 2)}, {"strides": [2, 2]}),
+    "add": ("Add", {"c": _array(8, 1, 1)}, {}),
+    "sub": ("Sub", {"c": _array(1, 8, 12, 10)}, {}),
+    "mul": ("Mul", {"c": _array(1, 8, 1, 1)}, {}),
+    "relu": ("Relu", {}, {}),
+    "max_pool": ("MaxPool", {}, {"kernel_shape": [3, 2], "strides": [2, 2]}),
+    "max_pool_padded": ("MaxPool", {}, {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
+    "average_pool": ("AveragePool", {}, {"kernel_shape": [3, 2], "strides": [2, 2]}),
+    "global": ("GlobalAveragePool", {}, {}),
+    "mean": ("ReduceMean", {"axes": _ints(1)}, {"keepdims": 0}),
+    "flatten": ("Flatten", {}, {}),
+    "reshape": ("Reshape", {"shape": _ints(1, 16, 6, 10)}, {}),
+    "transpose": ("Transpose", {}, {"perm": [0, 2, 1, 3]}),
+    "slice": ("Slice", {"a": _ints(1, 2), "e": _ints(7, 100), "axes": _ints(1, 2), "s": _ints(2, 3)}, {}),
+    "pad": ("Pad", {"pads": _ints(0, 1, 2, 0, 0, 0, 1, 3)}, {}),
+    "softmax": ("Softmax", {}, {"axis": -1}),
+    "sigmoid": ("Sigmoid", {}, {}),
+    "tanh": ("Tanh", {}, {}),
+    "hard_swish": ("HardSwish", {}, {}),
+    "leaky": ("LeakyRelu", {}, {"alpha": 0.2}),
+    "prelu": ("PRelu", {"slope": np.abs(_array(8, 1, 1))}, {}),
+    "gelu": ("Gelu", {}, {}),
+    "bilinear": ("Resize", {"": _ints(), "scales": np.array([1, 1, 2, 2], np.float32)}, {"mode": "linear"}),
+    "nearest": (
+        "Resize",
+        {"": _ints(), "scales": np.array([1, 1, 2, 2], np.float32)},
+        {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
+    ),
+    "clip": ("Clip", {"low": np.float32(0), "high": np.float32(6)}, {}),
+    "squeeze": ("Unsqueeze", {"axes": _ints(1)}, {}),
+}
+
+
+def _run_int8(path: Path, sample: dict[str, np.ndarray]) -> tuple[np.ndarray, np.ndarray, float]:
+    """What LiteRT makes of one operator, what float64 does of the same rounded input, and the step of the result."""
+    litert = pytest.importorskip("ai_edge_litert.interpreter")
+    _, network = open_network(path)
+    converted = Converter(network, ranges_of(network, path, QuantizeOptions(), [sample])).convert(OPERATORS)
+    runs = litert.Interpreter(
+        model_content=converted.model, experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF
+    )
+    runs.allocate_tensors()
+    (given,), (taken,) = converted.inputs, converted.outputs
+    q = np.clip(np.rint(sample["x"] / given.scale[0]) + given.scale[1], -128, 127).astype(np.int8)
+    runs.set_tensor(runs.get_input_details()[0]["index"], q.transpose(0, 2, 3, 1) if given.last else q)
+    runs.invoke()
+    made = runs.get_tensor(runs.get_output_details()[0]["index"]).astype(np.float64)
+    made = made.transpose(0, 3, 1, 2) if taken.last else made
+    rounded = (given.scale[0] * (q.astype(np.float64) - given.scale[1])).astype(np.float32)
+    wanted = Evaluated(path, QuantizeOptions()).outputs({"x": rounded})["y"]
+    return taken.scale[0] * (made - taken.scale[1]), wanted, taken.scale[0]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_operator_in_int8_is_near_float64(name: str, tmp_path: Path) -> None:
+    kind, constants, attributes = CASES[name]
+    node = helper.make_node(kind, ["x", *constants], ["y"], name="one", **attributes)
+    kept = {key: array for key, array in constants.items() if key}
+    path = _save(tmp_path / "m.onnx", [node], kept, IMAGE)
+    made, wanted, step = _run_int8(path, {"x": _array(*IMAGE, seed=5)})
+    assert made.shape == wanted.shape
+    exact = kind in ("MaxPool", "Flatten", "Reshape", "Transpose", "Slice", "Pad", "Unsqueeze")
+    # Constants are rounded to 8 bits too: one step for the result, and what half a step of each weight adds.
+    bound = 1e-3 * step if exact else (3.0 if kind.startswith("Conv") else 1.51) * step
+    assert np.abs(made - wanted).max() <= bound
+
+
+def _small(path: Path) -> Path:
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["a"], name="first", pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("HardSwish", ["a"], ["b"], name="act"),
+        helper.make_node("Conv", ["b", "w2"], ["c"], name="depth", pads=[1, 1, 1, 1], group=16),
+        helper.make_node("Add", ["b", "c"], ["d"], name="join"),
+        helper.make_node("ConvTranspose", ["d", "w3"], ["e"], name="up", strides=[4, 4]),
+        helper.make_node("GlobalAveragePool", ["e"], ["f"], name="pool"),
+        helper.make_node("Flatten", ["f"], ["g"], name="flat"),
+        helper.make_node("Gemm", ["g", "w4"], ["y"], name="head"),
+    ]
+    constants = {"w1": _array(16, 3, 3, 3) * 0.3, "b1": _array(16) * 0.1, "w2": _array(16, 1, 3, 3) * 0.3}
+    constants |= {"w3": _array(16, 8, 4, 4) * 0.3, "w4": _array(8, 5)}
+    return _save(path, nodes, constants, (1, 3, 16, 16))
+
+
+def test_a_model_is_compiled_placed_and_run_through_its_artifact(tmp_path: Path) -> None:
+    pytest.importorskip("ethosu.regor")
+    pytest.importorskip("ai_edge_litert.interpreter")
+    model, artifact = _small(tmp_path / "m.onnx"), tmp_path / "m.tw"
+    x = _array(1, 3, 16, 16, seed=9)
+    np.savez(tmp_path / "s.npz", x=x)
+    made = compile_for_accelerator(model, artifact, "npu:ethos-u55-128", {"s": tmp_path / "s.npz"})
+    totals = made["placement"]["totals"]
+    assert totals["cycles"] > 0
+    assert totals["calls"] == 2
+    left = [row for row in made["placement"]["operators"] if row["on"] == "cpu"]
+    assert [row["node"] for row in left] == ["ConvTranspose up"]
+    assert "stride" in left[0]["why"]
+    assert left[0]["macs"] == 8 * 8 * 16 * 8 * 16
+    assert left[0]["cpu_s"] > 0
+    assert "estimated by Vela" in made["text"]
+    (agreed,) = made["agreement"]
+    assert agreed["snr_db"] > 15
+    wanted = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
+    with tilewright.load(artifact) as runs:
+        found = runs.run({"x": x})["y"]
+        assert runs.bench()["estimated"] is True
+        with pytest.raises(runs.errors, match="float32"):
+            runs.run({"x": x[0]})
+    assert np.abs(found - wanted).max() <= 0.2 * np.abs(wanted).max()
+    with zipfile.ZipFile(artifact) as archive:
+        assert json.loads(archive.read("placement.json"))["totals"] == totals
+        assert b"ethos-u" in archive.read("accelerator.tflite")
+
+
+def test_what_has_no_int8_operator_is_refused_by_its_name(tmp_path: Path) -> None:
+    node = helper.make_node("Erf", ["x"], ["y"], name="the_erf")
+    path = _save(tmp_path / "m.onnx", [node], {}, IMAGE)
+    _, network = open_network(path)
+    with pytest.raises(UnsupportedModel, match="Erf 'the_erf'"):
+        Converter(network, {"x": (-1.0, 1.0)}).convert(OPERATORS)
+
+
+def test_an_open_size_is_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Relu", ["x"], ["y"], name="r")
+    path = _save(tmp_path / "m.onnx", [node], {}, ("n", 3))  # type: ignore[arg-type]
+    _, network = open_network(path)
+    with pytest.raises(UnsupportedModel, match="open size"):
+        Converter(network, {"x": (-1.0, 1.0)})
+
+
+def test_accelerators_are_named_and_others_refused() -> None:
+    assert {"npu:ethos-u55-128", "npu:ethos-u65-256", "npu:ethos-u85-256"} <= {chip.target for chip in CHIPS}
+    with pytest.raises(TargetUnavailable, match="npu:ethos-u99"):
+        chip_of("npu:ethos-u99")
+
+
+def test_reasons_are_read_from_what_vela_prints() -> None:
+    said = ["noise", "Warning (supported operators) operator: SQRT, ofm: 'y'", "Reason: not supported", " at all", ""]
+    assert reasons_of(said) == (("SQRT", "y", "not supported; at all"),)
