@@ -14,13 +14,13 @@ from compiler.compress.evaluate import Deviation, Samples
 from compiler.compress.forms import levels_of, obstacle
 from compiler.compress.gram import gram
 from compiler.compress.knapsack import Choice, Frontier, Option
-from compiler.compress.layers import Layer, Left, layers_of
+from compiler.compress.layers import Layer, layers_of
 from compiler.compress.prune import Pruner
 from compiler.compress.times import Taken, Times
 from compiler.contract import CompileOptions, CompressOptions, Event
 from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
 from compiler.quantize.calibrate import Evaluated
-from compiler.quantize.network import Network, named, open_network
+from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.progress import Progress, put
 from compiler.quantize.samples import derived, given, shaped
 from compiler.trace import Observer, StopRequest, ignore, never_stops

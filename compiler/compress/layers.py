@@ -12,7 +12,7 @@ from compiler.errors import OptionsError, Refusal, UnsupportedModel
 from compiler.ir.graph import Graph, Node
 from compiler.ir.zeros import LEAST_ELEMENTS
 from compiler.quantize.layers import channel_axis, id_of, ids_of
-from compiler.quantize.network import Network, attributes, named
+from compiler.quantize.network import Left, Network, attributes, named
 
 PRUNED = ("Conv", "Gemm", "MatMul")
 GROUPED = "it is depthwise or grouped: few weights that all matter, and kernels that leave nothing out"
@@ -58,19 +58,6 @@ class Layer:
     def depth(self) -> int:
         """Neighbouring columns that are channels at one place of the window; N:M forms lie among them."""
         return int(self.weights.shape[1 if self.node.op_type == "Conv" or self.axis == 0 else 0])
-
-
-@dataclass(frozen=True)
-class Left:
-    """A node that looks like a layer and stays dense, with the reason."""
-
-    node: NodeProto
-    reason: str
-
-    @property
-    def name(self) -> str:
-        """What messages and the report call it."""
-        return named(self.node)
 
 
 def layers_of(network: Network, graph: Graph, keep: Collection[str], *, ends: bool) -> tuple[list[Layer], list[Left]]:

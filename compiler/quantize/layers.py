@@ -11,7 +11,7 @@ from onnx import NodeProto
 from compiler.ir.graph import Graph, Node
 from compiler.ops import having
 from compiler.ops.traits import Trait
-from compiler.quantize.network import Network, attributes, named
+from compiler.quantize.network import Left, Network, attributes, named
 from compiler.quantize.scheme import LARGEST_BIAS, LEVELS, quantised_weights, weight_scales
 
 LAYERS = having(Trait.LINEAR)
@@ -43,19 +43,6 @@ class Layer:
     def channels(self) -> int:
         """Of the result."""
         return int(self.weights.shape[self.axis]) * (self.group if self.node.op_type == "ConvTranspose" else 1)
-
-
-@dataclass(frozen=True)
-class Left:
-    """A node that looks like a layer and stays in floating point, with the reason."""
-
-    node: NodeProto
-    reason: str
-
-    @property
-    def name(self) -> str:
-        """What messages and the report call it."""
-        return named(self.node)
 
 
 def channel_axis(network: Network, node: NodeProto) -> int:

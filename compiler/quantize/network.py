@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -155,6 +156,19 @@ class Network:
 def attributes(node: NodeProto) -> dict[str, AttributeProto]:
     """By name."""
     return {attribute.name: attribute for attribute in node.attribute}
+
+
+@dataclass(frozen=True)
+class Left:
+    """A node that looks like a layer and stays as it is, with the reason."""
+
+    node: NodeProto
+    reason: str
+
+    @property
+    def name(self) -> str:
+        """What messages and the report call it."""
+        return named(self.node)
 
 
 def named(node: NodeProto) -> str:

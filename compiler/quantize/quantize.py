@@ -11,8 +11,8 @@ import numpy as np
 from compiler.contract import QuantizeOptions
 from compiler.errors import InternalError, OptionsError, Refusal, UnsupportedModel
 from compiler.quantize.calibrate import Calibration, Evaluated, calibrate
-from compiler.quantize.layers import Layer, Left, layers_of
-from compiler.quantize.network import Network, named, open_network
+from compiler.quantize.layers import Layer, layers_of
+from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.prepare import equalise, fold
 from compiler.quantize.progress import Progress, put
 from compiler.quantize.ranges import range_of
