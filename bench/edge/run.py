@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
 
 from bench import report
-from bench.edge import subjects
+from bench.edge import compiled, subjects
 from compiler.contract import CompileOptions
 from compiler.errors import BudgetMissed
 from compiler.frontend import load
@@ -38,10 +39,16 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench edge", description=__doc__)
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)} (default: all)")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
+    parser.add_argument("--vela", action="store_true", help="compile for Ethos-U instead: cycles by Arm's compiler")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.networks if name not in NETWORKS]:
         parser.error(f"there is no network {unknown[0]!r}; there are {', '.join(NETWORKS)}")
     section = report.Section("edge", arguments, ())
+    if given.vela:
+        text = by_vela(given.networks or [*NETWORKS])
+        if given.markdown:
+            section.append(given.markdown, text)
+        return 0
     lines = ["| accelerator, network | form | on it | hand-overs | sampled error | proved | ms (A53) | times |"]
     lines.append("|---|---|---|---|---|---|---|---|")
     best: dict[str, list[float]] = {name: [] for name in PROFILES}
@@ -63,6 +70,18 @@ def main(arguments: list[str]) -> int:
     if given.markdown:
         section.append(given.markdown, "\n".join(lines) + "\n")
     return 0
+
+
+def by_vela(networks: Sequence[str]) -> str:
+    """The table of networks compiled for Ethos-U, printed row by row."""
+    lines = [compiled.HEAD]
+    print(compiled.HEAD, flush=True)
+    for network in networks:
+        build, activations = NETWORKS[network]
+        for activation in activations:
+            lines.append(compiled.row(f"{network}, {activation}", partial(build, activation)))
+            print(lines[-1], flush=True)
+    return "\n".join(lines) + "\n"
 
 
 def measured(profile: str, network: str, activation: str) -> tuple[list[str], float]:

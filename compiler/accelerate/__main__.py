@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from compiler.accelerate.chips import CHIPS
-from compiler.accelerate.compile import compile_for_accelerator
+from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
 from compiler.errors import TilewrightError
 
 
@@ -19,12 +19,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--target", required=True, help=f"one of {', '.join(chip.target for chip in CHIPS)}")
     parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
     parser.add_argument("--samples", type=Path, nargs="+", default=[], metavar="FILE.npz", help="to calibrate on")
+    parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of approximations, of an output's largest")
+    parser.add_argument("--as-is", action="store_true", help="leave operators that the accelerator lacks to the CPU")
     parser.add_argument("--json", action="store_true", help="print placement and agreement as JSON")
     asked = parser.parse_args(arguments)
     out = asked.out or asked.model.with_suffix(".tw")
     try:
         samples = {str(path): path for path in asked.samples}
-        made = compile_for_accelerator(asked.model, out, asked.target, samples)
+        tolerance = None if asked.as_is else asked.tolerance
+        made = compile_for_accelerator(asked.model, out, asked.target, samples, tolerance=tolerance)
     except (TilewrightError, OSError) as error:
         print(f"{asked.model}: {error}", file=sys.stderr)
         return 1

@@ -19,6 +19,13 @@ class Chip:
     arena_cache: int
     """Bytes of the fast memory, where the memory mode does not say."""
 
+    @property
+    def profile(self) -> str:
+        """The profile of `compiler.legalise` whose operators it has: those of its family."""
+        return PROFILES[self.family]
+
+
+PROFILES = {"EthosU55": "ethos-u55-128", "EthosU65": "ethos-u65-256", "EthosU85": "ethos-u85-256"}
 
 _U55 = ("EthosU55", "Ethos_U55_High_End_Embedded", "Shared_Sram", 4 << 20)
 _U65 = ("EthosU65", "Ethos_U65_Client_Server", "Dedicated_Sram_384KB", 1 << 40)

@@ -1,4 +1,7 @@
-"""A model in fp32 or QDQ as an artifact for an accelerator: quantised, written as TFLite, compiled, packed, judged."""
+"""A model in fp32 or QDQ as an artifact for an accelerator.
+
+It is legalised where the accelerator lacks operators, quantised, written as TFLite, compiled, packed and judged.
+"""
 
 from __future__ import annotations
 
@@ -21,6 +24,7 @@ from compiler.accelerate.vela import VERSION, Compiled, compile_tflite, demand_v
 from compiler.contract import QuantizeOptions
 from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import Disagreement
+from compiler.legalise import LegaliseOptions, legalise
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import FORMAT_VERSION, files_json, to_bytes
 from compiler.quantize import quantize
@@ -32,6 +36,8 @@ from compiler.trace import Observer, ignore
 
 LEAST_SNR_DB = 10.0
 """What every output has of signal to noise against float64, or no artifact is written."""
+TOLERANCE = 0.05
+"""Of an output's largest value: what approximations of operators that the accelerator lacks may cost."""
 JUDGED = 4
 """Samples that the artifact is judged on."""
 DERIVED = "ranges come from random inputs, which are seldom like real ones: give samples"
@@ -44,13 +50,18 @@ def compile_for_accelerator(
     target: str,
     samples: Mapping[str, Path] | None = None,
     observe: Observer = ignore,
+    *,
+    tolerance: float | None = TOLERANCE,
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it: `placement`, `agreement`, `notices`, `text` for a terminal.
 
     `samples` are .npz archives as `compiler.quantize` takes them; without any, inputs are drawn, with a notice. A model
-    with QuantizeLinear and DequantizeLinear keeps its scales. Raises TargetUnavailable, ToolchainMissing where Vela is
-    not installed, UnsupportedModel with the node's name, Disagreement below LEAST_SNR_DB, and what the front end and
-    quantisation raise.
+    with QuantizeLinear and DequantizeLinear keeps its scales and its operators. One in fp32 is legalised first
+    (`compiler.legalise`) if the accelerator lacks any of its operators, so that an output is off by no more than
+    `tolerance` of its largest value on the samples; with None it is compiled as it is.
+
+    Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel with the node's name,
+    Disagreement below LEAST_SNR_DB, and what the front end, legalisation and quantisation raise.
     """
     chip = chip_of(target)
     demand_vela()
@@ -59,15 +70,18 @@ def compile_for_accelerator(
     read, network = open_network(model)
     values = given(read, samples, options) if samples else derived(model, options)
     with tempfile.TemporaryDirectory() as folder:
-        path = model
+        path, report = model, None
         if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
+            legal = model
+            if tolerance is not None:
+                legal, report = legal_model(model, chip, Path(folder) / "model.legal.onnx", samples or {}, tolerance)
             path = Path(folder) / "model.int8.onnx"
-            quantize(model, path, options, samples or {}, observe)
+            quantize(legal, path, options, samples or {}, observe)
             _, network = open_network(path)
         ranges = ranges_of(network, path, options, values)
     converted = Converter(network, ranges).convert(OPERATORS)
     compiled = compile_tflite(converted.model, chip)
-    document = placement(compiled, chip, converted.origin, converted.macs)
+    document = {**placement(compiled, chip, converted.origin, converted.macs), "legalised": report}
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     try:
         agreement = None
@@ -86,6 +100,17 @@ def compile_for_accelerator(
         "notices": notices,
         "text": "\n".join([*notices, text(document, agreement)]),
     }
+
+
+def legal_model(
+    model: Path, chip: Chip, out: Path, samples: Mapping[str, Path], tolerance: float
+) -> tuple[Path, dict[str, Any] | None]:
+    """The model in operators of its accelerator, written to `out`.
+
+    With it comes the report of `compiler.legalise.legalise`, None if it had only such before. Raises as that does.
+    """
+    report = legalise(model, out, LegaliseOptions(chip.profile, tolerance), samples, among=OPERATORS)
+    return out, None if report["before"]["share"] == 1.0 else report
 
 
 def ranges_of(

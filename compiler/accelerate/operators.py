@@ -203,6 +203,14 @@ def unary(kind: str, must: Scale | None = None, *, plain: bool = False) -> Calla
     return write
 
 
+def power(c: Converter, node: NodeProto) -> None:
+    """To -0.5: the one power that accelerators have."""
+    exponent = c.fixed(node.input[1])
+    if exponent is None or np.asarray(exponent).reshape(-1).tolist() != [-0.5]:
+        raise refused(node, "only the exponent -0.5 is there", "write products out")
+    unary("RSQRT")(c, node)
+
+
 def clip(c: Converter, node: NodeProto) -> None:
     """Between 0 and 6, which TFLite has by itself."""
     if _clamp(c, node) != RELU6:
@@ -357,6 +365,7 @@ def identity(c: Converter, node: NodeProto) -> None:
 
 
 OPERATORS: dict[str, Callable[[Converter, NodeProto], None]] = {
+    "Abs": unary("ABS"),
     "Add": elementwise("ADD"),
     "AveragePool": pool("AVERAGE_POOL_2D"),
     "Clip": clip,
@@ -377,6 +386,7 @@ OPERATORS: dict[str, Callable[[Converter, NodeProto], None]] = {
     "PRelu": prelu,
     "Pad": pad,
     "ReduceMean": mean,
+    "Pow": power,
     "Relu": unary("RELU"),
     "Reshape": reshape,
     "Resize": resize,

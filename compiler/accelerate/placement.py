@@ -90,6 +90,9 @@ def text(document: Mapping[str, Any], agreement: list[Mapping[str, Any]] | None)
     if totals["on_cpu"]:
         lines.append(f"CPU {1e3 * totals['cpu_s']:.3f} ms, calls {1e3 * totals['call_s']:.3f} ms")
         lines.append(f"  ({document['cpu_formula']})")
+    if report := document.get("legalised"):
+        lines.append(f"legalised: {', '.join(f'{rule} {times}' for rule, times in sorted(report['rules'].items()))}")
+        lines += [f"  output {one['name']}: sampled error {one['sampled']:.3g}" for one in report["outputs"]]
     for name, memory in document["memories"].items():
         lines.append(f"{name}: {memory['peak_bytes'] / 1024:.1f} KiB at the peak")
     lines += [f"on the CPU: {row['operator']} {row['tensor']}: {row['why']}" for row in on_cpu(document)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -105,7 +105,12 @@ class Legalised:
 
 
 def legalise(
-    model: Path, out: Path | None, options: LegaliseOptions, samples: Mapping[str, Path] | None = None
+    model: Path,
+    out: Path | None,
+    options: LegaliseOptions,
+    samples: Mapping[str, Path] | None = None,
+    *,
+    among: Collection[str] | None = None,
 ) -> dict[str, Any]:
     """Writes the legalised model to `out` (None: nowhere), and returns the report, JSON-able.
 
@@ -117,12 +122,15 @@ def legalise(
         rules           how often each was applied
         notices         what the user should know
 
-    `samples` are .npz archives of inputs by what the caller calls them. Raises OptionsError, UnsupportedModel where
-    `whole` is asked for and a node is left, BudgetMissed where the tolerance cannot be held, and what the front end
-    raises.
+    `samples` are .npz archives of inputs by what the caller calls them. Of the profile's operators only those `among`
+    these count, where any are named: a caller may write fewer than the accelerator has. Raises OptionsError,
+    UnsupportedModel where `whole` is asked for and a node is left, BudgetMissed where the tolerance cannot be held, and
+    what the front end raises.
     """
     options.verify()
     profile = open_profile(options.profile)
+    if among is not None:
+        profile = replace(profile, operators={name: one for name, one in profile.operators.items() if name in among})
     settings = QuantizeOptions.from_json({"dims": dict(options.dims or {}), "derived_samples": 8})
     values = given(read(model, Limits(), None), samples, settings) if samples else derived(model, settings)
     evaluated = Evaluated(model, settings)

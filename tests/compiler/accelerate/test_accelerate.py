@@ -60,6 +60,7 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "sub": ("Sub", {"c": _array(1, 8, 12, 10)}, {}),
     "mul": ("Mul", {"c": _array(1, 8, 1, 1)}, {}),
     "relu": ("Relu", {}, {}),
+    "abs": ("Abs", {}, {}),
     "max_pool": ("MaxPool", {}, {"kernel_shape": [3, 2], "strides": [2, 2]}),
     "max_pool_padded": ("MaxPool", {}, {"kernel_shape": [3, 3], "strides": [2, 2], "pads": [1, 1, 1, 1]}),
     "average_pool": ("AveragePool", {}, {"kernel_shape": [3, 2], "strides": [2, 2]}),
@@ -144,7 +145,8 @@ def test_a_model_is_compiled_placed_and_run_through_its_artifact(tmp_path: Path)
     model, artifact = _small(tmp_path / "m.onnx"), tmp_path / "m.tw"
     x = _array(1, 3, 16, 16, seed=9)
     np.savez(tmp_path / "s.npz", x=x)
-    made = compile_for_accelerator(model, artifact, "npu:ethos-u55-128", {"s": tmp_path / "s.npz"})
+    samples = {"s": tmp_path / "s.npz"}
+    made = compile_for_accelerator(model, artifact, "npu:ethos-u55-128", samples, tolerance=None)
     totals = made["placement"]["totals"]
     assert totals["cycles"] > 0
     assert totals["calls"] == 2
@@ -166,6 +168,29 @@ def test_a_model_is_compiled_placed_and_run_through_its_artifact(tmp_path: Path)
     with zipfile.ZipFile(artifact) as archive:
         assert json.loads(archive.read("placement.json"))["totals"] == totals
         assert b"ethos-u" in archive.read("accelerator.tflite")
+
+
+def test_operators_that_the_accelerator_lacks_are_made_of_others_first(tmp_path: Path) -> None:
+    pytest.importorskip("ethosu.regor")
+    pytest.importorskip("ai_edge_litert.interpreter")
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Mish", ["a"], ["b"]),
+        helper.make_node("Conv", ["b", "v"], ["c"], pads=[1, 1, 1, 1]),
+        helper.make_node("Softplus", ["c"], ["y"]),
+    ]
+    constants = {"w": _array(16, 8, 3, 3) / 8, "v": _array(8, 16, 3, 3, seed=4) / 12}
+    model = _save(tmp_path / "m.onnx", nodes, constants, IMAGE)
+    samples = tmp_path / "s.npz"
+    np.savez(samples, x=np.random.default_rng(5).standard_normal((8, *IMAGE)).astype(np.float32))
+    made = compile_for_accelerator(model, tmp_path / "m.tw", "npu:ethos-u55-256", {"s": samples})
+    report = made["placement"]["legalised"]
+    assert {row["operator"] for row in report["left"] if row["where"] == "cpu"} == {"Mish", "Softplus"}
+    assert report["after"]["share"] == 1.0
+    assert made["placement"]["totals"]["on_cpu"] == 0
+    (one,) = made["agreement"]
+    assert one["snr_db"] > 20
+    assert "legalised: " in made["text"]
 
 
 def test_what_has_no_int8_operator_is_refused_by_its_name(tmp_path: Path) -> None:

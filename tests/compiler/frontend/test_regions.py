@@ -11,6 +11,7 @@ import pytest
 from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel
 from compiler.frontend import load
+from compiler.frontend.unroll import MOST_WRITTEN
 from compiler.ir.graph import Body, Graph, Node
 from compiler.ir.region import CONDITIONAL, WHILE, Loop
 from compiler.ops import OPERATORS
@@ -106,9 +107,10 @@ COUNTED = """m (float[3] x, float[2,3] table) => (float[3] y, float[n,3] rows) <
         row = Exp(w)
     }>(most, , x)
 }"""
+"""Eight calls."""
 
 
-@pytest.mark.parametrize(("most", "is_region"), [(256, False), (257, True)])
+@pytest.mark.parametrize(("most", "is_region"), [(MOST_WRITTEN // 8, False), (MOST_WRITTEN // 8 + 1, True)])
 def test_a_loop_of_a_known_number_of_turns_is_a_region_where_it_is_long(most: int, is_region: bool) -> None:
     values = np.random.default_rng(3).uniform(size=(3, 3)).astype(F32)
     graph = agree(model_of(COUNTED.replace("MOST", str(most))), x=values[0], table=values[1:])
