@@ -16,6 +16,8 @@ MANY = 4
 ALLOWED = {
     ("bench/edge/run.py", "ACTIVATIONS"): "which activations networks are measured with",
     ("bench/rewrite/counts.py", "VIEWS"): "layers by which one peer hands its input on, as that peer's profile shows",
+    ("compiler/accelerate/convert.py", "floats_without_scale"): "nodes of a QDQ file whose results need no range",
+    ("compiler/compress/layers.py", "PATHS"): "what may stand between a model's ends and its first and last layers",
     ("compiler/frontend/opsets.py", "UPGRADES"): "the history of opsets: what brings an older form to the newest",
     ("compiler/frontend/opsets.py", "_REDUCTIONS_18"): "the history of opsets: whose axes became an input in 18",
     (
