@@ -38,7 +38,8 @@ from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
 from compiler.frontend.open.told import held
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
-from compiler.frontend.own import MOST_NAMED, ZIP_MAP, number_of, random_bits, zip_map
+from compiler.frontend.ml.trees import OWN_FOREST
+from compiler.frontend.own import MOST_NAMED, ZIP_MAP, forest, number_of, random_bits, zip_map
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
 from compiler.frontend.regions import attempt, conditional_region
 from compiler.frontend.schema import Form, check_types, form_of
@@ -574,6 +575,7 @@ class _Walk:
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     **{name: of_numbers(rule) for name, rule in {FLEX_ATTENTION: flex_attention, **SEQUENCES}.items()},
     NUMBER_OF: number_of,
+    OWN_FOREST: forest,
     RANDOM_BITS: random_bits,
     ZIP_MAP: zip_map,
     "Dropout": _Walk.dropout,

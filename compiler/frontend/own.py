@@ -1,4 +1,4 @@
-"""What the walk does itself for strings and random numbers: the compiler's own operators, and ZipMap at the end."""
+"""What the walk does itself for strings, random numbers and trees: the compiler's own operators, and ZipMap at the end."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ from typing import Protocol
 
 from compiler.frontend.legalise import plain_attr
 from compiler.frontend.model import Call, Model, quoted
+from compiler.frontend.open.extent import Extent
 from compiler.frontend.scope import Scope
 from compiler.frontend.unroll import Walk
 from compiler.ir.border import RANDOM_STATE
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops.forest import FOREST
 from compiler.ops.operator import Unsupported
 
 Ids = tuple[int | None, ...]
@@ -55,6 +57,20 @@ def random_bits(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
     attrs = {name: plain_attr(name, value) for name, value in call.attrs.items()}
     stream, walk.streams = walk.streams, walk.streams + 1
     return (walk.values.node("RandomBits", (walk.state,), {**attrs, "stream": stream}),)
+
+
+def forest(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
+    """Trees over samples of which there may be an open number, in a definition of the compiler's own."""
+    if scope.named:
+        raise Unsupported("ONNX has no such operator", "export without it")
+    attrs = {name: plain_attr(name, value) for name, value in call.attrs.items()}
+    values, x = walk.values, ids[0]
+    assert x is not None
+    rows = values.shape(x)[0]
+    if not isinstance(rows, Extent):
+        return (values.node(FOREST, ids, attrs),)
+    found = values.node(FOREST, (*ids, values.scalar(rows)), attrs)
+    return (values.settled(found, (rows, values.graph.type(found).dims[1]), padded=False),)
 
 
 def zip_map(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:

@@ -18,6 +18,7 @@ from compiler.ops import (
     convolution,
     einsum,
     elementwise,
+    forest,
     gather,
     grid_sample,
     normalise,
@@ -62,7 +63,7 @@ FAMILIES: tuple[tuple[Operator, ...], ...] = (
 
 MODEL_OPERATORS: Mapping[str, Operator] = {operator.name: operator for family in FAMILIES for operator in family}
 """Every operator of ai.onnx the compiler has a record for."""
-_OWN = (*bounds.OPERATORS, *boxes.OWN, *random.OPERATORS)
+_OWN = (*bounds.OPERATORS, *boxes.OWN, *forest.OPERATORS, *random.OPERATORS)
 OPERATORS: Mapping[str, Operator] = {**MODEL_OPERATORS, **{operator.name: operator for operator in _OWN}}
 """These and the compiler's own, which no model contains."""
 

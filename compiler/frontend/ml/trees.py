@@ -1,7 +1,7 @@
-"""Ensembles of decision trees, walked level by level: every sample stands at one node of every tree.
+"""Ensembles of decision trees: one call of the compiler's own Forest where nodes ask which of two numbers is greater.
 
-A node is a row of tables; a leaf leads to itself, so that after as many steps as the deepest tree has levels every
-sample stands at its leaf. Source: the operators of ai.onnx.ml; where they leave the scores of two classes open, ONNX
+Others are walked level by level: every sample stands at one node of every tree. A node is a row of tables; a leaf leads
+to itself, so that after as many steps as the deepest tree has levels every sample stands at its leaf. Source: the operators of ai.onnx.ml; where they leave the scores of two classes open, ONNX
 Runtime's.
 """
 
@@ -16,6 +16,7 @@ import numpy as np
 from compiler.frontend.composition import Composition
 from compiler.frontend.ml.attributes import AGAIN, columns, demand, labels, number, numbers, word, words
 from compiler.frontend.ml.linear import POST, labelled, transformed
+from compiler.frontend.ml.packed import packed
 from compiler.frontend.model import Expansion
 from compiler.frontend.site import Site
 from compiler.frontend.tensors import CODES
@@ -25,6 +26,8 @@ from compiler.ops.operator import Unsupported
 MOST_LEVELS = 64
 """Each is a handful of operators."""
 LEAF, MEMBER = "LEAF", "BRANCH_MEMBER"
+OWN_FOREST = "tilewright::Forest"
+"""What the compiler's own definitions call it; no model may."""
 MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ", MEMBER)
 """By their number in TreeEnsemble."""
 COMPARISONS = {
@@ -144,19 +147,51 @@ def _total(composition: Composition, site: Site, forest: Forest, aggregate: str,
     if kind.rank == 1:
         x = composition.reshape(x, 1, width)
     rows = kind.shape[0] if kind.rank == 2 else 1
-    leaves = _walk(composition, x, rows if isinstance(rows, int) else None, forest)
-    votes = composition.call("Gather", composition.constant(forest.weights), leaves, axis=0)
     if aggregate in ("MIN", "MAX"):
         says = forest.has[forest.modes == LEAF]
         demand(bool(says.all()), f"{aggregate} of leaves that do not all say something of every target")
-    reduce = {"SUM": "ReduceSum", "AVERAGE": "ReduceSum", "MIN": "ReduceMin", "MAX": "ReduceMax"}[aggregate]
-    total = composition.call(reduce, votes, composition.ints(1), keepdims=0)
+    combine = {"AVERAGE": "SUM"}.get(aggregate, aggregate)
+    total = _summed(composition, x, forest, combine)
+    if not total:
+        leaves = _walk(composition, x, rows if isinstance(rows, int) else None, forest)
+        votes = composition.call("Gather", composition.constant(forest.weights), leaves, axis=0)
+        reduce = {"SUM": "ReduceSum", "MIN": "ReduceMin", "MAX": "ReduceMax"}[combine]
+        total = composition.call(reduce, votes, composition.ints(1), keepdims=0)
     if aggregate == "AVERAGE":
         count = np.array(len(forest.roots), forest.weights.dtype)
         total = composition.call("Div", total, composition.constant(count))
     return (
         composition.call("Add", total, composition.constant(base.astype(forest.weights.dtype))) if len(base) else total
     )
+
+
+def _summed(composition: Composition, x: str, forest: Forest, aggregate: str) -> str:
+    """The same by the compiler's own operator Forest; nothing where that cannot ask what a node asks."""
+    found = packed(
+        forest.modes,
+        forest.features,
+        forest.splits,
+        (forest.yes, forest.no),
+        forest.missing_is_yes,
+        (forest.weights, forest.has),
+        forest.roots,
+        sums=aggregate == "SUM",
+    )
+    if found is None:
+        return ""
+    dtype, wide = DType.of(forest.splits.dtype), DType.of(found.layout.numbers)
+    tables = (found.nodes, found.roots, found.firsts, found.weights)
+    total = composition.call(
+        OWN_FOREST,
+        composition.cast(x, dtype, wide),
+        *map(composition.constant, tables),
+        targets=forest.weights.shape[1],
+        levels=found.levels,
+        aggregate=aggregate,
+        strict=int(found.strict),
+        missing=int(found.missing),
+    )
+    return composition.cast(total, wide, dtype)
 
 
 def _walk(composition: Composition, x: str, rows: int | None, forest: Forest) -> str:

@@ -8,6 +8,7 @@ from compiler.codegen.scalars import C_TYPES, convert
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.boxes import SelectBoxes
+from compiler.devices.cpu.algorithms.forest import Forest, forest_seconds
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.target import CpuTarget
@@ -27,6 +28,8 @@ def routine_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pro
     """The hand-written form of a Routine; empty for a Kernel, and for a Region."""
     if not isinstance(workload.kernel, Routine) or isinstance(workload.kernel, Region):
         return []
+    if workload.kernel.name == "forest":
+        return [Proposal(Tile("routine"), 1e-9 * CALL_NS + forest_seconds(workload.kernel))]
     elements = sum(buffer.type.elements for buffer in workload.inputs)
     return [Proposal(Tile("routine"), 1e-9 * (CALL_NS + ROUTINE_NS * elements))]
 
@@ -41,6 +44,8 @@ def routine(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Low
         return _TopK(name, workload, kernel)
     if kernel.name == "select_boxes":
         return SelectBoxes(name, workload, kernel)
+    if kernel.name == "forest":
+        return Forest(name, workload, kernel)
     raise InternalError(f"routine {kernel.name} has no C form", fix="report this model: it is our fault")
 
 
