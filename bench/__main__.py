@@ -37,6 +37,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "ResNet-18's layers with pruned weights, zeros left out, beside their dense forms and ONNX Runtime",
         ),
         "loops": ("bench.loops.run", "decoders of 448 steps as one Loop beside ONNX Runtime, one thread"),
+        "trees": (
+            "bench.trees.run",
+            "ensembles of decision trees beside ONNX Runtime, one thread, 1 and 1,000 samples",
+        ),
         "quantize": (
             "bench.quantize.run",
             "models quantised: signal to noise by method, decisions as in fp32, int8 beside fp32 and ONNX Runtime",

@@ -28,6 +28,7 @@ from compiler.frontend.functions import check_expansion, expand_function, key_of
 from compiler.frontend.guarded import guarded, of_numbers
 from compiler.frontend.legalise import check, may_expand, normal_attrs, not_below_six, plain, upgrade
 from compiler.frontend.limits import Limits
+from compiler.frontend.ml.trees import OWN_FOREST
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
 from compiler.frontend.open.few import MOST, few_values, one_of
@@ -38,7 +39,6 @@ from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
 from compiler.frontend.open.told import held
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
-from compiler.frontend.ml.trees import OWN_FOREST
 from compiler.frontend.own import MOST_NAMED, ZIP_MAP, forest, number_of, random_bits, zip_map
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
 from compiler.frontend.regions import attempt, conditional_region

@@ -1,4 +1,4 @@
-"""What the walk does itself for strings, random numbers and trees: the compiler's own operators, and ZipMap at the end."""
+"""What the walk does itself for strings, random numbers and trees: the compiler's own operators, and ZipMap at last."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.graph import Node
+from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Routine
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.attributes import ints, number_of
@@ -106,7 +106,7 @@ def _infer(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 def _define(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Routine:
     """Routine `forest`: for each sample the aggregate over all trees, zero for samples from the size on."""
-    params = {
+    params: dict[str, Attr] = {
         "levels": ints(node, "levels") or (),
         "aggregate": str(node.attrs["aggregate"]),
         "strict": bool(node.attrs.get("strict", 0)),

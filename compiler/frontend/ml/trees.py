@@ -1,8 +1,8 @@
 """Ensembles of decision trees: one call of the compiler's own Forest where nodes ask which of two numbers is greater.
 
 Others are walked level by level: every sample stands at one node of every tree. A node is a row of tables; a leaf leads
-to itself, so that after as many steps as the deepest tree has levels every sample stands at its leaf. Source: the operators of ai.onnx.ml; where they leave the scores of two classes open, ONNX
-Runtime's.
+to itself, so that after as many steps as the deepest tree has levels every sample stands at its leaf. Source: the
+operators of ai.onnx.ml; where they leave the scores of two classes open, ONNX Runtime's.
 """
 
 from __future__ import annotations

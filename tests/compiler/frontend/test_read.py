@@ -14,6 +14,7 @@ from compiler.contract import CompileOptions, bundle_digest
 from compiler.errors import MalformedModel, ModelTooLarge, TilewrightError, UnboundDimension, UnsupportedModel
 from compiler.frontend import Limits, load
 from compiler.frontend.wire import walk
+from compiler.ops import OPERATORS
 from compiler.ops.operator import Operator
 from tests.compiler.pipelines import forest
 
@@ -296,7 +297,7 @@ def test_the_bound_of_entries_counts_what_protobuf_decodes() -> None:
     assert len(onnx.ModelProto.FromString(data).graph.node[0].attribute[0].ints) == 400
 
 
-def test_a_forest_with_more_numbers_than_fields_are_permitted_is_read(operators: Operators) -> None:
+def test_a_forest_with_more_numbers_than_fields_are_permitted_is_read() -> None:
     attributes = forest(np.random.default_rng(5), 8, 6, 5, 3)
     node = helper.make_node(
         "TreeEnsembleClassifier", ["x"], ["label", "p"], domain="ai.onnx.ml", classlabels_int64s=[0, 1, 2], **attributes
@@ -307,9 +308,9 @@ def test_a_forest_with_more_numbers_than_fields_are_permitted_is_read(operators:
     model = helper.make_model(graph, opset_imports=opsets, ir_version=8).SerializeToString()
     limits = Limits(fields=2000)
     assert sum(len(column) for column in attributes.values()) > 4 * limits.fields
-    loaded = load(model, CompileOptions(), operators, limits).graph
+    loaded = load(model, CompileOptions(), OPERATORS, limits).graph
     assert loaded.type(loaded.outputs[1]).dims == (4, 3)
-    assert "numbers" in refusal(model, operators, ModelTooLarge, Limits(fields=2000, numbers=5000)).message
+    assert "numbers" in refusal(model, OPERATORS, ModelTooLarge, Limits(fields=2000, numbers=5000)).message
 
 
 def varint(value: int) -> bytes:

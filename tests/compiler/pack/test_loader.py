@@ -78,7 +78,8 @@ def test_it_runs_from_the_archive_and_from_a_folder(loader: ModuleType, artifact
             outputs = model.run({"x": X, "n": N})
             np.testing.assert_array_equal(outputs["y"], Y)
             np.testing.assert_array_equal(outputs["z"], X > 0)
-            assert outputs["y"].__array_interface__["data"][0] % 64 == 0
+            flat = model.run_flat([X, N])
+            assert flat[0].__array_interface__["data"][0] % 64 == 0
 
 
 def test_it_tells_inputs_and_outputs(loader: ModuleType, artifact: Path) -> None:
@@ -106,6 +107,33 @@ def test_lists_strided_arrays_and_dlpack_tensors_are_inputs(loader: ModuleType, 
     with loader.Model(artifact) as model:
         for x in (Foreign(), wide, packed, X.tolist()):
             np.testing.assert_array_equal(model.run({"x": x, "n": 7})["y"], Y)
+
+
+def test_small_arrays_are_copied_and_results_are_the_callers_own(
+    loader: ModuleType, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with loader.Model(artifact) as model:
+        assert model._quick is not None
+        first = model.run({"x": X, "n": N})
+        kept = first["y"].copy()
+        x = X.copy()
+        second = model.run({"x": -x, "n": N})
+        np.testing.assert_array_equal(first["y"], kept)
+        assert not np.array_equal(second["y"], kept)
+        assert first["y"].flags.owndata
+        assert first["y"].flags.writeable
+        with pytest.raises(loader.InputError, match="input 'x' has shape"):
+            model.run({"x": X[:1], "n": N})
+        with pytest.raises(loader.InputError, match="not float32"):
+            model.run({"x": X.astype(np.float64), "n": N})
+        with pytest.raises(loader.InputError, match="missing"):
+            model.run({"x": X})
+        with pytest.raises(loader.InputError, match="unknown input 'm'"):
+            model.run({"x": X, "m": N})
+    monkeypatch.setattr(loader, "QUICK_BYTES", 0)
+    with loader.Model(artifact) as model:
+        assert model._quick is None
+        np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], kept)
 
 
 def test_outputs_are_written_where_the_caller_wants_them(loader: ModuleType, artifact: Path) -> None:

@@ -21,6 +21,7 @@ from compiler.contract import BenchmarkOptions, CompileOptions, CompileReport
 from compiler.errors import Disagreement, InputsError, OptionsError
 from compiler.frontend import Loaded, load
 from compiler.ir.graph import Node
+from compiler.pack import loader
 from compiler.pack.loader import InputError, Model
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
@@ -159,7 +160,12 @@ def test_sizes_out_of_range_are_refused_by_input_axis_and_range(
         infer(artifact, tmp_path / "x.npz", tmp_path / "y.npz")
 
 
-def test_what_earlier_runs_left_beyond_the_sizes_is_never_seen(artifact: Path) -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_what_earlier_runs_left_beyond_the_sizes_is_never_seen(
+    quick: bool, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not quick:
+        monkeypatch.setattr(loader, "QUICK_CAPACITY", 0)
     with Model(artifact, binding=2) as ours:
         fresh = {}
         for sizes in ((3, 5), (1, 1), (2, 9), (5, 2)):
@@ -171,12 +177,27 @@ def test_what_earlier_runs_left_beyond_the_sizes_is_never_seen(artifact: Path) -
             assert all((found[name] == array).all() for name, array in wanted.items())
 
 
-def test_results_are_the_callers_own(artifact: Path) -> None:
+@pytest.mark.parametrize("quick", [True, False])
+def test_results_are_the_callers_own(quick: bool, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not quick:
+        monkeypatch.setattr(loader, "QUICK_CAPACITY", 0)
     with Model(artifact, binding=2) as ours:
         first = ours.run(given(5, 3))
         kept = {name: array.copy() for name, array in first.items()}
         ours.run(given(5, 3, seed=9))
         assert all((first[name] == array).all() for name, array in kept.items())
+
+
+def test_repeated_sizes_run_their_binding_and_exact_ones_theirs_between_them(artifact: Path) -> None:
+    sizes = [(3, 5), (3, 5), (2, 4), (3, 5), (1, 1), (1, 1), (2, 4), (2, 4), (3, 5)]
+    with Model(artifact) as ours, Model(artifact, binding=1) as exact, Model(artifact, binding=2) as ranged:
+        for seed, size in enumerate(sizes):
+            inputs = given(*size, seed)
+            wanted = (exact if size == (2, 4) else ranged).run(inputs)
+            found = ours.run(inputs)
+            assert [array.shape for array in found.values()] == [array.shape for array in wanted.values()]
+            assert all((found[name] == array).all() for name, array in wanted.items())
+        assert ours._last is ours.at(2)
 
 
 def test_outputs_may_be_given_and_must_have_the_sizes_that_come_out(artifact: Path) -> None:

@@ -154,6 +154,11 @@ inline long long __double_as_longlong(double x) {
     return bits;
 }
 inline float __uint_as_float(unsigned x) { return twd::from_bits<float>(twd::to_bits(x)); }
+inline double __longlong_as_double(long long x) {
+    double found;
+    memcpy(&found, &x, sizeof found);
+    return found;
+}
 inline float __int_as_float(int x) { return twd::from_bits<float>(twd::to_bits(x)); }
 inline float __expf(float x) { return expf(x); }
 inline float __logf(float x) { return logf(x); }

@@ -17,10 +17,14 @@ LEVEL_NS = 0.75
 
 def forest_seconds(routine: Routine) -> float:
     """By the model: each sample takes every level of every group."""
+    samples = routine.outputs[0].type.dims[0]
+    return 1e-9 * LEVEL_NS * samples * GROUP * sum(level + 1 for level in _levels(routine))
+
+
+def _levels(routine: Routine) -> list[int]:
     levels = routine.params["levels"]
     assert isinstance(levels, tuple)
-    samples = routine.outputs[0].type.dims[0]
-    return 1e-9 * LEVEL_NS * samples * GROUP * sum(int(level) + 1 for level in levels if isinstance(level, int))
+    return [level for level in levels if isinstance(level, int)]
 
 
 class Forest(Lowering):
@@ -47,8 +51,7 @@ class Forest(Lowering):
         (y,) = (slot.name for slot in routine.outputs)
         features, targets = routine.inputs[0].type.dims[1], routine.outputs[0].type.dims[1]
         width = routine.inputs[4].type.dims[1]
-        levels = routine.params["levels"]
-        assert isinstance(levels, tuple)
+        levels = _levels(routine)
         real = C_TYPES[routine.inputs[0].type.dtype]
         combine = routine.params["aggregate"]
         assert combine in AGGREGATES
@@ -60,7 +63,9 @@ class Forest(Lowering):
         note = f"{GROUP * len(levels)} trees of up to {max(levels)} levels, {self.tasks} times"
         with kernel_function(writer, name, self.workload, note):
             if size:
-                writer.line(f"const long real = {size[0]}[0] < end ? {size[0]}[0] < begin ? begin : {size[0]}[0] : end;")
+                writer.line(
+                    f"const long real = {size[0]}[0] < end ? {size[0]}[0] < begin ? begin : {size[0]}[0] : end;"
+                )
                 zeros = f"(size_t)(end - real) * {targets} * sizeof({real})"
                 writer.line(f"memset({y} + real * {targets}, 0, {zeros});")
                 writer.line("end = real;")

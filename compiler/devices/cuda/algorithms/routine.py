@@ -9,6 +9,7 @@ from math import prod
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.boxes import lower_select_boxes
+from compiler.devices.cuda.algorithms.forest import forest_ns, lower_forest
 from compiler.devices.cuda.algorithms.model import seconds
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, convert
@@ -36,6 +37,8 @@ def cuda_routine_tiles(workload: Workload, target: CudaTarget, precision: str) -
     """The hand-written form of a Routine; empty for a Kernel."""
     if not isinstance(workload.kernel, Routine):
         return []
+    if workload.kernel.name == "forest":
+        return [Proposal(Tile("routine"), seconds(forest_ns(workload.kernel), target))]
     elements = sum(buffer.type.elements for buffer in workload.inputs)
     return [Proposal(Tile("routine"), seconds(ROUTINE_NS * elements, target))]
 
@@ -137,6 +140,7 @@ def _power_of_two(count: int) -> int:
 ROUTINES: Mapping[str, Callable[[str, Workload, Routine], CudaLowered]] = {
     "topk": lower_top_k,
     "select_boxes": lower_select_boxes,
+    "forest": lower_forest,
 }
 
 

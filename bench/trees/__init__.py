@@ -1,0 +1,1 @@
+"""Ensembles of decision trees beside ONNX Runtime."""
