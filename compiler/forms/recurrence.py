@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 from compiler.forms.normal_form import without_unit_axes
-from compiler.ir.expr import Apply, Expr, Load
-from compiler.ir.index import Axis, flatten
-from compiler.ir.kernel import Block, Kernel
+from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjuncts
+from compiler.ir.index import Axis, Index, flatten
+from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -44,17 +44,30 @@ class Product:
 
 
 @dataclass(frozen=True)
+class End:
+    """How many steps an element of the batch has, a number that may depend on it.
+
+    Beyond them all states stay what they are after the first step or a later one, and `stored` is what is stored: maps
+    of states and inputs.
+    """
+
+    length: Expr
+    stored: tuple[Block, ...]
+
+
+@dataclass(frozen=True)
 class Recurrence:
     """A kernel over the sequential axis `time`, and `batch` if there is more than one element.
 
     `blocks` are Products, and maps along at most one axis of their own. `ahead` are those products that need no earlier
-    step.
+    step. `end` is where it ends, if that is known only while running.
     """
 
     kernel: Kernel
     time: Axis
     batch: Axis | None
     blocks: tuple[Product | Block, ...]
+    end: End | None = None
 
     @property
     def products(self) -> tuple[Product, ...]:
@@ -109,6 +122,7 @@ def as_recurrence(workload: Workload) -> Recurrence | None:
             return None
         blocks.append(seen)
     found = Recurrence(kernel, kernel.shared[0], kernel.shared[1] if len(kernel.shared) > 1 else None, tuple(blocks))
+    found = replace(found, end=_end(found))
     by_matrix: dict[str, set[tuple[int, ...]]] = {}
     for product in found.products:
         by_matrix.setdefault(product.matrix, set()).add(
@@ -141,3 +155,52 @@ def _product(block: Block, kernel: Kernel, constants: set[str]) -> Product | Non
         if flat.axes == {depth, column} and None not in along:
             return Product(block, a, w.slot, flat.const, (along[0] or 0, along[1] or 0))
     return None
+
+
+def _end(found: Recurrence) -> End | None:
+    """Where choices by one and the same length say all that happens beyond it."""
+    temps = {temp.name for temp in found.kernel.temps}
+    maps = [block for block in found.blocks if isinstance(block, Block)]
+    choices = (part for block in maps for value in block.values for part in value.walk() if isinstance(part, Where))
+    conditions = (condition for choice in choices for condition in conjuncts(choice.condition))
+    lengths = dict.fromkeys(length for one in conditions if (length := _length(one, found.time)) is not None)
+    if len(lengths) != 1:
+        return None
+    (length,) = lengths
+    if any(load.slot in temps for load in length.loads):
+        return None
+
+    def settled(expr: Expr) -> Expr:
+        if not isinstance(expr, Where):
+            return expr
+        beyond = any(_length(one, found.time) == length for one in conjuncts(expr.condition))
+        return expr.otherwise if beyond else expr
+
+    outputs = {slot.name for slot in found.kernel.outputs}
+    ending = [replace(block, values=tuple(value.transform(settled) for value in block.values)) for block in maps]
+    stored = tuple(block for block in ending if block.writes & outputs)
+    states = frozenset().union(*(block.reads & temps for block in stored))
+    stays = all(
+        _stays(value, store, found.time)
+        for block in ending
+        for value, store in zip(block.values, block.stores, strict=True)
+        if store.slot in states
+    )
+    made = {product.into for product in found.products}
+    return End(length, stored) if stays and not states & made else None
+
+
+def _length(condition: Expr, time: Axis) -> Expr | None:
+    """The number of steps below which a condition holds; None for a condition of another form."""
+    if not isinstance(condition, Apply) or condition.function != "lt":
+        return None
+    step, length = condition.args
+    return length if step == Position(Index.of(time)) and time not in length.axes else None
+
+
+def _stays(value: Expr, store: Store, time: Axis) -> bool:
+    """Whether a state is given what it was before, at every step but the first."""
+    later = Apply("gt", (Position(Index.of(time)), Const(0, DType.I64)))
+    if isinstance(value, Where) and value.condition == later:
+        value = value.then
+    return value == Load(store.slot, store.index, value.dtype)

@@ -11,7 +11,7 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.measure.memory import allocate, read_buffer, write_buffer
-from compiler.measure.pattern import pattern, reads_indices
+from compiler.measure.pattern import greatest_sizes, pattern, reads_indices
 
 MOST_BYTES = 256 << 20
 """Of a workload's operands: of larger ones results are not looked at."""
@@ -30,9 +30,12 @@ def operand_bytes(workload: Workload) -> int:
 def inputs_of(workload: Workload, seed: int) -> list[np.ndarray]:
     """Logical arrays, as operands are filled with while kernels are timed. Equal seeds give equal inputs."""
     random, zero = np.random.default_rng(seed), reads_indices(workload.kernel)
+    sizes = greatest_sizes(workload.kernel)
     return [
-        np.resize(pattern(one.type.dtype, random, zero=zero and one.type.dtype.is_integer), one.type.dims)
-        for one in workload.inputs
+        np.full(one.type.dims, sizes[slot.name], one.type.dtype.numpy)
+        if slot.name in sizes
+        else np.resize(pattern(one.type.dtype, random, zero=zero and one.type.dtype.is_integer), one.type.dims)
+        for slot, one in zip(workload.kernel.inputs, workload.inputs, strict=True)
     ]
 
 

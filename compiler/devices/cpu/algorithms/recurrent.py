@@ -135,17 +135,35 @@ class _Recurrent(Lowering):
         with kernel_function(writer, self.name, self.workload):
             self._declare()
             writer.line("if (begin == end) return;")
-            with writer.block(f"for (long first = 0; first < {view.time.extent}; first += {self.steps})"):
-                writer.line(f"const long past = tw_least_of(first + {self.steps}, {view.time.extent});")
+            end = self._end()
+            with writer.block(f"for (long first = 0; first < {end}; first += {self.steps})"):
+                writer.line(f"const long past = tw_least_of(first + {self.steps}, {end});")
                 for number, product in enumerate(view.products):
                     if product.into in view.ahead:
                         self._many_steps(f"{self.name}_{number}", product)
                 with self._each_step():
                     self._one_step()
+            if view.end:
+                with writer.block(f"for (long {view.time} = {end}; {view.time} < {view.time.extent}; {view.time}++)"):
+                    for block in view.end.stored:
+                        with self._each_sequence():
+                            self._map(block)
         names = [slot.name for slot in view.kernel.inputs]
         matrices = dict.fromkeys(product.matrix for product in view.products)
         packings = {names.index(matrix): self._packing(matrix) for matrix in matrices}
         return Lowered(self.name, writer.text(), self.tasks, self.scratch, packings)
+
+    def _end(self) -> str:
+        """How many steps are taken: one at least, which gives states their first values."""
+        view, writer = self.view, self.writer
+        if view.end is None:
+            return str(view.time.extent)
+        writer.line("long steps = 1;")
+        with self._each_sequence():
+            writer.line(f"const long length = (long)({self._emitter(None).value(view.end.length)});")
+            writer.line("if (length > steps) steps = length;")
+        writer.line(f"if (steps > {view.time.extent}) steps = {view.time.extent};")
+        return "steps"
 
     def _one_step(self) -> None:
         """Every block that is not made ahead, for all elements of the batch."""

@@ -13,7 +13,7 @@ from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType
 from compiler.measure.memory import PAGE, allocate
-from compiler.measure.pattern import pattern, reads_indices
+from compiler.measure.pattern import greatest_sizes, pattern, reads_indices
 
 MOST_COPIES = 1024
 
@@ -50,13 +50,14 @@ def lay_out(
     Where `weights` holds, an operand exists so many times that all copies together fill `cold_bytes` (0: once). A
     kernel that takes them in turn finds none of them in a cache of that size; with `in_memory` none is to be in any
     cache. Floats are in [0.1, 1), so that nothing is denormal and nothing overflows; those of `steered` operands, by
-    position, are what their packing gives as a specimen.
+    position, are what their packing gives as a specimen. Sizes leave nothing out (`greatest_sizes`).
 
     These are warmed, the warmest last: scratch, which all kernels of a lane share; what is written, which in an arena
     lies where something has just died; what is read, which has just been made.
     """
     random = np.random.default_rng(seed)
     zero = reads_indices(kernel)
+    sizes = {at: size for at, slot in enumerate(kernel.inputs) if (size := greatest_sizes(kernel).get(slot.name))}
     weight_bytes = sum(dtype.bytes * count for (dtype, count), weight in zip(operands, weights, strict=True) if weight)
     copies = min(max(1, -(-cold_bytes // weight_bytes)), MOST_COPIES) if weight_bytes else 1
     tables = np.empty((copies, len(operands)), np.uintp)
@@ -75,6 +76,8 @@ def lay_out(
             continue
         if steered and position in steered:
             data = steered[position].specimen().view(np.uint8)
+        elif position in sizes:
+            data = np.full(count, sizes[position], dtype.numpy).view(np.uint8)
         else:
             data = np.resize(pattern(dtype, random, zero=zero), count).view(np.uint8)
         for at in range(0, len(slab), stride) if size else ():

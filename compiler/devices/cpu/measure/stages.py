@@ -32,7 +32,7 @@ from compiler.knowledge.kinds import BUDGET_S, STAGE
 from compiler.knowledge.making import stage_record, stages_marker
 from compiler.knowledge.records import Records
 from compiler.measure.memory import PAGE, allocate, storage_bytes
-from compiler.measure.pattern import pattern, reads_indices
+from compiler.measure.pattern import greatest_sizes, pattern, reads_indices
 from compiler.measure.spread import Spread
 
 WARM_RUNS, RUNS = 3, 15
@@ -110,7 +110,10 @@ class Layout:
         for storage, buffer in sorted(buffers.items()):
             found[storage] = slab[at : at + sizes[storage]]
             at += -(-sizes[storage] // PAGE) * PAGE
-            self._fill(found[storage], buffer.dtype, zero=storage in self._indices)
+            if size := self._limits.get(storage):
+                found[storage].view(buffer.dtype.numpy)[:] = size
+            else:
+                self._fill(found[storage], buffer.dtype, zero=storage in self._indices)
         return found
 
     def _operands(self, call: int) -> tuple[int, ...]:
@@ -128,6 +131,17 @@ class Layout:
         """Storages that some kernel reads that may take what is there for an index."""
         readers = [call for call in self.kernels.calls if reads_indices(call.kernel)]
         return frozenset(self.kernels.buffers[id].storage for call in readers for id in call.inputs)
+
+    @cached_property
+    def _limits(self) -> Mapping[int, int]:
+        """Storages of integers that some kernel reads as sizes, and a size that leaves nothing out."""
+        found: dict[int, int] = {}
+        for call in self.kernels.calls:
+            sizes = greatest_sizes(call.kernel)
+            for slot, id in zip(call.kernel.inputs, call.inputs, strict=True):
+                storage = self.kernels.buffers[id].storage
+                found[storage] = max(found.get(storage, 0), sizes.get(slot.name, 0))
+        return found
 
     def _fill(self, memory: np.ndarray, dtype: DType, *, zero: bool) -> None:
         if (dtype, zero) not in self._patterns:
