@@ -32,7 +32,7 @@ def workload_of(kernels: KernelGraph, call: Call) -> Workload:
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True))
     return Workload(
         call.kernel,
-        tuple(geometry(kernels.buffers[buffer]) for buffer in call.inputs),
+        tuple(replace(geometry(kernels.buffers[buffer]), unread=False) for buffer in call.inputs),
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.outputs),
         tuple(buffer in kernels.constants for buffer in call.inputs),
         tuple(encodings(slot, id) for slot, id in bound),

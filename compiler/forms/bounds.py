@@ -58,7 +58,7 @@ def beyond_bounds(kernel: Kernel) -> tuple[Beyond, ...]:
     """
     if kernel.sequential or any(block.sequential for block in kernel.blocks):
         return ()
-    found = [(bound, _stored_beyond(kernel, bound)) for bound in _bounds(kernel)]
+    found = [(bound, _stored_beyond(kernel, bound)) for bound in bounds_in(kernel)]
     return tuple(Beyond(bound, stored) for bound, stored in found if stored is not None)
 
 
@@ -84,9 +84,11 @@ def neutral_from(value: Expr, axis: Axis, neutral: float, inputs: frozenset[str]
     return (*own, *neutral_from(value.then, axis, neutral, inputs))
 
 
-def _bounds(kernel: Kernel) -> Iterator[Bound]:
+def bounds_in(kernel: Kernel) -> Iterator[Bound]:
     """Every bound in the conditions of choices, each once."""
-    inputs = frozenset(slot.name for slot in kernel.inputs)
+    inputs = frozenset(slot.name for slot in kernel.inputs if not slot.type.rank)
+    if not inputs:
+        return iter(())
     choices = (
         part for block in kernel.blocks for value in block.values for part in value.walk() if isinstance(part, Where)
     )

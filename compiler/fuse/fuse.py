@@ -10,6 +10,7 @@ import numpy as np
 from compiler import errors
 from compiler.fuse.alias import Buffers, place_concats, place_outputs, place_views
 from compiler.fuse.attention import join_attention
+from compiler.fuse.bounded import with_bounds
 from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
 from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
@@ -20,6 +21,7 @@ from compiler.fuse.refusal import Refusal, name_of
 from compiler.fuse.regions import Opened, with_regions
 from compiler.fuse.scalars import with_scalars
 from compiler.fuse.transposes import fuse_transposes
+from compiler.fuse.unread import with_unread
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Load
 from compiler.ir.graph import Graph, Node
@@ -78,7 +80,7 @@ def fuse(
         inner.append(fuse(body, without, costs))
         return inner[-1].kernels
 
-    opened = with_regions(graph, fused)
+    opened = with_regions(with_bounds(graph), fused)
     graph = opened.graph
     draft = _draft(opened)
     before = len(draft.ops) + sum(one.before for one in inner)
@@ -98,7 +100,7 @@ def fuse(
         other, otherwise = _laid_out(draft, cheaper, without, refusals) if cheaper != rule else (kernels, standing)
         if other is not kernels and is_cheaper(graph, other, kernels, costs):
             kernels, standing = other, otherwise
-    return Fused(kernels, before, (*standing, *(one for body in inner for one in body.refusals)))
+    return Fused(with_unread(kernels), before, (*standing, *(one for body in inner for one in body.refusals)))
 
 
 def _laid_out(

@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from compiler.fuse.excitation import excitations
 from compiler.fuse.refusal import name_of
 from compiler.fuse.separable import separables
+from compiler.fuse.unread import with_unread
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Costs
 from compiler.ir.tile import Cost, Menu
@@ -114,7 +115,7 @@ def replaced(kernels: KernelGraph, chosen: Sequence[Join]) -> KernelGraph:
     bound = {id for call in kernels.calls for id in (*call.inputs, *call.outputs)}
     needed = {id for call in calls for id in (*call.inputs, *call.outputs)}
     buffers = {id: buffer for id, buffer in kernels.buffers.items() if id in needed or id not in bound}
-    return replace(kernels, buffers=buffers, calls=calls)
+    return with_unread(replace(kernels, buffers=buffers, calls=calls))
 
 
 def choose_joins(

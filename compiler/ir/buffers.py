@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
@@ -40,6 +40,14 @@ class Buffer:
     element: DType | None = None
     """What an element is in memory where that is not the dtype kernels compute with: the job's precision. Like a
     layout, it is lowering's matter."""
+    unread: bool = False
+    """Of a result: whether what lies beyond the bounds of the kernel that makes it may be anything
+    (`compiler.fuse.unread`)."""
+
+    def __repr__(self) -> str:
+        """Keys of records are hashed from it: it stays the same where what came later is not used."""
+        shown = (each.name for each in fields(self) if each.name != "unread" or self.unread)
+        return f"Buffer({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @staticmethod
     def whole(id: int, type: TensorType, layout: Layout | None = None, name: str = "") -> Buffer:

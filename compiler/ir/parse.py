@@ -299,7 +299,8 @@ def _buffer(at: Cursor) -> Buffer:
         strides = at.listed(at.integer, "(", ")")
     else:
         strides = row_major(layout.physical(type.dims))
-    return Buffer(id, type, layout, storage, strides, offset, at.optional_string(), element)
+    unread = at.accept("unread")
+    return Buffer(id, type, layout, storage, strides, offset, at.optional_string(), element, unread)
 
 
 def _call(at: Cursor, outputs: tuple[int, ...], kernels: Mapping[str, Kernel | Routine]) -> Call:

@@ -120,7 +120,7 @@ def print_buffer(buffer: Buffer) -> str:
         text += f" in s{buffer.storage} + {buffer.offset}"
     if buffer.strides != buffer.whole(buffer.id, buffer.type, buffer.layout).strides:
         text += f" strides ({', '.join(map(str, buffer.strides))})"
-    return text + quoted(buffer.name)
+    return text + (" unread" if buffer.unread else "") + quoted(buffer.name)
 
 
 def print_plan(plan: Plan) -> str:

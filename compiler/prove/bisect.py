@@ -57,6 +57,9 @@ def bisect(
     made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id])]
     wanted = evaluate_graph(graph, inputs, operators, keep=made)
     memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
+    for buffer in kernels.buffers.values():
+        if buffer.unread:  # what a kernel leaves there is compared with zeros
+            memories[buffer.storage][:] = 0
     for id, array in {**kernels.constants, **{id: inputs[id] for id in kernels.inputs}}.items():
         write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
     errors: dict[int, float] = {}

@@ -168,7 +168,7 @@ class Trimming:
 
     def _store(self, alike: Sequence[Beyond], spans: Sequence[Span]) -> None:
         for one in alike:
-            for stored in one.stored:
+            for stored in (each for each in one.stored if not self.slots.buffers[each.store.slot].unread):
                 with self.writer.block(""):
                     self._store_one(stored, spans)
 

@@ -151,3 +151,19 @@ def test_recurrent_layers_are_right_with_narrower_vectors(profile: str) -> None:
 def test_a_layer_of_several_steps_is_taken_and_one_without_constant_weights_is_not() -> None:
     case, _ = next((case, wanted) for case, wanted in draws(layers().map(case_of), 20) if as_recurrence(case.workload))
     assert as_recurrence(Case(case.kernel, case.buffers, case.inputs, LOOPS).workload) is None
+
+
+def test_a_layer_whose_sequences_have_lengths_ends_with_the_longest() -> None:
+    """Every cell and direction: what happens beyond the lengths is known, and no product is made there."""
+    found = [layer for layer in draws(layers(), 60) if as_recurrence(case_of(layer)[0].workload)]
+    ended = 0
+    for layer in found:
+        view = as_recurrence(case_of(layer)[0].workload)
+        assert view is not None
+        assert (view.end is not None) == (layer.arrays[4] is not None), layer
+        if view.end is not None:
+            products = {product.into for product in view.products}
+            assert view.end.stored
+            assert not any(block.reads & products for block in view.end.stored)
+            ended += 1
+    assert ended > 5

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from compiler.devices.cpu.measure.operands import lay_out
-from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.kernel import Kernel, Routine, Slot
 from compiler.ir.parse import parse_kernel
-from compiler.ir.tensor import DType
-from compiler.measure.pattern import pattern, reads_indices
+from compiler.ir.tensor import DType, TensorType
+from compiler.measure.pattern import greatest_sizes, pattern, reads_indices
 
 PLAIN = parse_kernel("kernel k(in x: i64[8], in w: i64[8]; out y: i64[8]) for i:8 y[i] = div(x[i], w[i])")
 GATHER = parse_kernel("kernel k(in x: f32[8], in w: i64[4]; out y: f32[4]) for i:4 y[i] = x[[w[i] in 0..7]]")
@@ -22,6 +22,27 @@ def test_kernels_that_read_indices_are_known(kernel: Kernel, expected: bool) -> 
 
 def test_a_routine_is_taken_to_read_indices() -> None:
     assert reads_indices(Routine("TopK", "top_k", (), ()))
+
+
+SIZED = parse_kernel(
+    "kernel k(in x: f32[3, 8], in n: i64[], in w: i32[3]; out y: f32[3, 8]) for a:3, i:8 "
+    "y[a, i] = where(lt(#(i):i64, n[]), where(lt(#(a):i64, cast(w[a]):i64), x[a, i], 0.0:f32), 0.0:f32)"
+)
+
+
+def test_sizes_leave_nothing_out_when_kernels_are_timed() -> None:
+    assert greatest_sizes(SIZED) == {"n": 8, "w": 3}
+    assert greatest_sizes(PLAIN) == {}
+    operands = ((DType.F32, 24), (DType.I64, 1), (DType.I32, 3), (DType.F32, 24))
+    memory = lay_out(operands, (False,) * 4, 1, SIZED, 0, 1, 0, 0).memory
+    assert memory[1][:8].view(np.int64).tolist() == [8]
+    assert memory[2][:12].view(np.int32).tolist() == [3, 3, 3]
+
+
+def test_whole_scalars_of_routines_are_sizes() -> None:
+    scalar, vector = TensorType(DType.I64, ()), TensorType(DType.I64, (5,))
+    routine = Routine("a", "a", (Slot("x", TensorType(DType.F32, (7, 2))), Slot("n", scalar), Slot("v", vector)), ())
+    assert greatest_sizes(routine) == {"n": 7}
 
 
 @pytest.mark.parametrize("dtype", [dtype for dtype in DType if dtype is not DType.BOOL])

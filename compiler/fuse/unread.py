@@ -1,0 +1,153 @@
+"""Results of which nobody reads what lies beyond a size: it need not be stored.
+
+A program for all sizes of a dimension keeps zeros beyond the size (`compiler.forms.bounds`). Where every reader of a
+result has the same bound, and reads for each of its points below the size only elements below it, these zeros are
+written for nobody: at a batch of 2 of 8, three quarters of all that is written. Integers keep them: a number from
+memory that nobody wrote must not become a place. So do the model's outputs, which leave zero beyond their sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler.forms.bounds import Beyond, beyond_bounds, bounds_in
+from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.expr import Position
+from compiler.ir.index import Axis, Index
+from compiler.ir.kernel import Kernel
+
+
+@dataclass(frozen=True)
+class _Beyond:
+    """A bound of a call: the buffer with the size, the axis that must stay below it, and what is stored beyond."""
+
+    size: int
+    axis: Axis
+    whole: Beyond
+
+
+def with_unread(kernels: KernelGraph) -> KernelGraph:
+    """The same, with `unread` right for each buffer."""
+    bounds = [_bounds(call) for call in kernels.calls]
+    touched: dict[int, list[int]] = {}
+    for at, call in enumerate(kernels.calls):
+        for id in dict.fromkeys((*call.inputs, *call.outputs)):
+            touched.setdefault(kernels.buffers[id].storage, []).append(at)
+    fixed = {kernels.buffers[id].storage for id in (*kernels.inputs, *kernels.outputs) if id in kernels.buffers}
+    unread = {
+        id
+        for at, call in enumerate(kernels.calls)
+        for id in call.outputs
+        if _is_bounded(call, bounds[at])
+        and kernels.buffers[id].storage not in fixed
+        and kernels.buffers[id].type.dtype.is_float
+        and _is_unread(kernels, bounds, at, id, touched[kernels.buffers[id].storage])
+    }
+    if all(buffer.unread == (id in unread) for id, buffer in kernels.buffers.items()):
+        return kernels
+    buffers = {id: replace(buffer, unread=id in unread) for id, buffer in kernels.buffers.items()}
+    return replace(kernels, buffers=buffers)
+
+
+def _bounds(call: Call) -> tuple[_Beyond, ...]:
+    """Bounds on single axes that all of a kernel's blocks share."""
+    if not isinstance(call.kernel, Kernel):
+        return ()
+    found = []
+    names = [slot.name for slot in call.kernel.inputs]
+    for one in beyond_bounds(call.kernel):
+        for axis in one.bound.place.axes & {*call.kernel.shared}:
+            if one.bound.place == Index.of(axis):
+                found.append(_Beyond(call.inputs[names.index(one.bound.size.slot)], axis, one))
+    return tuple(found)
+
+
+def _is_bounded(call: Call, bounds: Sequence[_Beyond]) -> bool:
+    """Whether these are all bounds of a kernel, in whatever form it is written."""
+    return bool(bounds) and isinstance(call.kernel, Kernel) and len(bounds) == len([*bounds_in(call.kernel)])
+
+
+def _is_unread(
+    kernels: KernelGraph, bounds: Sequence[Sequence[_Beyond]], writer: int, id: int, touching: Sequence[int]
+) -> bool:
+    """Whether what one call stores beyond its bounds is read by none of those that touch the same storage."""
+    readers = [at for at in touching if at != writer]
+    storage = kernels.buffers[id].storage
+    if any(kernels.buffers[other].storage == storage for at in readers for other in kernels.calls[at].outputs):
+        return False
+    call = kernels.calls[writer]
+    if any(kernels.buffers[other].storage == storage for other in call.inputs):
+        return False
+    if [kernels.buffers[other].storage for other in call.outputs].count(storage) != 1:
+        return False
+    assert isinstance(call.kernel, Kernel)
+    slot = call.kernel.outputs[call.outputs.index(id)].name
+    stores = [store.index for block in call.kernel.blocks for store in block.stores if store.slot == slot]
+    for one in bounds[writer]:
+        digits = {_digit(kernels.buffers[id], index, one.axis) for index in stores}
+        if len(digits) != 1 or None in digits:
+            return False
+        if not all(_stays_below(kernels, kernels.calls[at], bounds[at], one.size, storage, digits) for at in readers):
+            return False
+    return True
+
+
+def _stays_below(
+    kernels: KernelGraph,
+    call: Call,
+    bounds: Sequence[_Beyond],
+    size: int,
+    storage: int,
+    digits: set[tuple[int, int] | None],
+) -> bool:
+    """Whether a reader's results below a size come from elements of a storage below it, and others from none."""
+    slots = _slots(kernels, call, storage)
+    return isinstance(call.kernel, Kernel) and any(
+        one.size == size
+        and not any(load.slot in slots for stored in one.whole.stored for load in stored.value.loads)
+        and {_digit(*place, one.axis) for place in _read(call.kernel, slots)} <= digits
+        for one in bounds
+    )
+
+
+def _slots(kernels: KernelGraph, call: Call, storage: int) -> Mapping[str, Buffer]:
+    """The slots through which a call reads a storage."""
+    if not isinstance(call.kernel, Kernel):
+        return {}
+    bound = zip(call.kernel.inputs, call.inputs, strict=True)
+    return {slot.name: kernels.buffers[id] for slot, id in bound if kernels.buffers[id].storage == storage}
+
+
+def _read(kernel: Kernel, slots: Mapping[str, Buffer]) -> Iterator[tuple[Buffer, tuple[Index, ...]]]:
+    """What a kernel reads through these slots, and at which index."""
+    for block in kernel.blocks:
+        values = (*block.values, *(Position(part) for store in block.stores for part in store.index))
+        for load in (load for value in values for load in value.loads):
+            if load.slot in slots:
+                yield slots[load.slot], load.index
+
+
+def _digit(buffer: Buffer, index: tuple[Index, ...], axis: Axis) -> tuple[int, int] | None:
+    """An axis as a digit of an element's address: how much one step of it is, and its extent; None where it is none.
+
+    All else in the address is less than a step, or makes whole turns of the axis. What is read is inside of the buffer,
+    whatever range its index has.
+    """
+    step = buffer.address(index).coefficient(axis)
+    if not step or step < 0:
+        return None
+    turn = step * axis.extent
+    low = high = buffer.offset
+    extents = buffer.layout.physical(buffer.type.dims)
+    for (dim, _), stride, extent in zip(buffer.layout.dims, buffer.strides, extents, strict=True):
+        position = index[dim]
+        if axis not in position.axes:
+            high += (extent - 1) * stride if stride % turn else 0
+            continue
+        if buffer.layout.block_of(dim) or not all(isinstance(atom, Axis) for atom, _ in position.terms):
+            return None
+        rest = Index(tuple((atom, factor) for atom, factor in position.terms if atom != axis), position.const)
+        least, most = rest.range
+        low, high = low + stride * least, high + stride * most
+    return (step, axis.extent) if low >= 0 and high < step else None
