@@ -46,6 +46,13 @@ void copy_async(void *shared, const void *global, unsigned size, unsigned bytes,
     t.copies.push_back(copy);
 }
 
+void prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads, Site at) {
+    const Thread &t = self();
+    if (bytes % 16) fault("limit", "%s:%d: a prefetch of %u bytes, not a multiple of 16", at.file, at.line, bytes);
+    if (thread != t.linear % threads) fault("limit", "%s:%d: thread %u says that it is thread %u of a prefetch", at.file, at.line, t.linear, thread);
+    global_range(global, bytes, 16, "prefetch");
+}
+
 void copy_commit() { self().copy_group++; }
 
 void copy_wait(unsigned pending) {
