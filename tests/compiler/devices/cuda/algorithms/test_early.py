@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from compiler.devices.cuda.codegen.lowered import PREAMBLE
+from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
+from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import CudaTarget, resolve
 from tests.compiler.devices.cuda.algorithms.test_sass import needs_disassembler, sass_of
 from tests.compiler.devices.cuda.on_double import needs_double
@@ -34,7 +35,7 @@ def found(target: CudaTarget, precision: str, monkeypatch: pytest.MonkeyPatch) -
     """Of kernels of small networks that ask for weights ahead, one of each algorithm, with clusters and without."""
     if (target.name, precision) in FOUND:
         return FOUND[target.name, precision]
-    networks = (("mobilenet_v2", {"size": 32}), ("tiny_transformer", {}))
+    networks: tuple[tuple[str, dict[str, int]], ...] = (("mobilenet_v2", {"size": 32}), ("tiny_transformer", {}))
     monkeypatch.setattr(kernels, "NETWORKS", networks)
     monkeypatch.setattr(kernels, "MOST_POINTS", 2**20)
     monkeypatch.setattr(kernels, "TILES", 4)
@@ -59,7 +60,7 @@ def test_results_are_the_same_and_nothing_else_is_touched(precision: str, monkey
     product = {"fp16": {"mma", "wgmma", "separable"}, "fp32": {"ffma", "mma_3xtf32", "separable_ffma"}}[precision]
     assert product | {"gemv"} <= {subject.tile.algorithm for subject in subjects}
     assert {subject.lowered.cluster > 1 for subject in subjects if fetches(subject)} == {False, True}
-    smallest = sorted(subjects, key=lambda subject: kernels._points(subject.workload.kernel))
+    smallest = sorted(subjects, key=lambda subject: subject.lowered.grid * subject.lowered.block)
     for flavour, tried in (("plain", subjects), ("checked", smallest[:4])):
         module = compile_kernels(PREAMBLE + "\n".join(one.lowered.text for one in tried), flavour)
         with Device(module, MODES[6]) as device:
@@ -114,9 +115,9 @@ def test_requests_stand_before_the_wait_and_early_loads_before_threads_meet(
     assert later
 
 
-def without(subject: kernels.Subject, target: CudaTarget) -> kernels.CudaLowered:
+def without(subject: kernels.Subject, target: CudaTarget) -> CudaLowered:
     """The same kernel as it is where nothing was measured."""
-    return kernels.lower.lower_cuda(subject.lowered.name, subject.workload, subject.tile, target)
+    return lower_cuda(subject.lowered.name, subject.workload, subject.tile, target)
 
 
 def places(lines: Sequence[str], pattern: str) -> list[int]:
