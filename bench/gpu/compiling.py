@@ -14,6 +14,7 @@ from bench.gpu.records import read
 from bench.gpu.subjects import model_file
 from bench.problem import problem
 from compiler.contract import CompileOptions, Event
+from compiler.devices.cuda import nvrtc
 from compiler.errors import TilewrightError
 from compiler.pipeline import compile_model
 
@@ -30,7 +31,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--records", type=Path, required=True, help="earlier measurements, to which new ones are added")
     parser.add_argument("--folder", type=Path, required=True, help="where models lie")
     parser.add_argument("--artifact", type=Path, required=True)
+    parser.add_argument("--kept", type=Path, help="where compiled kernels are kept from one call to the next")
     given = parser.parse_args(arguments)
+    nvrtc.keep_in(given.kept)
     options = CompileOptions(target=given.target, precision=given.precision, tuning_budget_s=given.budget)
     given.artifact.parent.mkdir(parents=True, exist_ok=True)
     given.records.parent.mkdir(parents=True, exist_ok=True)

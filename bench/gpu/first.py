@@ -1,7 +1,8 @@
 """`first`: what the first half hour on a machine with a GPU is for, the most worth first.
 
-What the machine is; every family of kernels beside its definition, several at a time; then networks by the model's
-tiles, which agree with the reference or fail. The other parts compare more, and take longer.
+What the machine is; which habits launches gain by; every family of kernels beside its definition, several at a time;
+then networks by the model's tiles, which agree with the reference or fail. The other parts compare more, and take
+longer.
 """
 
 from __future__ import annotations
@@ -33,18 +34,20 @@ SPARE = 2
 """Cores left for the driver and for this process."""
 LEAST_S = 10.0
 """Less is not worth beginning a family for."""
+PROBE_S = 90.0
+"""For the few launches of the probe; NVRTC and the driver take most of it."""
 SAYING_S = 20.0
 """For a program to say its version."""
 PROGRAMS = (("nvidia-smi",), ("gcc", "--version"), ("g++", "--version"), ("nvcc", "--version"))
 
 
 def first(asked: Asked) -> bool:
-    """Facts, families, networks. Returns whether none is left."""
+    """Facts, habits of launches, families, networks. Returns whether none is left."""
     notes = asked.notebook("first")
     if "facts" not in notes.rows:
         notes.put("facts", facts(asked))
         asked.tell(f"{asked.product}: {notes.rows['facts']['nvrtc']}, {notes.rows['facts']['cores']} cores")
-    return families(asked, notes) and networks(asked, notes)
+    return probe(asked, notes) and families(asked, notes) and networks(asked, notes)
 
 
 def facts(asked: Asked) -> Row:
@@ -71,6 +74,25 @@ def _said(command: Sequence[str]) -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return (done.stdout + done.stderr)[:4000]
+
+
+def probe(asked: Asked, notes: Notebook) -> bool:
+    """What decides how kernels begin: measured, and kept where compilations find it."""
+    if "probe" in notes.rows:
+        return True
+    if not asked.has(LEAST_S):
+        return False
+    file, limit = asked.out / "probe.json", asked.seconds(PROBE_S)
+    file.unlink(missing_ok=True)
+    ended = asked.run("bench.gpu.probe", ["--records", str(asked.out / "records.jsonl"), "--json", str(file)], limit)
+    if ended.status is None and limit < PROBE_S:
+        return False
+    if file.exists() and ended.status in (0, 1):
+        notes.put("probe", {"passed": ended.status == 0, "failed": [], "habits": json.loads(file.read_text())})
+    else:
+        notes.put("probe", {"passed": False, "failed": [f"the probe did not end well: {ended.said[-600:]}"]})
+    asked.tell(ended.output.strip() or notes.rows["probe"]["failed"][0])
+    return True
 
 
 def in_order(names: Sequence[str]) -> list[str]:

@@ -137,7 +137,7 @@ def compiled(asked: Asked, network: str, precision: str, budget: float) -> Row |
     """The report of a compilation, or its `problem`; None where the time was over before it ended."""
     artifact = artifact_of(asked, network, precision)
     arguments = [network, precision, "--budget", f"{budget:.1f}", "--records", str(_records(asked))]
-    arguments += ["--folder", str(asked.out / "models"), "--artifact", str(artifact)]
+    arguments += ["--folder", str(asked.out / "models"), "--artifact", str(artifact), "--kept", str(_kernels(asked))]
     artifact.with_suffix(".json").unlink(missing_ok=True)
     ended = asked.run("bench.gpu.compiling", arguments, asked.seconds(float("inf")))
     if ended.status is None:
@@ -195,7 +195,8 @@ def _planned(asked: Asked, network: str, precision: str) -> Row | None:
     file, limit = asked.out / "schedules.json", asked.seconds(MOST_PLANS_S)
     file.unlink(missing_ok=True)
     arguments = [network, precision, "--records", str(_records(asked)), "--folder", str(asked.out / "models")]
-    ended = asked.run("bench.gpu.schedules", [*arguments, "--json", str(file)], limit)
+    arguments += ["--kept", str(_kernels(asked)), "--json", str(file)]
+    ended = asked.run("bench.gpu.schedules", arguments, limit)
     if ended.status is None and limit < MOST_PLANS_S:
         return None
     if ended.status != 0:
@@ -285,6 +286,11 @@ def key_of(network: str, precision: str) -> str:
 def artifact_of(asked: Asked, network: str, precision: str) -> Path:
     """Where a network's artifact lies."""
     return asked.out / "artifacts" / f"{network}-{precision}.tw"
+
+
+def _kernels(asked: Asked) -> Path:
+    """Where compiled kernels are kept: parts compile the same networks, and the time on a GPU is short."""
+    return asked.out / "kernels"
 
 
 def _records(asked: Asked) -> Path:

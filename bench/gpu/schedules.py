@@ -27,6 +27,7 @@ from bench.schedule.found import SEED, Schedules, find
 from bench.schedule.row import rows
 from bench.subject import Subject
 from compiler.contract import CompileOptions
+from compiler.devices.cuda import nvrtc
 from compiler.devices.whole import race_programs
 from compiler.errors import TilewrightError
 from compiler.ir.program import Program
@@ -50,7 +51,9 @@ def main(arguments: list[str]) -> int:
         "--folder", type=Path, required=True, help="where models lie, and programs for the time of the race"
     )
     parser.add_argument("--json", type=Path, required=True, metavar="PATH", help="where the rows go, one for each plan")
+    parser.add_argument("--kept", type=Path, help="where compiled kernels are kept from one call to the next")
     given = parser.parse_args(arguments)
+    nvrtc.keep_in(given.kept)
     options = CompileOptions(target=given.target, precision=given.precision, tuning_budget_s=0.0)
     file = model_file(given.network, given.folder)
     try:

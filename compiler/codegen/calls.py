@@ -22,14 +22,17 @@ from compiler.ir.tile import Tile
 T = TypeVar("T")
 
 
-def workload_of(kernels: KernelGraph, call: Call) -> Workload:
-    """A call's kernel with the geometry of its buffers: equal workloads share code and measurements."""
+def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Workload:
+    """A call's kernel with the geometry of its buffers: equal workloads share code and measurements.
+
+    `encoded`: with the ways in which its constants may be kept, for which all their values are looked at.
+    """
 
     def encodings(slot: Slot, id: int) -> Encodings:
         known = kernels.encodings(id) if reads_once(call.kernel, slot) else (DENSE,)
         return (*known, *kernels.sparse_encodings(id)) if multiplies_by(call.kernel, slot) else known
 
-    bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True))
+    bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()
     return Workload(
         call.kernel,
         tuple(replace(geometry(kernels.buffers[buffer]), unread=False) for buffer in call.inputs),

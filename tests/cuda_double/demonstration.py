@@ -126,6 +126,45 @@ def two_layers(device: Device, tiles: int = 7, blocks: int = 2) -> Outcome:
     return device.download(z, x.shape, np.float32), 2 * (x.astype(np.float64) + 1)
 
 
+def mixed_clusters(device: Device, together: int = 2, alone: int = 8, columns: int = 300, size: int = 4) -> Outcome:
+    """Rows of clusters, then rows of single blocks, which the launch puts into clusters of the same size."""
+    x = numbers((together + alone, columns), 31) + 1
+    out = device.allocate(4 * len(x))
+    grid = [together * size + alone]
+    device.launch("mixed_clusters", grid, [64], [device.upload(x), out, columns, together], shared=64, cluster=[size])
+    return device.download(out, (len(x),), np.float32), x.astype(np.float64).sum(axis=1)
+
+
+def row_maximum(device: Device, rows: int = 3, columns: int = 40) -> Outcome:
+    x = numbers((rows, columns), 32)
+    out = device.allocate(4 * rows)
+    device.launch("row_maximum", [rows], [64], [device.upload(x), out, columns], shared=4 * 64)
+    return device.download(out, (rows,), np.float32), x.astype(np.float64).max(axis=1)
+
+
+def long_sum(device: Device, k: int = 4608) -> Outcome:
+    a, b = (np.abs(numbers(shape, seed)).view(np.uint32) & 0xFFFFE000 for shape, seed in (((16, k), 33), ((k, 8), 34)))
+    d = device.allocate(4 * 16 * 8)
+    device.launch("long_sum", [1], [32], [device.upload(a), device.upload(b), d, k])
+    expected = a.view(np.float32).astype(np.float64) @ b.view(np.float32).astype(np.float64)
+    return device.download(d, (16, 8), np.float32), expected
+
+
+def passed_on(device: Device, blocks: int = 12) -> Outcome:
+    """Three kernels one after another by programmatic edges; the third reads what both others have written."""
+    x = numbers((64 * blocks,), 35)
+    first, second, third, ring = (device.allocate(x.nbytes) for _ in range(4))
+    device.graph(
+        [
+            Node("plus_one", [blocks], [64], [device.upload(x), first]),
+            Node("counted", [blocks], [64], [second], early=[0]),
+            Node("sum_in_ring", [blocks], [64], [first, second, third, ring], early=[1]),
+        ]
+    )
+    expected = x.astype(np.float64) + 1 + np.arange(len(x))
+    return device.download(third, x.shape, np.float32), expected.reshape(blocks, 64)[:, ::-1].reshape(-1)
+
+
 @dataclass(frozen=True)
 class Demonstration:
     """One kernel: its file, how it is run, and the relative norm of the error it may have."""
@@ -148,6 +187,10 @@ DEMONSTRATIONS = {
     "conv3x3": Demonstration("conv.cu", conv3x3, 1e-3),
     "gemm_sm90": Demonstration("gemm_sm90.cu", gemm_sm90, 1e-3),
     "cluster_sum": Demonstration("cluster_sum.cu", cluster_sum, 1e-6),
+    "mixed_clusters": Demonstration("mixed_clusters.cu", mixed_clusters, 1e-6),
+    "row_maximum": Demonstration("row_maximum.cu", row_maximum, 1e-7),
+    "long_sum": Demonstration("long_sum.cu", long_sum, 1e-6),
+    "passed_on": Demonstration("passed_on.cu", passed_on, 1e-6),
     "dense_chain": Demonstration("dense_chain.cu", dense_chain, 1e-6),
     "dense_chain_full_edges": Demonstration("dense_chain.cu", partial(dense_chain, early=False), 1e-6),
     "two_layers": Demonstration("events.cu", two_layers, 1e-7),

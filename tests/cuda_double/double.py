@@ -91,23 +91,29 @@ class Mode:
     landing: str = "late"
     seed: int = 1
     resident: int = 2
+    """Clusters of a launch at once; 0: another number each time one begins."""
+    fill: str = "nan"
+    """What memory holds that nobody has written.
+
+    `nan` shows where it is computed with, `large` where a maximum is taken, which leaves NaN out."""
 
     def __str__(self) -> str:
-        return f"order={self.order} landing={self.landing} seed={self.seed} resident={self.resident}"
+        resident = self.resident or "any"
+        return f"order={self.order} landing={self.landing} seed={self.seed} resident={resident} fill={self.fill}"
 
     def short(self) -> str:
         """As the names of tests call it."""
-        return f"{self.order}-{self.landing}-{self.seed}-{self.resident}"
+        return f"{self.order}-{self.landing}-{self.seed}-{self.resident or 'any'}-{self.fill}"
 
 
 MODES = (
     Mode("forward", "late"),
     Mode("forward", "early", resident=1),
     Mode("backward", "late", resident=4),
-    Mode("backward", "early"),
+    Mode("backward", "early", fill="large"),
     Mode("random", "late", seed=1, resident=4),
     Mode("random", "early", seed=2, resident=3),
-    Mode("random", "random", seed=3, resident=4),
+    Mode("random", "random", seed=3, resident=0, fill="large"),
     Mode("random", "random", seed=4, resident=2),
 )
 

@@ -314,6 +314,36 @@ BUGS = (
         checked="out-of-bounds",
         plain="",
     ),
+    bug(
+        "block without a cluster of its own reads the first one's memory",
+        "mixed_clusters",
+        "const float *mine = part;",
+        "const float *mine = (const float *)tw_cluster_map(part, 0);",
+        checked="race|out-of-bounds",
+    ),
+    bug(
+        "block without a cluster of its own takes its rank for its part",
+        "mixed_clusters",
+        "rank = 0, parts = 1;",
+        "rank = tw_cluster_rank(), parts = 1;",
+        checked=WRONG,
+    ),
+    bug(
+        "block without a cluster of its own takes the cluster for its own",
+        "mixed_clusters",
+        "rank = 0, parts = 1;",
+        "rank = 0, parts = tw_cluster_size();",
+        checked=WRONG,
+    ),
+    # memory that nobody has written, and sums of tensor cores
+    bug(
+        "maximum over what nobody has written",
+        "row_maximum",
+        "i < columns; i++) largest",
+        "i < THREADS; i++) largest",
+        checked=WRONG,
+    ),
+    bug("a long sum left to tensor cores", "long_sum", "if ((first + 8) % SHORT == 0)", "if (false)", checked=WRONG),
     # between kernels and blocks
     bug("dependency not waited for", "dense_chain", "    tw_grid_dependency_wait();\n", ""),
     bug(
@@ -322,6 +352,24 @@ BUGS = (
         "    tw_grid_dependency_wait();\n    if (row >= rows) return;\n"
         "    float4 values = *(const float4 *)(x + lane * 4);",
         "    float4 values = *(const float4 *)(x + lane * 4);\n    tw_grid_dependency_wait();",
+    ),
+    bug(
+        "kernel in between waits for nothing",
+        "passed_on",
+        "    tw_grid_dependency_wait(); /* for whoever waits for this kernel */\n",
+        "",
+    ),
+    bug(
+        "one thread waits for all, and nobody meets it",
+        "passed_on",
+        "    tw_grid_dependency_wait();\n    const int i",
+        "    if (threadIdx.x == 0) tw_grid_dependency_wait();\n    const int i",
+    ),
+    bug(
+        "blocks share scratch memory by a number of places",
+        "passed_on",
+        "ring + (blockIdx.x * THREADS)",
+        "ring + (blockIdx.x % 6 * THREADS)",
     ),
     bug("a dropped edge of the graph", "dense_chain_full_edges", run=partial(dense_chain, early=False, dropped=(2, 4))),
     bug("a dropped edge beside early launches", "dense_chain", run=partial(dense_chain, dropped=(1, 3))),

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -29,6 +30,7 @@ from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.measure.splits import known_split, measure_splits
+from compiler.devices.cuda.measure.switches import SWITCHES, known_switch, measure_switches
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
@@ -97,13 +99,19 @@ class CudaBackend:
     def prepared(
         self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool
     ) -> tuple[CudaBackend, list[Record]]:
-        """With what launches take; all other facts of a GPU are its profile's, and what its driver says."""
-        target = self.target
-        found = measure_splits(target) if measure and target.is_here and known_split(known, target) is None else []
-        one_split = known_split([*known, *found], target)
-        if one_split is None or one_split == target.one_split:
-            return self, found
-        return replace(self, target=replace(target, one_split=one_split)), found
+        """With the habits that launches gain by; else a GPU is what its profile and its driver say."""
+        target, found = self.target, list[Record]()
+        if measure and target.is_here:
+            found += measure_splits(target) if known_split(known, target) is None else []
+            new = [switch for switch in SWITCHES if known_switch(known, target, switch) is None]
+            found += measure_switches(target, new) if new else []
+        facts = [*known, *found]
+        said = {"one_split": known_split(facts, target)}
+        said |= {switch.field: known_switch(facts, target, switch) for switch in SWITCHES}
+        changed: dict[str, Any] = {
+            name: on for name, on in said.items() if on is not None and on != getattr(target, name)
+        }
+        return (replace(self, target=replace(target, **changed)) if changed else self), found
 
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
         return starting_points(known, self.target, setting)

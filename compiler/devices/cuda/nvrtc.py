@@ -7,13 +7,16 @@ toolkit. Functions and options: "NVRTC documentation", chapters "User Interface"
 from __future__ import annotations
 
 import ctypes
+import hashlib
 import importlib.util
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 
 from compiler.codegen.build import small_header
 from compiler.errors import ToolchainFailed, ToolchainMissing
@@ -32,6 +35,8 @@ FUNCTION = re.compile(
 )
 SHARED = re.compile(r"(\d+) bytes smem")
 LOSS = re.compile(r"Potential Performance Loss: ([^\n]*)")
+_KEPT: dict[str, Path] = {}
+"""By "folder", if there is one, where this process keeps what it compiles (`keep_in`)."""
 
 
 @dataclass(frozen=True)
@@ -104,13 +109,57 @@ def headers() -> Mapping[str, str]:
     return {name: folder.joinpath(name).read_text() for name in HEADERS}
 
 
+def keep_in(folder: Path | None) -> None:
+    """From now on this process keeps what it compiles in a folder, and takes from there what is kept; None: no more.
+
+    Whoever may write there decides what kernels run, so that it is for one user's own processes. Nothing is deleted.
+    """
+    _KEPT.clear()
+    _KEPT.update({} if folder is None else {"folder": folder})
+
+
 def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Compiled:
     """Compile one unit, which may include HEADERS, for `sm_80`, `sm_90a`, ... (cubin) or `compute_80`, ... (PTX).
 
     `name` is how messages call the file. Raises ToolchainMissing, and ToolchainFailed with NVRTC's log.
     """
-    nvrtc = load()
     included = {**headers(), **small_header((source,))}
+    if not _KEPT:
+        return _compiled(source, architecture, name, included)
+    made_from = (version(), OPTIONS, architecture, name, source, sorted(included.items()))
+    file = _KEPT["folder"] / hashlib.sha256(repr(made_from).encode()).hexdigest()
+    if (found := _read_kept(file, architecture)) is not None:
+        return found
+    made = _compiled(source, architecture, name, included)
+    _write_kept(file, made)
+    return made
+
+
+def _read_kept(file: Path, architecture: str) -> Compiled | None:
+    """What was compiled before; None where there is nothing, or not all of it."""
+    try:
+        digest, log, image = file.read_bytes().split(b"\n", 2)
+    except (OSError, ValueError):
+        return None
+    if hashlib.sha256(log + image).hexdigest().encode() != digest:
+        return None
+    said = json.loads(log)
+    return Compiled(architecture, image, said, resources(said), tuple(LOSS.findall(said)))
+
+
+def _write_kept(file: Path, made: Compiled) -> None:
+    """The file is whole at any time, whoever else writes it."""
+    log = json.dumps(made.log).encode()
+    digest = hashlib.sha256(log + made.image).hexdigest().encode()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile(dir=file.parent, prefix=".part-", delete=False) as draft:
+        draft.write(b"\n".join((digest, log, made.image)))
+    Path(draft.name).replace(file)
+
+
+def _compiled(source: str, architecture: str, name: str, included: Mapping[str, str]) -> Compiled:
+    """What NVRTC makes of a unit and the files that it may include."""
+    nvrtc = load()
     program = ctypes.c_void_p()
     created = nvrtc.nvrtcCreateProgram(
         ctypes.byref(program),

@@ -50,6 +50,9 @@ class CudaTarget:
     fan_in_ns         the same for each further launch of other streams that it waits for: FAN_IN_NS
     one_split         whether all kernels of a plan ask for one split of L1 and shared memory, since changing it from
                       launch to launch was measured to take longer (`measure.splits`)
+    prefetch          whether kernels ask for the weights that they read later before they wait for their predecessor,
+                      and early_constants whether they load what follows a product, such as a bias, before they gather
+                      its sums: where that was measured to take less (`measure.switches`)
     """
 
     name: str
@@ -72,6 +75,8 @@ class CudaTarget:
     cross_ns: float = CROSS_NS
     fan_in_ns: float = FAN_IN_NS
     one_split: bool = False
+    prefetch: bool = False
+    early_constants: bool = False
     hardware: str = ""
     """Fingerprint of the GPU that measures; empty when cross-compiling."""
     lanes: int = 1

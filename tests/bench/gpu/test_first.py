@@ -39,7 +39,11 @@ def test_facts_families_and_networks_are_done_once(asked: Asked, played: Played)
     compiled = [arguments[:4] for arguments in played.of("bench.gpu.compiling")]
     assert compiled == [["squeezenet1_0", "fp16", "--budget", "0.0"], ["resnet50", "fp16", "--budget", "0.0"]]
     rows = asked.notebook("first").rows
-    assert rows.keys() == {"facts", *FAMILIES, "squeezenet1_0 fp16", "resnet50 fp16"}
+    assert [arguments[:2] for arguments in played.of("bench.gpu.probe")] == [
+        ["--records", str(asked.out / "records.jsonl")]
+    ]
+    assert (rows["probe"]["passed"], rows["probe"]["habits"]["prefetch"]["on"]) == (True, True)
+    assert rows.keys() == {"facts", "probe", *FAMILIES, "squeezenet1_0 fp16", "resnet50 fp16"}
     assert (rows["facts"]["gpu"], rows["facts"]["hardware"]) == ("NVIDIA X", "this one")
     assert rows["facts"]["programs"].keys() == {"nvidia-smi", "gcc", "g++", "nvcc"}
     assert not list(asked.out.glob("verdict*"))
@@ -73,6 +77,10 @@ def test_a_wrong_family_is_kept_and_the_others_are_tried(asked: Asked, played: P
 
 def test_families_that_cannot_be_listed_are_told(asked: Asked) -> None:
     assert not first.first(replace(asked, run=Failing()))
+    assert asked.notebook("first").rows["probe"] == {
+        "passed": False,
+        "failed": ["the probe did not end well: the last words"],
+    }
     assert asked.notebook("first").rows["families"] == {"passed": False, "failed": ["the last words"]}
     assert first.first(asked)
     assert "families" not in asked.notebook("first").rows

@@ -74,6 +74,10 @@ class Played:
             found = [{**PLAN, "wrong": arguments[0] == self.wrong}, {**PLAN, "scheduler": "streams", "joins": 2}]
             Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(found))
             return Ended(0, "", "")
+        if module == "bench.gpu.probe":
+            habits = {"prefetch": {"without_s": 2e-6, "with_s": 1e-6, "on": True}}
+            Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(habits))
+            return Ended(0, "prefetch: on", "")
         row = {"network": arguments[0], "precision": arguments[1], "ms": {"ours": 0.1}, "left_out": {}}
         Path(arguments[arguments.index("--json") + 1]).write_text(json.dumps(row))
         return Ended(0, "", "")

@@ -33,6 +33,9 @@ TW_DEVICE unsigned char *tw_dynamic_shared() { return twd::dynamic_shared(); }
 TW_DEVICE unsigned tw_shared_address(const void *shared) { return twd::shared_address(shared); }
 TW_DEVICE uint4 tw_load_once(const void *global) { return *(const uint4 *)global; }
 template <class T> TW_DEVICE const T *tw_early(const T *global) { return global; }
+TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads, TW_AT) {
+    twd::prefetch(global, bytes, thread, threads, at);
+}
 TW_DEVICE unsigned tw_load_acquire(const unsigned *global, TW_AT) { return twd::load_acquire(global, at); }
 TW_DEVICE void tw_store_release(unsigned *global, unsigned value, TW_AT) { twd::store_release(global, value, at); }
 TW_DEVICE unsigned tw_add_release(unsigned *global, unsigned value, TW_AT) { return twd::add_release(global, value, at); }

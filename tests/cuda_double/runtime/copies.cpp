@@ -41,9 +41,16 @@ void copy_async(void *shared, const void *global, unsigned size, unsigned bytes,
     check_async(shared, size, Access::Write, t.actor, false);
     if (bytes) check_async(global, bytes, Access::Read, t.actor, false);
     Copy copy{shared, global, size, bytes, t.copy_group};
-    memset(shared, 0xff, size);
+    memset(shared, modes.fill, size);
     if (modes.landing == Landing::Early || (modes.landing == Landing::Random && random_below(2))) land(copy);
     t.copies.push_back(copy);
+}
+
+void prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads, Site at) {
+    const Thread &t = self();
+    if (bytes % 16) fault("limit", "%s:%d: a prefetch of %u bytes, not a multiple of 16", at.file, at.line, bytes);
+    if (thread != t.linear % threads) fault("limit", "%s:%d: thread %u says that it is thread %u of a prefetch", at.file, at.line, t.linear, thread);
+    global_range(global, bytes, 16, "prefetch");
 }
 
 void copy_commit() { self().copy_group++; }
@@ -229,7 +236,7 @@ void bring(Block &b, void *shared, size_t bytes, uint64_t *barrier, std::functio
     if (!m.fenced) fault("protocol", "a bulk copy on an mbarrier without fence.mbarrier_init");
     unsigned actor = actors_of(*b.cluster) - AGENTS + m.agent;
     check_async(shared, bytes, Access::Write, actor, true);
-    memset(shared, 0xff, bytes);
+    memset(shared, modes.fill, bytes);
     auto lands = [&b, shared, bytes, barrier, actor, move, agent = m.agent] {
         move();
         complete(b, shared, bytes, Access::Write, actor, ++b.cluster->agent_clocks[agent]);

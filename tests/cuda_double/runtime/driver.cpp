@@ -139,56 +139,115 @@ void run_alone(const Launch &what) {
     });
 }
 
-/* The nodes in an order that the edges allow. A node with programmatic edges is started, as far as it gets, before those it
- * depends on in that way; it goes on when they have ended. */
-static void play(Executable &e, std::vector<Launch> &launches) {
-    const size_t count = e.nodes.size();
-    std::vector<std::vector<bool>> before(count, std::vector<bool>(count));
-    std::vector<bool> done(count), early(count);
-    for (auto &n : e.nodes) /* nodes were added after those they depend on, or ordered so at instantiation */
-        for (auto &[earlier, programmatic] : n->after) {
-            before[n->index][earlier->index] = true;
-            for (size_t i = 0; i < count; i++) before[n->index][i] = before[n->index][i] || before[earlier->index][i];
+/* One launch of a graph.
+ *
+ * Nodes run in an order that the edges allow, one after another; where the order is random, also beside each other. A kernel with
+ * programmatic edges starts at the earliest moment that a GPU allows: as soon as those it depends on in that way have let their
+ * dependents start, or ended. Those it starts before may themselves be waiting, so that a whole chain is under way at once. What it
+ * waits for is the end of its own predecessors, not of theirs: a kernel that waits for nothing ends before they do. */
+struct Play {
+    static constexpr unsigned AT_ONCE = 6, BESIDE = 2; /* launches: of a chain, and of those that could as well run one after another */
+    Executable &e;
+    std::vector<Launch> &launches;
+    const size_t count;
+    std::vector<bool> started, done, never_early;
+    Ancestors at_start, waited;
+    size_t finished = 0;
+
+    Play(Executable &e, std::vector<Launch> &launches)
+        : e(e), launches(launches), count(e.nodes.size()), started(count), done(count), never_early(count), at_start(count, std::vector<bool>(count)),
+          waited(at_start) {
+        for (size_t i = 0; i < count; i++)
+            never_early[i] = modes.landing == Landing::Early || (modes.landing == Landing::Random && random_below(4) == 0);
+        set_ancestors(at_start, waited);
+    }
+
+    /* What is known to be over once `n` is: all that it knew when it ended. */
+    void add_past(std::vector<bool> &to, const Node &n) const {
+        const bool knows = n.kind != Node::LAUNCH || launches[n.index].has_waited || !programmatic(n);
+        to[n.index] = true;
+        for (size_t i = 0; i < count; i++) to[i] = to[i] || (knows ? waited : at_start)[n.index][i];
+    }
+    static bool programmatic(const Node &n) {
+        return std::any_of(n.after.begin(), n.after.end(), [](auto &edge) { return edge.second; });
+    }
+
+    /* Of the nodes before `n`, all have ended; or those that it may begin before have let it. */
+    bool ready(const Node &n, bool early) const {
+        return std::all_of(n.after.begin(), n.after.end(), [&](auto &edge) {
+            const unsigned i = edge.first->index;
+            return done[i] || (early && edge.second && started[i] && launches[i].lets_dependents_start);
+        });
+    }
+
+    void note_knowledge(const Node &n) {
+        for (auto &[earlier, by_program] : n.after) {
+            if (!by_program) add_past(at_start[n.index], *earlier);
+            if (done[earlier->index]) add_past(waited[n.index], *earlier);
         }
-    set_ancestors(before);
-    auto ready = [&](Node &n, bool count_programmatic) {
-        return std::all_of(n.after.begin(), n.after.end(), [&](auto &edge) { return done[edge.first->index] || (!count_programmatic && edge.second); });
-    };
-    auto begin = [&](Node &n, bool ahead) {
+        set_ancestors(at_start, waited);
+    }
+
+    void begin(Node &n, bool early) {
+        started[n.index] = true;
+        note_knowledge(n);
+        if (n.kind != Node::LAUNCH) {
+            if (n.act) n.act(n.index);
+            end(n);
+            return;
+        }
         Launch &l = launches[n.index] = copy_of(n.launch);
         l.node = n.index;
-        l.early = l.waits_for_dependency = early[n.index] = ahead;
+        l.waits_for_dependency = early;
         engine.start(l);
-    };
-    for (size_t finished = 0; finished < count; finished++) {
+    }
+
+    void end(Node &n) {
+        done[n.index] = true, finished++;
+        for (auto &next : e.nodes) { /* those that have begun, and wait for it */
+            if (!started[next->index] || done[next->index] || !launches[next->index].waits_for_dependency || !ready(*next, false)) continue;
+            note_knowledge(*next);
+            engine.dependency_met(launches[next->index]);
+        }
+    }
+
+    unsigned under_way() const { return (unsigned)(std::count(started.begin(), started.end(), true) - (long)finished); }
+
+    void begin_early() {
+        for (auto &next : e.nodes) {
+            if (started[next->index] || next->kind != Node::LAUNCH || never_early[next->index] || ready(*next, false) || !ready(*next, true)) continue;
+            if (under_way() < AT_ONCE && engine.has_room()) begin(*next, true);
+        }
+    }
+
+    bool begin_one() {
         std::vector<Node *> choice;
         for (auto &n : e.nodes)
-            if (!done[n->index] && ready(*n, true)) choice.push_back(n.get());
-        Node &n = *(modes.order == Order::Forward ? choice.front() : modes.order == Order::Backward ? choice.back() : choice[random_below((unsigned)choice.size())]);
-        if (n.kind == Node::LAUNCH) {
-            for (auto &next : e.nodes) { /* those that may start beside this one */
-                bool follows = std::any_of(next->after.begin(), next->after.end(), [&](auto &edge) { return edge.first == &n && edge.second; });
-                if (!follows || early[next->index] || done[next->index] || modes.landing == Landing::Early) continue;
-                done[n.index] = true; /* as far as the others' programmatic edges go */
-                bool now = ready(*next, false);
-                done[n.index] = false;
-                if (now) begin(*next, true), engine.settle();
-            }
-            if (early[n.index])
-                engine.dependency_met(launches[n.index]);
-            else
-                begin(n, false);
-            engine.finish(launches[n.index]);
-        } else if (n.act) {
-            n.act(n.index);
-        }
-        done[n.index] = true;
+            if (!started[n->index] && ready(*n, false)) choice.push_back(n.get());
+        if (choice.empty()) return false;
+        begin(*(modes.order == Order::Forward ? choice.front() : modes.order == Order::Backward ? choice.back() : choice[random_below((unsigned)choice.size())]), false);
+        return true;
     }
-}
+
+    void run() {
+        while (finished < count) {
+            const bool beside = modes.order == Order::Random && under_way() < BESIDE && engine.has_room() && random_below(4) == 0;
+            if ((!under_way() || beside) && begin_one()) continue;
+            begin_early();
+            const bool moved = engine.go_on();
+            bool ended = false;
+            for (auto &n : e.nodes)
+                if (started[n->index] && !done[n->index] && launches[n->index].done) end(*n), ended = true;
+            if (moved || ended) continue;
+            for (auto &n : e.nodes)
+                if (started[n->index] && !done[n->index]) engine.stand_still(launches[n->index]);
+        }
+    }
+};
 
 void run_graph(Executable &e) {
     std::vector<Launch> launches(e.nodes.size()); /* they outlive a fault until they are abandoned */
-    run_or_abandon([&] { play(e, launches); });
+    run_or_abandon([&] { Play(e, launches).run(); });
 }
 
 Node *add_node(Graph *g, void *const *after, size_t count) {
@@ -317,7 +376,9 @@ bool configure(const std::string &text) {
         else if (name == "seed")
             modes.seed = (unsigned)atoi(value.c_str());
         else if (name == "resident")
-            modes.resident = (unsigned)std::max(1, atoi(value.c_str()));
+            modes.resident = value == "any" ? 0 : (unsigned)std::max(1, atoi(value.c_str()));
+        else if (name == "fill" && (value == "nan" || value == "large"))
+            modes.fill = value == "nan" ? 0xff : 0x7b; /* 0x7b7b: 6e4 in fp16, 1e36 in bf16 and fp32 */
         else if (name == "sm")
             settings.capability = atoi(value.c_str());
         else if (name == "multiprocessors")

@@ -15,6 +15,8 @@ Engine engine;
 
 namespace {
 
+constexpr size_t MOST_THREADS = 16000, ROOMY = 6000; /* at once, of all launches; few enough for another launch to begin early */
+constexpr unsigned MOST_RESIDENT = 16; /* clusters, where any number is */
 constexpr unsigned MOST_ROUNDS = 2000; /* of polling in which nothing that could be polled has changed: a deadlock */
 uint64_t random_state = 1;
 
@@ -153,9 +155,19 @@ void run_kernel() {
     go_on_with(b.cluster->live ? pick() : nullptr);
 }
 
+size_t threads_at_once() {
+    size_t count = 0;
+    for (const Block *b : engine.blocks) count += b->threads.size();
+    return count;
+}
+
 void admit(Launch &launch) {
+    size_t ahead = 0;
+    if (!launch.waits_for_dependency) ahead = engine.blocks.size();
     unsigned per_cluster = volume(launch.cluster), threads = volume(launch.block);
-    while (launch.next < launch.order.size() && launch.resident.size() < modes.resident) {
+    const unsigned most = modes.resident ? modes.resident : 1 + random_below(MOST_RESIDENT);
+    while (launch.next < launch.order.size() && launch.resident.size() < most) {
+        if (!launch.resident.empty() && threads_at_once() + per_cluster * threads > MOST_THREADS) break;
         uint3 clusters = {launch.grid.x / launch.cluster.x, launch.grid.y / launch.cluster.y, launch.grid.z / launch.cluster.z};
         uint3 base = place(launch.order[launch.next++], clusters);
         auto cluster = std::make_unique<Cluster>();
@@ -169,7 +181,7 @@ void admit(Launch &launch) {
             b.index = {base.x * launch.cluster.x + within.x, base.y * launch.cluster.y + within.y, base.z * launch.cluster.z + within.z};
             b.rank = rank, b.cluster = cluster.get(), b.launch = &launch, b.live = threads;
             b.shared = take_shared(launch.shared, b.slot);
-            b.statics.assign((size_t)(launch.module->info.shared_end - launch.module->info.shared_begin), 0xff);
+            b.statics.assign((size_t)(launch.module->info.shared_end - launch.module->info.shared_begin), modes.fill);
             b.warpgroups.resize((threads + 127) / 128);
             b.threads.resize(threads);
             b.warps.resize((threads + 31) / 32);
@@ -181,7 +193,8 @@ void admit(Launch &launch) {
                 t.fiber.prepare(run_kernel);
                 set_ready(t);
             }
-            engine.blocks.push_back(&b);
+            /* in order: a launch that begins early runs before the ones under way go on */
+            engine.blocks.insert(modes.order == Order::Forward ? engine.blocks.begin() + (long)ahead++ : engine.blocks.end(), &b);
             cluster->blocks.push_back(std::move(block));
         }
         launch.resident.push_back(std::move(cluster));
@@ -290,6 +303,15 @@ void may_yield() {
     if (modes.order == Order::Random && random_below(2)) go_on_with(pick());
 }
 
+/* The kernels that depend on this one may start once every block has said so or ended. What blocks do before they say so nobody can
+ * tell, since it is not seen by others before griddepcontrol.wait: so the first one counts for all. */
+void launch_dependents() {
+    Launch &launch = *self().block->launch;
+    if (launch.lets_dependents_start) return;
+    launch.lets_dependents_start = true;
+    go_on_with(nullptr); /* the driver starts them, then this thread goes on */
+}
+
 void sleep() { wait_in(State::Polling, {"__nanosleep", 0}); }
 
 /* ---- Launches ------------------------------------------------------------------------------------------------------ */
@@ -317,14 +339,15 @@ void Engine::start(Launch &launch) {
     admit(launch);
 }
 
-void Engine::settle() {
-    while (turn()) {
-    }
-}
+bool Engine::go_on() { return turn(); }
+
+bool Engine::has_room() const { return threads_at_once() <= ROOMY; }
+
+void Engine::stand_still(const Launch &launch) { throw Fault{"deadlock", launch.name + ": " + standstill()}; }
 
 void Engine::finish(Launch &launch) {
     while (!launch.done)
-        if (!turn()) throw Fault{"deadlock", launch.name + ": " + standstill()};
+        if (!turn()) stand_still(launch);
 }
 
 void Engine::abandon() {

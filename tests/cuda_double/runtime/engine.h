@@ -27,7 +27,8 @@ struct Modes {
     Order order = Order::Forward;
     Landing landing = Landing::Late;
     unsigned seed = 1;
-    unsigned resident = 2; /* clusters of a launch that run beside each other */
+    unsigned resident = 2; /* clusters of a launch that run beside each other; 0: another number each time one is admitted */
+    unsigned char fill = 0xff; /* bytes of memory that nobody has written: NaN in every float format, or large numbers in all */
     unsigned launched = 0; /* kernels since the modes were set: what is random does not depend on what the process ran before */
 };
 extern Modes modes;
@@ -96,6 +97,7 @@ struct Thread {
     Clocks seen;
     Clocks fenced; /* what it knew at its last fence */
     bool has_fenced = false;
+    bool dependency_waited = false;
     uint32_t proxy_fenced = 0;
 };
 
@@ -130,7 +132,6 @@ struct Block {
     std::vector<Thread> threads;
     std::vector<Warp> warps;
     unsigned ready_warps = 0, live;
-    bool dependency_waited = false;
     Barrier barriers[16];
     std::map<uint64_t *, Mbarrier> mbarriers;
     unsigned char *shared; /* its dynamic shared memory, in the pool */
@@ -147,6 +148,7 @@ struct Cluster {
     Clocks met; /* clocks at the last cluster barrier */
     std::vector<uint32_t> agent_clocks;
     std::unordered_map<uint32_t, Clocks> acquired; /* what it knows of other clusters of the same launch */
+    std::vector<std::pair<unsigned, uint32_t>> dependency_waited; /* threads that have waited, and their clocks then */
 };
 
 struct alignas(64) Line { /* of a kernel's parameters: a tensor map is aligned to 64 bytes */
@@ -161,8 +163,9 @@ struct Launch {
     uint3 grid, block, cluster;
     size_t shared;
     std::vector<std::vector<Line>> parameters;
-    bool early = false;                /* it was started by a programmatic edge */
     bool waits_for_dependency = false; /* it was started before the kernel that it depends on has ended */
+    bool has_waited = false;           /* a thread of it has: it does not end before what it depends on has */
+    bool lets_dependents_start = false;
     uint32_t node = 0;                 /* of the graph, for ordered_nodes */
 
     std::vector<void *> pointers;
@@ -203,8 +206,10 @@ struct Engine {
     uint32_t serial = 0;
 
     void start(Launch &);
-    void settle();            /* until nobody can go on */
+    bool go_on();             /* for a turn; false when nobody can */
     void finish(Launch &);    /* until it is done, or throws Fault */
+    bool has_room() const;    /* for launches that need not start yet */
+    void stand_still(const Launch &); /* throws Fault */
     void dependency_met(Launch &);
     void abandon();           /* after a Fault */
 };
@@ -261,8 +266,11 @@ void check_node(uint64_t address, size_t bytes, Access, uint32_t node); /* a cop
 
 /* Everything before is ordered before everything after: a new operation of the host. */
 void new_operation();
-/* Within one operation, the graph's nodes: bit i of ancestors[n] says that n comes after i. */
-void set_ancestors(std::vector<std::vector<bool>> ancestors);
+/* Within one operation, the graph's nodes: bit i of [n] says that n comes after i, when it starts and when it has waited for what it
+ * depends on. */
+using Ancestors = std::vector<std::vector<bool>>;
+void set_ancestors(Ancestors at_start, Ancestors waited);
+void set_waited(uint32_t node, std::vector<bool> ancestors);
 
 /* A thread has ended: whoever waits for those of its warp, block or cluster that still run may go on. */
 void released_by_end(Thread &);

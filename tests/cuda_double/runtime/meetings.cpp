@@ -249,12 +249,16 @@ void Engine::dependency_met(Launch &launch) {
 }
 
 void dependency_wait(Site at) {
-    Block &b = *self().block;
-    while (b.launch->waits_for_dependency) wait_in(State::Dependency, at);
-    b.dependency_waited = true;
+    Thread &t = self();
+    Launch &launch = *t.block->launch;
+    launch.has_waited = true;
+    while (launch.waits_for_dependency) wait_in(State::Dependency, at);
+    if (t.dependency_waited) return;
+    t.dependency_waited = true;
+    if (!engine.checked) return;
+    tick(t);
+    t.block->cluster->dependency_waited.push_back({t.actor, t.clock});
 }
-
-void launch_dependents() {}
 
 /* ---- Atomics and counters ------------------------------------------------------------------------------------------ */
 

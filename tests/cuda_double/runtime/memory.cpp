@@ -52,7 +52,7 @@ std::vector<Word> slot_words[MOST_SLOTS];
 std::map<uint64_t, Allocation> &allocations = *new std::map<uint64_t, Allocation>; /* a process tells of it when it ends, after its other parts are gone */
 unsigned allocation_count;
 uint32_t operation = 1;
-std::vector<std::vector<bool>> ancestors;
+Ancestors at_start, after_waiting; /* of the graph's nodes */
 
 Allocation *allocation_of(uint64_t address) {
     auto found = allocations.upper_bound(address);
@@ -74,11 +74,19 @@ std::string position(const void *counter) {
     return text;
 }
 
+/* Whether the thread knows that what its kernel depends on is over: it has waited for that, or met one that has. */
+bool has_waited(const Thread &t) {
+    if (t.dependency_waited) return true;
+    for (auto &[actor, clock] : t.block->cluster->dependency_waited)
+        if (t.seen && (*t.seen)[actor] >= clock) return true;
+    return false;
+}
+
 /* Whether `e` is over, as far as the thread (or, where null, the node) knows. */
 bool ordered(const Entry &e, const Entry &mine, const Thread *t) {
     if (e.node != mine.node) {
-        if (!(mine.node < ancestors.size() && e.node < ancestors[mine.node].size() && ancestors[mine.node][e.node])) return false;
-        return !t || !t->block->launch->early || t->block->dependency_waited;
+        const Ancestors &known = !t || has_waited(*t) ? after_waiting : at_start;
+        return mine.node < known.size() && e.node < known[mine.node].size() && known[mine.node][e.node];
     }
     if (!t) return true;
     const Cluster &c = *t->block->cluster;
@@ -206,7 +214,7 @@ unsigned char *take_shared(size_t bytes, unsigned &slot) {
     free_slots.pop_back();
     unsigned char *shared = pool + slot * SLOT_BYTES;
     if (__asan_unpoison_memory_region) __asan_unpoison_memory_region(shared, SLOT_BYTES);
-    memset(shared, 0xff, bytes); /* NaN in every float format */
+    memset(shared, modes.fill, bytes);
     if (__asan_poison_memory_region) __asan_poison_memory_region(shared + bytes, SLOT_BYTES - bytes);
     for (Word &w : slot_words[slot]) w.operation = 0;
     return shared;
@@ -270,7 +278,7 @@ void *cluster_map(void *shared, unsigned rank) {
 uint64_t allocate(size_t bytes) {
     void *block = nullptr;
     if (posix_memalign(&block, 512, bytes + 2 * GUARD)) return 0;
-    memset(block, 0xff, bytes + 2 * GUARD);
+    memset(block, modes.fill, bytes + 2 * GUARD);
     uint64_t begin = (uint64_t)block + GUARD;
     if (__asan_poison_memory_region) {
         __asan_poison_memory_region(block, GUARD);
@@ -348,11 +356,13 @@ std::string describe(const void *address) {
 
 void new_operation() {
     operation++;
-    ancestors.clear();
+    at_start.clear(), after_waiting.clear();
     new_counters();
 }
 
-void set_ancestors(std::vector<std::vector<bool>> of_nodes) { ancestors = std::move(of_nodes); }
+void set_ancestors(Ancestors start, Ancestors waited) { at_start = std::move(start), after_waiting = std::move(waited); }
+
+void set_waited(uint32_t node, std::vector<bool> ancestors) { after_waiting[node] = std::move(ancestors); }
 
 unsigned actors_of(const Cluster &c) { return (unsigned)(c.blocks.size() * c.blocks[0]->threads.size()) + AGENTS; }
 

@@ -151,7 +151,7 @@ def lower_cuda_gemv(name: str, workload: Workload, tile: Tile, target: CudaTarge
     """
     view = as_gemv(workload)
     assert view is not None, "the tile stage offers `gemv` only to kernels of that form"
-    return Gemv(name, workload, view, tile).lower()
+    return Gemv(name, workload, view, tile, target.prefetch).lower()
 
 
 def packing_for(view: Contraction, workload: Workload, tile: Tile) -> tuple[int, LaneColumns]:
@@ -173,6 +173,7 @@ class Gemv:
     workload: Workload
     view: Contraction
     tile: Tile
+    prefetch: bool = False
 
     def __post_init__(self) -> None:
         self.writer = Writer()
@@ -196,6 +197,9 @@ class Gemv:
         writer.line(f"const int lane = threadIdx.x % {self.lanes};")
         writer.line(f"const int own = (int)threadIdx.x / {self.lanes} * {self.each};")
         self._request()
+        if self.prefetch and self.parts == 1 and self.steps > self.ahead:
+            size = self.columns * self.steps * self.packing.width * self.packing.dtype.bytes
+            writer.line(f"tw_prefetch({self._columns}, {size}, threadIdx.x, {self.threads});")
         writer.line("tw_grid_dependency_wait();")
         self._gather_rows()
         self._sums()
@@ -221,12 +225,18 @@ class Gemv:
 
     # The matrix
 
+    @property
+    def _columns(self) -> str:
+        """C for where the block's columns begin."""
+        matrix, column = self.workload.kernel.inputs[self.position].name, self.packing.steps * self.packing.width
+        return f"{matrix} + (int64_t)group * {self.columns * column}"
+
     def _request(self) -> None:
         """The lane's first stretches of its columns, on their way."""
-        matrix, ctype = self.workload.kernel.inputs[self.position].name, CUDA_TYPES[self.packing.dtype]
-        column = f"(int64_t)(group * {self.columns} + own) * {self.packing.steps * self.packing.width}"
+        ctype, column = CUDA_TYPES[self.packing.dtype], self.packing.steps * self.packing.width
         part = f" + part * {self.depth}" if self.parts > 1 else ""
-        self.writer.line(f"const {ctype} *const weights = {matrix} + {column}{part} + lane * {self.per_lane};")
+        place = f"{self._columns} + (int64_t)own * {column}{part} + lane * {self.per_lane}"
+        self.writer.line(f"const {ctype} *const weights = {place};")
         self.writer.line(f"uint4 coming[{self.each}][{self.ahead}];")
         self._load("0")
 

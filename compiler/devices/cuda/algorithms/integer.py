@@ -23,7 +23,7 @@ from typing import ClassVar
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, times_loaded
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of, times_loaded
 from compiler.devices.cuda.algorithms.contraction.operand import access_of
 from compiler.devices.cuda.algorithms.contraction.reading import Computed, reading
 from compiler.devices.cuda.algorithms.contraction.tiles import (
@@ -207,7 +207,7 @@ def lower_cuda_integer(name: str, workload: Workload, tile: Tile, target: CudaTa
     """A kernel that `as_integer` accepts, under levels `grid` (parts of k), `block` (m, n, k, stages) and `warp`."""
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
-    return _CudaInteger(name, workload, form.view, tile, form).lower()
+    return _CudaInteger(name, workload, form.view, tile, form, **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)

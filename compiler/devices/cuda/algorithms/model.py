@@ -48,6 +48,18 @@ def seconds(ns: float, target: CudaTarget) -> float:
     return 1e-9 * (target.launch_ns + BLOCK_NS + ns)
 
 
+def prefetched_ns(nbytes: float, in_cache: bool, target: CudaTarget) -> float:
+    """At most what a kernel gains by asking for so many bytes of weights before it waits for its predecessor.
+
+    They come from memory while it waits for the launch before it, if they are not `in_cache` anyhow.
+    """
+    return 0.0 if in_cache else min(nbytes / target.dram_per_ns, target.launch_ns)
+
+
+EARLY_NS = TRIP_NS
+"""At most what a kernel gains by loading what follows a product before the sums are gathered: one trip."""
+
+
 def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget) -> LaunchLoad:
     """What kernels ask of the device as one launch, from each one's seconds alone, launch included, and its blocks.
 

@@ -8,7 +8,7 @@ are threads.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -50,6 +50,8 @@ class Epilogue:
     """Blocks of a cluster, each of which has a part of every sum, at `parts[rank]`.
 
     They share out the vectors, of which each first gathers its own."""
+    constants: frozenset[str] = frozenset()
+    """Slots that are read before the sums are there, where a thread's vectors all take the same of them."""
 
     @cached_property
     def _outputs(self) -> tuple[Store, ...]:
@@ -110,8 +112,38 @@ class Epilogue:
                 writer.line(added)
             writer.line(f"*({kind} *)(sums + {at}) = sum;")
 
-    def write(self, writer: Writer) -> None:
-        """Maps of `sums`, a tile that begins at `first_m` and `first_n`, whose batch axes are declared."""
+    def fetch(self, writer: Writer) -> Mapping[Load, str]:
+        """Vectors of constants that lie along n alone, such as a bias, for `write`; what they are called.
+
+        A thread's vectors have the same columns where its steps are whole rows of them. Their loads are under way
+        while the sums are put into shared memory and gathered.
+        """
+        across = self.n // self.count
+        if self.along_rows or self.count == 1 or self.threads * self.parts % across:
+            return {}
+        alike = [load for load in self._whole_loads() if load.slot in self.constants and load.axes <= {self.view.n}]
+        if not alike:
+            return {}
+        column = writer.name("column")
+        writer.line(f"const int {column} = first_n + {self._first} % {across} * {self.count};")
+        emitter = CudaEmitter(writer, self.slots.address)
+        emitter.names = {self.view.n: column}
+        found: dict[Load, str] = {}
+        for load in alike:
+            found[load] = writer.name(load.slot)
+            writer.line(f"{self._kind(load.slot)} {found[load]};")
+        with writer.block(f"if ({column} < {self.view.columns})" if self.view.columns % self.n else ""):
+            for load, name in found.items():
+                slot, offset = self.slots.address(load.slot, load.index)
+                place = f"tw_early({slot}) + {emitter.index(offset)}"
+                writer.line(f"{name} = *(const {self._kind(load.slot)} *)({place});")
+        return found
+
+    def write(self, writer: Writer, early: Mapping[Load, str]) -> None:
+        """Maps of `sums`, a tile that begins at `first_m` and `first_n`, whose batch axes are declared.
+
+        `early` is what `fetch` has loaded.
+        """
         view, n = self.view, self.view.n
         rows = prod(axis.extent for axis in view.m)
         with self._pieces(writer), ExitStack() as stack:
@@ -120,7 +152,7 @@ class Epilogue:
             if outside:
                 stack.enter_context(writer.block(f"if ({' && '.join(outside)})"))
             decode(writer, view.m, "row", "int", self._axes())
-            self._vector(writer)
+            self._vector(writer, early)
 
     @contextmanager
     def _pieces(self, writer: Writer) -> Iterator[None]:
@@ -128,9 +160,8 @@ class Epilogue:
         across = self.n // self.count
         pieces = self.m * across
         step = self.threads * self.parts
-        first = f"part * {self.threads} + thread" if self.parts > 1 else "thread"
         writer.line(f"#pragma unroll {min(4, -(-pieces // step))}")
-        with writer.block(f"for (int piece = {first}; piece < {pieces}; piece += {step})"):
+        with writer.block(f"for (int piece = {self._first}; piece < {pieces}; piece += {step})"):
             row, column = f"piece / {across}", f"piece % {across}"
             if self.along_rows:
                 row, column = f"piece % {self.m}", f"piece / {self.m}"
@@ -138,13 +169,18 @@ class Epilogue:
             writer.line(f"const int own_row = {row}, own_column = {column}{scale};")
             yield
 
+    @property
+    def _first(self) -> str:
+        """C for the first vector of a thread."""
+        return f"(part * {self.threads} + thread)" if self.parts > 1 else "thread"
+
     def _axes(self) -> frozenset[Axis]:
         """The axes that the maps mention."""
         found = [self.slots.address(store.slot, store.index)[1].axes for store in self._outputs]
         values = [value for block in self.view.epilogue for value in block.values]
         return frozenset[Axis]().union(*found, *(value_axes(value, self.slots) for value in values))
 
-    def _vector(self, writer: Writer) -> None:
+    def _vector(self, writer: Writer, early: Mapping[Load, str]) -> None:
         """One vector of columns: operands loaded, maps element by element, results stored."""
         elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
         outer = CudaEmitter(writer, self.slots.address, elements)
@@ -156,9 +192,11 @@ class Epilogue:
             return
         held: dict[Expr, str] = {}
         for load in self._whole_loads():
-            kind, name = self._kind(load.slot), writer.name(load.slot)
-            slot, offset = self.slots.address(load.slot, load.index)
-            writer.line(f"const {kind} {name} = *(const {kind} *)({slot} + {outer.index(offset)});")
+            name = early.get(load) or writer.name(load.slot)
+            if load not in early:
+                kind = self._kind(load.slot)
+                slot, offset = self.slots.address(load.slot, load.index)
+                writer.line(f"const {kind} {name} = *(const {kind} *)({slot} + {outer.index(offset)});")
             held[load] = convert(f"{name}.element[part]", elements[load.slot], load.dtype)
         results: dict[Store, str] = {}
         for store in self._outputs:

@@ -162,6 +162,17 @@ class Packed:
     def put(self, writer: Writer) -> None:
         pass
 
+    def prefetch(self, writer: Writer, ahead: int) -> None:
+        """Asks for the tiles of this block's steps that come after the first `ahead`.
+
+        Of the blocks that read them the first does.
+        """
+        first = f"first_step + {ahead}"
+        with writer.block(f"if (first_m == 0 && {first} < past_step)"):
+            place = f"{self._start} + (size_t)({first}) * {self.step_bytes}"
+            size = f"(past_step - first_step - {ahead}) * {self.step_bytes}"
+            writer.line(f"tw_prefetch({place}, {size}, thread, {self.side.threads});")
+
 
 @dataclass(frozen=True)
 class Bulk(Packed):

@@ -29,8 +29,10 @@ from compiler.ir.program import Port, Program
 
 HEADERS = ("tw_cuda_runtime.h", "tw_cuda_driver.h")
 """Of model.c, beside those of every host."""
-UNITS = 4
-"""Kernel source files, for as many threads of NVRTC at a time; fewer where there are few kernels."""
+UNITS, MOST_UNITS = 4, 16
+"""Kernel source files, for as many threads of NVRTC at a time: fewer where there are few kernels, more of long ones."""
+UNIT_LENGTH = 128 << 10
+"""Characters of a file where there are more than UNITS: some three seconds of NVRTC."""
 ALIGNMENT = 256
 """Bytes at a multiple of which every constant begins, as every other storage does."""
 
@@ -103,8 +105,12 @@ def launched_kernels(nodes: Sequence[Launch], lowered: Sequence[CudaLowered]) ->
 
 
 def cut_in_units(kernels: Sequence[CudaLowered]) -> list[list[CudaLowered]]:
-    """The kernels over at most UNITS files of about equal length, at least one; each keeps their order."""
-    units: list[list[int]] = [[] for _ in range(max(min(UNITS, len(kernels)), 1))]
+    """The kernels over files of about equal length, at least one; each keeps their order.
+
+    How many there are depends on the kernels alone, so that the same plan gives the same bytes on any machine.
+    """
+    most = min(max(UNITS, sum(len(kernel.text) for kernel in kernels) // UNIT_LENGTH), MOST_UNITS)
+    units: list[list[int]] = [[] for _ in range(max(min(most, len(kernels)), 1))]
     for at in sorted(range(len(kernels)), key=lambda at: -len(kernels[at].text)):
         min(units, key=lambda unit: sum(len(kernels[other].text) for other in unit)).append(at)
     return [[kernels[at] for at in sorted(unit)] for unit in units]

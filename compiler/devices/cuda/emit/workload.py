@@ -23,12 +23,11 @@ def cuda_workload_of(kernels: KernelGraph, call: Call) -> Workload:
 
     Equal workloads share code and measurements.
     """
-    plain = workload_of(kernels, call)
+    plain = workload_of(kernels, call, encoded=False)
     return replace(
         plain,
         inputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.inputs, call.inputs, strict=True)),
         outputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.outputs, call.outputs, strict=True)),
-        encodings=(),
     )
 
 

@@ -122,6 +122,17 @@ template <class T> TW_DEVICE const T *tw_early(const T *global) {
     return global;
 }
 
+/* Brings `bytes` of constants, a multiple of 16 that begins at a multiple of 16, to the second-level cache, without waiting for them.
+ * `thread` of the block's `threads` say so together. Past sm_90 one request of the bulk copy engine, before it one for each line. */
+TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads) {
+#if TW_SM90
+    if (thread == 0) asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+#else
+    for (unsigned at = thread * 128; at < bytes; at += threads * 128)
+        asm volatile("prefetch.global.L2 [%0];" ::"l"((const char *)global + at) : "memory");
+#endif
+}
+
 /* Counters between blocks ("Memory Consistency Model"): what a thread wrote before a release is seen by whoever acquires the
  * value. A barrier of the block before the release, or after the acquire, extends both to the whole block. */
 TW_DEVICE unsigned tw_load_acquire(const unsigned *global) {

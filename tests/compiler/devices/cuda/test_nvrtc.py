@@ -9,6 +9,7 @@ import importlib.util
 import re
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -137,3 +138,37 @@ def test_nvrtc_of_a_toolkit_is_found_where_there_is_no_wheel(
     monkeypatch.setattr(nvrtc, "TOOLKIT", tmp_path)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert nvrtc.library_path() == library
+
+
+@needs_nvrtc
+def test_what_was_compiled_is_kept_and_only_what_is_whole_is_taken(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, calls = SOURCES["vector_add"], list[str]()
+    once, folder = nvrtc._compiled, tmp_path / "kernels"
+
+    def counted(*given: Any) -> nvrtc.Compiled:
+        calls.append(given[2])
+        return once(*given)
+
+    monkeypatch.setattr(nvrtc, "_compiled", counted)
+    nvrtc.keep_in(folder)
+    try:
+        made = nvrtc.compile_cuda(source, "sm_80")
+        assert nvrtc.compile_cuda(source, "sm_80") == made
+        assert len(calls) == 1
+        assert made.kernels["vector_add"].registers > 0
+        for other in ((source, "sm_86"), (source + "\n", "sm_80"), (source, "sm_80", "x.cu")):
+            nvrtc.compile_cuda(*other)
+        with monkeypatch.context() as patch:
+            patch.setattr(nvrtc, "version", lambda: (13, 1))
+            nvrtc.compile_cuda(source, "sm_80")
+        assert len(calls) == len(list(folder.iterdir())) == 5, "one for each source, name, architecture and compiler"
+        for file in folder.iterdir():
+            file.write_bytes(file.read_bytes()[:-1])
+        again = nvrtc.compile_cuda(source, "sm_80")
+        assert (len(calls), again.image, again.kernels) == (6, made.image, made.kernels), "half a file is none"
+        assert nvrtc.compile_cuda(source, "sm_80") == again
+    finally:
+        nvrtc.keep_in(None)
+    assert (len(calls), len(list(folder.iterdir()))) == (6, 5)

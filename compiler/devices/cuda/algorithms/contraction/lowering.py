@@ -18,10 +18,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
+from typing import ClassVar, TypedDict
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
@@ -51,6 +51,13 @@ from compiler.ir.tile import Tile
 MBARRIER_BYTES = 8
 
 
+class Switches(TypedDict):
+    """Habits of kernels that a GPU decides; as `CudaTarget` has them."""
+
+    prefetch: bool
+    early_constants: bool
+
+
 def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
     """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`.
 
@@ -58,7 +65,12 @@ def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: Cu
     """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers products only to kernels of that form"
-    return CudaContraction(name, workload, view, tile).lower()
+    return CudaContraction(name, workload, view, tile, **switches_of(target)).lower()
+
+
+def switches_of(target: CudaTarget) -> Switches:
+    """What lowerings of products are told of a target."""
+    return Switches(prefetch=target.prefetch, early_constants=target.early_constants)
 
 
 def product_of(view: Contraction, workload: Workload, tile: Tile) -> Product:
@@ -88,6 +100,8 @@ class CudaContraction:
     workload: Workload
     view: Contraction
     tile: Tile
+    prefetch: bool = field(default=False, kw_only=True)
+    early_constants: bool = field(default=False, kw_only=True)
     total: ClassVar[DType] = DType.F32
     """What sums are."""
     called: ClassVar[Mapping[str, str]] = {
@@ -218,7 +232,15 @@ class CudaContraction:
 
     @cached_property
     def epilogue(self) -> Epilogue:
-        return Epilogue(self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster)
+        return Epilogue(
+            self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster, self.constants
+        )
+
+    @cached_property
+    def constants(self) -> frozenset[str]:
+        """Slots that the maps may read before the sums are there; none where the target does not want it."""
+        bound = zip(self.workload.kernel.inputs, self.workload.constant, strict=False)
+        return frozenset(slot.name for slot, constant in bound if constant and self.early_constants)
 
     @cached_property
     def stage_bytes(self) -> int:
@@ -262,10 +284,11 @@ class CudaContraction:
         self.product.declare(writer, self.depth)
         self._fill(writer)
         self._steps(writer)
+        early = self.epilogue.fetch(writer)
         in_memory = self.parts > 1 and self.cluster == 1
         if in_memory:
             self._add_parts(writer)
-        self._finish(writer)
+        self._finish(writer, early)
         empty = not self.view.rows * self.view.columns * self.view.batches
         return framed(
             self.name,
@@ -394,6 +417,7 @@ class CudaContraction:
         for constant in (True, False):
             operands = [operand for operand in (self.b, self.a) if operand.is_constant is constant]
             if not constant:
+                self._prefetch(writer)
                 writer.line("tw_grid_dependency_wait();")
             if not operands:
                 continue
@@ -404,6 +428,11 @@ class CudaContraction:
                         self._put(writer, operand, "stage")
                 if not constant:
                     writer.line("tw_cp_async_commit();")
+
+    def _prefetch(self, writer: Writer) -> None:
+        """Weights that no stage has room for yet are on their way to the second-level cache."""
+        if self.prefetch and isinstance(self.b, Packed) and self.part_steps > self.ahead:
+            self.b.prefetch(writer, self.ahead)
 
     def _steps(self, writer: Writer) -> None:
         """The loop over steps.
@@ -478,14 +507,14 @@ class CudaContraction:
             with unrolled(writer, inner, "element"):
                 writer.line(f"{sum_of_thread} += added.element[element];")
 
-    def _finish(self, writer: Writer) -> None:
+    def _finish(self, writer: Writer, early: Mapping[Load, str]) -> None:
         writer.line("__syncthreads();")
         kind = CUDA_TYPES[self.total]
         writer.line(f"{kind} *const sums = ({kind} *)shared;")
         self.product.put(writer, self.epilogue.pitch)
         if self.cluster == 1:
             writer.line("__syncthreads();")
-            self.epilogue.write(writer)
+            self.epilogue.write(writer, early)
             return
         writer.line("tw_cluster_arrive();")
         writer.line("tw_cluster_wait();")
@@ -494,7 +523,7 @@ class CudaContraction:
             writer.line(f"parts[rank] = (const {kind} *)tw_cluster_map(sums, rank);")
         self.epilogue.gather(writer)
         writer.line("tw_cluster_arrive(); /* before results are stored: it waits for all stores before it */")
-        self.epilogue.write(writer)
+        self.epilogue.write(writer, early)
         writer.line("tw_cluster_wait();")
 
 

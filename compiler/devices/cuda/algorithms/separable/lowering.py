@@ -19,7 +19,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.separable.geometry import Staged, as_staged, element_of
 from compiler.devices.cuda.algorithms.separable.staged_window import StagedWindow, aligned
 from compiler.devices.cuda.codegen.epilogue import Epilogue
@@ -28,6 +28,7 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand, Packed
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.channelwise import Side
+from compiler.ir.expr import Load
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
@@ -45,7 +46,8 @@ def lower_cuda_separable(name: str, workload: Workload, tile: Tile, target: Cuda
     assert staged is not None, "the tile stage offers `separable` only to kernels of that form"
     rows = tile.extent("block", "rows")
     columns = tile.extent("block", "m") // rows
-    return CudaSeparable(name, workload, staged.product(rows, columns), tile, staged, rows, columns).lower()
+    product = staged.product(rows, columns)
+    return CudaSeparable(name, workload, product, tile, staged, rows, columns, **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)
@@ -65,17 +67,17 @@ class InsideEpilogue(Epilogue):
         names = {f"{side.output.name}{part}" for side, _ in self._ragged for part in ("Tile", "In")}
         return super()._axes() | {axis for axis in self.view.m if axis.name in names}
 
-    def _vector(self, writer: Writer) -> None:
+    def _vector(self, writer: Writer, early: Mapping[Load, str]) -> None:
         tests = []
         for side, size in self._ragged:
             found = {axis.name for axis in self.view.m}
             terms = [(f"{side.output.name}Tile", f" * {size}"), (f"{side.output.name}In", "")]
             tests.append(f"{' + '.join(name + by for name, by in terms if name in found)} < {side.output.extent}")
         if not tests:
-            super()._vector(writer)
+            super()._vector(writer, early)
             return
         with writer.block(f"if ({' && '.join(tests)})"):
-            super()._vector(writer)
+            super()._vector(writer, early)
 
 
 @dataclass(frozen=True)
@@ -121,7 +123,7 @@ class CudaSeparable(CudaContraction):
     def epilogue(self) -> Epilogue:
         sizes = tuple(zip(self.staged.sides, (self.rows, self.columns), strict=True))
         return InsideEpilogue(
-            self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster, sizes
+            self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster, self.constants, sizes
         )
 
     @property
@@ -183,6 +185,7 @@ class CudaSeparable(CudaContraction):
         """The copies of the first steps: constants before the wait for the predecessor."""
         for constant in (True, False):
             if not constant:
+                self._prefetch(writer)
                 writer.line("tw_grid_dependency_wait();")
             with unrolled(writer, self.ahead, "stage"):
                 with writer.block("if (first_step + stage < past_step)"):

@@ -35,9 +35,9 @@ MULTIPLIES = {
 needs_disassembler = pytest.mark.skipif(disassembler() is None, reason="nvdisasm is not installed")
 
 
-def sass_of(lowered: Sequence[CudaLowered], folder: Path) -> dict[str, str]:
-    """The machine code of kernels for sm_90a, by name."""
-    unit = nvrtc.compile_cuda(PREAMBLE + "\n".join(one.text for one in lowered), TARGET.architecture)
+def sass_of(lowered: Sequence[CudaLowered], folder: Path, architecture: str = TARGET.architecture) -> dict[str, str]:
+    """The machine code of kernels by name, none of which spills."""
+    unit = nvrtc.compile_cuda(PREAMBLE + "\n".join(one.text for one in lowered), architecture)
     spilled = [name for name, resources in unit.kernels.items() if resources.spills]
     assert not spilled, unit.log
     cubin = folder / "kernels.cubin"

@@ -15,7 +15,15 @@ from compiler.codegen.build import Toolchain
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.lowered import CudaLowered
-from compiler.devices.cuda.emit.program import UNITS, architectures, cut_in_units, emit_cuda, lower_cuda_calls
+from compiler.devices.cuda.emit.program import (
+    MOST_UNITS,
+    UNIT_LENGTH,
+    UNITS,
+    architectures,
+    cut_in_units,
+    emit_cuda,
+    lower_cuda_calls,
+)
 from compiler.devices.cuda.target import resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from compiler.errors import ToolchainMissing
@@ -121,6 +129,9 @@ def test_units_are_few_of_about_equal_length_and_keep_the_order_of_kernels() -> 
     lengths = [sum(len(one.text) for one in unit) for unit in units]
     assert max(lengths) <= 1.5 * min(lengths)
     assert cut_in_units([]) == [[]]
+    long = [replace(one, text="x" * UNIT_LENGTH) for one in made]
+    assert [len(cut_in_units(long[:count])) for count in (3, 4, 7, 11)] == [3, 4, 7, 11]
+    assert len(cut_in_units(long * 3)) == MOST_UNITS
 
 
 def test_code_for_one_architecture_alone_has_no_ptx() -> None:

@@ -1,0 +1,32 @@
+"""What habits of kernels are worth by the model: of a small network, whose weights lie in the cache or do not."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from bench.gpu import worth
+from bench.gpu.subjects import model_file
+from compiler.contract import CompileOptions
+from compiler.devices.cuda.algorithms import model
+from compiler.devices.cuda.target import resolve
+from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
+
+
+@needs_nvrtc
+def test_launches_are_counted_and_what_they_save_is_the_models(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = CompileOptions(target="cuda:sm_90", precision="fp16", tuning_budget_s=0.0)
+    found = worth.worth("tiny_mobile", model_file("tiny_mobile", tmp_path), options)
+    assert 0 < found.early <= found.launches
+    assert found.early_s == pytest.approx(1e-9 * model.EARLY_NS * found.early)
+    assert (found.prefetch_s, found.asked_bytes > 0) == (0.0, found.asking > 0), "all of it stays in the cache"
+    assert found.sequential_s > found.early_s
+    hopper = resolve("cuda:sm_90")
+    assert model.prefetched_ns(4800.0, False, hopper) == 1.0
+    assert model.prefetched_ns(1e9, False, hopper) == hopper.launch_ns
+    assert worth.main(["tiny_mobile", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == vars(found)
