@@ -187,18 +187,28 @@ def _before(graph: Graph) -> list[tuple[int, ...]]:
     return [tuple(sorted({made[value] for value in node.used if value in made})) for node in graph.nodes]
 
 
+def tensor_ids(graph: Graph) -> list[int]:
+    """The values that are a problem's tensors, in order: what is read or given to the caller, and no constant."""
+    made = [value for node in graph.nodes for value in node.outputs]
+    outputs = {*graph.outputs} & {*made}
+    return [value for value in (*graph.inputs, *made) if value in outputs or graph.readers[value]]
+
+
 def _tensors(graph: Graph) -> list[Tensor]:
     made = {value: at for at, node in enumerate(graph.nodes) for value in node.outputs}
     readers: dict[int, int] = {}
     for at, node in enumerate(graph.nodes):
         for value in node.used:
             readers[value] = readers.get(value, 0) | 1 << at
-    found = []
-    for value in (*graph.inputs, *made):
-        given = value in graph.outputs and value in made
-        if given or readers.get(value):
-            found.append(Tensor(graph.type(value).elements, made.get(value, HOST_INPUT), readers.get(value, 0), given))
-    return found
+    return [
+        Tensor(
+            graph.type(value).elements,
+            made.get(value, HOST_INPUT),
+            readers.get(value, 0),
+            value in graph.outputs and value in made,
+        )
+        for value in tensor_ids(graph)
+    ]
 
 
 def _links(platform: Platform) -> dict[tuple[int, int], Link]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,9 +14,9 @@ from compiler.errors import OptionsError
 from compiler.frontend import load
 from compiler.ir.graph import Graph
 from compiler.ops import OPERATORS
-from compiler.platforms.costs import Costs, costs_of
+from compiler.platforms.costs import Costs, costs_of, tensor_ids
 from compiler.platforms.granularity import NAMES, groups, with_state
-from compiler.platforms.problem import HOST_INPUT, Problem
+from compiler.platforms.problem import HOST_INPUT, Problem, Tensor
 from compiler.platforms.search import MOST_UNITS, Key, Search, latency, throughput, within
 from compiler.platforms.timing import Stage, Timeline, Timing
 from compiler.rewrite import rewrite
@@ -104,11 +104,12 @@ def predict(
     folder: Path,
     objective: str = "latency",
     carry: Sequence[tuple[str, str]] = (),
-    clock: Callable[[], float] = time.process_time,
+    among: Collection[str] = tuple(NAMES),
 ) -> Prediction:
     """The placements of a graph on a platform.
 
     carry  pairs of an output and the input that it is in the next frame: what lies between them runs on one device
+    among  the granularities that are tried; seconds of the search are those of the processor
 
     Raises OptionsError for a platform, an objective or names that make no sense, and where nothing keeps `latency_ms`.
     """
@@ -118,7 +119,7 @@ def predict(
     found: list[Granular] = []
     placed: list[Placed] = []
     seen: dict[tuple[tuple[int, ...], ...], str] = {}
-    for name in NAMES:
+    for name in (one for one in NAMES if one in among):
         units = groups(base, name, joins)
         if tuple(units) in seen:
             found.append(Granular(name, len(units), None, None, skipped=f"the same units as {seen[tuple(units)]}"))
@@ -128,7 +129,7 @@ def predict(
             said = f"{len(units)} units are more than {MOST_UNITS}"
             found.append(Granular(name, len(units), None, None, skipped=said))
             continue
-        begin = clock()
+        begin = time.process_time()
         problem = base.joined(units)
         search = Search(problem)
         search.run([latency, throughput, *([key] if key not in (latency, throughput) else [])])
@@ -145,7 +146,7 @@ def predict(
                 often.timeline,
                 (early.by, often.by),
                 search.tried,
-                clock() - begin,
+                time.process_time() - begin,
             )
         )
         placed += [Placed(one.timeline, name, one.by, problem) for one in search.found]
@@ -192,33 +193,26 @@ def _carrying(costs: Costs, graph: Graph, carry: Sequence[tuple[str, str]]) -> t
         readers = sum(1 << at for at, node in enumerate(graph.nodes) if inputs[into] in node.used)
         makers = 1 << made[outputs[out]] if outputs[out] in made else 0
         pairs.append((readers, makers))
-    units = with_state(costs.problem, pairs)
-    joined = costs.problem.joined(units)
-    held = next((at for at, unit in enumerate(units) if len(unit) > 1), None)
-    fixed = 1 << held if held is not None else 0
-    if held is None:
-        number = {unit[0]: at for at, unit in enumerate(units)}
-        for readers, makers in pairs:
-            for unit in bits(readers | makers):
-                fixed |= 1 << number[unit]
-    return _without_state(joined, graph, carry, fixed), tuple(len(unit) == 1 and costs.joins[unit[0]] for unit in units)
+    own = {inputs[into] for _, into in carry} | {outputs[out] for out, _ in carry}
+    base = replace(costs.problem, tensors=_without(costs.problem, graph, own))
+    units = with_state(base, pairs)
+    held = 0
+    for readers, makers in pairs:
+        held |= readers | makers
+    fixed = sum(1 << at for at, unit in enumerate(units) if any(held >> one & 1 for one in unit))
+    joins = tuple(len(unit) == 1 and costs.joins[unit[0]] for unit in units)
+    return replace(base.joined(units), fixed=fixed), joins
 
 
-def _without_state(problem: Problem, graph: Graph, carry: Sequence[tuple[str, str]], fixed: int) -> Problem:
-    """The state stays where it is: nothing is sent to or from the host for it."""
-    states = {into for _, into in carry}
-    own = [graph.values[id].name for id in graph.inputs]
-    tensors = []
-    at_input = 0
-    named = [name for id, name in zip(graph.inputs, own, strict=True) if graph.readers[id]]
-    for one in problem.tensors:
-        if one.maker == HOST_INPUT:
-            name = named[at_input] if at_input < len(named) else ""
-            at_input += 1
-            if name in states:
-                continue
-        tensors.append(one)
-    return replace(problem, tensors=tensors, fixed=fixed)
+def _without(problem: Problem, graph: Graph, states: set[int]) -> list[Tensor]:
+    """The tensors but those of a state, which stays where it is: nothing is sent to or from the host for it."""
+    found = []
+    for value, one in zip(tensor_ids(graph), problem.tensors, strict=True):
+        if value not in states:
+            found.append(one)
+        elif one.maker != HOST_INPUT and one.readers:
+            found.append(replace(one, given=False))
+    return found
 
 
 def to_json(found: Prediction) -> dict[str, Any]:

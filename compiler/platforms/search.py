@@ -25,7 +25,7 @@ MOST_SIDE_BY_SIDE = 100
 """Units, for parts side by side: every fork is looked at."""
 MOST_TRIED = 600
 """Timelines of one improvement."""
-MOST_RESTARTED = 24
+MOST_RESTARTED = 12
 """Units, where not only the best is improved."""
 IMPROVED = "improved"
 MOST_UNITS = 1600
@@ -81,8 +81,9 @@ class Search:
         starts = self.made if len(self.problem.before) <= MOST_RESTARTED else []
         for key in keys:
             if self.found:
-                for start in (self.best(key).timeline, *starts):
-                    self.improve(key, start)
+                self.improve(key, self.best(key).timeline)
+                for start in starts:
+                    self.improve(key, start, MOST_TRIED // 4)
 
     def offer(self, stages: Sequence[Stage] | None, by: str) -> Timeline | None:
         """Keeps a candidate unless another one is as good in both aims."""
@@ -142,12 +143,12 @@ class Search:
         )
         return [Stage((device,), units) for device, units in stages]
 
-    def improve(self, key: Key, start: Timeline) -> None:
+    def improve(self, key: Key, start: Timeline, most: int = MOST_TRIED) -> None:
         """Takes the first move that makes a placement better under a key, while there is one."""
         best = start
         tried = 0
         moved = True
-        while moved and tried < MOST_TRIED:
+        while moved and tried < most:
             moved = False
             for stages in self._moves(best):
                 tried += 1
@@ -155,7 +156,7 @@ class Search:
                 if made is not None and key(made) < key(best):
                     best, moved = made, True
                     break
-                if tried >= MOST_TRIED:
+                if tried >= most:
                     break
 
     def _moves(self, made: Timeline) -> Iterator[list[Stage]]:

@@ -10,7 +10,7 @@ from compiler.platforms.problem import HOST_INPUT, Device, Link, Problem, Tensor
 from compiler.platforms.timing import Stage, Timing
 
 
-def random_problem(seed: int, units: int = 5, devices: int = 2) -> Problem:
+def random_problem(seed: int, units: int = 5, devices: int = 2, latencies: tuple[float, ...] = (0.0, 0.25)) -> Problem:
     """Units of 1 to 9 seconds that some devices cannot run, links of unequal speed, the first device is the host."""
     random = Random(seed)
     before = [tuple(sorted(random.sample(range(at), min(at, random.choice((1, 1, 2)))))) for at in range(units)]
@@ -25,7 +25,7 @@ def random_problem(seed: int, units: int = 5, devices: int = 2) -> Problem:
     links: dict[tuple[int, int], Link] = {}
     for a in range(devices):
         for b in range(a + 1, devices):
-            latency, rate = random.choice((0.0, 0.25)), random.choice((8.0, 32.0))
+            latency, rate = random.choice(latencies), random.choice((8.0, 32.0))
             links |= {ends: Link(f"{a}-{b}", latency, rate, ends) for ends in ((a, b), (b, a))}
     return Problem(
         [f"u{at}" for at in range(units)],
