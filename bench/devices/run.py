@@ -21,6 +21,7 @@ from statistics import median
 from typing import Any
 
 from bench import report
+from bench.devices.described import NAMES, described
 from bench.subject import Subject
 from bench.subjects import check, subject
 from bench.zoo import NoSuchNetwork
@@ -46,9 +47,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--objective", default="throughput", choices=("latency", "throughput"))
     parser.add_argument("--budget", type=float, default=24.0, metavar="S", help="to tune in (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=BLOCKS, help="of each (default: %(default)s)")
+    parser.add_argument("--platform", metavar="NAME", help=f"predict on a described platform: {', '.join(NAMES)}")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     given = parser.parse_args(arguments)
+    if given.platform is not None:
+        if given.platform not in NAMES or given.models:
+            parser.error(f"--platform takes one of {', '.join(NAMES)}, and its model is part of it")
+        return described(arguments, given.json, given.markdown)
     devices = given.devices.split(",")
     try:
         named_devices(devices)

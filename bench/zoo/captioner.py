@@ -1,4 +1,4 @@
-"""An image captioner: DenseNet-121 features, then a two-layer LSTM that decodes greedily.
+"""An image captioner: DenseNet-121 features, then an LSTM that decodes greedily.
 
 Vinyals et al. 2014, arXiv 1411.4555.
 """
@@ -22,6 +22,7 @@ def densenet_lstm_captioner(
     steps: int = 20,
     hidden: int = 1024,
     vocabulary: int = 6000,
+    layers: int = 2,
     encoder: bool = True,
 ) -> None:
     """Image to `steps` words, unrolled: each step feeds the likeliest word back. Without `encoder`, from the features.
@@ -33,9 +34,9 @@ def densenet_lstm_captioner(
     else:
         features = g.input("features", (1, 1024))
     x = g.unsqueeze(g.gemm(features, hidden), 0)
-    cells = [lstm_weights(g, hidden, hidden) for _ in range(2)]
+    cells = [lstm_weights(g, hidden, hidden) for _ in range(layers)]
     zero = g.normal((1, 1, hidden), 0.0, "state")
-    states = [(zero, zero), (zero, zero)]
+    states = [(zero, zero)] * layers
     table = g.normal((vocabulary, hidden), 1.0, "words")
     project = _projection(g, hidden, vocabulary)
     bias = g.normal((vocabulary,), 0.05, "project.bias")
