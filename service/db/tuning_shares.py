@@ -93,7 +93,13 @@ def is_free(session: Session, places: Collection[Place], compiler: str) -> bool:
     return session.scalar(_free(places, compiler).with_only_columns(TuningShare.id).limit(1)) is not None
 
 
-def _free(places: Collection[Place], compiler: str) -> sa.Select[tuple[TuningShare]]:
+def newest(session: Session) -> uuid.UUID | None:
+    """The kernel that was offered last of those that nobody took."""
+    query = sa.select(TuningShare.id).where(TuningShare.done_at.is_(None), TuningShare.worker.is_(None))
+    return session.scalar(query.order_by(TuningShare.id.desc()).limit(1))
+
+
+def _free(places: Collection[Place], compiler: str) -> sa.Select[TuningShare]:
     other = aliased(TuningShare)
     elsewhere = sa.select(other.id).where(
         other.owner_id == TuningShare.owner_id,
