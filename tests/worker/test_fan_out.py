@@ -24,7 +24,7 @@ from service.db.models import JobState, Model, TuningRecord
 from service.db.tuning_shares import TuningShare
 
 WIDTHS = (3, 8, 12, 16, 20, 24)
-TRIALS = 24
+TRIALS = 12
 
 
 def network() -> bytes:
