@@ -127,7 +127,7 @@ def fanned_out(
         took, measured = 0.0, 0
         search.elsewhere_s = given.seconds
         for contest, record in _taken_in(given.records, contests, target, setting, known):
-            search.measured += 1
+            search.measured += not record.variant.get(AGAIN)
             yield contest, record, True
         if given.by != told:
             told = dict(given.by)
@@ -148,7 +148,7 @@ def fanned_out(
             model_s=terms.model_s,
         )
         for contest, record in part.run():
-            search.measured += 1
+            search.measured += not record.variant.get(AGAIN)
             yield contest, record, False
         took, measured = part.elapsed, part.measured
 

@@ -22,9 +22,15 @@ from compiler.contract import CompileOptions
 from service.db import tuning_shares, workers
 from service.db.models import JobState, Model, TuningRecord
 from service.db.tuning_shares import TuningShare
+from service.jobs import fan_out, lease
+from service.jobs.fan_out import Offer
+from service.jobs.lease import Measured
+from worker.desk import Desk
+from worker.fan_out import Answers
+from worker.frames import GarbledFrame
 
 WIDTHS = (3, 8, 12, 16, 20, 24)
-TRIALS = 12
+TRIALS = 24
 
 
 def network() -> bytes:
@@ -142,3 +148,70 @@ def test_a_killed_helper_loses_nothing(office: Any, start: Any, eventually: Any)
     with office.db.read() as session:
         rows = session.scalars(sa.select(TuningRecord).where(TuningRecord.kind == "kernel")).all()
     assert {row.workload for row in rows} == {share.workload for share in shares}
+
+
+def claimed(office: Any, worker: str) -> lease.Claim:
+    """A job that this worker has."""
+    office.submit()
+    found = lease.claim(office.db, worker, ["cpu"], 30.0)
+    assert found is not None
+    return found
+
+
+def test_kernels_are_taken_once_and_come_back(office: Any, record: dict[str, Any]) -> None:
+    hardware = {"fingerprint": "h", "fan_out": True}
+    terms = {"lanes": 1}
+    tasks = [{"key": f"k{at}", "text": f"text {at}", "uses": 1, "seconds": 1.0, "trials": None} for at in range(6)]
+    first, other = (Offer(claimed(office, "one"), "one", 1, ("cpu", "h"), "c") for _ in range(2))
+    assert not fan_out.offer(office.db, first, terms, tasks)  # there is nobody else
+    lease.seen(office.db, "two", ["cpu"], {**hardware, "fan_out": False}, "c", None)
+    assert not fan_out.offer(office.db, first, terms, tasks)  # nobody who helps
+    lease.seen(office.db, "two", ["cpu"], hardware, "c", None)
+    assert fan_out.offer(office.db, first, terms, tasks)
+    assert fan_out.offer(office.db, other, terms, tasks[:5])
+
+    mine = fan_out.take_own(office.db, first, (), 0.0, 0, set())
+    assert (mine.keys, mine.pending) == (("k0", "k1", "k2", "k3"), 2)
+    assert fan_out.take(office.db, "two", [("cpu", "elsewhere")], "c", 30.0) is None
+    assert fan_out.take(office.db, "two", [("cpu", "h")], "another compiler", 30.0) is None
+    lost = fan_out.take(office.db, "two", [("cpu", "h")], "c", -1.0)
+    assert lost is not None
+    assert [task["text"] for task in lost.tasks] == ["text 4", "text 5"]
+    helper = fan_out.take(office.db, "three", [("cpu", "h")], "c", 30.0)
+    assert helper is not None
+    assert helper.ids == lost.ids
+    measured = Measured(({**record, "workload": "k4"},))
+    assert not fan_out.keep(office.db, lost, "two", measured)  # too late: they are another's
+    waits = fan_out.take_own(office.db, other, (), 0.0, 0, set())
+    assert (waits.keys, waits.pending) == ((), 5)  # the same owner's other job has them measured
+    assert fan_out.done(office.db, helper, "three", measured, 3.0, 1)
+    seen: set[uuid.UUID] = set()
+    over = fan_out.take_own(office.db, first, mine.ids, 2.0, 8, seen)
+    assert (over.keys, over.pending, over.seconds, over.by) == ((), 0, 3.0, {"three": 2})
+    assert [one["workload"] for one in over.records] == ["k4"]
+    assert fan_out.take_own(office.db, first, (), 0.0, 0, seen).records == []
+    freed = fan_out.take_own(office.db, other, (), 0.0, 0, set())
+    assert [one["workload"] for one in freed.records] == (["k4"] if "k4" in freed.keys else [])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"ask": "offer"},
+        {"number": 1, "ask": "records"},
+        {"number": 1, "ask": "offer", "terms": {}, "tasks": [{"key": "k"}]},
+        {"number": 1, "ask": "offer", "terms": {"a": "b" * 5000}, "tasks": []},
+        {
+            "number": 1,
+            "ask": "offer",
+            "terms": {},
+            "tasks": [{"key": "k", "text": "t", "uses": 1, "seconds": 1e9, "trials": None}],
+        },
+        {"number": 1, "ask": "take", "seconds": -1.0, "measured": 0},
+    ],
+)
+def test_a_child_may_ask_for_no_more_than_its_job_grants(office: Any, desk: Desk, message: Any) -> None:
+    answers = Answers(desk, claimed(office, "one"), ("cpu", "h"), office.folder)
+    with pytest.raises(GarbledFrame):
+        answers.answer(message)
+    assert not list(office.folder.glob("answer-*"))
