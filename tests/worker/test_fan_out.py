@@ -49,7 +49,8 @@ def network() -> bytes:
         [value(f"v{len(nodes)}", 1, [1, WIDTHS[-1], 8, 8])],
         weights,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return bytes(model.SerializeToString())
 
 
 @pytest.fixture
