@@ -30,6 +30,7 @@ from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Observer, StopRequest, Trace, ignore, never_stops
+from compiler.tuning.fellows import Fellows
 
 
 def compile_model(
@@ -45,6 +46,7 @@ def compile_model(
     samples: Mapping[str, Path] | None = None,
     memory_bytes: int | None = None,
     logs: Sequence[Log] = (),
+    fellows: Fellows | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -64,6 +66,8 @@ def compile_model(
     the first; of several bindings, the one whose shapes a sample has. With `logs`, one for each binding, an
     earlier compilation on one device is replayed: nothing is measured, and each step knows what it knew then.
 
+    `fellows` may measure some of the kernels of a model that is bound in one way.
+
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
@@ -76,7 +80,8 @@ def compile_model(
         )
     bindings = options.bindings
     if len(bindings) == 1:
-        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, *logs)
+        log = logs[0] if logs else None
+        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, log, fellows)
         _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {})
         return come
     shares = samples_of_bindings(trace, model, bindings, data, samples or {})

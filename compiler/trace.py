@@ -110,6 +110,11 @@ class Trace:
             told(record)
         self.observe(Event("record", self.phase, self._fraction(), data=record))
 
+    def heard(self, record: Mapping[str, Any]) -> None:
+        """A measurement that another worker made and keeps: a replay needs it, whoever observes has it."""
+        for told in self.on_record:
+            told(record)
+
     def tuning(self, told: Mapping[str, Any]) -> None:
         """How far a search of tiles is, and what it measured since this was told last."""
         self.observe(Event("tuning", self.phase, self._fraction(), data=told))

@@ -13,13 +13,14 @@ import sys
 import threading
 import traceback
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from worker import frames
 from worker.kind import READING, Kind
 from worker.limits import BEHIND_OTHERS, Limits
+from worker.mailbox import Mailbox
 
 if TYPE_CHECKING:
     from compiler.contract import Event
@@ -44,6 +45,8 @@ class Spec:
     gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
     samples  of a compilation, quantization or compression: .npz archives of inputs, by what the caller calls them
     walls    those of the sandbox without which nothing is done
+    answers  the folder of answers to what is asked of the worker (`worker.mailbox`); None: nothing may be asked
+    kernels  of `tuning`: the terms and the tasks of another worker's compilation (`compiler.tuning.fellows`)
     """
 
     kind: Kind
@@ -58,6 +61,8 @@ class Spec:
     gpu: bool = False
     samples: tuple[tuple[str, Path], ...] = ()
     walls: tuple[str, ...] = ()
+    answers: Path | None = None
+    kernels: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Plain JSON, the frame that SPEC carries; paths become strings."""
@@ -75,6 +80,8 @@ class Spec:
             "gpu": self.gpu,
             "samples": [[name, str(path)] for name, path in self.samples],
             "walls": list(self.walls),
+            "answers": str(self.answers) if self.answers else None,
+            "kernels": dict(self.kernels),
         }
 
     @classmethod
@@ -93,13 +100,16 @@ class Spec:
             gpu=plain["gpu"],
             samples=tuple((name, Path(path)) for name, path in plain["samples"]),
             walls=tuple(plain["walls"]),
+            answers=Path(plain["answers"]) if plain["answers"] else None,
+            kernels=plain["kernels"],
         )
 
     @property
     def readable(self) -> list[Path]:
         """The inputs and samples, where they are links as well, and the folder that holds them."""
         files = (*self.inputs, *self.samples)
-        return list(dict.fromkeys(path for _, given in files for path in (given, given.parent)))
+        answers = [self.answers] if self.answers else []
+        return answers + list(dict.fromkeys(path for _, given in files for path in (given, given.parent)))
 
 
 def main(arguments: list[str]) -> None:
@@ -136,6 +146,7 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
         "inference": _infer,
         "quantization": _quantize,
         "compression": _compress,
+        "tuning": _tune,
     }[spec.kind]
     try:
         return {"kind": "report", "report": work(spec, outbox)}
@@ -163,11 +174,28 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         data=dict(data),
         memory_bytes=spec.limits.memory_bytes,
         samples=dict(spec.samples),
+        fellows=Mailbox(outbox.send, spec.answers) if spec.answers else None,
     ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "agree", 1.0, NOT_MEASURED))
     return report
+
+
+def _tune(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.contract import CompileOptions
+    from compiler.steps.another import tune_kernels
+
+    finish = str(spec.finish)
+    measured = tune_kernels(
+        spec.kernels["tasks"],
+        spec.kernels["terms"],
+        CompileOptions.from_json(spec.options),
+        spec.records,
+        outbox.event,
+        lambda: os.path.exists(finish),
+    )
+    return {"measured": measured}
 
 
 def _quantize(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Desk:
     """Tries of a job whose process somebody else killed."""
     command: tuple[str, ...] = group.CHILD
     """What is started for each job, with the descriptors of its spec and frames appended."""
+    fan_out: bool = True
+    """Whether kernels are divided with other workers of the same device, both ways."""
     stop: Stop = field(default_factory=Stop)
 
     @property

@@ -65,7 +65,7 @@ def opened(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.
 def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
     """The desk that the settings describe."""
     db = Database.of(settings)
-    hardware = device.facts(serving.held)
+    hardware = {**device.facts(serving.held), "fan_out": own.fan_out}
     return Desk(
         name=name,
         queues=serving.names,
@@ -80,6 +80,7 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         owner_limits=quotas.Limits.of(settings),
         max_attempts=own.max_attempts,
         walls=settings.require_walls,
+        fan_out=own.fan_out,
         max_lost_leases=settings.max_lost_leases,
         command=command,
     )

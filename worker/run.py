@@ -19,8 +19,10 @@ from worker import device, holder, outcome, problems
 from worker.bell import Bell
 from worker.child import Spec
 from worker.desk import Desk
+from worker.fan_out import Answers
 from worker.group import Group
 from worker.heartbeat import Heartbeat
+from worker.helping import may_help
 from worker.kind import READING
 from worker.layout import ARRAYS, Laid, lay_out, lay_out_samples
 from worker.limits import Limits
@@ -93,12 +95,14 @@ def _attempt(
         laid = lay_out(claim, desk.blobs, place.inputs)
         samples = lay_out_samples(claim, desk.blobs, place.inputs)
         spec = _spec(desk, claim, place, laid, samples, limits)
+        measured = device.measured_as(_target(claim), desk.hardware)
         seen = holder.environment(desk.device)
         group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
         with contextlib.suppress(OSError):
             # Dead already, or no space to say whose it is: `supervise` ends it all the same.
             place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
-        return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind])
+        asked = Answers(desk, claim, measured, spec.answers).answer if measured and spec.answers else None
+        return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind], asked)
     except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(
             "what the job works with is gone from the blob store, or damaged there",
@@ -138,6 +142,7 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, li
         gpu=kinds.CUDA.index_of(desk.device) is not None,
         samples=samples,
         walls=desk.walls,
+        answers=place.answers if claim.kind == JobKind.COMPILE and may_help(desk) else None,
     )
 
 

@@ -1,4 +1,4 @@
-"""Working folders of jobs: `jobs/<job>-<fence>/` with `work/` (the job's own), `inputs/`, `log` and `owner`.
+"""Working folders of jobs: `jobs/<job>-<fence>/` with `work/` (the job's own), `inputs/`, `answers/`, `log`, `owner`.
 
 `owner` names the worker and the group by process id and start time, so that `worker.reap` can see what a
 dead worker left behind from what a living one uses, although ids are used again.
@@ -59,6 +59,11 @@ class Folder:
     def inputs(self) -> Path:
         """Where the job finds what it works with, and nothing of others."""
         return self.path / "inputs"
+
+    @property
+    def answers(self) -> Path:
+        """Where the worker answers what the job asks; the job may read there, and not write."""
+        return self.path / "answers"
 
     @property
     def output(self) -> Path:
@@ -135,6 +140,7 @@ def folder(made: Folder) -> Iterator[Folder]:
     made.path.mkdir(mode=0o700)
     made.work.mkdir(mode=0o700)
     made.inputs.mkdir(mode=0o700)
+    made.answers.mkdir(mode=0o700)
     try:
         yield made
     finally:

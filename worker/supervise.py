@@ -61,13 +61,19 @@ class Ending:
 
 
 def supervise(
-    group: Group, limits: Limits, bell: Bell, observe: Callable[[Event], None], kind: Kind = "compile"
+    group: Group,
+    limits: Limits,
+    bell: Bell,
+    observe: Callable[[Event], None],
+    kind: Kind = "compile",
+    answer: Callable[[Mapping[str, Any]], None] | None = None,
 ) -> Ending:
     """Wait for the job's end, and kill it when it breaks a limit or the bell rings; all of it is dead at return.
 
     observe  is called with each event, in order, in this thread
+    answer   is called with each question (frames of kind `share`); None: the job may ask nothing
     """
-    attendance = _Attendance(group, limits, observe, kind)
+    attendance = _Attendance(group, limits, observe, kind, answer)
     try:
         early = attendance.until_ended(bell)
     finally:
@@ -80,7 +86,15 @@ def supervise(
 class _Attendance:
     """One job's state while it runs."""
 
-    def __init__(self, group: Group, limits: Limits, observe: Callable[[Event], None], kind: Kind) -> None:
+    def __init__(
+        self,
+        group: Group,
+        limits: Limits,
+        observe: Callable[[Event], None],
+        kind: Kind,
+        answer: Callable[[Mapping[str, Any]], None] | None,
+    ) -> None:
+        self.answer = answer
         self.group = group
         self.limits = limits
         self.observe = observe
@@ -159,6 +173,8 @@ class _Attendance:
                 event = to_event(message.get("event"))
                 self.watch.enter(event.phase)
                 self.observe(event)
+            case "share" if self.answer is not None:
+                self.answer(message)
             case "sandbox":
                 self.standing = _standing(message, first=self.messages == 1)
             case "report":

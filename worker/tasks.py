@@ -13,6 +13,7 @@ from service.jobs.doorbell import TASK
 from service.logs import logger
 from worker import device
 from worker.desk import Desk
+from worker.helping import help_out
 from worker.run import run
 
 RETRY_PAUSE_S = 2.0
@@ -22,6 +23,8 @@ log = logger(__name__)
 
 def drain(desk: Desk, queue: str) -> int:
     """Claim and run jobs until none is left, the device is taken or the worker stops; how many ran.
+
+    With no job left it measures kernels of other workers' jobs, as long as these offer any.
 
     Each is the best job of the worker's queues at that moment.
 
@@ -38,7 +41,7 @@ def drain(desk: Desk, queue: str) -> int:
             break
         if became is None:
             break
-        ran += 1
+        ran += became != "helped"
         if became == "retried":
             desk.stop.wait(RETRY_PAUSE_S)
     return ran
@@ -52,7 +55,7 @@ def _run_best(desk: Desk) -> str | None:
             return None
         claim = lease.claim(desk.db, desk.name, desk.queues, desk.lease_s, desk.owner_limits)
         if claim is None:
-            return None
+            return "helped" if help_out(desk, lock) else None
         traced = {"trace": claim.traceparent.split("-")[1]} if claim.traceparent else {}
         with structlog.contextvars.bound_contextvars(job=str(claim.job_id), fence=claim.fence, **traced):
             log.info("job claimed", kind=str(claim.kind), attempt=claim.attempt)

@@ -131,6 +131,7 @@ class Backend(Protocol):
     |          | workload_of     | a call with as much of its buffers' geometry as its code depends on                 |
     |          | setting         | what measurements of these kernels depend on besides tile and hardware              |
     |          | prepared        | the backend with facts of the device, and the records that they are from            |
+    |          | alike           | the backend as it is to who tunes some kernels for another process                  |
     |          | starting_points | the records that count, or hint, for this target                                    |
     |          | machine         | on what trials are measured                                                         |
     |          | legal_tiles     | how a kernel may be tiled, for a plan of so many lanes, in a precision              |
@@ -161,6 +162,13 @@ class Backend(Protocol):
 
     def prepared(self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool) -> tuple[Self, list[Record]]:
         """Facts come from records of this hardware if there are any, else are measured if `measure` holds."""
+        ...
+
+    def alike(self, known: Sequence[Record], setting: Setting) -> Self | None:
+        """The backend for kernels that another process prepared, by the records and the setting it had.
+
+        None where such kernels cannot be measured for others.
+        """
         ...
 
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]: ...

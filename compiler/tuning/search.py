@@ -150,6 +150,10 @@ class Search:
     lanes: int = 1
     measured: int = 0
     exhausted: bool = False
+    model_s: float = 0.0
+    """Seconds of all kernels of the model, where these are a part of them: what is worthwhile goes by that."""
+    elsewhere_s: float = 0.0
+    """Seconds of the budget that others took, at the same time, for kernels of this search."""
     promising: tuple[int, float] | None = None
     """How many candidates are worth measuring next, and the seconds of an inference that they are expected to save
     together; None before each kernel has its first measurements."""
@@ -269,7 +273,7 @@ class Search:
         The best come first, at most AT_ONCE of a contest.
         """
         shift = self._shift()
-        total = sum(contest.uses * contest.best for contest in self.contests)
+        total = max(self.total, self.model_s)
         found = [pick for contest in self.contests if contest.costs for pick in _next(contest, shift, total)]
         return sorted(found, key=lambda pick: -pick[0])
 
@@ -287,7 +291,7 @@ class Search:
         return FINAL + (ROWS if self.lanes > 1 else 0.0)
 
     def _left(self) -> float:
-        return self.budget.seconds - (self.budget.clock() - self._began)
+        return self.budget.seconds - (self.budget.clock() - self._began) - self.elsewhere_s
 
     def _over(self) -> bool:
         return self._left() <= 0 or self.stop_requested()

@@ -5,13 +5,15 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import chain, zip_longest
 
+from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.parse import parse_workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.budget import TILES, TuningBudget
@@ -20,9 +22,10 @@ from compiler.knowledge.kinds import AGAIN, KERNEL, SEARCH
 from compiler.knowledge.known import identity, known_alone, known_shared
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
-from compiler.trace import Trace
+from compiler.trace import StopRequest, Trace
 from compiler.tuning.belief import rank_correlation
 from compiler.tuning.error_budget import allowed_error
+from compiler.tuning.fellows import Fellows, Task, Terms, fanned_out, trials_in
 from compiler.tuning.frugal import frugal
 from compiler.tuning.nearby import Nearby
 from compiler.tuning.progress import TuningProgress
@@ -154,6 +157,7 @@ def tune(
     machine: Machine | None,
     budget: TuningBudget,
     trace: Trace,
+    fellows: Fellows | None = None,
 ) -> Tiled:
     """Menus for workloads in call order.
 
@@ -166,6 +170,9 @@ def tune(
     Where the state of the cores is known, kernels that are worth it are then measured on several lanes (`shared`), in a
     share of the budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus
     for another state.
+
+    Where there are `fellows`, kernels are divided among them and this process (`compiler.tuning.fellows`); what they
+    take counts as spent.
     """
     workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
     target, choose = tiler.target, tiler.choose
@@ -190,9 +197,11 @@ def tune(
     if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
         with budget.share(TILES).spending():
             alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
-            measured = _searched(
-                Search(contests, machine, alone, budget.stop_requested, lanes), trace, target, setting, budget
-            )
+            search = Search(contests, machine, alone, budget.stop_requested, lanes)
+            terms = Terms(lanes, tuning.precision, error, setting.to_json(), search.total)
+            first = fanned_out(search, fellows, terms, trace, target, setting) if fellows else iter(())
+            measured = _searched(search, first, trace, target, setting, budget)
+        budget.spent[TILES] += search.elsewhere_s
         budget.tried += sum(not record.variant.get(AGAIN) for record in measured)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
@@ -224,6 +233,37 @@ def tune(
         _ranking(contests),
         tuple(held),
     )
+
+
+def tune_for_another(
+    tasks: Sequence[Task],
+    terms: Terms,
+    tiler: Tiler,
+    records: Sequence[Record],
+    machine: Machine,
+    trace: Trace,
+    stop_requested: StopRequest,
+) -> int:
+    """Searches kernels that another process offered; how many tiles were measured, each told of.
+
+    Raises ParseError for a text that is none, and InternalError for one that is of another kernel than it says.
+    """
+    target, setting = tiler.target, Setting(**terms.setting)
+    records = Records.of(records)
+    known = known_alone(records, target, setting)
+    nearby = Nearby(records, target.name, target.hardware, setting)
+    contests = []
+    for task in tasks:
+        workload = parse_workload(task.text)
+        if workload_key(workload) != task.key:
+            raise InternalError(f"the text of kernel {task.key} is of another one")
+        options = _within(_legal(tiler.legal_tiles, workload, terms.lanes, terms.precision), terms.error)
+        contests.append(_contest(task.key, workload, task.uses, options, known, nearby))
+    budget = Budget(sum(task.seconds for task in tasks), trials_in([task.trials for task in tasks]))
+    search = Search(contests, machine, budget, stop_requested, terms.lanes, model_s=terms.model_s)
+    for _, record in search.run():
+        trace.record(record.to_json())
+    return search.measured
 
 
 def _carried(
@@ -312,20 +352,28 @@ def _hinted(contest: Contest, nearby: Nearby) -> Contest:
     )
 
 
-def _searched(search: Search, trace: Trace, target: Target, setting: Setting, whole: TuningBudget) -> list[Record]:
+def _searched(
+    search: Search,
+    first: Iterator[tuple[Contest, Record, bool]],
+    trace: Trace,
+    target: Target,
+    setting: Setting,
+    whole: TuningBudget,
+) -> list[Record]:
     """Runs a search, which may be given a part of the whole budget, and tells of it.
 
-    It tells of each workload before the first record of it.
+    It tells of each workload before the first record of it. `first` is what was measured before the search of all
+    kernels, here or (True) by others, who told of it.
     """
     told: set[str] = set()
     measured = []
     part = 0.0
     progress = TuningProgress(search, trace)
-    for contest, record in search.run():
+    for contest, record, heard in chain(first, ((*one, False) for one in search.run())):
         if contest.key not in told:
             told.add(contest.key)
             trace.workload(contest.key, str(contest.workload))
-        trace.record(record.to_json())
+        (trace.heard if heard else trace.record)(record.to_json())
         measured.append(record)
         progress.add(contest, record)
         if search.spent >= part + PROGRESS:

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import exc
 from sqlalchemy.orm import Session
 
-from service.db import jobs
+from service.db import jobs, tuning_shares
 from service.db.engine import Database
 from service.db.models import new_id
 from service.errors import DatabaseUnavailable
@@ -63,7 +63,7 @@ class _Read:
         self._db, self._queues = db, queues
         self._connection: sa.PoolProxiedConnection | None = None
         self._version: int | None = None
-        self._newest = new_id()
+        self._newest = self._offered = new_id()
         self.came()
 
     def descriptors(self) -> Sequence[int]:
@@ -81,13 +81,13 @@ class _Read:
                 return False
             with self._db.read() as session:
                 newest = jobs.newest_waiting(session, self._queues)
+                offered = tuning_shares.newest(session)
         except (DatabaseUnavailable, exc.SQLAlchemyError, self._db.engine.dialect.loaded_dbapi.Error):
             return False
         self._version = version
-        if newest is None or newest <= self._newest:
-            return False
-        self._newest = newest
-        return True
+        last = self._newest, self._offered
+        self._newest, self._offered = max(newest or last[0], last[0]), max(offered or last[1], last[1])
+        return (self._newest, self._offered) != last
 
     def close(self) -> None:
         if self._connection is not None:

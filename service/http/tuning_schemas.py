@@ -31,6 +31,7 @@ CANDIDATE_EXAMPLE: dict[str, Any] = {
     "measured_s": 0.000213,
     "again": False,
 }
+HELPER_EXAMPLE: dict[str, Any] = {"worker": "cpu@b:71", "kernels": 12, "measured": 140, "seconds": 5.4}
 KERNEL_EXAMPLE: dict[str, Any] = {
     "workload": "1f0c9a52be7d4e83a6b1c0d2",
     "operator": "Conv+Relu",
@@ -82,6 +83,15 @@ class TunedKernel(BaseModel):
     candidates: list[Candidate]
 
 
+class TuningHelper(BaseModel):
+    """Another worker of the same device that measured kernels for the job."""
+
+    worker: str
+    kernels: int
+    measured: int = Field(description="Tiles, those measured again included.")
+    seconds: float = Field(description="That it took, its child's start included.")
+
+
 class TuningOut(BaseModel):
     """How the search for tiles of a job went, or goes."""
 
@@ -93,6 +103,7 @@ class TuningOut(BaseModel):
                 "legal": 310,
                 "points": [POINT_EXAMPLE],
                 "kernels": [KERNEL_EXAMPLE],
+                "helpers": [HELPER_EXAMPLE],
             }
         }
     )
@@ -102,10 +113,13 @@ class TuningOut(BaseModel):
     legal: int = Field(description="How many candidates there are.")
     points: list[TuningPoint]
     kernels: list[TunedKernel] = Field(description="Those that were measured, in the order in which they were begun.")
+    helpers: list[TuningHelper] = Field(
+        description="Other workers that measured kernels for the job, by name; empty where its own measured all."
+    )
 
     @classmethod
-    def of(cls, job: Job, events: Sequence[Event]) -> Self:
-        """From a job and what its searches told."""
+    def of(cls, job: Job, events: Sequence[Event], helpers: Sequence[tuple[str, int, int, float]] = ()) -> Self:
+        """From a job, what its searches told, and who helped: name, kernels, tiles, seconds."""
         points: list[TuningPoint] = []
         kernels: dict[str, TunedKernel] = {}
         latest: dict[str, dict[int, float]] = {}
@@ -133,4 +147,10 @@ class TuningOut(BaseModel):
                 facts = {name: one[name] for name in ("candidate", "predicted_s", "measured_s", "again")}
                 kernel.candidates.append(Candidate(point=number, **facts))
         legal = max((event.data["data"]["legal"] for event in events), default=0)
-        return cls(job=job.id, state=job.state, legal=legal, points=points, kernels=list(kernels.values()))
+        helped = [
+            TuningHelper(worker=worker, kernels=count, measured=tiles, seconds=seconds)
+            for worker, count, tiles, seconds in helpers
+        ]
+        return cls(
+            job=job.id, state=job.state, legal=legal, points=points, kernels=list(kernels.values()), helpers=helped
+        )

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.db import artifacts, events, jobs
+from service.db import artifacts, events, jobs, tuning_shares
 from service.db.engine import Database
 from service.db.models import Artifact, Event, Job
 from service.errors import ArtifactNeverMade, JobNotFinished, NotFound
@@ -78,10 +78,16 @@ def log(db: Database, owner: uuid.UUID, job_id: uuid.UUID, after: int) -> tuple[
         return lines, row.state in life.TERMINAL and newest >= row.event_seq
 
 
-def tuning(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> tuple[Job, Sequence[Event]]:
-    """A job, and what its searches told of themselves, in order. Raises `NotFound`."""
+def tuning(
+    db: Database, owner: uuid.UUID, job_id: uuid.UUID
+) -> tuple[Job, Sequence[Event], Sequence[tuple[str, int, int, float]]]:
+    """A job, what its searches told of themselves, in order, and which other workers measured kernels for it.
+
+    Of each of these its name, kernels, tiles and seconds. Raises `NotFound`.
+    """
     with db.read() as session:
-        return required(session, owner, job_id), events.of_kind(session, job_id, TUNING)
+        job = required(session, owner, job_id)
+        return job, events.of_kind(session, job_id, TUNING), tuning_shares.by_helpers(session, job_id)
 
 
 def artifact(db: Database, owner: uuid.UUID, artifact_id: uuid.UUID) -> Artifact:

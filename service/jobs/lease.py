@@ -50,6 +50,7 @@ __all__ = [
     "fail",
     "heartbeat",
     "inferred",
+    "keep",
     "quantized",
     "records_for",
     "release",
@@ -157,7 +158,7 @@ def heartbeat(
             if held.state is JobState.LEASED:
                 life.move(session, claim.job_id, JobState.RUNNING, fence=claim.fence)
             _append(session, claim.job_id, events)
-        _keep(session, claim, measured)
+        keep(session, claim, measured)
         if held.cancel:
             return "cancel"
         return "finish" if held.finish else "ok"
@@ -198,7 +199,7 @@ def succeed(
                 receipt=dict(receipt),
             ),
         )
-        _keep(session, claim, measured)
+        keep(session, claim, measured)
         for phase, seconds in dict(report.get("phase_seconds", {})).items():
             totals.count(session, "phase_seconds", float(seconds), phase=str(phase))
             totals.count(session, "phases", phase=str(phase))
@@ -259,7 +260,7 @@ def _model_made(
         if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also=made, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         artifacts.keep_model(session, claim.owner, digest, model.bytes, model.key, [])
-        _keep(session, claim, measured)
+        keep(session, claim, measured)
         return True
 
 
@@ -274,7 +275,7 @@ def fail(
         why = {"problem": problems.told(problem, claim.job_id)}
         if not life.move(session, claim.job_id, JobState.FAILED, fence=claim.fence, said=why, also=why, log=log):
             return _ended_as(session, claim, JobState.FAILED)
-        _keep(session, claim, measured)
+        keep(session, claim, measured)
         return True
 
 
@@ -283,7 +284,7 @@ def cancelled(db: Database, claim: Claim, *, measured: Measured = NOTHING, log: 
     with db.write() as session:
         if not life.move(session, claim.job_id, JobState.CANCELLED, fence=claim.fence, log=log):
             return _ended_as(session, claim, JobState.CANCELLED)
-        _keep(session, claim, measured)
+        keep(session, claim, measured)
         return True
 
 
@@ -304,7 +305,7 @@ def release(
         to = JobState.CANCELLED if job is not None and job.cancel_requested else JobState.QUEUED
         if not life.move(session, claim.job_id, to, fence=claim.fence, said={"reason": reason}, log=log):
             return _ended_as(session, claim, to)
-        _keep(session, claim, measured)
+        keep(session, claim, measured)
         return True
 
 
@@ -381,7 +382,8 @@ def _append(session: Session, job_id: uuid.UUID, said: Sequence[Event]) -> None:
     jobs.progress(session, job_id, storable(said[-1].phase), max(event.fraction for event in said))
 
 
-def _keep(session: Session, claim: Claim, measured: Measured) -> None:
+def keep(session: Session, claim: Claim, measured: Measured) -> None:
+    """Write what was measured for a claim that counts."""
     workloads.keep_all(session, claim.owner, measured.workloads)
     rows = [to_row(r, owner=claim.owner, job=claim.job_id, model_digest=claim.model_digest) for r in measured.records]
     records.add(session, rows)

@@ -24,7 +24,7 @@ def test_a_folder_is_fresh_and_gone_afterwards(tmp_path: Path) -> None:
     made = Folder.of(tmp_path / "scratch", "job-1")
     (made.path / "old").mkdir(parents=True)
     with folder(made):
-        assert sorted(entry.name for entry in made.path.iterdir()) == ["inputs", "work"]
+        assert sorted(entry.name for entry in made.path.iterdir()) == ["answers", "inputs", "work"]
         (made.work / "a").mkdir()
         (made.work / "a" / "file").write_text("x")
     assert not made.path.exists()

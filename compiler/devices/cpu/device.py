@@ -102,6 +102,14 @@ class CpuBackend:
         rates = replace(backend.target.rates, in_memory=self.setting(kernels).weights == "memory")
         return replace(backend, target=replace(backend.target, rates=rates)), records
 
+    def alike(self, known: Sequence[Record], setting: Setting) -> CpuBackend | None:
+        """With the rates that records tell; None under another C compiler."""
+        if setting.toolchain != self.toolchain.version:
+            return None
+        backend, _ = self.with_rates(known, measure=False)
+        rates = replace(backend.target.rates, in_memory=setting.weights == "memory")
+        return replace(backend, target=replace(backend.target, rates=rates))
+
     def with_rates(self, known: Sequence[Record], *, measure: bool) -> tuple[CpuBackend, list[Record]]:
         """The target with the rates of its cores, and the records they are from.
 

@@ -90,6 +90,9 @@ class CudaBackend:
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         return cuda_workload_of(kernels, call)
 
+    def alike(self, known: Sequence[Record], setting: Setting) -> None:
+        """Not yet: kernels are measured by the job's own worker."""
+
     def setting(self, kernels: KernelGraph) -> Setting:
         """From one run to the next a model's constants stay in a second-level cache that holds twice as much."""
         whole = sum(array.size * kernels.buffers[id].dtype.bytes for id, array in kernels.constants.items())

@@ -20,5 +20,4 @@ def get_tuning(here: Here, caller: Reader, job_id: JobId) -> TuningOut:
     The events of kind `tuning` tell the same live. Nothing is there where nothing was measured: everything was known
     from earlier jobs, or the target is elsewhere.
     """
-    job, events = find.tuning(here.db, caller.owner, job_id)
-    return TuningOut.of(job, events)
+    return TuningOut.of(*find.tuning(here.db, caller.owner, job_id))

@@ -1,0 +1,47 @@
+"""Tunes kernels that another process offered (`compiler.tuning.fellows`), on the device of this one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from compiler.contract import CompileOptions
+from compiler.errors import TargetUnavailable
+from compiler.ir.machine import Setting
+from compiler.session import Session
+from compiler.trace import Observer, StopRequest, Trace
+from compiler.tuning.fellows import Task, Terms
+from compiler.tuning.tune import Tiler, tune_for_another
+
+
+def tune_kernels(
+    tasks: Sequence[Mapping[str, Any]],
+    terms: Mapping[str, Any],
+    options: CompileOptions,
+    records: Sequence[Mapping[str, Any]],
+    observe: Observer,
+    stop_requested: StopRequest,
+) -> int:
+    """Measures tiles of kernels within what their tasks grant; how many. Records leave as events.
+
+    Raises TargetUnavailable where the device, or its C compiler, is not the one that the kernels were offered for.
+    """
+    trace = Trace(observe)
+    session = Session.of(options, records, trace, stop_requested)
+    asked = Terms.from_json(terms)
+    setting = Setting(**asked.setting)
+    backend = session.backend.alike(session.records, setting)
+    if backend is None:
+        raise TargetUnavailable(
+            "these kernels are measured with another C compiler than the one here",
+            fix="give all workers of a device the same C compiler, or set TILEWRIGHT_FAN_OUT=false",
+        )
+    session.backend = backend
+    tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of)
+    with trace.step("tile"), session.machine(setting) as machine:
+        if machine is None:
+            raise TargetUnavailable(f"target {backend.target.name} is not here", fix="let its own worker measure")
+        known = backend.starting_points(session.records, setting)
+        return tune_for_another(
+            [Task.from_json(task) for task in tasks], asked, tiler, known, machine, trace, stop_requested
+        )

@@ -1,0 +1,218 @@
+"""Two real workers on one database: the kernels of one tuning are divided among them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import sqlalchemy as sa
+from onnx import helper, numpy_helper
+
+from compiler.contract import CompileOptions
+from service.db import tuning_shares, workers
+from service.db.models import JobState, Model, TuningRecord
+from service.db.tuning_shares import TuningShare
+from service.jobs import fan_out, lease
+from service.jobs.fan_out import Offer
+from service.jobs.lease import Measured
+from worker.desk import Desk
+from worker.fan_out import Answers
+from worker.frames import GarbledFrame
+
+WIDTHS = (3, 8, 12, 16, 20, 24)
+TRIALS = 24
+
+
+def network() -> bytes:
+    """A chain of convolutions, none like another."""
+    rng = np.random.default_rng(7)
+    nodes, weights = [], []
+    for at, (one, two) in enumerate(pairwise(WIDTHS)):
+        array = (rng.standard_normal((two, one, 3, 3)) / 8).astype(np.float32)
+        weights.append(numpy_helper.from_array(array, f"w{at}"))
+        nodes.append(helper.make_node("Conv", [f"v{at}", f"w{at}"], [f"v{at + 1}"], pads=[1, 1, 1, 1]))
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        nodes,
+        "chain",
+        [value("v0", 1, [1, 3, 8, 8])],
+        [value(f"v{len(nodes)}", 1, [1, WIDTHS[-1], 8, 8])],
+        weights,
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    return bytes(model.SerializeToString())
+
+
+@pytest.fixture
+def start(office: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Start `python -m worker` with a scratch folder, and so a device, of its own; killed at the end of the test."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def begin(name: str, **settings: str) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            "TILEWRIGHT_DATA_DIR": str(tmp_path),
+            "TILEWRIGHT_DATABASE_URL": office.url,
+            "TILEWRIGHT_BLOB_DIR": str(office.blobs.root),
+            "TILEWRIGHT_BROKER_URL": "redis://127.0.0.1:1/0",
+            "TILEWRIGHT_SCRATCH_DIR": str(tmp_path / name),
+            "TILEWRIGHT_LOOK_EVERY_S": "0.2",
+            "TILEWRIGHT_LEASE_S": "2",
+            **settings,
+        }
+        program = f"from worker.app import serve; serve(['cpu'], {name!r})"
+        with (tmp_path / f"{name}.log").open("wb") as log:
+            started.append(subprocess.Popen([sys.executable, "-P", "-c", program], env=environment, stderr=log))
+        return started[-1]
+
+    yield begin
+    for process in started:
+        process.kill()
+        process.wait()
+
+
+def submitted(office: Any, **options: Any) -> uuid.UUID:
+    """A compilation of the network."""
+    blob = office.blobs.put_bytes(network())
+    with office.db.write() as session:
+        if session.get(Model, (office.owner, blob.sha256)) is None:
+            session.add(Model(owner_id=office.owner, digest=blob.sha256, bytes=blob.bytes, blob_key=blob.key, files=[]))
+    office.model = blob.sha256
+    granted = CompileOptions(target="cpu", threads=1, tuning_budget_s=60.0, tuning_trials=TRIALS, **options)
+    job_id: uuid.UUID = office.submit(**{**granted.to_json(), "queue": "cpu"})
+    return job_id
+
+
+def shares_of(office: Any, job_id: uuid.UUID) -> list[TuningShare]:
+    with office.db.read() as session:
+        return list(session.scalars(sa.select(TuningShare).where(TuningShare.job_id == job_id)))
+
+
+def measured(office: Any, job_id: uuid.UUID) -> Counter[tuple[str, str, bool]]:
+    """How often each tile of a kernel was measured, again or not."""
+    with office.db.read() as session:
+        rows = session.scalars(sa.select(TuningRecord).where(TuningRecord.kind == "kernel")).all()
+    return Counter((row.workload, str(row.variant.get("levels")), bool(row.variant.get("again"))) for row in rows)
+
+
+def both(start: Any, office: Any, eventually: Any) -> list[subprocess.Popen[bytes]]:
+    """Two workers that have reported."""
+    processes = [start("one"), start("two")]
+
+    def alive() -> int:
+        with office.db.read() as session:
+            return len(workers.alive(session, 30.0))
+
+    eventually(lambda: alive() == 2)
+    return processes
+
+
+def test_two_workers_measure_each_kernel_once(office: Any, start: Any, eventually: Any) -> None:
+    both(start, office, eventually)
+    job_id = submitted(office)
+    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+    shares = shares_of(office, job_id)
+    assert len(shares) == len({share.workload for share in shares}) == len(WIDTHS) - 1
+    assert all(share.done_at is not None for share in shares)
+    assert {share.own for share in shares} == {True, False}
+    assert len({share.worker for share in shares}) == 2
+    assert max(measured(office, job_id).values()) == 1
+    with office.db.read() as session:
+        ((helper, kernels, tiles, seconds),) = tuning_shares.by_helpers(session, job_id)
+    assert kernels == sum(not share.own for share in shares)
+    assert tiles >= kernels
+    assert seconds > 0
+    said = [entry.data["message"] for entry in office.events(job_id) if entry.kind == "progress"]
+    assert f"{kernels} of {len(shares)} kernels measured by others: {kernels} by {helper}" in said
+
+
+def test_a_killed_helper_loses_nothing(office: Any, start: Any, eventually: Any) -> None:
+    processes = dict(zip(("celery@one", "celery@two"), both(start, office, eventually), strict=True))
+    job_id = submitted(office)
+    helper = eventually(
+        lambda: next((share.worker for share in shares_of(office, job_id) if share.worker and not share.own), None)
+    )
+    processes[helper].send_signal(signal.SIGKILL)
+    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
+    shares = shares_of(office, job_id)
+    assert all(share.done_at is not None and share.worker != helper for share in shares)
+    with office.db.read() as session:
+        rows = session.scalars(sa.select(TuningRecord).where(TuningRecord.kind == "kernel")).all()
+    assert {row.workload for row in rows} == {share.workload for share in shares}
+
+
+def claimed(office: Any, worker: str) -> lease.Claim:
+    """A job that this worker has."""
+    office.submit()
+    found = lease.claim(office.db, worker, ["cpu"], 30.0)
+    assert found is not None
+    return found
+
+
+def test_kernels_are_taken_once_and_come_back(office: Any, record: dict[str, Any]) -> None:
+    hardware = {"fingerprint": "h", "fan_out": True}
+    terms = {"lanes": 1}
+    tasks = [{"key": f"k{at}", "text": f"text {at}", "uses": 1, "seconds": 1.0, "trials": None} for at in range(6)]
+    first, other = (Offer(claimed(office, "one"), "one", 1, ("cpu", "h"), "c") for _ in range(2))
+    assert not fan_out.offer(office.db, first, terms, tasks)  # there is nobody else
+    lease.seen(office.db, "two", ["cpu"], {**hardware, "fan_out": False}, "c", None)
+    assert not fan_out.offer(office.db, first, terms, tasks)  # nobody who helps
+    lease.seen(office.db, "two", ["cpu"], hardware, "c", None)
+    assert fan_out.offer(office.db, first, terms, tasks)
+    assert fan_out.offer(office.db, other, terms, tasks[:5])
+
+    mine = fan_out.take_own(office.db, first, (), 0.0, 0, set())
+    assert (mine.keys, mine.pending) == (("k0", "k1", "k2", "k3"), 2)
+    assert fan_out.take(office.db, "two", [("cpu", "elsewhere")], "c", 30.0) is None
+    assert fan_out.take(office.db, "two", [("cpu", "h")], "another compiler", 30.0) is None
+    lost = fan_out.take(office.db, "two", [("cpu", "h")], "c", -1.0)
+    assert lost is not None
+    assert [task["text"] for task in lost.tasks] == ["text 4", "text 5"]
+    helper = fan_out.take(office.db, "three", [("cpu", "h")], "c", 30.0)
+    assert helper is not None
+    assert helper.ids == lost.ids
+    measured = Measured(({**record, "workload": "k4"},))
+    assert not fan_out.keep(office.db, lost, "two", measured)  # too late: they are another's
+    waits = fan_out.take_own(office.db, other, (), 0.0, 0, set())
+    assert (waits.keys, waits.pending) == ((), 5)  # the same owner's other job has them measured
+    assert fan_out.done(office.db, helper, "three", measured, 3.0, 1)
+    seen: set[uuid.UUID] = set()
+    over = fan_out.take_own(office.db, first, mine.ids, 2.0, 8, seen)
+    assert (over.keys, over.pending, over.seconds, over.by) == ((), 0, 3.0, {"three": 2})
+    assert [one["workload"] for one in over.records] == ["k4"]
+    assert fan_out.take_own(office.db, first, (), 0.0, 0, seen).records == []
+    freed = fan_out.take_own(office.db, other, (), 0.0, 0, set())
+    assert [one["workload"] for one in freed.records] == (["k4"] if "k4" in freed.keys else [])
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"ask": "offer"},
+        {"number": 1, "ask": "records"},
+        {"number": 1, "ask": "offer", "terms": {}, "tasks": [{"key": "k"}]},
+        {"number": 1, "ask": "offer", "terms": {"a": "b" * 5000}, "tasks": []},
+        {
+            "number": 1,
+            "ask": "offer",
+            "terms": {},
+            "tasks": [{"key": "k", "text": "t", "uses": 1, "seconds": 1e9, "trials": None}],
+        },
+        {"number": 1, "ask": "take", "seconds": -1.0, "measured": 0},
+    ],
+)
+def test_a_child_may_ask_for_no_more_than_its_job_grants(office: Any, desk: Desk, message: Any) -> None:
+    answers = Answers(desk, claimed(office, "one"), ("cpu", "h"), office.folder)
+    with pytest.raises(GarbledFrame):
+        answers.answer(message)
+    assert not list(office.folder.glob("answer-*"))

@@ -1,0 +1,117 @@
+"""Answers a job's child that offers kernels to other workers (`worker.mailbox`); the rows are `service.jobs.fan_out`.
+
+What a child says is not trusted: it may only offer work of its own owner, within the job's own budget.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from compiler.contract import generator
+from service.db.plain import storable
+from service.db.tuning_shares import Place
+from service.errors import DatabaseUnavailable
+from service.jobs import fan_out
+from service.jobs.fan_out import Offer
+from service.jobs.lease import Claim
+from service.jobs.records import LONGEST, MAX_TEXT_BYTES
+from service.logs import logger
+from worker.desk import Desk
+from worker.frames import GarbledFrame
+from worker.mailbox import answer_path
+
+MOST_TASKS = 2_000
+MOST_TERMS_BYTES = 4_000
+NOBODY: Mapping[str, Any] = {}
+
+log = logger(__name__)
+
+
+class Answers:
+    """To the questions of one attempt, in its worker's thread.
+
+    place    target and hardware of what is measured
+    folder   where answers are put, which the child may read and not write
+    """
+
+    def __init__(self, desk: Desk, claim: Claim, place: Place, folder: Path) -> None:
+        self._desk, self._folder = desk, folder
+        self._budget_s = float(claim.options.get("tuning_budget_s", 0.0))
+        self._offer = Offer(claim, desk.name, 0, place, generator())
+        self._mine: tuple[uuid.UUID, ...] = ()
+        self._seen: set[uuid.UUID] = set()
+
+    def answer(self, message: Mapping[str, Any]) -> None:
+        """Put down the answer to a frame of kind `share`. Raises `GarbledFrame` when it is no question.
+
+        A database that is away answers that there is nobody.
+        """
+        number, ask = message.get("number"), message.get("ask")
+        if not isinstance(number, int) or not 0 < number < 1 << 31 or ask not in ("offer", "take"):
+            raise GarbledFrame("a question lacks its number, or asks nothing")
+        try:
+            said = self._offered(message) if ask == "offer" else self._taken(message)
+        except DatabaseUnavailable as error:
+            log.warning("kernels are not divided among workers", reason=error.message)
+            said = NOBODY
+        path = answer_path(self._folder, number)
+        hidden = path.with_suffix(".new")
+        hidden.write_text(json.dumps(said))
+        os.replace(hidden, path)
+
+    def _offered(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        terms, tasks = message.get("terms"), message.get("tasks")
+        if not isinstance(terms, dict) or len(json.dumps(terms)) > MOST_TERMS_BYTES:
+            raise GarbledFrame("the terms of an offer are none, or too long")
+        if not isinstance(tasks, list) or len(tasks) > MOST_TASKS or not all(map(_is_task, tasks)):
+            raise GarbledFrame("the kernels of an offer are none, or too many")
+        if sum(task["seconds"] for task in tasks) > self._budget_s:
+            raise GarbledFrame("the kernels of an offer may take longer than their job grants")
+        self._offer = replace(self._offer, number=self._offer.number + 1)
+        self._mine = ()
+        return {"offered": bool(tasks) and fan_out.offer(self._desk.db, self._offer, terms, tasks)}
+
+    def _taken(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        seconds, measured = message.get("seconds"), message.get("measured")
+        if not _is_amount(seconds) or not isinstance(measured, int) or not 0 <= measured < 1 << 31:
+            raise GarbledFrame("what measuring took is no amount")
+        assert isinstance(seconds, int | float)
+        progress = fan_out.take_own(self._desk.db, self._offer, self._mine, float(seconds), measured, self._seen)
+        self._mine = progress.ids
+        return {name: value for name, value in asdict(progress).items() if name != "ids"}
+
+
+def _is_task(task: object) -> bool:
+    if not isinstance(task, dict):
+        return False
+    key, text, uses, trials = (task.get(name) for name in ("key", "text", "uses", "trials"))
+    return (
+        isinstance(key, str)
+        and isinstance(text, str)
+        and (key, text) == (storable(key), storable(text))
+        and 0 < len(key) <= LONGEST["workload"]
+        and len(text.encode()) <= MAX_TEXT_BYTES
+        and isinstance(uses, int)
+        and 0 < uses < 1 << 31
+        and _is_amount(task.get("seconds"))
+        and (trials is None or _is_amount(trials))
+    )
+
+
+def _is_amount(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value) and value >= 0
+
+
+def places(desk: Desk, targets: Sequence[str]) -> tuple[Place, ...]:
+    """What this worker may measure for others: of each target, as records name it and its hardware."""
+    from worker import device
+
+    found = (device.measured_as(target, desk.hardware) for target in targets if device.measures(target, desk.device))
+    return tuple(dict.fromkeys(place for place in found if place is not None))

@@ -1,0 +1,178 @@
+"""An idle worker measures kernels of another one's job, in a sandboxed child like that of a job.
+
+It gives them back, with what was measured kept, when a job comes that it could run, when it goes down, and when the
+job they are of has ended. A helper that dies costs the time until its lease runs out.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import time
+import uuid
+from contextlib import ExitStack
+from dataclasses import replace
+
+from compiler.contract import Event, generator, kinds
+from compiler.errors import TilewrightError
+from service.db import jobs
+from service.errors import DatabaseUnavailable
+from service.jobs import fan_out, lease
+from service.jobs.fan_out import Taken
+from service.jobs.lease import Measured
+from service.logs import logger
+from worker import holder, outcome
+from worker.bell import Bell
+from worker.child import Spec
+from worker.desk import Desk
+from worker.fan_out import places
+from worker.group import Group
+from worker.measured import Intake
+from worker.scratch import Folder, Process, folder
+from worker.supervise import MEASUREMENTS, supervise
+
+BEAT_EVERY_S = 0.5
+SLACK = 3.0
+"""A child may take this many times what its kernels are granted, and START_S beside."""
+START_S = 60.0
+CPUS = kinds.CPU.name
+
+log = logger(__name__)
+
+
+def may_help(desk: Desk) -> bool:
+    """Whether this worker holds cores, and is to measure for others."""
+    return desk.fan_out and desk.measures and kinds.name_of(desk.device) == CPUS
+
+
+def help_out(desk: Desk, lock: int) -> bool:
+    """Measure some kernels that another worker offers; whether there were any that could be measured here.
+
+    lock  descriptor of the device lock, which the child inherits
+
+    Raises `DatabaseUnavailable` when it does not answer.
+    """
+    if not may_help(desk):
+        return False
+    taken = fan_out.take(desk.db, desk.name, _places(desk), generator(), desk.lease_s)
+    if taken is None:
+        return False
+    log.info("helps", job=str(taken.claim.job_id), kernels=len(taken.ids))
+    place = Folder.of(desk.scratch, f"share-{uuid.uuid4().hex}")
+    began = time.monotonic()
+    with _Helping(desk, taken) as helping, ExitStack() as opened:
+        try:
+            opened.enter_context(folder(place))
+            spec = _spec(desk, taken, place)
+            seen = holder.environment(desk.device)
+            group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
+            with contextlib.suppress(OSError):
+                place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
+            ending = supervise(group, spec.limits, helping.bell, helping.observe, "tuning")
+        except (TilewrightError, OSError) as error:
+            log.warning("cannot help", reason=str(error))
+            return helping.give_back()
+        if ending.kind != "report":
+            log.info("helps no more", job=str(taken.claim.job_id), reason=ending.kind, problem=ending.problem)
+            helping.give_back()
+            return ending.kind != "problem"
+        return helping.done(time.monotonic() - began)
+
+
+def _places(desk: Desk) -> tuple[tuple[str, str], ...]:
+    return places(desk, [CPUS, *holder.profiles()])
+
+
+def _spec(desk: Desk, taken: Taken, place: Folder) -> Spec:
+    granted = sum(float(task["seconds"]) for task in taken.tasks)
+    wall_s = min(desk.limits.wall_s, START_S + SLACK * granted)
+    return Spec(
+        kind="tuning",
+        inputs=(),
+        output=place.output,
+        scratch=place.work,
+        finish=place.finish,
+        options=taken.claim.options,
+        records=tuple(lease.records_for(desk.db, taken.claim.owner, *taken.place)),
+        limits=replace(desk.limits, wall_s=wall_s, load_s=wall_s),
+        walls=desk.walls,
+        kernels={"terms": dict(taken.terms), "tasks": [dict(task) for task in taken.tasks]},
+    )
+
+
+class _Helping:
+    """Keeps the lease of what was taken, in a thread, and brings what was measured to the database."""
+
+    def __init__(self, desk: Desk, taken: Taken) -> None:
+        self._desk, self._taken = desk, taken
+        self._intake = Intake(taken.claim)
+        self._waiting: list[Measured] = []
+        self._tiles = 0
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="helping", daemon=True)
+        self.bell = Bell()
+
+    def __enter__(self) -> _Helping:
+        self._desk.stop.attend(self.bell)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._end()
+        self._desk.stop.attend(None)
+        self.bell.close()
+
+    def observe(self, event: Event) -> None:
+        """Take in what the child measured; the rest of what it says is not this job's progress."""
+        if event.kind in MEASUREMENTS:
+            measured = self._intake.take(event)
+            with self._lock:
+                self._waiting.append(measured)
+                self._tiles += len(measured.records)
+
+    def done(self, seconds: float) -> bool:
+        """All was measured; True."""
+        self._end()
+        last = self._take()
+        outcome.persist(
+            self._desk,
+            lambda: fan_out.done(self._desk.db, self._taken, self._desk.name, last, seconds, self._tiles),
+        )
+        return True
+
+    def give_back(self) -> bool:
+        """What was measured is kept, the rest others may have at once; False. One try: else the lease runs out."""
+        self._end()
+        try:
+            if fan_out.keep(self._desk.db, self._taken, self._desk.name, self._take()):
+                fan_out.give_back(self._desk.db, self._taken, self._desk.name)
+        except DatabaseUnavailable as error:
+            log.warning("kernels not given back, their lease will run out", reason=error.message)
+        return False
+
+    def _end(self) -> None:
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join(outcome.STOP_PATIENCE_S)
+
+    def _take(self) -> Measured:
+        with self._lock:
+            pieces, self._waiting = self._waiting, []
+        records = tuple(record for piece in pieces for record in piece.records)
+        return Measured(records, {key: text for piece in pieces for key, text in piece.workloads.items()})
+
+    def _beat(self) -> None:
+        while not self._ended.wait(min(BEAT_EVERY_S, self._desk.lease_s / 3)):
+            brought = self._take()
+            try:
+                if not fan_out.keep(self._desk.db, self._taken, self._desk.name, brought):
+                    self.bell.ring("lost")
+                    return
+                with self._desk.db.read() as session:
+                    if jobs.newest_waiting(session, self._desk.queues) is not None:
+                        self.bell.ring("stop")
+            except DatabaseUnavailable:
+                with self._lock:
+                    self._waiting.insert(0, brought)
