@@ -136,6 +136,7 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
         "inference": _infer,
         "quantization": _quantize,
         "compression": _compress,
+        "minimisation": _minimise,
     }[spec.kind]
     try:
         return {"kind": "report", "report": work(spec, outbox)}
@@ -200,6 +201,25 @@ def _compress(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "write", 1.0, NOT_MEASURED))
     return report
+
+
+def _minimise(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.contract import CompileOptions
+    from compiler.minimise import minimise
+
+    (_, model), *data = spec.inputs
+    finish = str(spec.finish)
+    return minimise(
+        model,
+        spec.output,
+        CompileOptions.from_json(spec.options["compile"]),
+        spec.options["seconds"],
+        dict(data),
+        dict(spec.samples),
+        outbox.event,
+        scratch=spec.scratch,
+        stop_requested=lambda: os.path.exists(finish),
+    )
 
 
 def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

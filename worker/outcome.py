@@ -38,6 +38,7 @@ WORDS: Mapping[JobKind, Kind] = {
     JobKind.INFERENCE: "inference",
     JobKind.QUANTIZATION: "quantization",
     JobKind.COMPRESSION: "compression",
+    JobKind.MINIMISATION: "minimisation",
 }
 """What the child calls each kind of job."""
 
@@ -145,6 +146,8 @@ def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, 
         return lease.quantized(desk.db, claim, model=made, report=ending.report, log=said)
     if claim.kind == JobKind.COMPRESSION:
         return lease.compressed(desk.db, claim, model=made, report=ending.report, measured=measured, log=said)
+    if claim.kind == JobKind.MINIMISATION:
+        return lease.minimised(desk.db, claim, model=made, report=ending.report, log=said)
     report = {
         **ending.report,
         "model_digest": claim.model_digest,

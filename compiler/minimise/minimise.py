@@ -23,7 +23,7 @@ from compiler.minimise.trials import in_own_process, trial
 from compiler.ops import OPERATORS
 from compiler.prove.inputs import sample_inputs
 from compiler.prove.reference import evaluate_graph
-from compiler.trace import Observer, ignore
+from compiler.trace import Observer, StopRequest, ignore, never_stops
 
 PATIENCE = 3.0
 """How often as long as the whole model took a part may take, that is not larger."""
@@ -33,6 +33,8 @@ SAMPLE_BYTES = 1 << 28
 """Of all intermediate values together that are kept, so that parts are given what they had in the whole model."""
 CODES = {dtype: code for code, dtype in DTYPES.items()}
 MOST_TRIALS = 2000
+SEARCH = "search"
+"""The phase in which parts are tried."""
 MOST_BYTES = 2**31 - 1
 """Of a model file: protobuf's own limit."""
 
@@ -52,12 +54,14 @@ def minimise(
     samples: Mapping[str, Path] | None = None,
     observe: Observer = ignore,
     inputs: Path | None = None,
+    scratch: Path | None = None,
+    stop_requested: StopRequest = never_stops,
 ) -> dict[str, Any]:
     """Writes the smallest part of `model` found in so many seconds that fails as the whole does to `out`; the report.
 
     Every trial compiles a part in a process of its own, unmeasured, with the model's options. `data` and `samples` are
     as `compile_model` takes them. Of a disagreement `inputs` becomes an .npz of inputs that show it, where they are
-    known. The report, plain JSON:
+    known. Temporary files lie in `scratch`, by default beside `out`. The report, plain JSON:
 
     problem    the error that the part ends with, with the phase it comes in
     preserved  the signature that the whole model and the part share: `code`, `phase`, `operator`, `reason`
@@ -73,10 +77,11 @@ def minimise(
     Raises NothingFails for a model that compiles, MalformedModel for a file that is no ONNX.
     """
     begun = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="minimise-", dir=out.parent) as place:
+    with tempfile.TemporaryDirectory(prefix="minimise-", dir=scratch or out.parent) as place:
         folder = Path(place)
         observe(Event("phase", PHASES[0], 0.0))
         network = Network.of(model, folder, data)
+        observe(Event("phase", SEARCH, 0.0))
         found = trial(model, options, data, samples or {}, PHASES[-1], seconds, folder)
         target = _target(found)
         assert found is not None
@@ -101,10 +106,10 @@ def minimise(
             if not judge(part):
                 return False
             share = 1 - len(part.nodes) / max(len(everything.nodes), 1)
-            observe(Event("progress", PHASES[0], min(share, 0.99), f"{len(part.nodes)} nodes still fail"))
+            observe(Event("progress", SEARCH, min(share, 0.99), f"{len(part.nodes)} nodes still fail"))
             return True
 
-        search = Search(network, everything, fails, most, MOST_TRIALS)
+        search = Search(network, everything, fails, lambda: time.monotonic() > most or stop_requested(), MOST_TRIALS)
         complete = search.run(_named(network, found, target))
         made = network.build(search.best, whole=True)
         assert made is not None

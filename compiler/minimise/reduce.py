@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -25,14 +24,14 @@ class Search:
     """Parts that were tried, and the smallest that fails.
 
     fails     whether a part fails in the same way
-    deadline  of `time.monotonic`
+    is_over   whether the time to search is over
     log       for each step of the search: what was tried, how often, and how many nodes remained
     """
 
     network: Network
     best: Part
     fails: Callable[[Part], bool]
-    deadline: float
+    is_over: Callable[[], bool]
     most_trials: int
     trials: int = 0
     log: list[dict[str, Any]] = field(default_factory=list)
@@ -43,7 +42,7 @@ class Search:
         if not part.nodes or part.key == self.best.key:
             return False
         if part.key not in self._known:
-            if time.monotonic() > self.deadline or self.trials >= self.most_trials:
+            if self.is_over() or self.trials >= self.most_trials:
                 raise OutOfTime
             self.trials += 1
             self._known[part.key] = self.fails(part)

@@ -48,6 +48,7 @@ class JobKind(StrEnum):
     INFERENCE = "inference"
     QUANTIZATION = "quantization"
     COMPRESSION = "compression"
+    MINIMISATION = "minimisation"
 
 
 class Row(DeclarativeBase):
@@ -179,7 +180,7 @@ class Job(Row):
     """Of a compilation: the id the artifact has or will have. One answered from the cache names the artifact that was
     there."""
     model_digest: Mapped[str | None] = mapped_column(sa.String(64))
-    """Of a compilation, quantization or compression."""
+    """Of a compilation, quantization, compression or minimisation."""
     options: Mapped[dict[str, Any]]
     """`CompileOptions`, `BenchmarkOptions`, `QuantizeOptions`, `CompressOptions`, or for an inference `{"threads"}`."""
     samples: Mapped[list[dict[str, Any]] | None]

@@ -50,6 +50,7 @@ __all__ = [
     "fail",
     "heartbeat",
     "inferred",
+    "minimised",
     "quantized",
     "records_for",
     "release",
@@ -242,6 +243,11 @@ def compressed(
 ) -> bool:
     """The same for a pruned model, which the report names as `compressed_model`; what was measured is kept."""
     return _model_made(db, claim, "compressed_model", model, report, measured, log)
+
+
+def minimised(db: Database, claim: Claim, *, model: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
+    """The same for the part of a model that fails, which the report names as `minimised_model`."""
+    return _model_made(db, claim, "minimised_model", model, report, NOTHING, log)
 
 
 def _model_made(

@@ -136,12 +136,12 @@ def test_two_far_nodes_that_fail_only_together_remain_alone(tmp_path: Path) -> N
         asked.append(part)
         return {0, 8} <= {*part.nodes} and part.sizes.get(12, 12) >= 3
 
-    search = Search(parts, everything, fails, deadline=float("inf"), most_trials=500)
+    search = Search(parts, everything, fails, is_over=lambda: False, most_trials=500)
     assert search.run([])
     assert search.best.nodes == (0, 8)
     assert search.best.sizes == {12: 3, 8: 1}
     assert len({part.key for part in asked}) == len(asked) == search.trials
-    stopped = Search(parts, everything, fails, deadline=float("inf"), most_trials=3)
+    stopped = Search(parts, everything, fails, is_over=lambda: False, most_trials=3)
     assert not stopped.run([])
     assert {0, 8} <= {*stopped.best.nodes}
 
