@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from compiler.codegen.weights import Weights
-from compiler.contract import CompileOptions, CompileReport, InputSpec
-from compiler.errors import CallerError, Disagreement, InternalError
+from compiler.contract import CompileOptions, CompileReport, Event, InputSpec
+from compiler.errors import CallerError, Disagreement, InternalError, TilewrightError
 from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
 from compiler.ir.open_shapes import Example
+from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
 from compiler.prove.ranges import derive
@@ -31,6 +33,11 @@ from compiler.steps.proving import Proof, blame, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Observer, StopRequest, Trace, ignore, never_stops
 
+First = Callable[[Path, CompileReport], None]
+"""Is given the artifact that was made before measuring, as a file that is its own, and what came of it."""
+FIRST_FROM_S = 60.0
+"""Seconds of a tuning budget from which on an artifact is made before: below it the compilation is soon over."""
+
 
 def compile_model(
     model: Path,
@@ -45,6 +52,7 @@ def compile_model(
     samples: Mapping[str, Path] | None = None,
     memory_bytes: int | None = None,
     logs: Sequence[Log] = (),
+    first: First | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -64,6 +72,9 @@ def compile_model(
     the first; of several bindings, the one whose shapes a sample has. With `logs`, one for each binding, an
     earlier compilation on one device is replayed: nothing is measured, and each step knows what it knew then.
 
+    Where `first` is given, measuring takes long, and the model has one binding on one device, an artifact that the cost
+    model and earlier records choose is made before, proved like any other, and given to it.
+
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
@@ -77,7 +88,7 @@ def compile_model(
     bindings = options.bindings
     if len(bindings) == 1:
         session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, *logs)
-        _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {})
+        _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {}, first=first)
         return come
     shares = samples_of_bindings(trace, model, bindings, data, samples or {})
     known = [*records]
@@ -120,11 +131,32 @@ def compile_binding(
     memory_bytes: int | None,
     samples: Mapping[str, Path],
     earlier: Weights | None = None,
+    first: First | None = None,
 ) -> tuple[Front, Built, CompileReport]:
     """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
     front = front_of(session, model, data, memory_bytes, samples)
+    if first is not None and session.may_measure and session.options.tuning_budget_s >= FIRST_FROM_S:
+        make_first(session, front, artifact, first)
     built, come = compile_front(session, front, artifact, earlier)
     return front, built, come
+
+
+def make_first(session: Session, front: Front, artifact: Path, first: First) -> None:
+    """Makes the artifact that needs no measuring, and gives it away; the session stays as it was.
+
+    Whatever goes wrong is left to the compilation itself to find.
+    """
+    at = artifact.with_name(f".{artifact.name}.first")
+    unmeasured = replace(session, measures=False, trace=Trace(), records=Records([*session.records]), log=Log())
+    try:
+        _, come = compile_front(unmeasured, front, at)
+    except TilewrightError as error:
+        print(f"no first artifact: {error}", file=sys.stderr)
+        return
+    first(at, come)
+    worst = max((one.max_relative for one in come.errors), default=0.0)
+    said = f"a first artifact, not yet measured, agrees within {worst:.1e} of the largest value"
+    session.trace.observe(Event("notice", session.trace.phase, 0.0, f"{said}: download it with partial=true"))
 
 
 def compile_front(

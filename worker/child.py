@@ -28,6 +28,9 @@ NOT_MEASURED = (
     "built by a worker that does not measure: tiles were chosen by the cost model and by earlier measurements"
 )
 
+FIRST = "first"
+"""Beside the output: an artifact that was made before measuring, once it was told of."""
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -146,12 +149,16 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
 
 
 def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
-    from compiler.contract import CompileOptions, Event
+    from compiler.contract import CompileOptions, CompileReport, Event
     from compiler.pipeline import compile_model
 
     options = CompileOptions.from_json(spec.options)
     (_, model), *data = spec.inputs
     finish = str(spec.finish)
+
+    def first(made: Path, come: CompileReport) -> None:
+        os.replace(made, spec.output.with_name(FIRST))
+        outbox.send({"kind": "first", "report": come.to_json()})
 
     report = compile_model(
         model,
@@ -164,6 +171,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         data=dict(data),
         memory_bytes=spec.limits.memory_bytes,
         samples=dict(spec.samples),
+        first=first,
     ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]

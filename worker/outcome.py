@@ -67,6 +67,15 @@ def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[Store
     return None, Ending("problem", problem=problem.to_json(), standing=ending.standing, log=ending.log)
 
 
+def store_first(desk: Desk, claim: Claim, path: Path, report: Mapping[str, Any]) -> None:
+    """Keep an artifact that was made before measuring, as long as the job has no other; the job goes on without it."""
+    try:
+        lease.first_made(desk.db, claim, artifact=_put(desk, path), report=report)
+        path.unlink()
+    except (OSError, TilewrightError) as error:
+        log.warning("the first artifact was not kept", job=str(claim.job_id), reason=str(error))
+
+
 def storage_problem(error: StorageUnavailable) -> TilewrightError:
     """The same; of a blob store whose disk is full, that."""
     cause = error.__cause__

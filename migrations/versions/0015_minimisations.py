@@ -1,10 +1,11 @@
-"""Minimisations as jobs.
+"""Minimisations as jobs, and artifacts that are there before measuring ends.
 
-Revision 0015, after 0013. Going down removes them; the models that they made stay.
+Revision 0015, after 0013. Going down removes both; the models that minimisations made stay.
 """
 
 from __future__ import annotations
 
+import sqlalchemy as sa
 from alembic import op
 
 revision = "0015"
@@ -17,12 +18,24 @@ AFTER = "kind IN ('compile', 'benchmark', 'inference', 'quantization', 'compress
 
 
 def upgrade() -> None:
-    """Allow the kind."""
+    """Allow the kind; make the table."""
     _kinds(AFTER)
+    op.create_table(
+        "partial_artifacts",
+        sa.Column("job_id", sa.Uuid(), nullable=False),
+        sa.Column("sha256", sa.String(64), nullable=False),
+        sa.Column("bytes", sa.BigInteger(), nullable=False),
+        sa.Column("blob_key", sa.String(200), nullable=False),
+        sa.Column("report", sa.JSON(), nullable=False),
+        sa.Column("created_at", sa.Double(), nullable=False),
+        sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_partial_artifacts_job_id_jobs", ondelete="CASCADE"),
+        sa.PrimaryKeyConstraint("job_id", name="pk_partial_artifacts"),
+    )
 
 
 def downgrade() -> None:
     """Remove what is of it, children before parents: foreign keys are off on SQLite while the schema changes."""
+    op.drop_table("partial_artifacts")
     gone = "SELECT id FROM jobs WHERE kind = 'minimisation'"
     op.execute(f"UPDATE tuning_records SET job_id = NULL WHERE job_id IN ({gone})")
     for child in ("events", "attempts", "deliveries", "job_needs", "share_links"):

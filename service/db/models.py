@@ -299,6 +299,20 @@ class Artifact(Row):
     created_at: Mapped[float] = mapped_column(default=clock())
 
 
+class PartialArtifact(Row):
+    """What a compilation made before measuring, chosen by the cost model: there until its artifact is."""
+
+    __tablename__ = "partial_artifacts"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(sa.String(64))
+    bytes: Mapped[int]
+    blob_key: Mapped[str] = mapped_column(sa.String(200))
+    report: Mapped[dict[str, Any]]
+    """`CompileReport` of it."""
+    created_at: Mapped[float] = mapped_column(default=clock())
+
+
 class BlobFault(StrEnum):
     """What is wrong with bytes that a row names."""
 

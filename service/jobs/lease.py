@@ -32,7 +32,7 @@ from service.db import (
     workloads,
 )
 from service.db.engine import Database, clock
-from service.db.models import Artifact, Job, JobKind, JobState
+from service.db.models import Artifact, Job, JobKind, JobState, PartialArtifact
 from service.db.plain import storable
 from service.jobs import life, problems, quotas
 from service.jobs.quotas import UNLIMITED, Limits
@@ -48,6 +48,7 @@ __all__ = [
     "claim",
     "compressed",
     "fail",
+    "first_made",
     "heartbeat",
     "inferred",
     "minimised",
@@ -199,10 +200,29 @@ def succeed(
                 receipt=dict(receipt),
             ),
         )
+        artifacts.drop_partial(session, claim.job_id)
         _keep(session, claim, measured)
         for phase, seconds in dict(report.get("phase_seconds", {})).items():
             totals.count(session, "phase_seconds", float(seconds), phase=str(phase))
             totals.count(session, "phases", phase=str(phase))
+        return True
+
+
+def first_made(db: Database, claim: Claim, *, artifact: StoredBlob, report: Mapping[str, Any]) -> bool:
+    """Keep what a compilation made before measuring, until it has made its artifact; False when fenced out."""
+    with db.write() as session:
+        if jobs.extend(session, claim.job_id, claim.fence, claim.lease_s) is None:
+            return False
+        artifacts.keep_partial(
+            session,
+            PartialArtifact(
+                job_id=claim.job_id,
+                sha256=artifact.sha256,
+                bytes=artifact.bytes,
+                blob_key=artifact.key,
+                report=storable(dict(report)),
+            ),
+        )
         return True
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shutil
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -26,6 +28,7 @@ from service.db.models import Artifact, JobKind, JobState, Model, TuningRecord, 
 from service.errors import JobNotFinished
 from service.jobs import lease, runs
 from service.jobs.compressions import Compression, compress
+from service.jobs.find import artifact_so_far
 from service.jobs.finish import finish
 from service.jobs.minimisations import minimise
 from service.jobs.quantizations import Quantization, quantize
@@ -34,6 +37,7 @@ from service.jobs.samples import SampleFile
 from service.jobs.submit import Submission, submit
 from tests.compiler.compress.models import cnn
 from tests.compiler.networks import Network
+from tilewright import load
 from worker import device, group, landlock
 from worker.child import NOT_MEASURED
 from worker.desk import Desk
@@ -301,3 +305,29 @@ def test_a_failed_compilation_is_minimised_to_a_model_of_its_owner(office: Any, 
     content = onnx.load_from_string(office.blobs.path(made.blob_key).read_bytes())
     assert [node.op_type for node in content.graph.node] == ["Frobnicate"]
     assert {"load", "search"} <= set(office.said(job_id))
+
+
+def test_an_artifact_is_there_before_measuring_ends(
+    office: Any, worker: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It came out of the real child whole, agreed, and runs; the job then made its own."""
+    upload(office)
+    options = CompileOptions(threads=1, tuning_budget_s=60.0, tuning_trials=1)
+    job = submit(office.db, Submission(office.owner, office.model, options), limits=UNLIMITED).job
+    keep, kept = lease.first_made, []
+
+    def noted(*given: Any, artifact: StoredBlob, report: Any) -> bool:
+        kept.append((keep(*given, artifact=artifact, report=report), report))
+        assert job.artifact_id is not None
+        found = artifact_so_far(office.db, office.owner, job.artifact_id)
+        shutil.copyfile(office.blobs.path(found.blob_key), tmp_path / "first.tw")
+        return bool(kept[-1][0])
+
+    monkeypatch.setattr(lease, "first_made", noted)
+    assert run(worker, claimed(worker)) == "succeeded", office.job(job.id).problem
+    ((was_kept, report),) = kept
+    assert was_kept
+    assert 0 < report["errors"][0]["max_relative"] < report["tolerance"]
+    assert report["records_measured"] == 0 < office.job(job.id).report["records_measured"]
+    outputs = load(tmp_path / "first.tw").run({"x": X})
+    assert np.allclose(outputs["y"], np.maximum(X @ WEIGHTS, 0), atol=1e-4)
