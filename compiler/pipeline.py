@@ -29,7 +29,7 @@ from compiler.steps.choosing import weigh_choices
 from compiler.steps.dividing import demand_divisible, devices_of, divided
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
-from compiler.steps.proving import Proof, blame, prove
+from compiler.steps.proving import Proof, blame, errors_of_layers, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Observer, StopRequest, Trace, ignore, never_stops
 
@@ -300,4 +300,5 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         input_ranges=front.input_ranges,
         samples=tuple(sample.digest for sample in front.samples),
         sizes=proof.sizes,
+        layers=errors_of_layers(session, front, built),
     )

@@ -329,5 +329,10 @@ def test_an_artifact_is_there_before_measuring_ends(
     assert was_kept
     assert 0 < report["errors"][0]["max_relative"] < report["tolerance"]
     assert report["records_measured"] == 0 < office.job(job.id).report["records_measured"]
+    ended = office.job(job.id).report
+    (layer,) = ended["layers"]
+    assert (layer["value"], layer["call"], layer["inherited"]) == ("y", 0, 0.0)
+    assert len(layer["nodes"]) == 2
+    assert 0 < layer["max_relative"] <= ended["errors"][0]["max_relative"]
     outputs = load(tmp_path / "first.tw").run({"x": X})
     assert np.allclose(outputs["y"], np.maximum(X @ WEIGHTS, 0), atol=1e-4)
