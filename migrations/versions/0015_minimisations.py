@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
+from sqlalchemy.dialects import postgresql
 
 revision = "0015"
 down_revision = "0013"
@@ -26,7 +27,7 @@ def upgrade() -> None:
         sa.Column("sha256", sa.String(64), nullable=False),
         sa.Column("bytes", sa.BigInteger(), nullable=False),
         sa.Column("blob_key", sa.String(200), nullable=False),
-        sa.Column("report", sa.JSON(), nullable=False),
+        sa.Column("report", sa.JSON().with_variant(postgresql.JSONB(), "postgresql"), nullable=False),
         sa.Column("created_at", sa.Double(), nullable=False),
         sa.ForeignKeyConstraint(["job_id"], ["jobs.id"], name="fk_partial_artifacts_job_id_jobs", ondelete="CASCADE"),
         sa.PrimaryKeyConstraint("job_id", name="pk_partial_artifacts"),
