@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from compiler.codegen.weights import Weights
-from compiler.contract import CompileOptions, CompileReport, InputSpec
-from compiler.errors import CallerError, Disagreement, InternalError
+from compiler.contract import CompileOptions, CompileReport, Event, InputSpec
+from compiler.errors import CallerError, Disagreement, InternalError, TilewrightError
 from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
 from compiler.ir.open_shapes import Example
+from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
 from compiler.prove.ranges import derive
@@ -27,10 +29,15 @@ from compiler.steps.choosing import weigh_choices
 from compiler.steps.dividing import demand_divisible, devices_of, divided
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
-from compiler.steps.proving import Proof, blame, prove
+from compiler.steps.proving import Proof, blame, errors_of_layers, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Observer, StopRequest, Trace, ignore, never_stops
 from compiler.tuning.fellows import Fellows
+
+First = Callable[[Path, CompileReport], None]
+"""Is given the artifact that was made before measuring, as a file that is its own, and what came of it."""
+FIRST_FROM_S = 60.0
+"""Seconds of a tuning budget from which on an artifact is made before: below it the compilation is soon over."""
 
 
 def compile_model(
@@ -47,6 +54,7 @@ def compile_model(
     memory_bytes: int | None = None,
     logs: Sequence[Log] = (),
     fellows: Fellows | None = None,
+    first: First | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
 
@@ -68,6 +76,9 @@ def compile_model(
 
     `fellows` may measure some of the kernels of a model that is bound in one way.
 
+    Where `first` is given, measuring takes long, and the model has one binding on one device, an artifact that the cost
+    model and earlier records choose is made before, proved like any other, and given to it.
+
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
@@ -82,7 +93,7 @@ def compile_model(
     if len(bindings) == 1:
         log = logs[0] if logs else None
         session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, log, fellows)
-        _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {})
+        _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {}, first=first)
         return come
     shares = samples_of_bindings(trace, model, bindings, data, samples or {})
     known = [*records]
@@ -125,11 +136,34 @@ def compile_binding(
     memory_bytes: int | None,
     samples: Mapping[str, Path],
     earlier: Weights | None = None,
+    first: First | None = None,
 ) -> tuple[Front, Built, CompileReport]:
     """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
     front = front_of(session, model, data, memory_bytes, samples)
+    if first is not None and session.may_measure and session.options.tuning_budget_s >= FIRST_FROM_S:
+        make_first(session, front, artifact, first)
     built, come = compile_front(session, front, artifact, earlier)
     return front, built, come
+
+
+def make_first(session: Session, front: Front, artifact: Path, first: First) -> None:
+    """Makes the artifact that needs no measuring, and gives it away; the session stays as it was.
+
+    Whatever goes wrong is left to the compilation itself to find.
+    """
+    at = artifact.with_name(f".{artifact.name}.first")
+    unmeasured = replace(
+        session, measures=False, fellows=None, trace=Trace(), records=Records([*session.records]), log=Log()
+    )
+    try:
+        _, come = compile_front(unmeasured, front, at)
+    except TilewrightError as error:
+        print(f"no first artifact: {error}", file=sys.stderr)
+        return
+    first(at, come)
+    worst = max((one.max_relative for one in come.errors), default=0.0)
+    said = f"a first artifact, not yet measured, agrees within {worst:.1e} of the largest value"
+    session.trace.observe(Event("notice", session.trace.phase, 0.0, f"{said}: download it with partial=true"))
 
 
 def compile_front(
@@ -273,4 +307,5 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         input_ranges=front.input_ranges,
         samples=tuple(sample.digest for sample in front.samples),
         sizes=proof.sizes,
+        layers=errors_of_layers(session, front, built),
     )

@@ -6,6 +6,7 @@ with tilewright.Client() as client: ...    # compile on a server
 
 from __future__ import annotations
 
+from tilewright.asynchronous import AsyncClient
 from tilewright.attestation import verify
 from tilewright.batches import Batch
 from tilewright.benchmark import Benchmark, Comparison, Timed
@@ -38,6 +39,7 @@ from tilewright.wire import (
 
 __all__ = [
     "ArtifactFile",
+    "AsyncClient",
     "Batch",
     "Benchmark",
     "BrokenDownload",

@@ -22,10 +22,16 @@ class Artifacts:
 
     _http: Http
 
-    def download(self, artifact: Job | str, target: str | Path, progress: Progress = unheard) -> Path:
-        """Fetch an artifact to the file `target`, checked; raises `BrokenDownload`."""
+    def download(
+        self, artifact: Job | str, target: str | Path, progress: Progress = unheard, *, partial: bool = False
+    ) -> Path:
+        """Fetch an artifact to the file `target`, checked; raises `BrokenDownload`.
+
+        partial  while the job goes on, what it made before measuring, if it did
+        """
         name = artifact_of(artifact)
-        return downloads.download(self._http, f"/artifacts/{name}", name, Path(target), progress)
+        url, part = (f"/artifacts/{name}?partial=true", f"{name}.partial") if partial else (f"/artifacts/{name}", name)
+        return downloads.download(self._http, url, part, Path(target), progress)
 
     def download_model(self, digest: str, folder: str | Path) -> Path:
         """Fetch a model's ONNX file into a folder, with its external data as it names them; the ONNX file."""

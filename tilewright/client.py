@@ -93,7 +93,7 @@ def _unseen(event: JobEvent) -> None:
 
 
 class Client(Artifacts, Batches, Owners, Shares, Webhooks):
-    """Connections to one server; close it, or use it in a `with` block. Not for several threads at once.
+    """Connections to one server; close it, or use it in a `with` block. Several threads may use one at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a
     problem. What reads, and what the server recognises when it comes twice, is repeated by itself, with growing pauses
@@ -291,6 +291,22 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         request = given_samples.form(body, samples) if samples else {"json": body}
         return Job.from_json(self._submit(path, key=idempotency_key, **request))
 
+    def minimise(self, job: Job | str, seconds: float = 300.0, *, priority: int = 0, idempotency_key: str = "") -> Job:
+        """Queue the search for the smallest part of a failed compilation's model that fails in the same way.
+
+        `wait` for it, then `download_minimised`; `report` says which error the part ends with and what was tried.
+        Raises as `compile` does, `ServerError` for what is no compilation that failed.
+        """
+        body = {"seconds": seconds, "priority": priority}
+        return Job.from_json(self._submit(f"/jobs/{id_of(job)}/minimise", json=body, key=idempotency_key))
+
+    def download_minimised(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
+        """Fetch the part that a minimisation found to the file `target`, checked. Raises as `download_quantized`."""
+        found = job.require_success().minimised
+        if not found:
+            raise UsageError(f"job {job.id} made no part of a model", fix="wait for a minimisation, and give that job")
+        return downloads.download(self._http, found, job.id, Path(target), progress)
+
     def download_quantized(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
         """Fetch the model that a quantization made to the file `target`, checked.
 
@@ -339,6 +355,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
 
     def jobs(
         self,
+        /,
         *,
         states: Sequence[str] = (),
         kinds: Sequence[str] = (),
@@ -458,7 +475,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
 
     # Tuning records
 
-    def tuning_records(self, *, limit: int = 0, **where: str) -> Iterator[TuningRecord]:
+    def tuning_records(self, /, *, limit: int = 0, **where: str) -> Iterator[TuningRecord]:
         """Measurements, newest first; `where` fixes any of `tilewright.records.FILTERS`."""
         found = self._http.pages("/tuning-records", "records", records.checked(where), limit, PAGE)
         return map(TuningRecord.from_json, found)

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -35,8 +36,10 @@ def download(http: Http, url: str, name: str, target: Path, progress: Progress =
     Raises `BrokenDownload` when the bytes are not those of the announced SHA-256, `ServerUnreachable` after several
     attempts that brought nothing, `UsageError` when `target` cannot be written.
     """
+    part = _part(target, name)
     try:
-        return _download(http, url, _part(target, name), target, progress)
+        with alone(str(part.absolute())):
+            return _download(http, url, part, target, progress)
     except OSError as error:
         raise _unwritable(target, error) from error
 
@@ -80,6 +83,27 @@ def whole(target: Path) -> Iterator[IO[bytes]]:
         raise _unwritable(target, error) from error
     finally:
         part.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def alone(what: str) -> Iterator[None]:
+    """Of all threads of this process one at a time is at work on `what`: a part that is continued, an upload's note."""
+    with _LOCK:
+        mine = _AT_WORK.setdefault(what, threading.Lock())
+        _WAITING[what] = _WAITING.get(what, 0) + 1
+    try:
+        with mine:
+            yield
+    finally:
+        with _LOCK:
+            _WAITING[what] -= 1
+            if not _WAITING[what]:
+                del _WAITING[what], _AT_WORK[what]
+
+
+_LOCK = threading.Lock()
+_AT_WORK: dict[str, threading.Lock] = {}
+_WAITING: dict[str, int] = {}
 
 
 def _new_part(target: Path) -> Path:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import httpx
 
 from tilewright.errors import RequestRefused, ServerUnreachable
+from tilewright.loops import pause
 
 ATTEMPTS = 5
 """Of a request that is safe to repeat."""
@@ -44,15 +44,13 @@ class Http:
         """Opens no connection yet. Raises `ServerUnreachable` for an address that is none."""
         address = url.rstrip("/")
         try:
-            host = httpx.URL(address).host
             client = httpx.Client(
                 base_url=address,
                 headers={"Authorization": f"Bearer {key}"} if key else {},
                 # Connections are made soon or not at all; an answer may take as long as the disk of the server.
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
                 transport=transport,
-                # A proxy of the environment cannot reach this machine's own loopback.
-                trust_env=host not in _LOOPBACK,
+                trust_env=uses_environment(address),
             )
         except (httpx.InvalidURL, UnicodeError) as error:
             raise ServerUnreachable(f"{url!r} is no address: {error}", fix="give one as http://host:port") from error
@@ -133,9 +131,9 @@ class Http:
         """
         asked_s = _asked(headers or {})
         if asked_s >= 0 and self.pause_s > 0:
-            time.sleep(min(asked_s, LONGEST_PAUSE_S))
+            pause(min(asked_s, LONGEST_PAUSE_S))
         else:
-            time.sleep(min(self.pause_s * 2 ** (attempt - 1), LONGEST_PAUSE_S) * random.uniform(0.75, 1.25))
+            pause(min(self.pause_s * 2 ** (attempt - 1), LONGEST_PAUSE_S) * random.uniform(0.75, 1.25))
 
     def check(self, response: httpx.Response) -> None:
         """Raises `RequestRefused` with the problem document of an error."""
@@ -163,6 +161,11 @@ class Http:
         return ServerUnreachable(
             f"{self.url} does not answer: {reason}", fix="start it with `tilewright up`, or check TILEWRIGHT_URL"
         )
+
+
+def uses_environment(url: str) -> bool:
+    """Whether proxies of the environment count: one cannot reach this machine's own loopback."""
+    return httpx.URL(url).host not in _LOOPBACK
 
 
 def _asked(headers: Mapping[str, str]) -> float:

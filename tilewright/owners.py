@@ -107,11 +107,11 @@ class Owners:
         """One owner with its limits and what it has, for an operator."""
         return self._http.json("GET", _path(name))
 
-    def make_owner(self, name: str, **quotas: float | None) -> dict[str, Any]:
+    def make_owner(self, name: str, /, **quotas: float | None) -> dict[str, Any]:
         """A new owner, without a key; `quotas` grants any of `QUOTAS`."""
         return self._http.json("POST", "/owners", json={"name": name, "quotas": _checked(quotas)})
 
-    def change_owner(self, name: str, *, suspended: bool | None = None, **quotas: float | None) -> dict[str, Any]:
+    def change_owner(self, name: str, /, *, suspended: bool | None = None, **quotas: float | None) -> dict[str, Any]:
         """Suspend an owner or let it in again, and grant it any of `QUOTAS`: 0 is no limit, None the server's."""
         body = {"suspended": suspended, "quotas": _checked(quotas)}
         return self._http.json("PATCH", _path(name), json=body, repeat=True)
@@ -120,7 +120,7 @@ class Owners:
         """Delete an owner with all that is its own; `confirm` repeats the name. What the server says of it."""
         return self._http.json("DELETE", _path(name), params={"confirm": confirm})
 
-    def audit(self, *, limit: int = 0, **where: str) -> Iterator[dict[str, Any]]:
+    def audit(self, /, *, limit: int = 0, **where: str) -> Iterator[dict[str, Any]]:
         """Who did what, newest first; `where` fixes any of `FILTERS`, `limit` 0: all."""
         if unknown := sorted(set(where) - set(FILTERS)):
             raise UsageError(f"entries have no {unknown[0]!r}", fix=f"filter by {', '.join(FILTERS)}")

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from tilewright.download import Progress
+from tilewright.download import Progress, alone
 from tilewright.errors import RequestRefused, ServerUnreachable
 from tilewright.http import BUSY, Content, Http
 from tilewright.package import Package
@@ -39,7 +39,11 @@ def upload(http: Http, package: Package, progress: Progress) -> StoredModel:
         return StoredModel.from_json(http.json("GET", path))
     if package.size <= RESUMABLE_FROM:
         return StoredModel.from_json(_whole(http, package, progress))
-    return StoredModel.from_json(_pieces(http, package, progress))
+    with alone(str(_note(http, package))):
+        if http.exists(path):
+            progress(package.size, package.size)
+            return StoredModel.from_json(http.json("GET", path))
+        return StoredModel.from_json(_pieces(http, package, progress))
 
 
 def _whole(http: Http, package: Package, progress: Progress) -> dict[str, Any]:

@@ -64,13 +64,14 @@ class Work:
 
 @dataclass(frozen=True)
 class Job(Work):
-    """Work of any kind: `compile`, `benchmark`, `inference`, `quantization` or `compression`.
+    """Work of any kind: `compile`, `benchmark`, `inference`, `quantization`, `compression` or `minimisation`.
 
     artifact_id  that a compilation makes, known before it is made; None for the other kinds
     cached       whether it was answered with an artifact that was there already
     name, tags   what its owner calls it
     quantized    where the model is that a quantization made; empty before, and for the other kinds
     compressed   the same of a compression
+    minimised    the same of a minimisation
     batch        the id of what it shares with the other jobs of its request, or ""
     """
 
@@ -83,6 +84,7 @@ class Job(Work):
     tags: tuple[str, ...]
     quantized: str
     compressed: str
+    minimised: str
     batch: str
 
     @classmethod
@@ -96,6 +98,7 @@ class Job(Work):
             "name": said.get("name") or "",
             "tags": tuple(said.get("tags") or ()),
             "quantized": (said.get("links") or {}).get("quantized", ""),
+            "minimised": (said.get("links") or {}).get("minimised", ""),
             "compressed": (said.get("links") or {}).get("compressed", ""),
         }
 

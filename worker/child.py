@@ -29,6 +29,9 @@ NOT_MEASURED = (
     "built by a worker that does not measure: tiles were chosen by the cost model and by earlier measurements"
 )
 
+FIRST = "first"
+"""Beside the output: an artifact that was made before measuring, once it was told of."""
+
 
 @dataclass(frozen=True)
 class Spec:
@@ -147,6 +150,7 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
         "quantization": _quantize,
         "compression": _compress,
         "tuning": _tune,
+        "minimisation": _minimise,
     }[spec.kind]
     try:
         return {"kind": "report", "report": work(spec, outbox)}
@@ -156,12 +160,16 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
 
 
 def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
-    from compiler.contract import CompileOptions, Event
+    from compiler.contract import CompileOptions, CompileReport, Event
     from compiler.pipeline import compile_model
 
     options = CompileOptions.from_json(spec.options)
     (_, model), *data = spec.inputs
     finish = str(spec.finish)
+
+    def first(made: Path, come: CompileReport) -> None:
+        os.replace(made, spec.output.with_name(FIRST))
+        outbox.send({"kind": "first", "report": come.to_json()})
 
     report = compile_model(
         model,
@@ -175,6 +183,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         memory_bytes=spec.limits.memory_bytes,
         samples=dict(spec.samples),
         fellows=Mailbox(outbox.send, spec.answers) if spec.answers else None,
+        first=first,
     ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]
@@ -228,6 +237,25 @@ def _compress(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "write", 1.0, NOT_MEASURED))
     return report
+
+
+def _minimise(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
+    from compiler.contract import CompileOptions
+    from compiler.minimise import minimise
+
+    (_, model), *data = spec.inputs
+    finish = str(spec.finish)
+    return minimise(
+        model,
+        spec.output,
+        CompileOptions.from_json(spec.options["compile"]),
+        spec.options["seconds"],
+        dict(data),
+        dict(spec.samples),
+        outbox.event,
+        scratch=spec.scratch,
+        stop_requested=lambda: os.path.exists(finish),
+    )
 
 
 def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-Kind = Literal["compile", "benchmark", "inference", "quantization", "compression", "tuning"]
+Kind = Literal["compile", "benchmark", "inference", "quantization", "compression", "minimisation", "tuning"]
 
-READING: tuple[Kind, ...] = ("compile", "quantization", "compression")
+READING: tuple[Kind, ...] = ("compile", "quantization", "compression", "minimisation")
 """Those that read a model; the others run what was made of one."""

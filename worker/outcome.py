@@ -38,6 +38,7 @@ WORDS: Mapping[JobKind, Kind] = {
     JobKind.INFERENCE: "inference",
     JobKind.QUANTIZATION: "quantization",
     JobKind.COMPRESSION: "compression",
+    JobKind.MINIMISATION: "minimisation",
 }
 """What the child calls each kind of job."""
 
@@ -64,6 +65,15 @@ def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[Store
         full = error.errno in problems.OUT_OF_SPACE
         problem = problems.from_os_error(error) if full else problems.unreadable(WORDS[claim.kind], str(error.strerror))
     return None, Ending("problem", problem=problem.to_json(), standing=ending.standing, log=ending.log)
+
+
+def store_first(desk: Desk, claim: Claim, path: Path, report: Mapping[str, Any]) -> None:
+    """Keep an artifact that was made before measuring, as long as the job has no other; the job goes on without it."""
+    try:
+        lease.first_made(desk.db, claim, artifact=_put(desk, path), report=report)
+        path.unlink()
+    except (OSError, TilewrightError) as error:
+        log.warning("the first artifact was not kept", job=str(claim.job_id), reason=str(error))
 
 
 def storage_problem(error: StorageUnavailable) -> TilewrightError:
@@ -145,6 +155,8 @@ def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, 
         return lease.quantized(desk.db, claim, model=made, report=ending.report, log=said)
     if claim.kind == JobKind.COMPRESSION:
         return lease.compressed(desk.db, claim, model=made, report=ending.report, measured=measured, log=said)
+    if claim.kind == JobKind.MINIMISATION:
+        return lease.minimised(desk.db, claim, model=made, report=ending.report, log=said)
     report = {
         **ending.report,
         "model_digest": claim.model_digest,

@@ -17,7 +17,7 @@ from service.jobs import lease
 from service.jobs.lease import Claim
 from worker import device, holder, outcome, problems
 from worker.bell import Bell
-from worker.child import Spec
+from worker.child import FIRST, Spec
 from worker.desk import Desk
 from worker.fan_out import Answers
 from worker.group import Group
@@ -102,7 +102,15 @@ def _attempt(
             # Dead already, or no space to say whose it is: `supervise` ends it all the same.
             place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
         asked = Answers(desk, claim, measured, spec.answers).answer if measured and spec.answers else None
-        return supervise(group, limits, bell, observe, outcome.WORDS[claim.kind], asked)
+        return supervise(
+            group,
+            limits,
+            bell,
+            observe,
+            outcome.WORDS[claim.kind],
+            asked,
+            lambda report: outcome.store_first(desk, claim, place.output.with_name(FIRST), report),
+        )
     except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(
             "what the job works with is gone from the blob store, or damaged there",

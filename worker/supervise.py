@@ -60,6 +60,13 @@ class Ending:
     """The walls that stood, in one line, and the end of what the job printed."""
 
 
+First = Callable[[Mapping[str, Any]], None]
+
+
+def ignored(report: Mapping[str, Any]) -> None:
+    """The first artifact is not kept."""
+
+
 def supervise(
     group: Group,
     limits: Limits,
@@ -67,13 +74,15 @@ def supervise(
     observe: Callable[[Event], None],
     kind: Kind = "compile",
     answer: Callable[[Mapping[str, Any]], None] | None = None,
+    first: First = ignored,
 ) -> Ending:
     """Wait for the job's end, and kill it when it breaks a limit or the bell rings; all of it is dead at return.
 
     observe  is called with each event, in order, in this thread
     answer   is called with each question (frames of kind `share`); None: the job may ask nothing
+    first    is called in this thread, at most once, with the report of an artifact that was made before measuring
     """
-    attendance = _Attendance(group, limits, observe, kind, answer)
+    attendance = _Attendance(group, limits, observe, kind, answer, first)
     try:
         early = attendance.until_ended(bell)
     finally:
@@ -93,12 +102,14 @@ class _Attendance:
         observe: Callable[[Event], None],
         kind: Kind,
         answer: Callable[[Mapping[str, Any]], None] | None,
+        first: First,
     ) -> None:
         self.answer = answer
         self.group = group
         self.limits = limits
         self.observe = observe
         self.kind = kind
+        self.first: First | None = first
         self.decoder = Decoder(MAX_MESSAGE_BYTES)
         self.watch = Watch(group, limits, kind)
         self.closed_at = 0.0
@@ -177,6 +188,11 @@ class _Attendance:
                 self.answer(message)
             case "sandbox":
                 self.standing = _standing(message, first=self.messages == 1)
+            case "first":
+                if self.first is None or self.kind != "compile":
+                    raise GarbledFrame("a first artifact is told of twice, or by what makes none")
+                first, self.first = self.first, None
+                first(_mapping(message, "report"))
             case "report":
                 self.result = Ending("report", report=_mapping(message, "report"), standing=self.standing)
             case "problem":

@@ -23,6 +23,28 @@ class OutputError:
 
 
 @dataclass(frozen=True)
+class LayerError:
+    """How far a kernel's result is from the float64 reference, as `OutputError` has it, all kernels before it included.
+
+    call       position of the kernel among those of the plan
+    nodes      of the model, that the kernel computes
+    value      which of its results; a result that the rewritten model alone has is not compared
+    inherited  the largest relative error among what the kernel reads, as far as that was compared
+
+    An error is null where one of both is not finite and the other is: beyond the range of the type in memory, say.
+    """
+
+    call: int
+    nodes: tuple[str, ...]
+    kernel: str
+    value: str
+    max_absolute: float | None
+    max_relative: float | None
+    max_ulp: float | None
+    inherited: float | None
+
+
+@dataclass(frozen=True)
 class SizeReport:
     """What came of the proof at some sizes of dimensions that a binding leaves open: the errors of each output."""
 
@@ -187,6 +209,9 @@ class CompileReport:
     """Each binding of an artifact that holds several."""
     devices: DevicesReport | None = None
     """Of an artifact for several devices."""
+    layers: tuple[LayerError, ...] = ()
+    """Of each kernel, in the order in which they run; of a model of fixed shapes, compiled with a tuning budget of a
+    minute or more for the CPU that compiles, whose reference takes no longer than a few seconds."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

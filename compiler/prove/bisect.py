@@ -7,14 +7,15 @@ memory can be at fault. What remains wrong is the kernel, its definition, or the
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, Protocol
 
 import numpy as np
 
+from compiler.contract import LayerError, OutputError
 from compiler.errors import Disagreement
 from compiler.ir.buffers import Buffer, KernelGraph
-from compiler.ir.graph import Graph, Node, Value
+from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import OpenShapes
 from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
 from compiler.ops import OPERATORS
@@ -54,6 +55,48 @@ def bisect(
     id means. Where every call alone agrees, the Disagreement says that the plan (order or shared memory) is at fault;
     `program` is what it calls what was run.
     """
+    errors: dict[int, float] = {}
+    unchecked: list[int] = []
+    for position, found in _stepped(graph, kernels, stepper, inputs, operators):
+        for id, error in found.items():
+            errors[id] = distance(graph.values[id], error)
+            if errors[id] > tolerance:
+                raise _diverges(graph, kernels, position, id, errors, tolerance, unchecked)
+        unchecked = [] if found else [*unchecked, position]
+    raise _plan_fault(kernels, errors, tolerance, unchecked, program)
+
+
+def layer_errors(
+    graph: Graph, kernels: KernelGraph, stepper: Stepper, inputs: Mapping[int, np.ndarray], operators: Operators
+) -> tuple[LayerError, ...]:
+    """How far each call's results are from the values of the same ids in `graph`, the unrewritten one, on `inputs`."""
+    rows: list[LayerError] = []
+    known: dict[int, float] = {}
+    for position, found in _stepped(graph, kernels, stepper, inputs, operators):
+        call = kernels.calls[position]
+        before = max((known[id] for id in call.inputs if id in known), default=0.0)
+        for id, error in found.items():
+            value = graph.values[id].name or f"%{id}"
+            rows.append(
+                LayerError(
+                    position,
+                    tuple(call.sources),
+                    call.kernel.family,
+                    value,
+                    _plain(error.max_absolute),
+                    _plain(error.max_relative),
+                    _plain(error.max_ulp),
+                    _plain(before),
+                )
+            )
+        known |= {id: error.max_relative for id, error in found.items()}
+    return tuple(rows)
+
+
+def _stepped(
+    graph: Graph, kernels: KernelGraph, stepper: Stepper, inputs: Mapping[int, np.ndarray], operators: Operators
+) -> Iterator[tuple[int, dict[int, OutputError]]]:
+    """Runs call after call; of each its position, and the errors of its results that `graph` has, by id."""
     made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id])]
     wanted = evaluate_graph(graph, inputs, operators, keep=made)
     memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
@@ -62,19 +105,21 @@ def bisect(
             memories[buffer.storage][:] = 0
     for id, array in {**kernels.constants, **{id: inputs[id] for id in kernels.inputs}}.items():
         write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
-    errors: dict[int, float] = {}
-    unchecked: list[int] = []
     for position, call in enumerate(kernels.calls):
         buffers = [kernels.buffers[id] for id in (*call.inputs, *call.outputs)]
         stepper.run(position, [operand(memories[buffer.storage], buffer) for buffer in buffers])
-        checked = [id for id in dict.fromkeys(call.outputs) if id in wanted]
-        for id in checked:
-            buffer = kernels.buffers[id]
-            errors[id] = _error(graph.values[id], read_buffer(memories[buffer.storage], buffer), wanted[id])
-            if errors[id] > tolerance:
-                raise _diverges(graph, kernels, position, id, errors, tolerance, unchecked)
-        unchecked = [] if checked else [*unchecked, position]
-    raise _plan_fault(kernels, errors, tolerance, unchecked, program)
+        yield (
+            position,
+            {
+                id: compare(
+                    [read_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id])],
+                    [wanted[id]],
+                    [graph.values[id]],
+                )[0]
+                for id in dict.fromkeys(call.outputs)
+                if id in wanted
+            },
+        )
 
 
 def demand_same_meaning(
@@ -104,10 +149,6 @@ def demand_same_meaning(
 
 def _has_counterpart(graph: Graph, buffer: Buffer) -> bool:
     return buffer.id in graph.values and graph.type(buffer.id) == buffer.type
-
-
-def _error(value: Value, got: np.ndarray, want: np.ndarray) -> float:
-    return distance(value, compare([got], [want], [value])[0])
 
 
 def _diverges(

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from compiler.contract import CompileOptions, SizeReport
+from compiler.contract import CompileOptions, LayerError, SizeReport
 from compiler.errors import Disagreement, InputsError, UnsupportedModel
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
@@ -24,8 +24,9 @@ from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree, merged
-from compiler.prove.bisect import bisect, demand_same_meaning
+from compiler.prove.bisect import bisect, demand_same_meaning, layer_errors
 from compiler.prove.effort import Effort, reference_effort
+from compiler.prove.inputs import sample_inputs
 from compiler.prove.samples import Sample
 from compiler.prove.sizes import judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
@@ -43,6 +44,12 @@ PROGRESS_STEP = 0.02
 """Of an evaluation, between two such events."""
 BEYOND_RANGE = "beyond_range"
 """In the details of a Disagreement: the precision whose range a value exceeds."""
+
+
+LAYERS_FROM_S = 60.0
+"""Seconds of a tuning budget from which on the error of each layer is found."""
+LAYERS_MOST_S, LAYERS_MOST_BYTES = 5.0, 2 << 30
+"""Of one evaluation of the reference, above which it is not."""
 
 
 @dataclass(frozen=True)
@@ -113,6 +120,25 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         latency_s = 0.0 if runner.emulator else model_latency(run_once, LATENCY_SECONDS).median
     sizes = tuple(SizeReport(case.sizes, verdict.errors) for case, verdict in found if case.sizes)
     return Proof(reduce(merged, (verdict for _, verdict in found)), latency_s, sizes)
+
+
+def errors_of_layers(session: Session, front: Front, built: Built) -> tuple[LayerError, ...]:
+    """How far each kernel's result is from the reference, on the first sample or random inputs.
+
+    Kernels are built once more to run one by one, so it is left to compilations that take long anyway; empty for
+    others, where dimensions are open, and where the target does not run here.
+    """
+    runner, effort, shapes = session.backend.runner, front.effort, front.loaded.open_shapes
+    is_open = shapes is not None and bool(shapes.dimensions or shapes.examples)
+    is_long = session.measures and session.options.tuning_budget_s >= LAYERS_FROM_S
+    if runner is None or runner.emulator or effort is None or is_open or not is_long:
+        return ()
+    if effort.seconds > LAYERS_MOST_S or effort.bytes > LAYERS_MOST_BYTES:
+        return ()
+    graph = front.loaded.graph
+    inputs = front.samples[0].arrays if front.samples else sample_inputs(graph, session.options.seed)
+    with session.backend.stepper(built.kernels, built.plans.plan) as stepper:
+        return layer_errors(graph, built.kernels, stepper, inputs, OPERATORS)
 
 
 def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Case]:

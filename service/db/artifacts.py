@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 from service.db import kept, labels
 from service.db.engine import clock
 from service.db.insert import unless_present
-from service.db.models import Artifact, BlobFault, Job, Model
+from service.db.models import Artifact, BlobFault, Job, Model, PartialArtifact
 
 
 def of_owner(session: Session, owner_id: uuid.UUID, artifact_id: uuid.UUID) -> Artifact | None:
@@ -25,6 +25,25 @@ def add(session: Session, artifact: Artifact) -> None:
     session.add(artifact)
     session.flush()
     kept.name(session, {artifact.blob_key: artifact.bytes})
+
+
+def partial(session: Session, job_id: uuid.UUID) -> PartialArtifact | None:
+    """What a compilation made before measuring."""
+    return session.get(PartialArtifact, job_id)
+
+
+def keep_partial(session: Session, made: PartialArtifact) -> None:
+    """Insert it in place of an earlier attempt's; its bytes were written a moment ago."""
+    drop_partial(session, made.job_id)
+    session.add(made)
+    session.flush()
+    kept.name(session, {made.blob_key: made.bytes})
+
+
+def drop_partial(session: Session, job_id: uuid.UUID) -> None:
+    """Let go of it: there is the artifact itself."""
+    gone = sa.delete(PartialArtifact).where(PartialArtifact.job_id == job_id)
+    session.execute(gone.execution_options(synchronize_session=False))
 
 
 def model(session: Session, owner_id: uuid.UUID, digest: str) -> Model | None:

@@ -21,8 +21,10 @@ Told = sa.Row[Any]
 """What of a job is told to those who ask for its state, by the names of `Job`'s columns. Objects of `Job`, with reports
 to be parsed, would cost twice as much."""
 UNTOLD = ("report", "samples_bytes", "cache_key", "idempotency_key", "body_hash", "fence", "event_seq", "published_at")
-_REPORT = sa.case((Job.kind.in_((JobKind.QUANTIZATION, JobKind.COMPRESSION)), Job.report)).label("report")
-"""Of quantizations and compressions alone, whose reports name what they made."""
+_REPORT = sa.case((Job.kind.in_((JobKind.QUANTIZATION, JobKind.COMPRESSION, JobKind.MINIMISATION)), Job.report)).label(
+    "report"
+)
+"""Of quantizations, compressions and minimisations alone, whose reports name what they made."""
 _TOLD: sa.Select[Any] = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT)
 
 

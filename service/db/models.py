@@ -48,6 +48,7 @@ class JobKind(StrEnum):
     INFERENCE = "inference"
     QUANTIZATION = "quantization"
     COMPRESSION = "compression"
+    MINIMISATION = "minimisation"
 
 
 class Row(DeclarativeBase):
@@ -179,7 +180,7 @@ class Job(Row):
     """Of a compilation: the id the artifact has or will have. One answered from the cache names the artifact that was
     there."""
     model_digest: Mapped[str | None] = mapped_column(sa.String(64))
-    """Of a compilation, quantization or compression."""
+    """Of a compilation, quantization, compression or minimisation."""
     options: Mapped[dict[str, Any]]
     """`CompileOptions`, `BenchmarkOptions`, `QuantizeOptions`, `CompressOptions`, or for an inference `{"threads"}`."""
     samples: Mapped[list[dict[str, Any]] | None]
@@ -295,6 +296,20 @@ class Artifact(Row):
     bytes: Mapped[int]
     blob_key: Mapped[str] = mapped_column(sa.String(200))
     receipt: Mapped[dict[str, Any]]
+    created_at: Mapped[float] = mapped_column(default=clock())
+
+
+class PartialArtifact(Row):
+    """What a compilation made before measuring, chosen by the cost model: there until its artifact is."""
+
+    __tablename__ = "partial_artifacts"
+
+    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"), primary_key=True)
+    sha256: Mapped[str] = mapped_column(sa.String(64))
+    bytes: Mapped[int]
+    blob_key: Mapped[str] = mapped_column(sa.String(200))
+    report: Mapped[dict[str, Any]]
+    """`CompileReport` of it."""
     created_at: Mapped[float] = mapped_column(default=clock())
 
 

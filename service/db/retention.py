@@ -20,6 +20,7 @@ from service.db.models import (
     Model,
     Need,
     Owner,
+    PartialArtifact,
     TuningRecord,
     Upload,
     Workload,
@@ -216,7 +217,7 @@ def forget_uploads(session: Session, older_than_s: float) -> int:
 
 def referenced(session: Session) -> Iterator[str]:
     """The key of every blob that a row names, some of them repeatedly."""
-    plain = (Model.blob_key, Artifact.blob_key, Inference.input_key, Inference.output_key)
+    plain = (Model.blob_key, Artifact.blob_key, PartialArtifact.blob_key, Inference.input_key, Inference.output_key)
     for column in plain:
         for key in session.scalars(sa.select(column).where(column.is_not(None)).execution_options(yield_per=FETCH)):
             yield str(key)

@@ -68,6 +68,7 @@ def model_body(
             MULTIPART: {
                 "schema": {
                     "type": "object",
+                    "additionalProperties": False,
                     **({"oneOf": [{"required": [MODEL]}, {"required": [DIGEST]}]} if with_samples else only_model),
                     "properties": {MODEL: BINARY, DATA: DATA_SCHEMA, OPTIONS: options, **further},
                 },

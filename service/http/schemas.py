@@ -238,6 +238,10 @@ def _links(job: Job | Told) -> dict[str, str]:
             made = (job.report or {}).get("compressed_model")
             compressed = {"compressed": f"/models/{made}/file"} if made else {}
             return {**links, "report": f"{here}/report", **compressed}
+        case JobKind.MINIMISATION:
+            made = (job.report or {}).get("minimised_model")
+            minimised = {"minimised": f"/models/{made}/file"} if made else {}
+            return {**links, "report": f"{here}/report", **minimised}
         case _:
             return {**links, "inference": f"/inferences/{job.id}", "outputs": f"/inferences/{job.id}/outputs"}
 
@@ -307,7 +311,8 @@ class ReportOut(BaseModel):
     report: dict[str, Any] | None = Field(
         description="`CompileReport`: phase seconds, kernels, memory, latency, errors; of a quantization `layers`, "
         "`outputs` (signal to noise) and `quantized_model`, the digest of what it made; of a compression `layers`, "
-        "`curve`, `outputs` (error) and `compressed_model`."
+        "`curve`, `outputs` (error) and `compressed_model`; of a minimisation `nodes`, `problem`, `tried` and "
+        "`minimised_model`."
     )
     problem: dict[str, Any] | None
     queue_seconds: float | None

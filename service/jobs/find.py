@@ -10,7 +10,7 @@ from sqlalchemy.orm import Session
 
 from service.db import artifacts, events, jobs, tuning_shares
 from service.db.engine import Database
-from service.db.models import Artifact, Event, Job
+from service.db.models import Artifact, Event, Job, PartialArtifact
 from service.errors import ArtifactNeverMade, JobNotFinished, NotFound
 from service.jobs import life
 
@@ -111,6 +111,19 @@ def artifact(db: Database, owner: uuid.UUID, artifact_id: uuid.UUID) -> Artifact
         fix=problem.get("fix") or "submit the model again",
         details={"job": str(row.id), "state": str(row.state), "problem": row.problem},
     )
+
+
+def artifact_so_far(db: Database, owner: uuid.UUID, artifact_id: uuid.UUID) -> Artifact | PartialArtifact:
+    """A finished artifact, or while there is none what its compilation made before measuring. Raises as `artifact`."""
+    try:
+        return artifact(db, owner, artifact_id)
+    except (JobNotFinished, ArtifactNeverMade):
+        with db.read() as session:
+            row = jobs.by_artifact(session, owner, artifact_id)
+            found = row and artifacts.partial(session, row.id)
+        if not found:
+            raise
+        return found
 
 
 def _demand_end(row: Job) -> None:

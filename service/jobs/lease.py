@@ -32,7 +32,7 @@ from service.db import (
     workloads,
 )
 from service.db.engine import Database, clock
-from service.db.models import Artifact, Job, JobKind, JobState
+from service.db.models import Artifact, Job, JobKind, JobState, PartialArtifact
 from service.db.plain import storable
 from service.jobs import life, problems, quotas
 from service.jobs.quotas import UNLIMITED, Limits
@@ -48,9 +48,11 @@ __all__ = [
     "claim",
     "compressed",
     "fail",
+    "first_made",
     "heartbeat",
     "inferred",
     "keep",
+    "minimised",
     "quantized",
     "records_for",
     "release",
@@ -199,10 +201,29 @@ def succeed(
                 receipt=dict(receipt),
             ),
         )
+        artifacts.drop_partial(session, claim.job_id)
         keep(session, claim, measured)
         for phase, seconds in dict(report.get("phase_seconds", {})).items():
             totals.count(session, "phase_seconds", float(seconds), phase=str(phase))
             totals.count(session, "phases", phase=str(phase))
+        return True
+
+
+def first_made(db: Database, claim: Claim, *, artifact: StoredBlob, report: Mapping[str, Any]) -> bool:
+    """Keep what a compilation made before measuring, until it has made its artifact; False when fenced out."""
+    with db.write() as session:
+        if jobs.extend(session, claim.job_id, claim.fence, claim.lease_s) is None:
+            return False
+        artifacts.keep_partial(
+            session,
+            PartialArtifact(
+                job_id=claim.job_id,
+                sha256=artifact.sha256,
+                bytes=artifact.bytes,
+                blob_key=artifact.key,
+                report=storable(dict(report)),
+            ),
+        )
         return True
 
 
@@ -243,6 +264,11 @@ def compressed(
 ) -> bool:
     """The same for a pruned model, which the report names as `compressed_model`; what was measured is kept."""
     return _model_made(db, claim, "compressed_model", model, report, measured, log)
+
+
+def minimised(db: Database, claim: Claim, *, model: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
+    """The same for the part of a model that fails, which the report names as `minimised_model`."""
+    return _model_made(db, claim, "minimised_model", model, report, NOTHING, log)
 
 
 def _model_made(

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar, Protocol
 
-from compiler.contract import CompressOptions, QuantizeOptions
 from service.db import artifacts
 from service.db.engine import Database
 from service.db.models import Job, JobKind, JobState, new_id
@@ -15,6 +14,14 @@ from service.jobs.beside import NOTHING, Beside
 from service.jobs.quotas import Limits
 from service.jobs.samples import SampleFile
 from service.jobs.submit import Submitted, earlier, enqueue, fingerprint
+
+
+class Plain(Protocol):
+    """Options of a kind of job."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the job's row holds them."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -28,7 +35,7 @@ class ModelChange:
 
     owner: uuid.UUID
     model: str
-    options: QuantizeOptions | CompressOptions
+    options: Plain
     samples: tuple[SampleFile, ...] = ()
     idempotency_key: str | None = None
     priority: int = 0

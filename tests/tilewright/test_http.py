@@ -16,7 +16,7 @@ ID = "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """What was slept, without sleeping."""
     found: list[float] = []
-    monkeypatch.setattr("tilewright.http.time.sleep", found.append)
+    monkeypatch.setattr("tilewright.loops.time.sleep", found.append)
     return found
 
 

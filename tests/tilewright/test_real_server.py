@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import shutil
 import socket
@@ -24,6 +25,7 @@ from service.http.app import create_app
 from service.jobs import access
 from tests.tilewright.test_package import model
 from tilewright import uploads
+from tilewright.asynchronous import AsyncClient
 from tilewright.client import Client
 from tilewright.errors import JobFailed, RequestRefused, UsageError
 
@@ -218,3 +220,26 @@ def test_a_batch_is_listed_compared_and_cancelled_as_one(real: Client) -> None:
     with pytest.raises(UsageError) as caught:
         real.batch("latest")
     assert "tilewright batches" in caught.value.fix
+
+
+def test_the_asynchronous_client_sends_pieces_and_queues_several_jobs_at_once(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(uploads, "RESUMABLE_FROM", 100)
+    monkeypatch.setattr(uploads, "PIECE", 1000)
+    whole = b"asynchronous" * 300
+
+    async def work() -> tuple[str, set[str], list[str]]:
+        async with AsyncClient(url, KEY) as client:
+            stored = await client.upload(whole)
+            wanted = (client.compile(stored, {"seed": seed}, tags=["aio"]) for seed in range(4))
+            jobs = await asyncio.gather(*wanted)
+            found = {job.id async for job in client.jobs(tags=["aio"])}
+            await asyncio.gather(*(client.cancel(job) for job in jobs))
+            states = [(await client.wait(job)).state for job in jobs]
+            assert {job.id for job in jobs} == found
+            return stored.digest, found, states
+
+    digest, found, states = asyncio.run(work())
+    assert digest == hashlib.sha256(whole).hexdigest()
+    assert (len(found), states) == (4, ["CANCELLED"] * 4)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 import io
 import json
+import shutil
 import uuid
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ import pytest
 import sqlalchemy as sa
 from onnx import TensorProto, helper
 
-from compiler.contract import BenchmarkOptions, CompressOptions, QuantizeOptions, bundle_digest
+from compiler.contract import BenchmarkOptions, CompileOptions, CompressOptions, QuantizeOptions, bundle_digest
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import nvrtc
 from service.blobs.members import member
@@ -23,13 +25,19 @@ from service.blobs.store import StoredBlob
 from service.db import results
 from service.db.artifacts import keep_model
 from service.db.models import Artifact, JobKind, JobState, Model, TuningRecord, Workload
+from service.errors import JobNotFinished
 from service.jobs import lease, runs
 from service.jobs.compressions import Compression, compress
+from service.jobs.find import artifact_so_far
 from service.jobs.finish import finish
+from service.jobs.minimisations import minimise
 from service.jobs.quantizations import Quantization, quantize
 from service.jobs.quotas import UNLIMITED
 from service.jobs.samples import SampleFile
+from service.jobs.submit import Submission, submit
 from tests.compiler.compress.models import cnn
+from tests.compiler.networks import Network
+from tilewright import load
 from worker import device, group, landlock
 from worker.child import NOT_MEASURED
 from worker.desk import Desk
@@ -273,3 +281,58 @@ def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: Desk) ->
     content = onnx.load_from_string(office.blobs.path(made.blob_key).read_bytes())
     (weights,) = [onnx.numpy_helper.to_array(one) for one in content.graph.initializer if one.name == "w1"]
     assert np.count_nonzero(weights) < weights.size
+
+
+def test_a_failed_compilation_is_minimised_to_a_model_of_its_owner(office: Any, worker: Desk) -> None:
+    """In the real child behind its walls: trials are forked there, and end themselves."""
+    net = Network()
+    x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(8, 8, 3, 3)], (1, 8, 6, 6), pads=[1] * 4)
+    x = net.node("Relu", [net.node("Frobnicate", [x], (1, 8, 6, 6))], (1, 8, 6, 6))
+    blob = office.blobs.put_bytes(net.model([x]).SerializeToString())
+    with office.db.write() as session:
+        keep_model(session, office.owner, blob.sha256, blob.bytes, blob.key, [])
+    options = CompileOptions(threads=1, tuning_budget_s=0.0)
+    failing = submit(office.db, Submission(office.owner, blob.sha256, options), limits=UNLIMITED).job.id
+    with pytest.raises(JobNotFinished):
+        minimise(office.db, office.owner, failing, 60.0, limits=UNLIMITED)
+    assert run(worker, claimed(worker)) == "failed"
+    job_id = minimise(office.db, office.owner, failing, 60.0, limits=UNLIMITED).job.id
+    assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
+    report = office.job(job_id).report
+    assert report["nodes"] == {"before": 3, "after": 1}
+    assert report["problem"]["refusals"] == office.job(failing).problem["refusals"]
+    (made,) = [one for one in rows(office, Model) if one.digest == report["minimised_model"]]
+    content = onnx.load_from_string(office.blobs.path(made.blob_key).read_bytes())
+    assert [node.op_type for node in content.graph.node] == ["Frobnicate"]
+    assert {"load", "search"} <= set(office.said(job_id))
+
+
+def test_an_artifact_is_there_before_measuring_ends(
+    office: Any, worker: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It came out of the real child whole, agreed, and runs; the job then made its own."""
+    upload(office)
+    options = CompileOptions(threads=1, tuning_budget_s=60.0, tuning_trials=1)
+    job = submit(office.db, Submission(office.owner, office.model, options), limits=UNLIMITED).job
+    keep, kept = lease.first_made, []
+
+    def noted(*given: Any, artifact: StoredBlob, report: Any) -> bool:
+        kept.append((keep(*given, artifact=artifact, report=report), report))
+        assert job.artifact_id is not None
+        found = artifact_so_far(office.db, office.owner, job.artifact_id)
+        shutil.copyfile(office.blobs.path(found.blob_key), tmp_path / "first.tw")
+        return bool(kept[-1][0])
+
+    monkeypatch.setattr(lease, "first_made", noted)
+    assert run(worker, claimed(worker)) == "succeeded", office.job(job.id).problem
+    ((was_kept, report),) = kept
+    assert was_kept
+    assert 0 < report["errors"][0]["max_relative"] < report["tolerance"]
+    assert report["records_measured"] == 0 < office.job(job.id).report["records_measured"]
+    ended = office.job(job.id).report
+    (layer,) = ended["layers"]
+    assert (layer["value"], layer["call"], layer["inherited"]) == ("y", 0, 0.0)
+    assert len(layer["nodes"]) == 2
+    assert 0 < layer["max_relative"] <= ended["errors"][0]["max_relative"]
+    outputs = load(tmp_path / "first.tw").run({"x": X})
+    assert np.allclose(outputs["y"], np.maximum(X @ WEIGHTS, 0), atol=1e-4)

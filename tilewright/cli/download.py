@@ -25,6 +25,9 @@ from tilewright.names import artifact_of
 def download(
     artifact: Annotated[str, typer.Argument(help="The id of an artifact, or of the job that made it.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: the artifact's id with .tw.")] = None,
+    partial: Annotated[
+        bool, typer.Option("--partial", help="While the job measures, what it made before that; whole and agreed.")
+    ] = False,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -33,11 +36,12 @@ def download(
     """Fetch an artifact: checked by SHA-256; a broken download goes on where it stopped. With `--json`: `artifact`."""
     with failures(as_json), connect(url, key, profile) as client:
         try:
-            name = artifact_of(found_job(client, artifact).require_success())
+            job = found_job(client, artifact)
+            name = artifact_of(job if partial else job.require_success())
         except LookupError:
             name = artifact_of(artifact)
         with transfer_bar("download", quiet=as_json) as progress:
-            path = client.download(name, output or Path(f"{name}.tw"), progress)
+            path = client.download(name, output or Path(f"{name}.tw"), progress, partial=partial)
         if as_json:
             print_json({"artifact": str(path), "bytes": path.stat().st_size})
         else:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from tilewright.benchmark import Benchmark
-from tilewright.cli import bench, compress, infer, quantize
+from tilewright.cli import bench, compress, infer, minimise, quantize
 from tilewright.cli import options as given
 from tilewright.cli.output import Json, Key, ProfileName, Url, connect, console, failures, print_json
 from tilewright.cli.progress import job_bar
@@ -46,6 +46,8 @@ def _result(client: Client, ended: Job) -> None:
             infer.show(client.result(ended, Inference))
         case "quantization":
             quantize.show(client.report(ended)["report"])
+        case "minimisation":
+            minimise.show(client.report(ended)["report"])
         case "compression":
             compress.show(client.report(ended)["report"])
         case _:

@@ -20,6 +20,7 @@ from service.http.routes import (
     log,
     me,
     metrics,
+    minimisations,
     models,
     owners,
     page,
@@ -34,6 +35,7 @@ from service.http.routes import (
 
 ROUTERS: tuple[APIRouter, ...] = (
     compile.router,
+    minimisations.router,
     models.router,
     uploads.router,
     preflight.router,

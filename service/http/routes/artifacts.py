@@ -84,13 +84,20 @@ def download_artifact(
     if_none_match: IfNoneMatch = None,
     range_: Annotated[str | None, Header(alias="Range", description="Bytes that the caller lacks.")] = None,
     if_range: Annotated[str | None, Header(description="`Range` holds only for the file with this ETag.")] = None,
+    partial: Annotated[
+        bool, Query(description="While there is no artifact, what was made before measuring, if anything was.")
+    ] = False,
 ) -> Response:
     """The file. Before the job is done 409 with `Retry-After`; after it failed 410 with the reason.
 
+    With `partial` a compilation that measures for a minute or more answers with the artifact that its cost model
+    chose, whole and agreed, until there is its own; also where it was cancelled meanwhile.
+
     `Range` and `If-Range` are honoured, so that a broken download goes on where it stopped.
     """
-    artifact = find.artifact(here.db, caller.owner, artifact_id)
-    return blob_response(
+    so_far = find.artifact_so_far if partial else find.artifact
+    artifact = so_far(here.db, caller.owner, artifact_id)
+    answer = blob_response(
         request,
         here.blobs,
         here.pools.downloads,
@@ -98,8 +105,11 @@ def download_artifact(
         size=artifact.bytes,
         etag=f'"{artifact.sha256}"',
         media_type="application/zip",
-        filename=f"{artifact.id}.tw",
+        filename=f"{artifact_id}.tw",
     )
+    if partial:
+        answer.headers["Cache-Control"] = "private, no-cache"
+    return answer
 
 
 @router.get("/artifacts/{artifact_id}/receipt", summary="Receipt of an artifact", responses=PROBLEMS)

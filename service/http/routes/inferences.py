@@ -34,7 +34,12 @@ BODY: dict[str, Any] = {
     "content": {
         **{media: {"schema": BINARY} for media in RAW_TYPES},
         MULTIPART: {
-            "schema": {"type": "object", "required": ["inputs"], "properties": {"inputs": BINARY}},
+            "schema": {
+                "type": "object",
+                "required": ["inputs"],
+                "additionalProperties": False,
+                "properties": {"inputs": BINARY},
+            },
             "example": {"inputs": "<the bytes of inputs.npz>"},
         },
     },

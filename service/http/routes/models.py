@@ -29,7 +29,12 @@ BODY: dict[str, Any] = {
         RAW_TYPES[0]: {"schema": BINARY},
         ZIP: {"schema": ZIP_SCHEMA},
         MULTIPART: {
-            "schema": {"type": "object", "required": [MODEL], "properties": {MODEL: BINARY, DATA: DATA_SCHEMA}},
+            "schema": {
+                "type": "object",
+                "required": [MODEL],
+                "additionalProperties": False,
+                "properties": {MODEL: BINARY, DATA: DATA_SCHEMA},
+            },
             "example": {MODEL: MODEL_BYTES, DATA: ["<the bytes of weights/layer0.bin>"]},
         },
     },

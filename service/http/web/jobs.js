@@ -5,7 +5,7 @@ import { ask, download, get } from "/web/api.js";
 import { Act, brief, Failure, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
-const KINDS = ["compile", "benchmark", "inference", "quantization", "compression"];
+const KINDS = ["compile", "benchmark", "inference", "quantization", "compression", "minimisation"];
 
 export function Jobs() {
   const [state, setState] = useState("");

@@ -17,7 +17,7 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.parse import parse_graph, parse_kernel_graph
 from compiler.measure.memory import read_buffer, write_buffer
 from compiler.ops import OPERATORS
-from compiler.prove.bisect import bisect, demand_same_meaning
+from compiler.prove.bisect import bisect, demand_same_meaning, layer_errors
 from compiler.prove.inputs import sample_inputs
 from tests.compiler.frontend.open.at_sizes import model_of
 
@@ -134,6 +134,29 @@ def test_when_each_call_alone_agrees_the_plan_is_at_fault() -> None:
     assert found.details["plan"] is True
     assert "the plan is at fault" in found.message
     assert "threads=1" in found.fix
+
+
+def test_every_layer_has_its_error_and_what_it_inherits() -> None:
+    """The Relu's first element is off by 0.01; Exp of it is what numpy says, and all after it inherit."""
+    graph, kernels = program()
+    inputs = sample_inputs(graph, 7)
+    act, gate, flip = layer_errors(graph, kernels, FakeStepper(kernels, wrong=0), inputs, OPERATORS)
+    assert [(one.call, one.nodes, one.kernel) for one in (act, gate, flip)] == [
+        (0, ("act",), "Relu"),
+        (1, ("gate",), "Sigmoid"),
+        (3, ("grow", "flip"), "Exp Neg"),
+    ]
+    rectified = np.maximum(inputs[0].astype(np.float64), 0)
+    first = rectified.reshape(-1)[0]
+    largest = max(np.exp(rectified).max(), np.exp(1 / (1 + np.exp(-inputs[1].astype(np.float64)))).max())
+    assert act.max_absolute == pytest.approx(0.01, rel=1e-4)
+    assert act.max_relative == pytest.approx(0.01 / rectified.max(), rel=1e-4)
+    assert flip.max_relative == pytest.approx((np.exp(first + 0.01) - np.exp(first)) / largest, rel=1e-3)
+    assert gate.max_relative is not None
+    assert gate.max_relative < 1e-6
+    assert (act.inherited, gate.inherited) == (0.0, 0.0)
+    off = layer_errors(graph, kernels, FakeStepper(kernels, wrong=1, by=np.inf), inputs, OPERATORS)
+    assert [one.max_relative is None for one in off] == [False, True, True]
 
 
 def test_an_input_that_is_already_off_is_told_apart_from_a_wrong_kernel() -> None:

@@ -9,7 +9,9 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from service.blobs.local import LocalBlobs
 from service.db.engine import Database
+from service.db.retention import referenced
 from service.jobs import lease
 from tests.service.databases import any_database
 
@@ -174,3 +176,28 @@ def test_parts_belong_to_the_owner_and_exist_when_the_artifact_does(
 def test_an_artifact_that_is_no_archive_is_our_fault(client: TestClient, artifact: str) -> None:
     answer = client.get(f"{artifact}/manifest")
     assert (answer.status_code, answer.json()["code"], answer.json()["fault"]) == (500, "artifact_unreadable", "ours")
+
+
+def test_what_was_made_before_measuring_is_there_until_the_artifact_is(
+    client: TestClient, db: Database, blobs: LocalBlobs, claimed: Callable[..., lease.Claim], stranger: dict[str, str]
+) -> None:
+    job = client.post("/compile", files={"model": b"partial"}, data={"options": '{"tuning_budget_s": 600}'}).json()
+    path = f"/artifacts/{job['artifact_id']}"
+    claim = claimed()
+    assert client.get(f"{path}?partial=true").status_code == 409
+    first = blobs.put_bytes(b"an earlier attempt's")
+    assert lease.first_made(db, claim, artifact=first, report={})
+    assert lease.first_made(db, claim, artifact=blobs.put_bytes(b"first"), report={"errors": []})
+    found = client.get(f"{path}?partial=true")
+    assert (found.status_code, found.content, found.headers["cache-control"]) == (200, b"first", "private, no-cache")
+    assert client.get(path).status_code == 409
+    assert client.get(f"{path}?partial=true", headers=stranger).status_code == 404
+    with db.read() as session:
+        keys = {*referenced(session)}
+    assert blobs.put_bytes(b"first").key in keys
+    assert first.key not in keys
+    assert lease.succeed(db, claim, artifact=blobs.put_bytes(b"best"), report={}, receipt={})
+    assert client.get(f"{path}?partial=true").content == client.get(path).content == b"best"
+    with db.read() as session:
+        assert blobs.put_bytes(b"first").key not in {*referenced(session)}
+    assert not lease.first_made(db, claim, artifact=first, report={}), "its lease is over"

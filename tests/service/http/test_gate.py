@@ -136,6 +136,7 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
         "preflight_model": {"model": there["digest"], "options": {}},
         "make_benchmark": {"artifacts": [there["artifact_id"]], "options": {}, "priority": 0},
         "clone_job": {"options": {}, "fresh": False, "priority": 0},
+        "minimise_job": {"seconds": 60.0, "priority": 0},
         "begin_upload": {"bytes": 5, "media_type": RAW, "sha256": "0" * 64},
         "label_job": {"name": "n", "note": "o", "tags": ["t"]},
         "label_model": {"name": "n", "note": "o", "tags": ["t"]},

@@ -184,3 +184,31 @@ def test_every_body_with_options_of_a_compilation_refers_to_their_schema(path: s
     assert with_options
     for found in with_options:
         assert "#/components/schemas/CompileOptions" in json.dumps(found["properties"]["options"])
+
+
+def test_every_object_that_a_request_sends_is_closed() -> None:
+    """What the service refuses as unknown the contract does not allow: in JSON, in forms, in what they refer to."""
+
+    def objects(told: Any, seen: set[str]) -> Iterator[dict[str, Any]]:
+        if isinstance(told, list):
+            for one in told:
+                yield from objects(one, seen)
+        elif isinstance(told, dict):
+            if "properties" in told and told.get("type") == "object":
+                yield told
+            if (name := told.get("$ref", "").rpartition("/")[2]) and name not in seen:
+                seen.add(name)
+                yield from objects(document()["components"]["schemas"][name], seen)
+            for key, one in told.items():
+                if key not in ("example", "examples", "default"):
+                    yield from objects(one, seen)
+
+    found = {
+        (path, method, kind): [*objects(media["schema"], set())]
+        for path, operations in document()["paths"].items()
+        for method, told in operations.items()
+        for kind, media in told.get("requestBody", {}).get("content", {}).items()
+    }
+    assert sum(map(len, found.values())) > 20
+    for where, each in found.items():
+        assert all(one.get("additionalProperties") is False for one in each), where

@@ -154,6 +154,14 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         assert lease.succeed(db, claim, artifact=blobs.put_bytes(b"a"), report={}, receipt={})
         return job
 
+    def failed() -> dict[str, Any]:
+        job = client.post("/compile", files={"model": b"wrong"}).json()
+        while (claim := lease.claim(db, "w", ["cpu"], 60.0)) is not None and str(claim.job_id) != job["id"]:
+            pass
+        assert claim is not None
+        assert lease.fail(db, claim, {"code": "unsupported_model", "message": "no"})
+        return dict(job)
+
     def upload() -> str:
         return str(client.post("/uploads", json={"bytes": 3}).json()["id"])
 
@@ -219,6 +227,10 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         ("POST", "/jobs/{job_id}/clone"): (
             "create",
             lambda: client.post(f"/jobs/{done['id']}/clone", json={"fresh": True}),
+        ),
+        ("POST", "/jobs/{job_id}/minimise"): (
+            "create",
+            lambda: client.post(f"/jobs/{failed()['id']}/minimise", json={"seconds": 5.0}),
         ),
         ("POST", "/benchmarks"): (
             "create",

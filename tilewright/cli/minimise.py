@@ -1,0 +1,112 @@
+"""`tilewright minimise`: of a file on this machine, in a process of its own; of a failed job on the server."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import uuid
+from collections.abc import Mapping
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from tilewright.cli import options as given
+from tilewright.cli.output import Json, Key, ProfileName, Url, connect, console, failures, print_json, results
+from tilewright.cli.progress import job_bar, transfer_bar
+from tilewright.client import Client
+from tilewright.errors import ClientError, UsageError
+
+
+def minimise(
+    model: Annotated[str, typer.Argument(help="An ONNX file that fails, or the id of a job that failed.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Default: the model's name with .minimised.onnx.")
+    ] = None,
+    target: given.Target = "cpu",
+    threads: given.Threads = None,
+    dim: given.Dims = None,
+    shape: given.Shapes = None,
+    tolerance: given.Tolerance = None,
+    precision: given.Precision = None,
+    option: given.Others = None,
+    samples: Annotated[
+        list[Path] | None, typer.Option("--samples", help="The .npz that the compilation was given; repeatable.")
+    ] = None,
+    seconds: Annotated[float, typer.Option("--seconds", help="When to stop; what was found so far is kept.")] = 300.0,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Find the smallest part of a model that fails as the whole does; ONNX out.
+
+    Of a file here and without a server, with the options of the compilation that failed; of a job on the server, with
+    that job's options. The file has no weights that the failure does not need. Of a wrong result of a file the
+    inputs that show it are written beside it, as .npz. With `--json`: the report, and `model`, the file.
+    """
+    with failures(as_json):
+        if not Path(model).exists() and _is_id(model):
+            with connect(url, key, profile) as client:
+                _of_job(client, model, output or Path(f"{model}.minimised.onnx"), seconds, as_json)
+            return
+        if find_spec("compiler") is None:
+            raise UsageError(
+                "the compiler is not installed here",
+                fix="install tilewright with what the server needs: tilewright[server]",
+            )
+        options = given.build_options(threads, dim, shape, None, tolerance, precision, option)
+        words = [model, "--seconds", str(seconds), "--options", json.dumps({**options, "target": target})]
+        words += ["--output", str(output)] if output else []
+        words += ["--samples", *map(str, samples)] if samples else []
+        command = [sys.executable, "-m", "compiler.minimise", *words, *(["--json"] if as_json else [])]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if not as_json and done.returncode == 0:
+            results().print(done.stdout.rstrip(), markup=False, highlight=False, soft_wrap=True)
+            return
+        if not as_json or not done.stdout:
+            raise UsageError(done.stderr.strip()[-2000:] or f"the compiler ended with status {done.returncode}")
+        said: dict[str, Any] = json.loads(done.stdout)
+        if "error" in said:
+            kind = UsageError if done.returncode == 2 else ClientError
+            raise kind(said["error"]["message"], fix=said["error"]["fix"])
+        print_json(said)
+
+
+def _of_job(client: Client, job: str, output: Path, seconds: float, as_json: bool) -> None:
+    """Have the server search, wait, and fetch the part."""
+    queued = client.minimise(job, seconds)
+    with job_bar(quiet=as_json) as show_event:
+        ended = client.wait(queued, show_event).require_success()
+    report = client.report(ended)["report"]
+    with transfer_bar("download", quiet=as_json) as progress:
+        client.download_minimised(ended, output, progress)
+    if as_json:
+        print_json({**report, "job": ended.id, "model": str(output)})
+        return
+    show(report)
+    console().print(f"{output}  (model {report.get('minimised_model')}, job {ended.id})", markup=False)
+
+
+def show(report: Mapping[str, Any]) -> None:
+    """What remained and what was tried, for people."""
+    out = results()
+    nodes, problem = report.get("nodes") or {}, report.get("problem") or {}
+    out.print(
+        f"{nodes.get('after')} of {nodes.get('before')} nodes still end with {problem.get('code')}: "
+        f"{problem.get('message')}",
+        markup=False,
+        soft_wrap=True,
+    )
+    for one in report.get("tried") or ():
+        out.print(f"{one.get('step')}: {one.get('trials')} trials, {one.get('nodes')} nodes remain", markup=False)
+
+
+def _is_id(text: str) -> bool:
+    try:
+        uuid.UUID(text)
+    except ValueError:
+        return False
+    return True
