@@ -16,6 +16,7 @@ from compiler.ops.traits import Trait
 
 PAD = "PadBeyond"
 MAPS = having(Trait.ELEMENTWISE)
+RESHAPES = having(Trait.RESHAPE)
 PRODUCTS = having(Trait.CONTRACTION)
 Bounds = frozenset[tuple[int, int]]
 """Sizes, by the id of their scalar, and the axes beyond which they hold."""
@@ -54,6 +55,9 @@ def _unseen(graph: Graph) -> dict[int, Bounds]:
             own = Bounds()
             if node.op == PAD and place == 0:
                 own = result | {_bound(graph, node)}
+            elif node.op in RESHAPES and place == 0:
+                dims, other = graph.type(id).dims, graph.type(node.outputs[0]).dims
+                own = frozenset((size, axis) for size, axis in result if dims[: axis + 1] == other[: axis + 1])
             elif node.op in MAPS and len(node.outputs) == 1 and graph.type(id).dims == graph.type(node.outputs[0]).dims:
                 own = result
             found[id] = found[id] & own if id in found else own

@@ -106,7 +106,7 @@ WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
         "conv_of_space_to_depth",
         "conv_of_conv",
     ),
-    "ranges of shapes": ("pad_beyond_again", "pad_beyond_of_zeros", "pad_beyond_of_map"),
+    "ranges of shapes": ("pad_beyond_again", "pad_beyond_of_zeros", "pad_beyond_of_map", "pad_beyond_beside_zero"),
 }
 """What writes the left sides of rules that apply in none of the networks at hand."""
 

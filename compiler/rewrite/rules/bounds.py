@@ -18,6 +18,8 @@ from compiler.rewrite.view import No, Rewrite, View
 PAD = "PadBeyond"
 CHAIN = 4
 """Maps between two PadBeyonds that are looked through."""
+DEPTH = 12
+"""Of the maps by which a number beyond a size is found: a GELU by tanh has ten."""
 
 
 def _value(node: Node) -> str:
@@ -26,11 +28,20 @@ def _value(node: Node) -> str:
 
 
 def _is_alike(view: View, one: Node | None, other: Node) -> bool:
-    """Whether both keep what lies beyond the same size on the same axis."""
+    """Whether both keep what lies beyond the same size on the same axis, before which nothing differs."""
     if one is None or one.op != PAD or one.inputs[1] != other.inputs[1]:
         return False
-    ranks = [len(view.dims(node.used[0])) for node in (one, other)]
-    return ranks[0] == ranks[1] and axis_of(one, ranks[0]) == axis_of(other, ranks[1])
+    dims = [view.dims(node.used[0]) for node in (one, other)]
+    axes = [axis_of(node, len(own)) for node, own in zip((one, other), dims, strict=True)]
+    return axes[0] == axes[1] and dims[0][: axes[0] + 1] == dims[1][: axes[0] + 1]
+
+
+def _keeps_axes(view: View, node: Node, other: Node) -> bool:
+    """Whether a Reshape leaves the axis of a PadBeyond, and all before it, as they are."""
+    if node.op != "Reshape":
+        return False
+    end = axis_of(other, len(view.dims(other.used[0]))) + 1
+    return view.dims(node.used[0])[:end] == view.dims(node.outputs[0])[:end] == view.dims(other.used[0])[:end]
 
 
 def pad_beyond_again(view: View, node: Node) -> Rewrite | No | None:
@@ -94,6 +105,78 @@ def _is_zero(view: View, value: int, node: Node, most: int) -> bool:
     return result.size == 1 and repr(float(result.reshape(-1)[0])) == "0.0"
 
 
+def pad_beyond_beside_zero(view: View, node: Node) -> Rewrite | No | None:
+    """x f(pad_beyond(y, n, 0)) = x f(y), where f is a chain of maps, x = 0 beyond n, and y there a number that x f(y)
+    does not show.
+    """
+    refused: No | None = None
+    for operand in dict.fromkeys(node.used):
+        chain = _chain_to_pad(view, operand, node, CHAIN)
+        if not chain:
+            continue
+        pad, *maps = chain
+        before, after = (_beyond(view, node.outputs[0], pad, DEPTH, without=each) for each in (False, True))
+        if before is None or repr(before) != repr(after):
+            refused = refused or No("beyond the size the product would be another number")
+            continue
+        if (refusal := view.enclosed(node, chain)) is not None:
+            refused = refused or refusal
+            continue
+        draft, old, new = view.draft(node), pad.outputs[0], pad.used[0]
+        for one in maps:
+            inputs = tuple(new if value == old else value for value in one.inputs)
+            old, new = one.outputs[0], draft.node(one.op, inputs, one.attrs, one.source)
+        draft.node(node.op, tuple(new if value == old else value for value in node.inputs), node.attrs)
+        return draft.done("beyond the size the other factor is 0")
+    return refused
+
+
+def _chain_to_pad(view: View, value: int, node: Node, most: int) -> list[Node]:
+    """The first PadBeyond above a value and the maps from it to the value, each of one computed operand."""
+    above = view.producer(value)
+    if above is None or not most or len(above.outputs) > 1 or view.dims(value) != view.dims(node.outputs[0]):
+        return []
+    if above.op == PAD:
+        return [above]
+    whole = {one for one in above.used if one not in view.constants}
+    if above.op not in MAPS or len(whole) != 1:
+        return []
+    (operand,) = whole
+    chain = _chain_to_pad(view, operand, node, most - 1)
+    return [*chain, above] if chain else []
+
+
+def _beyond(view: View, value: int, pad: Node, most: int, *, without: bool = False) -> float | None:
+    """The number that a value is where a PadBeyond puts its own, as constants of one element and others alike say.
+
+    None where they do not. `without`: what it were if that PadBeyond gave its operand back.
+    """
+    maker = view.producer(value)
+    if maker is None or not most:
+        return None
+    if without and maker is pad:
+        return _beyond(view, pad.used[0], pad, most - 1, without=True)
+    if _is_alike(view, maker, pad):
+        return float(number_of(maker, "value", 0))
+    if maker.op not in MAPS or len(maker.outputs) > 1:
+        return None
+    operands: list[np.ndarray | None] = []
+    for operand in maker.inputs:
+        known = view.constant(operand)
+        if operand is None or (known is not None and known.size == 1):
+            operands.append(None if known is None else known.reshape(-1))
+            continue
+        found = (
+            _beyond(view, operand, pad, most - 1, without=without) if view.dims(operand) == view.dims(value) else None
+        )
+        if found is None:
+            return None
+        operands.append(np.array([found], view.type(operand).dtype.numpy))
+    with np.errstate(all="ignore"):
+        (result,) = OPERATORS[maker.op].reference(maker, tuple(operands))
+    return float(result.reshape(-1)[0]) if result.size == 1 else None
+
+
 def pad_beyond_of_map(view: View, node: Node) -> Rewrite | No | None:
     """pad_beyond(f(pad_beyond(x, n, u)), n, v) = pad_beyond(f(x), n, v), where f is a chain of maps of one operand."""
     chain = _chain_above(view, node.used[0], node, CHAIN)
@@ -117,10 +200,14 @@ def _chain_above(view: View, value: int, node: Node, most: int) -> list[Node]:
     meet, each must know what it need not compute.
     """
     above = view.producer(value)
-    is_map = above is not None and (above.op in MAPS or (above.op == PAD and not _is_alike(view, above, node)))
-    if above is None or not is_map or not most or len(above.outputs) > 1:
+    if above is None or not most or len(above.outputs) > 1:
         return []
-    whole = {one for one in above.used if view.dims(one) == view.dims(value) and one not in view.constants}
+    is_moved = _keeps_axes(view, above, node)
+    if not (is_moved or above.op in MAPS or (above.op == PAD and not _is_alike(view, above, node))):
+        return []
+    whole = {
+        one for one in above.used if (is_moved or view.dims(one) == view.dims(value)) and one not in view.constants
+    }
     if len(whole) != 1:
         return []
     (operand,) = whole
@@ -135,4 +222,5 @@ RULES: tuple[Rule, ...] = (
     Rule(EXACT, (PAD,), pad_beyond_again),
     Rule(EXACT, (PAD,), pad_beyond_of_zeros),
     Rule(EXACT, (PAD,), pad_beyond_of_map),
+    Rule(EXACT, ("Mul",), pad_beyond_beside_zero),
 )

@@ -157,6 +157,18 @@ def test_products_that_are_read_below_a_size_are_told_it() -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 
+def test_a_product_is_told_through_a_reshape_that_leaves_the_axis() -> None:
+    def bounds(*shape: int) -> int:
+        s = Sketch(dtype=DType.F32)
+        x, size = s.x(BATCH, 8), s.x(dtype=DType.I64)
+        moved = s("Reshape", s("MatMul", x, s.normal(8, 6)), shape=shape, allowzero=1)
+        graph = s.graph(s("PadBeyond", s("Relu", moved), size, axis=0))
+        return [node.op for node in with_bounds(graph).nodes].count("PadBeyond")
+
+    assert bounds(BATCH, 2, 3) == 2
+    assert bounds(2, BATCH, 3) == 1
+
+
 def test_a_graph_without_sizes_stays_as_it_is() -> None:
     s = Sketch(dtype=DType.F32)
     graph = s.graph(s("Relu", s("MatMul", s.x(3, 4), s.normal(4, 5))))
