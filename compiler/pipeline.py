@@ -32,7 +32,7 @@ from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
 from compiler.steps.tiling import roundings
 from compiler.trace import Observer, StopRequest, Trace, ignore, never_stops
-from compiler.tuning.fellows import Fellows
+from compiler.tuning.helpers import Helpers
 
 First = Callable[[Path, CompileReport], None]
 """Is given the artifact that was made before measuring, as a file that is its own, and what came of it."""
@@ -53,7 +53,7 @@ def compile_model(
     samples: Mapping[str, Path] | None = None,
     memory_bytes: int | None = None,
     logs: Sequence[Log] = (),
-    fellows: Fellows | None = None,
+    helpers: Helpers | None = None,
     first: First | None = None,
 ) -> CompileReport:
     """Compiles an ONNX file into an artifact at `artifact`.
@@ -74,7 +74,7 @@ def compile_model(
     the first; of several bindings, the one whose shapes a sample has. With `logs`, one for each binding, an
     earlier compilation on one device is replayed: nothing is measured, and each step knows what it knew then.
 
-    `fellows` may measure some of the kernels of a model that is bound in one way.
+    `helpers` may measure some of the kernels of a model that is bound in one way.
 
     Where `first` is given, measuring takes long, and the model has one binding on one device, an artifact that the cost
     model and earlier records choose is made before, proved like any other, and given to it.
@@ -92,7 +92,7 @@ def compile_model(
     bindings = options.bindings
     if len(bindings) == 1:
         log = logs[0] if logs else None
-        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, log, fellows)
+        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, log, helpers)
         _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {}, first=first)
         return come
     shares = samples_of_bindings(trace, model, bindings, data, samples or {})
@@ -153,7 +153,7 @@ def make_first(session: Session, front: Front, artifact: Path, first: First) -> 
     """
     at = artifact.with_name(f".{artifact.name}.first")
     unmeasured = replace(
-        session, measures=False, fellows=None, trace=Trace(), records=Records([*session.records]), log=Log()
+        session, measures=False, helpers=None, trace=Trace(), records=Records([*session.records]), log=Log()
     )
     try:
         _, come = compile_front(unmeasured, front, at)

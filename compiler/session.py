@@ -20,7 +20,7 @@ from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.trace import StopRequest, Trace, never_stops
-from compiler.tuning.fellows import Fellows
+from compiler.tuning.helpers import Helpers
 
 ALONE_S = 0.5
 """Of the tuning budget, for a single plan, which is timed shortly for people to see."""
@@ -46,7 +46,7 @@ class Session:
     measures: bool
     place: Path
     log: Log = field(default_factory=Log)
-    fellows: Fellows | None = None
+    helpers: Helpers | None = None
     """Who may measure kernels for this job, on other devices of the same kind."""
 
     @staticmethod
@@ -58,7 +58,7 @@ class Session:
         measures: bool = True,
         place: Path = Path(),
         log: Log | None = None,
-        fellows: Fellows | None = None,
+        helpers: Helpers | None = None,
     ) -> Session:
         """For a job, with the compilers that the environment names; `log` is one to replay.
 
@@ -70,7 +70,7 @@ class Session:
         known = Records(plausible(records))
         is_measuring = measures and options.tuning_budget_s > 0 and log is None
         made = Session(
-            options, kept, backend, trace or Trace(), known, budget, is_measuring, place, log or Log(), fellows
+            options, kept, backend, trace or Trace(), known, budget, is_measuring, place, log or Log(), helpers
         )
         made._follow()
         return made

@@ -49,7 +49,7 @@ class Spec:
     samples  of a compilation, quantization or compression: .npz archives of inputs, by what the caller calls them
     walls    those of the sandbox without which nothing is done
     answers  the folder of answers to what is asked of the worker (`worker.mailbox`); None: nothing may be asked
-    kernels  of `tuning`: the terms and the tasks of another worker's compilation (`compiler.tuning.fellows`)
+    kernels  of `tuning`: the terms and the tasks of another worker's compilation (`compiler.tuning.helpers`)
     """
 
     kind: Kind
@@ -182,7 +182,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         data=dict(data),
         memory_bytes=spec.limits.memory_bytes,
         samples=dict(spec.samples),
-        fellows=Mailbox(outbox.send, spec.answers) if spec.answers else None,
+        helpers=Mailbox(outbox.send, spec.answers) if spec.answers else None,
         first=first,
     ).to_json()
     if not spec.measures:

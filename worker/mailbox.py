@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from compiler.tuning.fellows import Given, Task, Terms
+    from compiler.tuning.helpers import Given, Task, Terms
 
 PATIENCE_S = 20.0
 """A worker answers in some milliseconds; one whose database is away answers that there is nobody."""
@@ -20,7 +20,7 @@ _LOOK_EVERY_S = 0.005
 
 
 class Mailbox:
-    """The worker's other end, as the search for tiles sees it: `compiler.tuning.fellows.Fellows`.
+    """The worker's other end, as the search for tiles sees it: `compiler.tuning.helpers.Helpers`.
 
     send     writes a frame to the worker
     answers  the folder of its answers
@@ -37,7 +37,7 @@ class Mailbox:
 
     def take(self, seconds: float, measured: int) -> Given:
         """As the protocol says; nothing, and nobody is left, where no answer comes."""
-        from compiler.tuning.fellows import Given
+        from compiler.tuning.helpers import Given
 
         said = self._ask("take", {"seconds": seconds, "measured": measured})
         if not said:

@@ -1,4 +1,4 @@
-"""Tunes kernels that another process offered (`compiler.tuning.fellows`), on the device of this one."""
+"""Tunes kernels that another process offered (`compiler.tuning.helpers`), on the device of this one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from compiler.errors import TargetUnavailable
 from compiler.ir.machine import Setting
 from compiler.session import Session
 from compiler.trace import Observer, StopRequest, Trace
-from compiler.tuning.fellows import Task, Terms
+from compiler.tuning.helpers import Task, Terms
 from compiler.tuning.tune import Tiler, tune_for_another
 
 

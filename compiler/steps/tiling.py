@@ -134,7 +134,7 @@ def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, round
             machine if session.measures else None,
             session.budget,
             session.trace,
-            session.fellows,
+            session.helpers,
         )
     session.learn(record for record in tiled.carried if FROM not in record.variant)
     regions = settled(kernels, tiled.menus[len(joinable) :], backend.workload_of)

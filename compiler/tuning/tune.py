@@ -25,8 +25,8 @@ from compiler.knowledge.records import Records
 from compiler.trace import StopRequest, Trace
 from compiler.tuning.belief import rank_correlation
 from compiler.tuning.error_budget import allowed_error
-from compiler.tuning.fellows import Fellows, Task, Terms, fanned_out, trials_in
 from compiler.tuning.frugal import frugal
+from compiler.tuning.helpers import Helpers, Task, Terms, fanned_out, trials_in
 from compiler.tuning.nearby import Nearby
 from compiler.tuning.progress import TuningProgress
 from compiler.tuning.proposal import Proposal
@@ -157,7 +157,7 @@ def tune(
     machine: Machine | None,
     budget: TuningBudget,
     trace: Trace,
-    fellows: Fellows | None = None,
+    helpers: Helpers | None = None,
 ) -> Tiled:
     """Menus for workloads in call order.
 
@@ -171,7 +171,7 @@ def tune(
     share of the budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus
     for another state.
 
-    Where there are `fellows`, kernels are divided among them and this process (`compiler.tuning.fellows`); what they
+    Where there are `helpers`, kernels are divided among them and this process (`compiler.tuning.helpers`); what they
     take counts as spent.
     """
     workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
@@ -199,7 +199,7 @@ def tune(
             alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
             search = Search(contests, machine, alone, budget.stop_requested, lanes)
             terms = Terms(lanes, tuning.precision, error, setting.to_json(), search.total)
-            first = fanned_out(search, fellows, terms, trace, target, setting) if fellows else iter(())
+            first = fanned_out(search, helpers, terms, trace, target, setting) if helpers else iter(())
             measured = _searched(search, first, trace, target, setting, budget)
         budget.spent[TILES] += search.elsewhere_s
         budget.tried += sum(not record.variant.get(AGAIN) for record in measured)

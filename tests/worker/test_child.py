@@ -20,7 +20,7 @@ from compiler import contract, errors
 pipeline = types.ModuleType("compiler.pipeline")
 def compile_model(
     model, artifact, options, records=(), observe=None, stop_requested=None, measure=True, data=None, samples=None,
-    memory_bytes=None, fellows=None, first=None,
+    memory_bytes=None, helpers=None, first=None,
 ):
 {body}
 pipeline.compile_model = compile_model

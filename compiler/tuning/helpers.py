@@ -28,7 +28,7 @@ ASK_EVERY_S = 0.25
 
 @dataclass(frozen=True)
 class Terms:
-    """What a fellow has to know besides the kernels to search them as this process would.
+    """What a helper has to know besides the kernels to search them as this process would.
 
     error    what an algorithm may add (`error_budget.allowed_error`)
     setting  `Setting.to_json`
@@ -71,7 +71,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Given:
-    """An answer of the fellows.
+    """An answer of the helpers.
 
     keys      kernels that this process has to search now; no other will
     records   `Record.to_json` of what others measured since the last answer
@@ -87,7 +87,7 @@ class Given:
     by: Mapping[str, int] = field(default_factory=dict)
 
 
-class Fellows(Protocol):
+class Helpers(Protocol):
     """Other processes that have the same device, as far as they are idle. Who is gone gives nothing."""
 
     def offer(self, terms: Terms, tasks: Sequence[Task]) -> bool:
@@ -101,21 +101,21 @@ class Fellows(Protocol):
 
 def fanned_out(
     search: Search,
-    fellows: Fellows,
+    helpers: Helpers,
     terms: Terms,
     trace: Trace,
     target: Target,
     setting: Setting,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Iterator[tuple[Contest, Record, bool]]:
-    """Has the kernels of a search measured by fellows and by its own machine, before it runs for all together.
+    """Has the kernels of a search measured by helpers and by its own machine, before it runs for all together.
 
-    Yields each measurement with its contest, which knows it, and whether a fellow made it. `search.elsewhere_s` becomes
-    the seconds that fellows took; kernels that a lost fellow had come back to be taken again.
+    Yields each measurement with its contest, which knows it, and whether a helper made it. `search.elsewhere_s` becomes
+    the seconds that helpers took; kernels that a lost helper had come back to be taken again.
     """
     contests = {contest.key: contest for contest in search.contests}
     tasks = tasks_of(search.contests, search.budget.seconds, search.budget.trials)
-    if len(contests) < 2 or not fellows.offer(terms, tasks):
+    if len(contests) < 2 or not helpers.offer(terms, tasks):
         return
     seconds_of = {task.key: task.seconds for task in tasks}
     trials_of = {task.key: task.trials for task in tasks}
@@ -123,7 +123,7 @@ def fanned_out(
     took, measured = 0.0, 0
     told: dict[str, int] = {}
     while True:
-        given = fellows.take(took, measured)
+        given = helpers.take(took, measured)
         took, measured = 0.0, 0
         search.elsewhere_s = given.seconds
         for contest, record in _taken_in(given.records, contests, target, setting, known):
