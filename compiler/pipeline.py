@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.codegen.weights import Weights
-from compiler.contract import CompileOptions, CompileReport, Event, InputSpec
+from compiler.contract import CompileOptions, CompileReport, InputSpec
 from compiler.errors import CallerError, Disagreement, InternalError, TilewrightError
 from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
@@ -163,7 +163,7 @@ def make_first(session: Session, front: Front, artifact: Path, first: First) -> 
     first(at, come)
     worst = max((one.max_relative for one in come.errors), default=0.0)
     said = f"a first artifact, not yet measured, agrees within {worst:.1e} of the largest value"
-    session.trace.observe(Event("notice", session.trace.phase, 0.0, f"{said}: download it with partial=true"))
+    session.trace.remark(f"{said}: download it with partial=true")
 
 
 def compile_front(

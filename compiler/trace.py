@@ -102,6 +102,10 @@ class Trace:
         if message in self.notices:
             return
         self.notices.append(message)
+        self.remark(message)
+
+    def remark(self, message: str) -> None:
+        """A notice that the report does not have."""
         self.observe(Event("notice", self.phase, self._fraction(), message))
 
     def record(self, record: Mapping[str, Any]) -> None:

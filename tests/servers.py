@@ -22,7 +22,10 @@ import sqlalchemy as sa
 from redis.backoff import ConstantBackoff
 from redis.retry import Retry
 
-from service.db import migrate
+from service.db import (
+    migrate,
+    tuning_shares,  # noqa: F401 (its table)
+)
 from service.db.models import Row
 from tilewright.errors import UsageError
 from tilewright.up.broker import server_program

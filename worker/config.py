@@ -37,7 +37,7 @@ class WorkerSettings(BaseSettings):
     """How often an idle worker looks into the database without being rung."""
     seen_every_s: float = Field(default=3.0, gt=0)
     """How often a worker reports that it is alive."""
-    fan_out: bool = True
+    fan_out: bool = False
     """Whether kernels of a compilation are divided with other workers of the same device, both ways."""
     max_attempts: int = Field(default=3, gt=0)
     """How often a job is tried that fails because of this machine's state, such as a full disk."""

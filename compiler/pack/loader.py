@@ -1301,18 +1301,16 @@ class Model:
     def _again(self, arrays: Sequence[Any], results: list[Any]) -> Callable[[], float]:
         """Runs of these, found fit; each call gives its seconds."""
         if self._capacity or self._state or self._runs_parts:
-            return lambda: self._timed(arrays, results)
+            return lambda: self._timed(self._call, arrays, results)
         fixed = _Fixed(self._opened(), self._instance, self.binding, arrays, results)
-        return lambda: self._timed_once(fixed)
+        return lambda: self._timed(self._run_fixed, fixed)
 
-    def _timed_once(self, fixed: _Fixed) -> float:
-        begin = time.perf_counter()
+    def _run_fixed(self, fixed: _Fixed) -> None:
         with self._lock:
             library = self._opened()
             self._check_process()
             if fixed.call():
                 raise RunError(library.last_error())
-        return time.perf_counter() - begin
 
     def at(self, number: int) -> Model:
         """The model at one of its `.bindings`, which counts from 1; it is closed with this one."""
@@ -1474,7 +1472,7 @@ class Model:
             return chosen.bench(seconds, inputs)
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
-        first = self._timed(arrays, results)
+        first = self._again(arrays, results)()
         common = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes, "plan": self.plan.number}
         if not self.on_gpu:
             return {**self._latency(seconds, arrays, results), **common}
@@ -1614,9 +1612,9 @@ class Model:
             raise InputError(f"output {spec.name!r} shares memory with an input. Fix: give an array of its own")
         return found
 
-    def _timed(self, arrays: Sequence[Any], results: list[Any]) -> float:
+    def _timed(self, run: Callable[..., Any], *arguments: Any) -> float:
         begin = time.perf_counter()
-        self._call(arrays, results)
+        run(*arguments)
         return time.perf_counter() - begin
 
     def _call(self, arrays: Sequence[Any], results: list[Any], function: Any = None, *more: Any) -> list[Any]:

@@ -34,7 +34,7 @@ def tune_kernels(
     if backend is None:
         raise TargetUnavailable(
             "these kernels are measured with another C compiler than the one here",
-            fix="give all workers of a device the same C compiler, or set TILEWRIGHT_FAN_OUT=false",
+            fix="give all workers of a device the same C compiler, or leave TILEWRIGHT_FAN_OUT off",
         )
     session.backend = backend
     tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of)

@@ -22,6 +22,8 @@ from compiler.tuning.search import Contest, Search
 
 DIVIDED = 0.9
 """Part of the budget that is divided among kernels; the rest is for all of them together."""
+WORTH_S = 2.0
+"""Seconds of a search below which it is over before others have begun."""
 ASK_EVERY_S = 0.25
 """How often is asked for what others measure, with nothing left to measure here."""
 
@@ -114,8 +116,10 @@ def fanned_out(
     the seconds that helpers took; kernels that a lost helper had come back to be taken again.
     """
     contests = {contest.key: contest for contest in search.contests}
+    if len(contests) < 2 or search.budget.seconds < WORTH_S:
+        return
     tasks = tasks_of(search.contests, search.budget.seconds, search.budget.trials)
-    if len(contests) < 2 or not helpers.offer(terms, tasks):
+    if not helpers.offer(terms, tasks):
         return
     seconds_of = {task.key: task.seconds for task in tasks}
     trials_of = {task.key: task.trials for task in tasks}

@@ -68,6 +68,7 @@ def start(office: Any, tmp_path: Path) -> Iterator[Callable[..., subprocess.Pope
             "TILEWRIGHT_SCRATCH_DIR": str(tmp_path / name),
             "TILEWRIGHT_LOOK_EVERY_S": "0.2",
             "TILEWRIGHT_LEASE_S": "2",
+            "TILEWRIGHT_FAN_OUT": "true",
             **settings,
         }
         program = f"from worker.app import serve; serve(['cpu'], {name!r})"
