@@ -47,11 +47,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--only", metavar="TEXT", default="", help="ensembles whose names have it")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     given = parser.parse_args(arguments)
-    section = report.Section("trees", arguments, ("onnxruntime",))
-    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     chosen = [name for name in ENSEMBLES if given.only in name]
     if not chosen:
         parser.error(f"no ensemble has {given.only!r} in its name: {', '.join(ENSEMBLES)}")
+    section = report.Section("trees", arguments, ("onnxruntime",))
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     text = table([measured(name, ENSEMBLES[name], rows, given.rounds) for name in chosen for rows in ROWS])
     print(text, end="")
     if given.markdown:

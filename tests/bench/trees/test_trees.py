@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -43,8 +45,10 @@ def test_the_table_has_ratios_of_neighbours() -> None:
 
 
 def test_an_ensemble_that_is_not_there_is_an_error_that_lists_them(capsys: pytest.CaptureFixture[str]) -> None:
+    cores = os.sched_getaffinity(0)
     with pytest.raises(SystemExit) as ended:
         main(["--only", "oak"])
+    assert os.sched_getaffinity(0) == cores
     assert ended.value.code == 2
     said = capsys.readouterr().err
     assert all(name in said for name in ENSEMBLES)
