@@ -185,7 +185,7 @@ def succeed(
     """
     with db.write() as session:
         made = {"report": dict(report), "fraction": 1.0}
-        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also=made, log=log):
+        if not _end(session, claim, JobState.SUCCEEDED, measured, also=made, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         row = jobs.locked(session, claim.job_id)
         assert row.artifact_id is not None, "a compilation names its artifact from the start"
@@ -202,7 +202,6 @@ def succeed(
             ),
         )
         artifacts.drop_partial(session, claim.job_id)
-        keep(session, claim, measured)
         for phase, seconds in dict(report.get("phase_seconds", {})).items():
             totals.count(session, "phase_seconds", float(seconds), phase=str(phase))
             totals.count(session, "phases", phase=str(phase))
@@ -230,7 +229,7 @@ def first_made(db: Database, claim: Claim, *, artifact: StoredBlob, report: Mapp
 def benchmarked(db: Database, claim: Claim, report: Mapping[str, Any], *, log: str = "") -> bool:
     """The result of a benchmark and SUCCEEDED in one transaction; False (nothing written) when fenced out."""
     with db.write() as session:
-        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also={"fraction": 1.0}, log=log):
+        if not _end(session, claim, JobState.SUCCEEDED, also={"fraction": 1.0}, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         results.add_benchmark(session, claim.job_id, storable(report))
         return True
@@ -239,7 +238,7 @@ def benchmarked(db: Database, claim: Claim, report: Mapping[str, Any], *, log: s
 def inferred(db: Database, claim: Claim, *, outputs: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
     """The outputs of an inference (in the blob store) and SUCCEEDED in one transaction; False when fenced out."""
     with db.write() as session:
-        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also={"fraction": 1.0}, log=log):
+        if not _end(session, claim, JobState.SUCCEEDED, also={"fraction": 1.0}, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         results.end_inference(session, claim.job_id, outputs.key, outputs.bytes, outputs.sha256, storable(report))
         return True
@@ -283,10 +282,9 @@ def _model_made(
     digest = bundle_digest(model.sha256, {})
     with db.write() as session:
         made = {"report": storable({**report, called: digest}), "fraction": 1.0}
-        if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence, also=made, log=log):
+        if not _end(session, claim, JobState.SUCCEEDED, measured, also=made, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
         artifacts.keep_model(session, claim.owner, digest, model.bytes, model.key, [])
-        keep(session, claim, measured)
         return True
 
 
@@ -299,19 +297,15 @@ def fail(
     """
     with db.write() as session:
         why = {"problem": problems.told(problem, claim.job_id)}
-        if not life.move(session, claim.job_id, JobState.FAILED, fence=claim.fence, said=why, also=why, log=log):
-            return _ended_as(session, claim, JobState.FAILED)
-        keep(session, claim, measured)
-        return True
+        ended = _end(session, claim, JobState.FAILED, measured, said=why, also=why, log=log)
+        return ended or _ended_as(session, claim, JobState.FAILED)
 
 
 def cancelled(db: Database, claim: Claim, *, measured: Measured = NOTHING, log: str = "") -> bool:
     """End the job as CANCELLED, after `heartbeat` answered `cancel` and the work has stopped."""
     with db.write() as session:
-        if not life.move(session, claim.job_id, JobState.CANCELLED, fence=claim.fence, log=log):
-            return _ended_as(session, claim, JobState.CANCELLED)
-        keep(session, claim, measured)
-        return True
+        ended = _end(session, claim, JobState.CANCELLED, measured, log=log)
+        return ended or _ended_as(session, claim, JobState.CANCELLED)
 
 
 def release(
@@ -329,10 +323,8 @@ def release(
     with db.write() as session:
         job = session.get(Job, claim.job_id, with_for_update=True)
         to = JobState.CANCELLED if job is not None and job.cancel_requested else JobState.QUEUED
-        if not life.move(session, claim.job_id, to, fence=claim.fence, said={"reason": reason}, log=log):
-            return _ended_as(session, claim, to)
-        keep(session, claim, measured)
-        return True
+        ended = _end(session, claim, to, measured, said={"reason": reason}, log=log)
+        return ended or _ended_as(session, claim, to)
 
 
 def seen(
@@ -415,6 +407,17 @@ def keep(session: Session, claim: Claim, measured: Measured) -> None:
     records.add(session, rows)
     for row in rows:
         totals.count(session, "tuning_records", kind=row["kind"], target=row["target"])
+
+
+def _end(session: Session, claim: Claim, to: JobState, measured: Measured = NOTHING, **how: Any) -> bool:
+    """Keep what was measured, then move the job to `to` as `life.move` does; False, and nothing written, if fenced out.
+
+    In this order no record is younger than its attempt, however long the process stands still in between.
+    """
+    if jobs.extend(session, claim.job_id, claim.fence, claim.lease_s) is None:
+        return False
+    keep(session, claim, measured)
+    return life.move(session, claim.job_id, to, fence=claim.fence, **how)
 
 
 def _ended_as(session: Session, claim: Claim, state: JobState) -> bool:

@@ -29,8 +29,6 @@ from tests.torture.child import STEPS
 from tests.torture.clients import Clients
 from tests.torture.ground import Ground
 
-LATE_S = 2.0
-"""What an attempt wrote may be dated so much later than its end: within one transaction, and never a lease later."""
 CLOCK_S = 0.002
 """SQLite's clock ticks in milliseconds."""
 SUM_S = 0.001
@@ -221,7 +219,7 @@ def records_are_kept_once(books: Books) -> Iterator[Breach]:
     }
     for record in books.records:
         end = ends.get((record.job_id, record.variant["fence"])) if record.job_id else None
-        if end is not None and record.created_at > end + LATE_S:
+        if end is not None and record.created_at > end + CLOCK_S:
             yield Breach(f"a record of fence {record.variant['fence']} was written after its attempt", record.job_id)
 
 
