@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from copy import copy
 from dataclasses import fields, replace
+from itertools import chain
 from typing import Protocol
 
 from compiler.errors import Refusal
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.open.extent import Extent, Numbers, Size, is_open
-from compiler.frontend.open.values import OpenValues
+from compiler.frontend.open.values import Demand, OpenValues
 from compiler.ir.graph import Attr, Body, Graph, Node, Value
 from compiler.ir.region import CONDITIONAL
 from compiler.ir.tensor import TensorType
@@ -75,7 +76,7 @@ def conditional_region(
     Raises Unsupported where their shapes differ, they are too small to be worth it, or a node was refused.
     """
     graph, values, source = walk.graph, walk.values, walk.values.source
-    pieces, results, work = [], [], 0
+    pieces, results, demands, work = [], [], [], 0
     for branch in branches:
         piece = Piece(walk)
         refused = walk.refused
@@ -84,6 +85,7 @@ def conditional_region(
             raise Unsupported("a node of a branch was refused", "")
         piece.demand_closed([values.shape(id) for id in found])
         piece.demand_plain(found)
+        demands.append(piece.demanded())
         nodes = piece.taken_out()
         work += sum(_work(graph, node) for node in nodes)
         pieces.append((piece, nodes))
@@ -92,6 +94,11 @@ def conditional_region(
         raise Unsupported("its branches are small", "")
     for one, other in zip(*results, strict=True):
         demand_same(values, one, other)
+    given = len(results[0])
+    for at, own in enumerate(demands):
+        for _, scalar, low, _ in own:
+            for other, found in enumerate(results):
+                found.append(scalar if other == at else values.scalar(low))
     made = [{id for node in nodes for id in node.outputs} for _, nodes in pieces]
     read = [
         {id for node in nodes for id in node.used} | {*found} for (_, nodes), found in zip(pieces, results, strict=True)
@@ -104,7 +111,9 @@ def conditional_region(
     for id, one in zip(outputs, results[0], strict=True):
         if one in values.shapes:
             values.shapes[id] = values.shapes[one]
-    return outputs
+    for id, (says, _, low, high) in zip(outputs[given:], chain.from_iterable(demands), strict=True):
+        values.demand(id, low, high, says)
+    return outputs[:given]
 
 
 class Piece:
@@ -139,15 +148,18 @@ class Piece:
     def demand_plain(self, ids: Iterable[int]) -> None:
         """Raises Unsupported where a value that goes in or out is of strings, or what is inside is more than a graph.
 
-        What data say inside would have to be held to limits, by scalars that do not leave it; and each iteration draws
-        other numbers.
+        Each iteration draws other numbers.
         """
         if any(id in self.graph.texts for id in ids):
             raise Unsupported("it carries or gives strings", "")
-        if len(self.values.demands) > self.demands:
-            raise Unsupported("data say sizes or axes inside of it", "")
         if self.walk.streams > self.streams:
             raise Unsupported("it draws random numbers", "")
+
+    def demanded(self) -> list[Demand]:
+        """What must hold of data inside, which the graph around it is to demand of what leaves the body."""
+        found = self.values.demands[self.demands :]
+        del self.values.demands[self.demands :]
+        return found
 
     def taken_out(self) -> list[Node]:
         """The nodes, no longer in the graph; what was found to be computed by them is to be computed again."""

@@ -135,21 +135,62 @@ class ByData(Unsupported):
 
 
 def _looped(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, turns: _Turns) -> Ids:
-    """A Loop as a region. Raises Unsupported."""
+    """A Loop as a region: whole, or after its first iteration, which gives what it carries its shapes.
+
+    Raises Unsupported.
+    """
     known, going = _condition(walk, ids[1] if len(ids) > 1 else None)
     if not known:
         raise Unsupported("it does not run at all", "")
+    try:
+        with attempt(walk):
+            return _region(walk, call, body, ids, scope, turns, going)
+    except Unbounded:
+        raise
+    except Unsupported as no:
+        runs_once = going is None and (ids[0] is None or (isinstance(turns.trips, int) and turns.trips > 1))
+        if not runs_once or len(call.outputs) > len(ids) - 2:
+            raise
+        try:
+            return _after_the_first(walk, call, body, ids, scope, turns)
+        except Unsupported:
+            raise no from None
+
+
+def _after_the_first(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, turns: _Turns) -> Ids:
+    """A Loop that runs at least once and stacks nothing: an iteration written out, then a region of the others.
+
+    Exporters give what a loop only writes a placeholder before it, such as a scalar. Raises Unsupported.
+    """
+    given = [walk.graph.constant(np.array(start), "") for start in (np.int64(0), True)]
+    found = _iteration(walk, call, body, scope, 0, [*given, *ids[2:]])
+    if found is None:
+        raise Unsupported("a node of its first iteration was refused", "")
+    carried = found[1 : len(ids) - 1]
+    known, going = (True, None) if turns.counts else _condition(walk, found[0])
+    if not known:
+        raise Unsupported("its condition ends it after the first iteration", "export without the loop")
+    left = _Turns(None if turns.trips is None else turns.trips - 1, turns.counts)
+    return _region(walk, call, body, (*ids[:2], *carried), scope, left, going, first=1)
+
+
+def _region(
+    walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, turns: _Turns, going: int | None, first: int = 0
+) -> Ids:
+    """A Loop whose first iteration has the number `first`, and runs if the scalar `going` is true; None: it does."""
     on = walk.graph.constant(np.array(True), "")
 
     def iteration(inputs: Sequence[int]) -> list[int] | None:
         number, *states = inputs
+        if first:
+            number = walk.values.node("Add", (number, walk.values.scalar(first)))
         found = _iteration(walk, call, body, scope, "body", [number, on, *states])
         if found and turns.counts:
             found[0] = on
         return _read(call, found, 1 + len(states), len(states))
 
     start = None if going is None else truth(walk.values, going)
-    trips, limit = turns.trips, _limit(walk, ids[0])
+    trips, limit = turns.trips, None if first else _limit(walk, ids[0])
     try:
         last, stacks = while_region(walk, Turns(trips, limit, start), ids[2:], iteration, decides=True)
     except Unbounded:

@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler.frontend.open.extent import Extent, Number, Numbers, high, is_open, low
 from compiler.frontend.open.measured import truth
-from compiler.frontend.open.values import measured
+from compiler.frontend.open.values import Demand, measured
 from compiler.frontend.regions import Piece, Walk, attempt, demand_same, there
 from compiler.frontend.scope import REFUSED
 from compiler.frontend.tensors import check_size
@@ -82,6 +82,26 @@ def while_region(
             growth |= found.by
 
 
+@dataclass(frozen=True)
+class _Extreme:
+    """The least or greatest number, over the iterations, of which a body demands that it lies between two ends.
+
+    A scalar (i64) that is carried: its values before the loop, before an iteration and after it.
+    """
+
+    demand: Demand
+    before: int
+    state: int
+    after: int
+
+    @staticmethod
+    def of(piece: Piece, demand: Demand, op: str) -> _Extreme:
+        """`op` is Min or Max. Before the loop it is a number that is allowed."""
+        values, (_, scalar, low, _) = piece.values, demand
+        state = piece.input(NUMBER, ())
+        return _Extreme(demand, values.scalar(low), state, values.node(op, (state, scalar)))
+
+
 class _While:
     def __init__(self, walk: Walk, turns: Turns, growth: Growth) -> None:
         self.walk, self.turns, self.growth = walk, turns, growth
@@ -109,20 +129,25 @@ class _While:
         stacked = [values.shape(id) for id in rows]
         piece.demand_closed(stacked)
         piece.demand_plain([*before, *after, *rows])
-        results = [*head, *(self._cut(after[at], before[at]) for at in kept), *map(values.at_run_time, rows)]
+        watched = [_Extreme.of(piece, demand, op) for demand in piece.demanded() for op in ("Min", "Max")]
+        extremes = [one.after for one in watched]
+        results = [*head, *(self._cut(after[at], before[at]) for at in kept), *extremes, *map(values.at_run_time, rows)]
         same = {states[at]: before[at] for at in range(len(before)) if at not in kept}
-        body, outer = piece.cut([number, *(states[at] for at in kept)], results, same)
-        attrs: dict[str, Attr] = {"body": body, "carried": len(kept), "decides": len(head), "most": self.turns.most}
-        types = [*(self.graph.type(before[at]) for at in kept), *self._columns(rows), NUMBER]
+        body, outer = piece.cut([number, *(states[at] for at in kept), *(one.state for one in watched)], results, same)
+        moving = [*(before[at] for at in kept), *(one.before for one in watched)]
+        attrs: dict[str, Attr] = {"body": body, "carried": len(moving), "decides": len(head), "most": self.turns.most}
+        types = [*map(self.graph.type, moving), *self._columns(rows), NUMBER]
         limit = values.scalar(self.turns.trips) if isinstance(self.turns.trips, Extent) else self.turns.limit
         outputs = [self.graph.value(type, "") for type in types]
-        ids = (limit, self.turns.going, *(before[at] for at in kept), *outer)
-        self.graph.node(Node(WHILE, ids, tuple(outputs), attrs, self.source))
+        self.graph.node(Node(WHILE, (limit, self.turns.going, *moving, *outer), tuple(outputs), attrs, self.source))
+        for id, one in zip(outputs[len(kept) :], watched, strict=False):
+            says, _, low, high = one.demand
+            values.demand(id, low, high, says)
         count = self._count(outputs[-1], is_decided=bool(head))
         last = [*before]
         for at, id in zip(kept, outputs, strict=False):
             last[at] = self._sized(id, self._after(count, at, shapes[at]))
-        stacks = outputs[len(kept) : -1]
+        stacks = outputs[len(moving) : -1]
         return last, [self._sized(id, (count, *shape)) for id, shape in zip(stacks, stacked, strict=True)]
 
     def _roomy(self, at: int, id: int) -> int:

@@ -53,6 +53,10 @@ NOISE_ALLOWANCE = 4.0
 rounding, not a fault."""
 FURTHER_DRAWS = 3
 """Of rounding errors, before what exceeds those of numpy's own evaluation is a fault."""
+SUM_ALLOWANCE = 16.0
+"""NOISE_ALLOWANCE of the further draws in float32: they round each weight once, while a sum of n products rounds n
+times, which moves it about the square root of n as far (Higham and Mary, "A New Approach to Probabilistic Rounding
+Error Analysis", 2019, theorem 3.1). This is the root of 256. Sums of the smaller precisions are kept in float32."""
 FLOAT32_MANTISSA = 24
 MOST_GRANTED = 2e-2
 """Beyond this a wrong result could pass for rounding: such a case decides nothing, unless the job states its
@@ -333,8 +337,9 @@ def _noise(
 
     yield [max(each) for each in zip(*map(off, ways), strict=True)]
     bits = noise.mantissa or FLOAT32_MANTISSA
+    sums = 1.0 if noise.mantissa else SUM_ALLOWANCE / NOISE_ALLOWANCE
     for fewer in range(FURTHER_DRAWS):
-        yield [error / 2**fewer for error in off({"mantissa": bits - fewer})]
+        yield [error * sums / 2**fewer for error in off({"mantissa": bits - fewer})]
 
 
 def _at_ties(

@@ -61,10 +61,21 @@ def scatter_elements(site: OpenSite) -> Results:
     axis, outer = site.axis(len(shape)), values.shape(places)
     if isinstance(shape[axis], Extent):
         places = from_the_end(values, places, values.scalar(shape[axis]))
-    places = _beyond(values, places, outer, high(shape[axis]))
+    places, updates = _at_one_capacity(values, _beyond(values, places, outer, high(shape[axis])), site.given(2))
     data = _with_room(values, site.first, axis)
-    found = values.node("ScatterElements", (data, places, site.given(2)), {**site.attrs, "axis": axis})
+    found = values.node("ScatterElements", (data, places, updates), {**site.attrs, "axis": axis})
     return [values.settled(found, shape, padded=False)]
+
+
+def _at_one_capacity(values: OpenValues, *ids: int) -> list[int]:
+    """Values of one size while running, each without what it has room for and another has not."""
+    kinds = [values.graph.type(id) for id in ids]
+    if len({kind.rank for kind in kinds}) > 1:
+        return [*ids]
+    least = [min(dims) for dims in zip(*(kind.dims for kind in kinds), strict=True)]
+    for axis, dim in enumerate(least):
+        ids = tuple(id if values.graph.type(id).dims[axis] == dim else values.part(id, axis, 0, dim) for id in ids)
+    return [*ids]
 
 
 def reverse_sequence(site: OpenSite) -> Results:

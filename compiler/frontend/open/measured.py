@@ -15,15 +15,21 @@ from compiler.ops.operator import Unsupported
 
 # One of two
 
+ONE_ELEMENT = {(), (1,)}
+
 
 def chosen(values: OpenValues, condition: int, then: int, otherwise: int) -> int:
     """`then` where the condition, a scalar, is true, else the other; their sizes may differ.
 
-    Raises Unsupported where their types or ranks do.
+    A scalar and a tensor of one element give a scalar, as exporters declare both. Raises Unsupported where types or
+    ranks differ otherwise.
     """
     if then == otherwise:
         return then
     mine, yours = values.graph.type(then), values.graph.type(otherwise)
+    if mine.rank != yours.rank and 0 in (mine.rank, yours.rank) and {mine.dims, yours.dims} <= ONE_ELEMENT:
+        then, otherwise = values.reshape(then, ()), values.reshape(otherwise, ())
+        mine, yours = values.graph.type(then), values.graph.type(otherwise)
     if mine.dtype is not yours.dtype or mine.rank != yours.rank:
         raise Unsupported(
             f"what it gives is {mine} or {yours}, as a condition says that is known at run time only",

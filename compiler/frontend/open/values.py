@@ -66,6 +66,10 @@ class WholeSteps(Exception):
         self.name, self.step = one.name, one.step * step
 
 
+Demand = tuple[str, int, int, int]
+"""What must hold of data: what is said of it, the scalar (i64) that it is demanded of, and its two ends."""
+
+
 @dataclass
 class OpenValues:
     """Mutable while the front end walks the model.
@@ -74,7 +78,7 @@ class OpenValues:
     elements  of values that hold sizes: an array of objects, each an int or an Extent; such a value has no node until
               something reads it at run time
     sizes     the graph's scalar for each size
-    demands   what must hold of data: what is said of it, the scalar (i64), and its ends
+    demands   what must hold of data
     examples  by id of a value that data say: legal ones, those of one place together
     bounds    the greatest size that data may say, by source, as options give it
     bounded   the same for every source where one was asked for; `assumed` has those that options do not give
@@ -93,7 +97,7 @@ class OpenValues:
     scalars: dict[Number, int] = field(default_factory=dict)
     entered: dict[tuple[str, bytes, tuple[int, ...]], int] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
-    demands: list[tuple[str, int, int, int]] = field(default_factory=list)
+    demands: list[Demand] = field(default_factory=list)
     examples: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     bounded: dict[str, int] = field(default_factory=dict)

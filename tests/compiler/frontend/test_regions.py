@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import pytest
 
 from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel
-from compiler.frontend import load
+from compiler.frontend import Loaded, load
 from compiler.frontend.unroll import MOST_WRITTEN
 from compiler.ir.graph import Body, Graph, Node
 from compiler.ir.region import CONDITIONAL, WHILE, Loop
@@ -298,7 +299,7 @@ def test_a_loop_carries_values_with_open_dimensions() -> None:
 
 
 def ended_by_data(step: str, carried: str = "float[4] v") -> bytes:
-    """A loop of at most five iterations that data end, with a step of which a region cannot be made."""
+    """A loop of at most five iterations that data end."""
     return model_of(f"""m (float[4] x, float limit, int64[1] size) => (float[4] y)
     <int64 most = {{5}}, float half = {{0.9}}, int64[1] whole = {{-1}}> {{
         on = Greater(limit, half)
@@ -308,15 +309,67 @@ def ended_by_data(step: str, carried: str = "float[4] v") -> bytes:
     }}""")
 
 
-def test_sizes_that_data_say_inside_a_loop_are_held_to_their_limits() -> None:
-    """Limits cannot leave a region: the iterations are written out, and each that runs demands what it reads."""
-    model = ended_by_data("r = Reshape(v, size) t = Add(r, half) w = Reshape(t, whole)")
-    found = load(model, CompileOptions(), OPERATORS)
-    assert all(node.op != WHILE for node in found.graph.nodes)
+def is_broken(found: Loaded, given: Mapping[str, np.ndarray]) -> bool:
+    """Whether these inputs, by name, break what the graph demands of data."""
     assert found.open_shapes is not None
-    assert found.open_shapes.limits
-    x, limit = np.zeros(4, F32), np.array(2, F32)
-    agree(model, x=x, limit=limit, size=np.array([4], np.int64))
+    graph = found.graph
+    values = evaluate_graph(graph, {id: given[graph.values[id].name] for id in graph.inputs}, OPERATORS)
+    return bool(found.open_shapes.broken(graph.outputs, values))
+
+
+TOLD_INSIDE = ended_by_data("r = Reshape(v, size) t = Add(r, half) w = Reshape(t, whole)")
+
+
+@pytest.mark.parametrize(("size", "limit", "is_legal"), [(4, 2, True), (3, 2, False), (5, 0.5, True)])
+def test_sizes_that_data_say_inside_a_loop_are_held_to_their_limits(size: int, limit: float, is_legal: bool) -> None:
+    """By the least and the greatest of all iterations, which leave the loop; where none runs, any size will do."""
+    found = load(TOLD_INSIDE, CompileOptions(), OPERATORS)
+    assert found.open_shapes is not None
+    assert len(body_of(region(found.graph)).outputs) == 2 + len(found.open_shapes.limits)
+    given: dict[str, Any] = {"x": np.zeros(4, F32), "limit": np.array(limit, F32), "size": np.array([size], np.int64)}
+    if is_legal:
+        agree(TOLD_INSIDE, **given)
+    assert is_broken(found, given) is not is_legal
+
+
+BRANCHES_TOLD = model_of("""m (float[70000] x, bool way, int64[1] size) => (float[70000] y)
+<int64[1] whole = {-1}> {
+    y = If (way) <
+        then_branch = t () => (float[70000] a) { r = Reshape(x, size) e = Exp(r) a = Reshape(e, whole) },
+        else_branch = f () => (float[70000] b) { b = Tanh(x) }
+    >
+}""")
+
+
+@pytest.mark.parametrize(("way", "rows", "is_legal"), [(True, 70000, True), (True, 69999, False), (False, 1, True)])
+def test_sizes_that_data_say_inside_a_branch_are_held_to_their_limits_where_it_is_taken(
+    way: bool, rows: int, is_legal: bool
+) -> None:
+    found = load(BRANCHES_TOLD, CompileOptions(), OPERATORS)
+    assert found.open_shapes is not None
+    assert len(region(found.graph, CONDITIONAL).outputs) == 1 + len(found.open_shapes.limits)
+    x = np.random.default_rng(3).normal(size=70000).astype(F32)
+    given = {"x": x, "way": np.array(way), "size": np.array([rows], np.int64)}
+    if is_legal:
+        agree(BRANCHES_TOLD, **given)
+    assert is_broken(found, given) is not is_legal
+
+
+PLACEHOLDER = """m (float[4] x, float limit) => (float[4] y, float[k] z)
+<int64 most = {MOST}, bool on = {1}, float nothing = {0}> {
+    y, z = Loop<body = b (int64 i, bool c, float[4] v, float[l] unread) => (bool again, float[4] w, float[l] made) {
+        f = CastLike(i, v) g = Add(v, f) w = Mul(g, limit) made = Exp(w)
+        s = ReduceMax<keepdims=0>(w) again = Less(s, limit)
+    }>(most, on, x, nothing)
+}"""
+
+
+def test_a_loop_whose_first_iteration_gives_a_value_its_shape_is_a_region_of_the_others() -> None:
+    """A scalar stands for a vector that the body only writes; iterations are numbered on."""
+    model = model_of(PLACEHOLDER.replace("MOST", "900"))
+    graph = agree(model, x=np.array([1, -2, -0.5, -3], F32), limit=np.array(0.75, F32))
+    assert Loop.of(region(graph)).most == 899
+    agree(model, x=np.array([-9, -8, -70, -6], F32), limit=np.array(0.9, F32))
 
 
 def test_each_iteration_of_a_loop_draws_other_numbers() -> None:

@@ -175,3 +175,22 @@ def test_TopK_takes_as_many_as_data_say() -> None:
     model = model_of("m (float[6] x, int64[1] k) => (float[n] y, int64[n] i) { y, i = TopK(x, k) }")
     for count in (1, 4, 6):
         agree(model, x=np.array([3, -1, 5, 2, 9, 0], np.float32), k=np.array([count]))
+
+
+def test_as_many_elements_are_scattered_as_there_are_places_kept() -> None:
+    """Updates of a fixed number, and places that have room for more."""
+    model = model_of("""m (float[6] x, float[2] u) => (float[6] y) <int64[1] flat = {-1}> {
+        p = NonZero(x) i = Reshape(p, flat) y = ScatterElements<axis=0>(x, i, u)
+    }""")
+    agree(model, x=np.array([0, 4, 0, 0, 7, 0], np.float32), u=np.array([-1, -2], np.float32))
+    agree(model, x=np.array([3, 0, 0, 0, 0, 9], np.float32), u=np.array([-3, -4], np.float32))
+
+
+@pytest.mark.parametrize("taken", [True, False])
+def test_a_scalar_or_one_element_is_a_scalar(taken: bool) -> None:
+    """As branches give them that both declare one, where an export made a vector of one of them."""
+    model = model_of("""m (float[3] x, float s, bool c) => (float[3] y) <float[1] two = {2}> {
+        f = If<then_branch = t () => (float a) { a = Neg(s) }, else_branch = e () => (float b) { b = Add(s, two) }>(c)
+        y = Mul(x, f)
+    }""")
+    agree(model, x=np.array([1, 2, -3], np.float32), s=np.array(5, np.float32), c=np.array(taken))
