@@ -31,7 +31,9 @@ def carried(records: Records, workload: str, sources: Sources, target: Target, s
     found: dict[tuple[object, ...], Record] = {}
     for record in records.find(KERNEL, target, workload=workload):
         if setting.is_like(record):
-            place = identity(record.variant), record.threads, record.variant.get(STATE), record.variant.get(AGAIN)
+            # Of a record that was edited they may be anything, which a key cannot be.
+            how = repr((record.variant.get(STATE), record.variant.get(AGAIN)))
+            place = identity(record.variant), record.threads, how
             if record.compiler == generator() or place not in found or found[place].compiler != generator():
                 found[place] = record
     return [

@@ -20,7 +20,9 @@ from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.knowledge import making
+from compiler.knowledge.carried import carried, present
 from compiler.knowledge.kinds import AGAIN, KERNEL, KINDS, PLAN, SEARCH, SOURCE, STAGE, STATE, Kind
+from compiler.knowledge.known import identity
 from compiler.knowledge.records import Records, covers
 
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
@@ -142,3 +144,15 @@ def test_the_page_on_architecture_names_every_kind() -> None:
     told = page[page.index("- **Record**") : page.index("## Rooms")]
     assert KINDS
     assert [name for name in KINDS if f"`{name}`" not in told] == []
+
+
+@pytest.mark.parametrize("lie", [[], {"a": 1}, None, 10**400, float("nan")])
+def test_a_record_whose_state_was_edited_stops_nobody(lie: object) -> None:
+    """Of an earlier compiler, beside one that holds: what a key cannot be is no key."""
+    earlier = replace(one_of(KERNEL, TARGET, "a", SETTING, "near", 1e-6), compiler="0.0.1")
+    held = replace(earlier, variant={**earlier.variant, SOURCE: "digest", "algorithm": "loops", "levels": []})
+    edited = replace(held, variant={**held.variant, STATE: lie, AGAIN: lie})
+    sources = {identity(held.variant): lambda: "digest"}
+    found = carried(Records([edited, held]), "a", sources, TARGET, SETTING)
+    assert present(held) in found
+    assert len(found) == 2
