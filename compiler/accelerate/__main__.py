@@ -18,8 +18,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("model", type=Path, help="the ONNX file, in fp32 or with QuantizeLinear and DequantizeLinear")
     parser.add_argument("--target", required=True, help=f"one of {', '.join(chip.target for chip in CHIPS)}")
     parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
-    parser.add_argument("--samples", type=Path, nargs="+", default=[], metavar="FILE.npz", help="to calibrate on")
+    parser.add_argument("--samples", type=Path, action="append", default=[], metavar="FILE.npz", help="to calibrate on")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of approximations, of an output's largest")
+    parser.add_argument("--dim", action="append", default=[], metavar="NAME=VALUE", help="of a symbolic dimension")
     parser.add_argument("--as-is", action="store_true", help="leave operators that the accelerator lacks to the CPU")
     parser.add_argument("--json", action="store_true", help="print placement and agreement as JSON")
     asked = parser.parse_args(arguments)
@@ -27,11 +28,18 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         samples = {str(path): path for path in asked.samples}
         tolerance = None if asked.as_is else asked.tolerance
-        made = compile_for_accelerator(asked.model, out, asked.target, samples, tolerance=tolerance)
-    except (TilewrightError, OSError) as error:
-        print(f"{asked.model}: {error}", file=sys.stderr)
+        dims = {name: int(value) for name, _, value in (one.partition("=") for one in asked.dim)}
+        made = compile_for_accelerator(asked.model, out, asked.target, samples, tolerance=tolerance, dims=dims)
+    except (TilewrightError, OSError, ValueError) as error:
+        refusals = [str(one) for one in getattr(error, "refusals", ())]
+        if asked.json:
+            said = {name: getattr(error, name, default) for name, default in (("code", "usage"), ("fix", ""))}
+            said |= {"message": getattr(error, "message", str(error)), "refusals": refusals}
+            print(json.dumps({"error": said}))
+        else:
+            print(f"{asked.model}: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(made, indent=2) if asked.json else f"{made['text']}\n{out}")
+    print(json.dumps({**made, "artifact": str(out)}, indent=2) if asked.json else f"{made['text']}\n{out}")
     return 0
 
 

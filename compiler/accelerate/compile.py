@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import Chip, chip_of
@@ -23,7 +24,7 @@ from compiler.accelerate.placement import page, placement, text
 from compiler.accelerate.vela import VERSION, Compiled, compile_tflite, demand_vela
 from compiler.contract import QuantizeOptions
 from compiler.contract.version import COMPILER_VERSION
-from compiler.errors import Disagreement
+from compiler.errors import Disagreement, OptionsError
 from compiler.legalise import LegaliseOptions, legalise
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import FORMAT_VERSION, files_json, to_bytes
@@ -52,13 +53,15 @@ def compile_for_accelerator(
     observe: Observer = ignore,
     *,
     tolerance: float | None = TOLERANCE,
+    dims: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it: `placement`, `agreement`, `notices`, `text` for a terminal.
 
     `samples` are .npz archives as `compiler.quantize` takes them; without any, inputs are drawn, with a notice. A model
     with QuantizeLinear and DequantizeLinear keeps its scales and its operators. One in fp32 is legalised first
     (`compiler.legalise`) if the accelerator lacks any of its operators, so that an output is off by no more than
-    `tolerance` of its largest value on the samples; with None it is compiled as it is.
+    `tolerance` of its largest value on the samples; with None it is compiled as it is. `dims` are sizes of symbolic
+    dimensions.
 
     Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel with the node's name,
     Disagreement below LEAST_SNR_DB, and what the front end, legalisation and quantisation raise.
@@ -67,39 +70,62 @@ def compile_for_accelerator(
     demand_vela()
     options = QuantizeOptions(activations="int8", outputs=True)
     notices = [] if samples else [DERIVED]
-    read, network = open_network(model)
-    values = given(read, samples, options) if samples else derived(model, options)
     with tempfile.TemporaryDirectory() as folder:
-        path, report = model, None
+        fixed = with_sizes(model, dims, Path(folder) / "model.fixed.onnx") if dims else model
+        read, network = open_network(fixed)
+        values = given(read, samples, options) if samples else derived(fixed, options)
+        path, report = fixed, None
         if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
-            legal = model
+            legal = fixed
             if tolerance is not None:
-                legal, report = legal_model(model, chip, Path(folder) / "model.legal.onnx", samples or {}, tolerance)
+                legal, report = legal_model(fixed, chip, Path(folder) / "model.legal.onnx", samples or {}, tolerance)
             path = Path(folder) / "model.int8.onnx"
             quantize(legal, path, options, samples or {}, observe)
             _, network = open_network(path)
         ranges = ranges_of(network, path, options, values)
-    converted = Converter(network, ranges).convert(OPERATORS)
-    compiled = compile_tflite(converted.model, chip)
-    document = {**placement(compiled, chip, converted.origin, converted.macs), "legalised": report}
-    unproven = artifact.with_name(f".{artifact.name}.unproven")
-    try:
-        agreement = None
-        write(unproven, model, chip, converted, compiled, document, None)
-        if util.find_spec("ai_edge_litert") is None:
-            notices.append(UNJUDGED)
-        else:
-            agreement = judge(model, unproven, options, values[:JUDGED])
-            write(unproven, model, chip, converted, compiled, document, agreement)
-        os.replace(unproven, artifact)
-    finally:
-        unproven.unlink(missing_ok=True)
+        converted = Converter(network, ranges).convert(OPERATORS)
+        compiled = compile_tflite(converted.model, chip)
+        document = {**placement(compiled, chip, converted.origin, converted.macs), "legalised": report}
+        unproven = artifact.with_name(f".{artifact.name}.unproven")
+        try:
+            agreement = None
+            write(unproven, model, chip, converted, compiled, document, None)
+            if util.find_spec("ai_edge_litert") is None:
+                notices.append(UNJUDGED)
+            else:
+                agreement = judge(fixed, unproven, options, values[:JUDGED])
+                write(unproven, model, chip, converted, compiled, document, agreement)
+            os.replace(unproven, artifact)
+        finally:
+            unproven.unlink(missing_ok=True)
     return {
         "placement": document,
         "agreement": agreement,
         "notices": notices,
         "text": "\n".join([*notices, text(document, agreement)]),
     }
+
+
+def with_sizes(model: Path, dims: Mapping[str, int], out: Path) -> Path:
+    """A copy of the model, written to `out`, with numbers for symbolic dimensions of its inputs.
+
+    Raises OptionsError for a name that is none of them, or a size below 1.
+    """
+    proto = onnx.load(model)
+    axes = [axis for one in proto.graph.input for axis in one.type.tensor_type.shape.dim]
+    names = {axis.dim_param for axis in axes if axis.dim_param}
+    if unknown := sorted({*dims} - names):
+        raise OptionsError(f"{unknown[0]!r} is no symbolic dimension", fix=f"those are: {', '.join(sorted(names))}")
+    if bad := [name for name, size in dims.items() if size < 1]:
+        raise OptionsError(f"dimension {bad[0]!r} has the size {dims[bad[0]]}", fix="give 1 or more")
+    for axis in axes:
+        if axis.dim_param in dims:
+            axis.dim_value = dims[axis.dim_param]
+    del proto.graph.value_info[:]
+    for one in proto.graph.output:
+        one.type.tensor_type.ClearField("shape")
+    onnx.save(proto, out)
+    return out
 
 
 def legal_model(

@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from tilewright.cli import (
+    accelerate,
     attest,
     batches,
     bench,
@@ -56,6 +57,7 @@ COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("quantize", quantize.quantize),
     ("compress", compress.compress),
     ("legalise", legalise.legalise),
+    ("accelerate", accelerate.accelerate),
     ("place", place.place),
     ("minimise", minimise.minimise),
     ("bench", bench.bench),

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tilewright.cli.output import Json, failures, print_json, results
-from tilewright.errors import UsageError
+from tilewright.cli.here import run_here
+from tilewright.cli.output import Json, failures
 
 
 def legalise(
@@ -41,22 +37,10 @@ def legalise(
 ) -> None:
     """Bring a model to an accelerator that has few operators, here and without a server; ONNX out."""
     with failures(as_json):
-        if find_spec("compiler") is None:
-            raise UsageError(
-                "the compiler is not installed here",
-                fix="install tilewright with what the server needs: tilewright[server]",
-            )
         words = [str(model), "--for", accelerator, "--tolerance", str(tolerance), "--judge", judge]
         words += ["--terms", str(terms), "--method", method]
         words += [word for path in samples or () for word in ("--samples", str(path))]
         words += [word for one in dim or () for word in ("--dim", one)]
         words += ["--output", str(output)] if output else []
         words += ["--whole"] if whole else []
-        command = [sys.executable, "-m", "compiler.legalise", *words, *(["--json"] if as_json else [])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if as_json and done.stdout:
-            print_json(json.loads(done.stdout))
-        else:
-            results().print(done.stdout.rstrip() or done.stderr.rstrip(), markup=False, highlight=False, soft_wrap=True)
-        if done.returncode:
-            raise typer.Exit(done.returncode)
+        run_here("compiler.legalise", words, as_json=as_json)

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from tilewright.cli.output import Json, failures, print_json, results
-from tilewright.errors import UsageError
+from tilewright.cli.here import run_here
+from tilewright.cli.output import Json, failures
 
 
 def place(
@@ -31,20 +27,8 @@ def place(
 ) -> None:
     """Predict where a model's parts would run on a described platform, and how fast; nothing is run."""
     with failures(as_json):
-        if find_spec("compiler") is None:
-            raise UsageError(
-                "the compiler is not installed here",
-                fix="install tilewright with what the server needs: tilewright[server]",
-            )
         words = [str(model), "--platform", str(platform), "--objective", objective]
         words += [word for one in carry or () for word in ("--carry", one)]
         words += [word for one in dim or () for word in ("--dim", one)]
         words += ["--svg", str(svg)] if svg else []
-        command = [sys.executable, "-m", "compiler.platforms", *words, *(["--json"] if as_json else [])]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if as_json and done.stdout:
-            print_json(json.loads(done.stdout))
-        else:
-            results().print(done.stdout.rstrip() or done.stderr.rstrip(), markup=False, highlight=False, soft_wrap=True)
-        if done.returncode:
-            raise typer.Exit(done.returncode)
+        run_here("compiler.platforms", words, as_json=as_json)

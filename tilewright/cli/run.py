@@ -48,8 +48,9 @@ def run(
         for name, about in shown.items():
             console().print(f"{name}: {about['dtype']} {about['shape']}", markup=False)
         if measured:
-            text = ", ".join(f"{name} {measured[name] * 1e3:.3f} ms" for name in SHOWN)
-            console().print(f"latency over {measured['runs']} runs: {text}", markup=False)
+            text = ", ".join(f"{name} {measured[name] * 1e3:.3f} ms" for name in SHOWN if name in measured)
+            how = measured.get("by", "estimated") if measured.get("estimated") else f"over {measured['runs']} runs"
+            console().print(f"latency {how}: {text}", markup=False)
 
 
 def drawn(model: tilewright.Model, seed: int, wanted: dict[str, int]) -> dict[str, Any]:

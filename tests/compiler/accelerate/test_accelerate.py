@@ -12,6 +12,7 @@ import onnx
 import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from typer.testing import CliRunner
 
 import tilewright
 from compiler.accelerate.chips import CHIPS, chip_of
@@ -23,6 +24,7 @@ from compiler.contract import QuantizeOptions
 from compiler.errors import TargetUnavailable, UnsupportedModel
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import open_network
+from tilewright.cli import app
 
 IMAGE = (1, 8, 12, 10)
 
@@ -218,3 +220,21 @@ def test_accelerators_are_named_and_others_refused() -> None:
 def test_reasons_are_read_from_what_vela_prints() -> None:
     said = ["noise", "Warning (supported operators) operator: SQRT, ofm: 'y'", "Reason: not supported", " at all", ""]
     assert reasons_of(said) == (("SQRT", "y", "not supported; at all"),)
+
+
+def test_the_command_fixes_open_sizes_and_its_artifact_runs_with_a_time_that_is_said_to_be_estimated(
+    tmp_path: Path,
+) -> None:
+    node = helper.make_node("Conv", ["x", "w"], ["y"], name="c")
+    model = _save(tmp_path / "m.onnx", [node], {"w": _array(6, 8, 3, 3)}, ("n", 8, "h", 10))  # type: ignore[arg-type]
+    asked = ["accelerate", str(model), "--target", "npu:ethos-u55-128", "--dim", "n=1", "--dim"]
+    done = CliRunner().invoke(app, [*asked, "h=12", "--json"])
+    assert done.exit_code == 0, done.output
+    made = json.loads(done.stdout)
+    assert made["placement"]["totals"]["on_cpu"] == 0
+    ran = CliRunner().invoke(app, ["run", made["artifact"], "--bench"])
+    assert "latency estimated by Vela" in ran.output
+    assert "[1, 6, 10, 8]" in ran.output
+    refused = CliRunner().invoke(app, [*asked, "q=2", "--json"])
+    assert refused.exit_code == 1
+    assert json.loads(refused.stdout)["error"]["fix"] == "those are: h, n"

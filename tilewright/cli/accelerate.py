@@ -1,0 +1,37 @@
+"""`tilewright accelerate`: runs on this machine, in a process of its own, where the compiler is installed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tilewright.cli.here import run_here
+from tilewright.cli.output import Json, failures
+
+
+def accelerate(
+    model: Annotated[Path, typer.Argument(help="An ONNX file, in fp32 or with QuantizeLinear and DequantizeLinear.")],
+    target: Annotated[str, typer.Option("--target", help="An accelerator, such as npu:ethos-u55-128.")],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: the model's name with .tw.")] = None,
+    samples: Annotated[
+        list[Path] | None, typer.Option("--samples", help="An .npz of real inputs to calibrate on; repeatable.")
+    ] = None,
+    tolerance: Annotated[
+        float, typer.Option("--tolerance", help="What approximations may cost, of an output's largest value.")
+    ] = 0.05,
+    as_is: Annotated[
+        bool, typer.Option("--as-is", help="Leave operators that the accelerator lacks to the CPU.")
+    ] = False,
+    dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Compile for an accelerator with Arm's Vela, here and without a server; one artifact out."""
+    with failures(as_json):
+        words = [str(model), "--target", target, "--tolerance", str(tolerance)]
+        words += [word for path in samples or () for word in ("--samples", str(path))]
+        words += [word for one in dim or () for word in ("--dim", one)]
+        words += ["--out", str(output)] if output else []
+        words += ["--as-is"] if as_is else []
+        run_here("compiler.accelerate", words, as_json=as_json)
