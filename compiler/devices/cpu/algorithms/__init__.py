@@ -24,6 +24,7 @@ model        what all of them cost beside their work, and how fast caches are re
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from compiler.codegen.functions import with_c_names
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
@@ -82,8 +83,11 @@ def takes_short(workload: Workload, target: CpuTarget, precision: str) -> bool:
     A kernel whose buffers are all fp32 does.
     """
     plain = replace(workload, inputs=_wide(workload.inputs), outputs=_wide(workload.outputs))
-    if plain == workload:
-        return True
+    return plain == workload or _keeps_pace(workload.nameless, plain.nameless, target, precision)
+
+
+@lru_cache(maxsize=4096)
+def _keeps_pace(workload: Workload, plain: Workload, target: CpuTarget, precision: str) -> bool:
     able = legal_tiles(workload, target, 1, precision)
     best = min(one.seconds for one in legal_tiles(plain, target, 1, precision))
     return any(one.seconds <= DEARER * best for one in able)

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 from compiler.codegen.expressions import Emitter
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
+from compiler.devices.cpu.algorithms.contraction.lowering import MAX_MAPS, SIMPLE
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
@@ -16,7 +17,7 @@ from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.forms.normal_form import Slots
 from compiler.forms.operand import guarded
-from compiler.ir.expr import Const, Expr, Load
+from compiler.ir.expr import Apply, Const, Expr, Load
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -81,6 +82,13 @@ def _staged(a: Expr) -> Staged:
 class _Bf16(DotContraction):
     total: ClassVar[DType] = DType.F32
     suffix: ClassVar[str] = "bf16"
+
+    @property
+    def in_registers(self) -> bool:
+        """Where few cheap maps follow."""
+        values = [value for block in self.view.epilogue for value in block.values]
+        parts = [part for value in values for part in value.walk() if not isinstance(part, Load | Const)]
+        return len(parts) <= MAX_MAPS and all(isinstance(part, Apply) and part.function in SIMPLE for part in parts)
 
     @property
     def dot(self) -> str:
