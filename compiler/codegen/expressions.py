@@ -152,7 +152,8 @@ class Emitter:
             return self._define(expr, ctype, self.dialect.convert(self.index(expr.index), DType.I64, expr.dtype))
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
-            return self._define(expr, ctype, f"{pointer}[{self.index(offset)}]")
+            element = self.writer.elements.get(pointer, expr.dtype)
+            return self._define(expr, ctype, convert(f"{pointer}[{self.index(offset)}]", element, expr.dtype))
         if isinstance(expr, Where):
             return self._scalar_where(expr, ctype)
         if isinstance(expr, Cast):
@@ -227,9 +228,9 @@ class Emitter:
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
             if self._is_contiguous(offset):
-                place = f"{pointer} + {self.index(offset)}"
+                load, place = f"tw_load{self.ending(pointer)}", f"{pointer} + {self.index(offset)}"
                 return self._define(
-                    key, "vf", f"tw_load_n({place}, {self.vector.count})" if self.vector.count else f"tw_load({place})"
+                    key, "vf", f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
                 )
         elif isinstance(expr, Apply):
             if expr.function in ("add", "sub", "mul", "div"):
@@ -420,11 +421,13 @@ class Emitter:
         A vector for elements of INTEGERS holds integers, for any others fp32.
         """
         pointer, offset = self.address(slot, index)
+        element = self.writer.elements.get(pointer, dtype)
         if self.vector is None:
-            self.writer.line(f"{pointer}[{self.index(offset)}] = {value};")
+            self.writer.line(f"{pointer}[{self.index(offset)}] = {convert(value, dtype, element)};")
             return
         if offset.coefficient(self.vector.axis) == 1 and has_vectors(dtype):
-            name, place = f"tw_store{_suffix(dtype)}", f"{pointer} + {self.index(offset)}"
+            ending = self.ending(pointer) or _suffix(dtype)
+            name, place = f"tw_store{ending}", f"{pointer} + {self.index(offset)}"
             count = self.vector.count
             self.writer.line(f"{name}_n({place}, {value}, {count});" if count else f"{name}({place}, {value});")
             return
@@ -433,8 +436,12 @@ class Emitter:
             axis = self.writer.name(self.vector.axis.name)
             self.writer.line(f"const long {axis} = {self.names.get(self.vector.axis, self.vector.axis.name)} + {lane};")
             place = self._scalar_twin({self.vector.axis: axis}).index(offset)
-            element = convert(f"{value}[{lane}]", DType.I32 if dtype in INTEGERS else DType.F32, dtype)
-            self.writer.line(f"{pointer}[{place}] = {element};")
+            stored = convert(f"{value}[{lane}]", DType.I32 if dtype in INTEGERS else DType.F32, element)
+            self.writer.line(f"{pointer}[{place}] = {stored};")
+
+    def ending(self, pointer: str) -> str:
+        """What ends the names of the C functions that load and store vectors of fp32 where elements are shorter."""
+        return "_bf16" if self.writer.elements.get(pointer) is DType.BF16 else ""
 
 
 def has_vectors(dtype: DType) -> bool:

@@ -5,12 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from compiler.ir.tensor import DType
+
 
 class Writer:
-    """Collects lines of C; `block` opens braces and indents."""
+    """Collects lines of C; `block` opens braces and indents.
+
+    `elements` are the names of pointers whose elements in memory have another dtype than is computed with.
+    """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.elements: dict[str, DType] = {}
         self._depth = 0
         self._named = 0
 

@@ -271,7 +271,7 @@ class CompileOptions(Refusing):
     precision: StrictStr = Field(
         default="fp32",
         description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, "
-        "products added in fp32; on CUDA targets `fp16` and `bf16` are also what activations and weights are in memory",
+        "products added in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights too",
         json_schema_extra=_show_precisions,
     )
     tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(

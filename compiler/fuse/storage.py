@@ -7,7 +7,7 @@ memory in 16 bits is then exactly what tensor cores compute.
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Callable, Set
 from dataclasses import replace
 
 import numpy as np
@@ -20,13 +20,41 @@ LEAST_CONSTANT = 1024
 """Elements of a constant that is worth shortening: scales and biases keep all their digits."""
 
 
+Takes = Callable[[KernelGraph, Call], bool]
+"""Whether a device can carry out a call on buffers whose elements are what the graph says."""
+
+
 def with_storage(kernels: KernelGraph, element: DType) -> KernelGraph:
     """Every fp32 buffer with elements of a 16-bit float in memory.
 
     Left as they are: the model's inputs and outputs and what shares memory with them, what Routines touch, small
     constants, and constants that the 16-bit float cannot hold.
     """
-    fixed = _fixed(kernels, element)
+    return _shortened(kernels, element, _fixed(kernels, element))
+
+
+def with_short_activations(kernels: KernelGraph, element: DType, takes: Takes) -> KernelGraph:
+    """Every fp32 activation, as `with_storage` has it, whose writers and readers all take it; constants stay.
+
+    What a call does not take goes back to fp32, with all that shares its memory. That may leave another call with a
+    mixture, so calls are asked until each takes what it has: there are no more rounds than storages.
+    """
+    fixed = {*_fixed(kernels, element), *(kernels.buffers[id].storage for id in kernels.constants)}
+    while True:
+        changed = _shortened(kernels, element, fixed)
+        refused = {
+            changed.buffers[id].storage
+            for call in changed.calls
+            if not takes(changed, call)
+            for id in (*call.inputs, *call.outputs)
+        }
+        if refused <= fixed:
+            return changed
+        fixed |= refused
+
+
+def _shortened(kernels: KernelGraph, element: DType, fixed: Set[int]) -> KernelGraph:
+    """With short elements in all fp32 buffers but those of these storages."""
     shortened = {
         id: replace(buffer, element=element)
         for id, buffer in kernels.buffers.items()

@@ -82,6 +82,11 @@ def test_a_job_of_precision_bf16_gets_contractions_that_round_and_an_artifact_th
     model = stages(tmp_path / "m.onnx", quantised=False)
     report = compile_model(model, tmp_path / "m.tw", CompileOptions(threads=1, tuning_budget_s=0, precision="bf16"))
     assert "bf16" in algorithms(tmp_path / "m.tw")
+    with zipfile.ZipFile(tmp_path / "m.tw") as archive:
+        storages = json.loads(archive.read("plan.json"))["storages"]
+        texts = [archive.read(name).decode() for name in archive.namelist() if name.endswith(".c")]
+    assert any("tw_store_bf16(" in text for text in texts), "activations lie in memory as bf16"
+    assert report.arena_bytes == 2 * (32 + 16) * 12 * 12, storages
     assert report.tolerance == 5e-2
     assert 1e-5 < max(one.max_relative for one in report.errors) <= 5e-2
     with Model(tmp_path / "m.tw") as ours:

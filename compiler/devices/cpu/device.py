@@ -16,7 +16,7 @@ from compiler.codegen.build import Objects, Stopped, Toolchain, environment_comp
 from compiler.codegen.calls import function_name, operands_of, workload_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
-from compiler.devices.cpu.algorithms import legal_tiles
+from compiler.devices.cpu.algorithms import legal_tiles, takes_short
 from compiler.devices.cpu.algorithms.loops import LOOPS
 from compiler.devices.cpu.algorithms.sparse import SPARSE
 from compiler.devices.cpu.codegen.lowered import Lowered
@@ -37,12 +37,14 @@ from compiler.devices.cpu.repacked import repacked_bytes
 from compiler.devices.cpu.target import CpuTarget, resolve
 from compiler.devices.device import COMPILERS, Runner, Staged
 from compiler.devices.whole import race_programs
+from compiler.fuse.storage import with_short_activations
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import Handover
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program, StreamProgram
+from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
@@ -79,8 +81,14 @@ class CpuBackend:
     """Whether zero weights may be left out of products."""
 
     def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
-        """As they are: what bf16 rounds, it rounds inside of contractions."""
-        return kernels
+        """In bf16 with activations of bf16 where the calls on both sides take them without a dearer algorithm."""
+        if precision != "bf16":
+            return kernels
+        return with_short_activations(kernels, DType.BF16, self._takes_short)
+
+    def _takes_short(self, kernels: KernelGraph, call: Call) -> bool:
+        workload = self.workload_of(kernels, call)
+        return takes_short(workload, self.target, "bf16")
 
     @property
     def joins(self) -> frozenset[str]:
@@ -267,8 +275,8 @@ class CpuBackend:
         return LibraryStepper(kernels, plan, self.target, self.toolchain)
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
-        """An algorithm of a precision is named after it."""
-        return frozenset(tile.algorithm for tile, _ in plan.tiles if tile.algorithm == precision)
+        """All that goes through memory, or that the algorithm of a precision multiplies."""
+        return frozenset({precision} - {"fp32"})
 
     def _timer_library(self) -> bytes:
         return _timer_library(replace(self.target, rates=Rates()), self.toolchain)

@@ -8,8 +8,8 @@ import pytest
 from onnx import helper
 
 from compiler.fuse import fuse
-from compiler.fuse.storage import LEAST_CONSTANT, with_storage
-from compiler.ir.buffers import KernelGraph
+from compiler.fuse.storage import LEAST_CONSTANT, with_short_activations, with_storage
+from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS
@@ -49,6 +49,28 @@ def test_activations_and_weights_are_short_and_what_the_model_takes_gives_or_add
     assert inner == {element}
     assert all(buffer.type == kernels.buffers[id].type for id, buffer in short.buffers.items())
     assert [call.kernel for call in short.calls] == [call.kernel for call in kernels.calls]
+
+
+def test_activations_alone_are_short_where_all_calls_that_touch_them_take_it() -> None:
+    """A call that refuses takes all it touches back to fp32; another that takes no mixture of dtypes then follows."""
+    kernels = fuse(graph_of(convolutions())).kernels
+    families = [call.kernel.family for call in kernels.calls]
+    pools = [at for at, family in enumerate(families) if family == "MaxPool"]
+    asked = []
+
+    def takes(graph: KernelGraph, call: Call) -> bool:
+        asked.append(call.kernel.family)
+        mine = {graph.buffers[id].dtype for id in (*call.inputs, *call.outputs) if id not in graph.constants}
+        return call.kernel.family != "Softmax" and (call.kernel.family != "MaxPool" or len(mine) == 1)
+
+    every = with_short_activations(kernels, DType.BF16, lambda graph, call: True)
+    some = with_short_activations(kernels, DType.BF16, takes)
+    some.verify()
+    short = [{at for at, call in enumerate(one.calls) if one.buffers[call.outputs[0]].element} for one in (every, some)]
+    assert short[0] == {*range(len(families))} - {len(families) - 1}
+    assert short[1] == {at for at in short[0] if at < pools[-1] - 1}
+    assert not any(some.buffers[id].element for id in (*some.constants, *some.inputs, *some.outputs))
+    assert asked.count("Softmax") > 1
 
 
 def test_a_constant_that_the_short_float_cannot_hold_stays_as_it_is() -> None:

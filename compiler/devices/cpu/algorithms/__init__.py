@@ -22,8 +22,9 @@ row_cuts     what those that work on images share: tiles that give each lane som
 model        what all of them cost beside their work, and how fast caches are read
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from compiler.codegen.functions import with_c_names
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
@@ -43,6 +44,7 @@ from compiler.devices.cpu.algorithms.window import WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
+from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
@@ -62,12 +64,37 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 )
 """All are asked; of several tiles that cost the same the first proposed is taken."""
 
+DEARER = 1.1
+"""How much dearer by the model an algorithm may be that takes elements of bf16 in memory, beside the best of all."""
+
 
 def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
     """What every algorithm proposes that a job of this precision asks; plain loops and routines take what is left."""
-    asked = [one for one in ALGORITHMS if one.precision in ("fp32", precision)]
+    asked = [one for one in ALGORITHMS if one.precision in ("fp32", precision) and one.takes(workload)]
     proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
-    return proposed or [option for one in ALWAYS for option in one.tiles(workload, target, lanes)]
+    return proposed or [
+        option for one in ALWAYS if one.takes(workload) for option in one.tiles(workload, target, lanes)
+    ]
+
+
+def takes_short(workload: Workload, target: CpuTarget, precision: str) -> bool:
+    """Whether a kernel keeps an algorithm that is about as fast as any with the elements that it has in memory.
+
+    A kernel whose buffers are all fp32 does.
+    """
+    plain = replace(workload, inputs=_wide(workload.inputs), outputs=_wide(workload.outputs))
+    return plain == workload or _keeps_pace(workload.nameless, plain.nameless, target, precision)
+
+
+@lru_cache(maxsize=4096)
+def _keeps_pace(workload: Workload, plain: Workload, target: CpuTarget, precision: str) -> bool:
+    able = legal_tiles(workload, target, 1, precision)
+    best = min(one.seconds for one in legal_tiles(plain, target, 1, precision))
+    return any(one.seconds <= DEARER * best for one in able)
+
+
+def _wide(buffers: Sequence[Buffer]) -> tuple[Buffer, ...]:
+    return tuple(replace(buffer, element=None) for buffer in buffers)
 
 
 def lowering(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:

@@ -20,6 +20,20 @@ Lower = Callable[[str, Workload, Tile, CpuTarget], Lowering]
 """A kernel as a C function of a name, under a tile that the algorithm proposed."""
 
 
+TakesShort = Callable[[Workload], bool]
+"""Whether a kernel whose buffers have elements shorter in memory (`Buffer.element`) can be lowered as they are."""
+
+
+def no_short(workload: Workload) -> bool:
+    """Of an algorithm that reads or writes memory as fp32 by itself."""
+    return all(buffer.element is None for buffer in (*workload.inputs, *workload.outputs))
+
+
+def any_short(workload: Workload) -> bool:
+    """Of an algorithm that leaves all loads and stores of buffers to emitters, which convert."""
+    return True
+
+
 @dataclass(frozen=True)
 class Algorithm:
     """One way to carry out a kernel.
@@ -27,9 +41,11 @@ class Algorithm:
     names      what its tiles call it (`Tile.algorithm`): one, or one for each form of its constants
     precision  of the jobs that ask it beside those of fp32. What it rounds away is what they asked for, and no part of
                their tolerance
+    takes      which elements in memory it can do with
     """
 
     names: tuple[str, ...]
     tiles: Tiles
     lower: Lower
     precision: str = "fp32"
+    takes: TakesShort = no_short

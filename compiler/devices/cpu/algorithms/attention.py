@@ -20,7 +20,7 @@ from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.blocking import even_part, parts
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.epilogue import finish
@@ -481,4 +481,4 @@ class _Attention(Lowering):
         finish(self._emitter(vector), self.slots, self.view.mixed, self.view.epilogue, value)
 
 
-ATTENTION = Algorithm(("attention",), attention_tiles, attention)
+ATTENTION = Algorithm(("attention",), attention_tiles, attention, takes=any_short)

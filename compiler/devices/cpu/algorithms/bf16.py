@@ -7,20 +7,24 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from compiler.codegen.expressions import Emitter
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
+from compiler.devices.cpu.algorithms.contraction.lowering import MAX_MAPS, SIMPLE
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
-from compiler.forms.contraction import as_contraction, packing_of
-from compiler.forms.groups import Groups
+from compiler.forms.cache_lines import ALIAS_BYTES
+from compiler.forms.contraction import Contraction, as_contraction, packing_of
+from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.forms.normal_form import Slots
 from compiler.forms.operand import guarded
-from compiler.ir.expr import Const, Expr, Load
+from compiler.ir.expr import Apply, Const, Expr, Load
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
+
+GROUP = LANE_BYTES // DType.BF16.bytes
 
 
 def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -31,9 +35,9 @@ def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
     return DotProduct(
         "bf16",
         view,
-        group=2,
+        group=GROUP,
         steps_per_ns=target.rates.fma_per_ns,
-        staged=True,
+        staged=not row_step(view, Slots(workload)),
         packed=packing_of(view, workload, target.vector_floats) is not None,
     ).tiles(target, lanes)
 
@@ -47,7 +51,26 @@ def bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     panels = found[1] if found else Panels((0,), view.depth, view.columns, shape.panel, ())
     groups = Groups(panels, DType.BF16)
     packing = (found[0], groups) if found else None
-    return _Bf16(name, workload, view, Slots(workload), shape, target, packing, groups, _staged(view.a), 0)
+    slots, staged = Slots(workload), _staged(view.a)
+    step = row_step(view, slots)
+    return _Bf16(name, workload, view, slots, shape, target, packing, groups, staged, step)
+
+
+def row_step(view: Contraction, slots: Slots) -> int:
+    """The distance in bytes of the rows of A where they are read in place; 0 where they have to be staged.
+
+    In place are rows that are bf16 in memory, dense along k and of whole groups, of which not all fall into the same
+    sets of a cache.
+    """
+    if not isinstance(view.a, Load) or slots.buffers[view.a.slot].element is not DType.BF16:
+        return 0
+    if len(view.m) != 1 or len(view.k) != 1 or view.depth % GROUP:
+        return 0
+    offset = slots.address(view.a.slot, view.a.index)[1]
+    step = DType.BF16.bytes * (offset.coefficient(view.m[0]) or 0)
+    if offset.coefficient(view.k[0]) != 1 or step <= 0 or step % ALIAS_BYTES == 0:
+        return 0
+    return step
 
 
 def _staged(a: Expr) -> Staged:
@@ -61,6 +84,13 @@ class _Bf16(DotContraction):
     suffix: ClassVar[str] = "bf16"
 
     @property
+    def in_registers(self) -> bool:
+        """Where few cheap maps follow."""
+        values = [value for block in self.view.epilogue for value in block.values]
+        parts = [part for value in values for part in value.walk() if not isinstance(part, Load | Const)]
+        return len(parts) <= MAX_MAPS and all(isinstance(part, Apply) and part.function in SIMPLE for part in parts)
+
+    @property
     def dot(self) -> str:
         return "tw_dot_bf16"
 
@@ -69,6 +99,9 @@ class _Bf16(DotContraction):
         return self.view.b
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        assert self.staged.source is not None
+        if self.slots.buffers[self.staged.source.slot].element is DType.BF16:
+            return f"memcpy({to}, {source}, ({count}) * sizeof *row);"
         return f"tw_copy_bf16({to}, {source}, {count});"
 
     def fill(self, to: str, count: str, emitter: Emitter) -> str:
@@ -81,4 +114,4 @@ class _Bf16(DotContraction):
         return f"tw_pair_bf16({', '.join(values)})"
 
 
-BF16 = Algorithm(("bf16",), bf16_tiles, bf16, precision="bf16")
+BF16 = Algorithm(("bf16",), bf16_tiles, bf16, "bf16", any_short)

@@ -216,6 +216,14 @@ class DotContraction(Lowering):
     # What subclasses say
 
     @property
+    def in_registers(self) -> bool:
+        """Whether a whole tile's sums stay in registers until the maps that follow are done, by code for each vector.
+
+        Else they go through memory, which costs little beside long sums, and code is short.
+        """
+        return False
+
+    @property
     def dot(self) -> str:
         """The C function of a step."""
         raise NotImplementedError
@@ -346,7 +354,6 @@ class DotContraction(Lowering):
             writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
         ):
             self._product()
-            self._epilogue()
 
     def _clip(self) -> None:
         """Declares where a block's panels and rows end once those beyond a size are left out; these are stored here."""
@@ -376,11 +383,31 @@ class DotContraction(Lowering):
             writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
         writer.line(f"{self.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
         tail = view.rows % shape.rows
+        count = f"tw_least_of(past_row - row0, {shape.rows})" if tail else str(shape.rows)
+        writer.line(f"const long count = {count};")
+        if not self.in_registers:
+            self._sums(tail)
+            self._epilogue()
+            return
+        tests = [f"count == {shape.rows}"] if tail else []
+        tests += [f"panel < {view.columns // shape.panel}"] if view.columns % shape.panel else []
+        with writer.block(f"if ({' && '.join(tests)})" if tests else ""):
+            writer.line(f"{self.name}_{shape.rows}(a, b, c);")
+            writer.line(f"#pragma GCC unroll {shape.vectors}")
+            with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
+                writer.line(f"const long {view.n} = panel * {shape.panel} + column;")
+                self._columns(Vector(view.n), "column", shape.rows)
+        if tests:
+            with writer.block("else"):
+                self._sums(tail)
+                self._epilogue()
+
+    def _sums(self, tail: int) -> None:
+        """c = the sums of a register tile, of which the last one has `tail` rows where that is not 0."""
+        writer, view, shape = self.writer, self.view, self.shape
         if not tail:
-            writer.line(f"const long count = {shape.rows};")
             writer.line(f"{self.name}_{shape.rows}(a, b, c);")
             return
-        writer.line(f"const long count = tw_least_of(past_row - row0, {shape.rows});")
         if view.rows > shape.rows:
             writer.line(f"if (count == {shape.rows}) {self.name}_{shape.rows}(a, b, c);")
             writer.line(f"else {self.name}_{tail}(a, b, c);")
@@ -395,14 +422,16 @@ class DotContraction(Lowering):
     def _epilogue(self) -> None:
         panel_strips(self.writer, self.view.n, self.shape.panel, self.target.vector_floats, self._columns)
 
-    def _columns(self, vector: Vector, column: str) -> None:
-        """One vector of columns, row by row."""
+    def _columns(self, vector: Vector, column: str, rows: int = 0) -> None:
+        """One vector of columns, row by row; with `rows` given of so many, each by code of its own."""
         emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
         self.column_terms(emitter, column, vector)
         for block in self.view.epilogue:
             for value in block.values:
                 self._hoist(emitter, value)
-        with self.writer.block("for (long row = 0; row < count; row++)"), emitter.scope():
+        if rows:
+            self.writer.line(f"#pragma GCC unroll {rows}")
+        with self.writer.block(f"for (long row = 0; row < {rows or 'count'}; row++)"), emitter.scope():
             self.writer.line("const long m = row0 + row;")
             decode(self.writer, self.view.m, "m")
             load = "tw_load" if self.total is DType.F32 else "tw_load_i"

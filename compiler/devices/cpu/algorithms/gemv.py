@@ -16,7 +16,7 @@ from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
@@ -193,4 +193,5 @@ GEMV = Algorithm(
     ),
     gemv_tiles,
     gemv,
+    takes=any_short,
 )

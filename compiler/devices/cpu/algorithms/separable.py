@@ -21,7 +21,7 @@ from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
 from compiler.devices.cpu.algorithms.contraction.lowering import BlockedProduct
 from compiler.devices.cpu.algorithms.contraction.tiles import MOST_VECTORS, STRETCH, tile_ns
@@ -260,4 +260,4 @@ def _product_tile(tile: Tile, halves: Halves, rows: int) -> Tile:
     return Tile("contraction", (Level("block", block), Level("register", sizes)))
 
 
-SEPARABLE = Algorithm(("separable",), separable_tiles, separable)
+SEPARABLE = Algorithm(("separable",), separable_tiles, separable, takes=any_short)

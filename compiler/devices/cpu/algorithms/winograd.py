@@ -25,7 +25,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.scalars import literal
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
@@ -270,15 +270,27 @@ class _Winograd(Lowering):
         """name_input: v = B^T d B for the inputs at d + i * row + j * step."""
         writer, name, forms = self.writer, f"{self.name}_input", self.forms
         self._along_one_axis(name, _write_input)
-        *outer, inner = forms
-        with writer.block(f"static void {name}(const float *d, long row, long step, float *v)"):
+        self._input_tile("")
+        image = inside_of(self.view)
+        if image is not None and self.slots.buffers[image.load.slot].element is DType.BF16:
+            head = f"{name}_{_suffix(forms[0])}_bf16(const tw_bf16 *x, long x_step, float *y, long y_step)"
+            with writer.block(f"static inline void {head}"):
+                _write_input(writer, forms[0], "tw_load_bf16")
+            writer.line()
+            self._input_tile("_bf16")
+
+    def _input_tile(self, ending: str) -> None:
+        """name_input, which reads what the C functions of this ending do."""
+        writer, name, (*outer, inner) = self.writer, f"{self.name}_input", self.forms
+        kind = "tw_bf16" if ending else "float"
+        with writer.block(f"static void {name}{ending}(const {kind} *d, long row, long step, float *v)"):
             if not outer:
                 writer.line("(void)row;")
-                writer.line(f"{name}_{_suffix(inner)}(d, step, v, {self.v_plane});")
+                writer.line(f"{name}_{_suffix(inner)}{ending}(d, step, v, {self.v_plane});")
             else:
                 self._nested(
                     (outer[0].elements, inner.elements),
-                    f"{name}_{_suffix(outer[0])}(d + j * step, row, {{half}}, {{row}});",
+                    f"{name}_{_suffix(outer[0])}{ending}(d + j * step, row, {{half}}, {{row}});",
                     f"{name}_{_suffix(inner)}({{half}}, {{step}}, v + i * {inner.elements * self.v_plane}, "
                     f"{self.v_plane});",
                 )
@@ -395,7 +407,9 @@ class _Winograd(Lowering):
         row, step = (0, *(offset.coefficient(sweep.position) or 0 for sweep in view.sweeps))[-2:]
         with writer.block(f"for (long {view.depth} = 0; {view.depth} < {whole}; {view.depth} += TW_LANES)"):
             place_of = emitter.index(offset)
-            writer.line(f"{self.name}_input({slot} + {place_of}, {row}, {step}, to + {view.depth});")
+            writer.line(
+                f"{self.name}_input{emitter.ending(slot)}({slot} + {place_of}, {row}, {step}, to + {view.depth});"
+            )
 
     def _read_patch(self, vector: Vector) -> None:
         """The tile's inputs at one vector of channels, in a patch with zeros where the image ends; their transform."""
@@ -489,12 +503,12 @@ def _suffix(one: Form) -> str:
     return f"f{one.outputs}_{one.taps}"
 
 
-def _write_input(writer: Writer, one: Form) -> None:
+def _write_input(writer: Writer, one: Form, load: str = "tw_load") -> None:
     """y = B^T x. The rows of a pair +-p are even + p odd and even - p odd."""
     points = ", ".join(map(str, one.points))
     writer.line(f"/* B^T of {one} at {points} and infinity */")
     for at in range(one.elements):
-        writer.line(f"const vf x{at} = tw_load(x + {at} * x_step);")
+        writer.line(f"const vf x{at} = {load}(x + {at} * x_step);")
     for element, row in enumerate(one.input):
         point = one.points[element] if element < len(one.points) else None
         if point is None or point == 0:
@@ -548,4 +562,4 @@ def _sum_of(terms: Sequence[tuple[Fraction, str]]) -> str:
     return text
 
 
-WINOGRAD = Algorithm(("winograd",), winograd_tiles, winograd)
+WINOGRAD = Algorithm(("winograd",), winograd_tiles, winograd, takes=any_short)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 
-from compiler.codegen.build import Objects, Toolchain, compile_library, host_headers, small_header
+from compiler.codegen.build import INCLUDED, Objects, Toolchain, compile_library, host_headers, small_header
 from compiler.devices.cpu.target import CpuTarget
 from compiler.trace import StopRequest, never_stops
 
@@ -20,10 +20,20 @@ HEADERS = (
 )
 
 
+SHORT_HEADER, SHORT_LOAD = "tw_short.h", "tw_load_bf16"
+"""The header of what loads elements that are shorter in memory, and how the names in it begin."""
+
+
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:
     """The hand-written headers of a program for a CPU, by file name, with those that only these sources include."""
-    folder = files("compiler.devices.cpu.runtime")
-    return {**{name: (folder / name).read_text() for name in HEADERS}, **host_headers(), **small_header(sources)}
+    folder, texts = files("compiler.devices.cpu.runtime"), tuple(sources)
+    names = (*HEADERS, SHORT_HEADER) if any(SHORT_HEADER in INCLUDED.findall(text) for text in texts) else HEADERS
+    return {**{name: (folder / name).read_text() for name in names}, **host_headers(), **small_header(texts)}
+
+
+def with_short(text: str) -> str:
+    """The text of a kernel below the header that it needs if it loads elements that are shorter in memory."""
+    return f'#include "{SHORT_HEADER}"\n{text}' if SHORT_LOAD in text else text
 
 
 def build_library(

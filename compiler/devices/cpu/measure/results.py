@@ -23,6 +23,8 @@ from compiler.measure.results import MOST_BYTES, Operands, computed, difference,
 
 GRANTED: Mapping[str, float] = {"bf16": 5e-2}
 """Relative norm of the difference of two right results, by algorithm..."""
+GRANTED_SHORT = 8e-3
+"""... where results are rounded to bf16 in memory, two units in the last place..."""
 GRANTED_ELSE = 1e-3
 """... of all others. A lost step of a sum, a wrong edge or a misplaced panel is of the order of 1."""
 MOST_KEPT_BYTES = 128 << 20
@@ -98,7 +100,9 @@ class Results:
         right = self._right.get(key)
         if right is None:
             for other in sorted(others, key=lambda other: other.tile.algorithm == kernel.tile.algorithm)[:1]:
-                if not difference(found, results(other), max(granted(kernel.tile), granted(other.tile))):
+                if not difference(
+                    found, results(other), max(granted(kernel.tile, workload), granted(other.tile, workload))
+                ):
                     self._keep(key, found)
                     return ""
             plain = self.loops(workload)
@@ -106,7 +110,7 @@ class Results:
                 return ""
             right = results(plain)
             self._keep(key, right)
-        return difference(found, right, granted(kernel.tile))
+        return difference(found, right, granted(kernel.tile, workload))
 
     def _keep(self, key: str, right: Sequence[np.ndarray]) -> None:
         self._right[key] = right
@@ -116,6 +120,7 @@ class Results:
             del self._right[next(iter(self._right))]
 
 
-def granted(tile: Tile) -> float:
+def granted(tile: Tile, workload: Workload) -> float:
     """By how much right results may differ."""
-    return GRANTED.get(tile.algorithm, GRANTED_ELSE)
+    short = any(buffer.element for buffer in workload.outputs)
+    return max(GRANTED.get(tile.algorithm, GRANTED_ELSE), GRANTED_SHORT if short else 0.0)

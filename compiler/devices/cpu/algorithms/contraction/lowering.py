@@ -25,7 +25,7 @@ from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.epilogue import finish
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declared, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
 from compiler.devices.cpu.codegen.operands import Gather, write_panels, write_stage
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
@@ -422,7 +422,8 @@ class BlockedProduct(Lowering):
         inputs = {slot.name for slot in self.workload.kernel.inputs}
         used = dict.fromkeys(access.slot for access in accesses if access.slot in self.slots.buffers)
         sizes = {bound.size.slot: f"const {C_TYPES[bound.size.dtype]} *" for bound in self.bounds}
-        return {**{slot: "const float *" if slot in inputs else "float *" for slot in used}, **sizes}
+        kinds = {slot: declared(self.writer, slot, self.slots.buffers[slot]) for slot in used}
+        return {**{slot: f"{'const ' if slot in inputs else ''}{kind} *" for slot, kind in kinds.items()}, **sizes}
 
     def _mapped_axes(self) -> list[Axis]:
         """The axes, n apart, that tell where the maps read and write."""

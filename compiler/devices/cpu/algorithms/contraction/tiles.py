@@ -71,6 +71,15 @@ def contraction_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
     return with_row_cuts(options, ((ns, one.proposal(split)) for ns, one, split in best), lanes)
 
 
+def reads_whole_rows(workload: Workload) -> bool:
+    """Whether A, which micro-kernels read where it lies, is in memory what they compute with."""
+    view = as_contraction(workload)
+    if view is None:
+        return False
+    buffers = Slots(workload).buffers
+    return all(buffers[load.slot].element is None for load in view.a.loads if load.slot in buffers)
+
+
 def _shapes(view: Contraction, slots: Slots, target: CpuTarget) -> Iterator[_Shape]:
     """Rectangles of rows that fill the registers.
 

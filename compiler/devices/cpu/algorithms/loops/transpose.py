@@ -186,7 +186,8 @@ class _Transposed(Lowering):
         for place in range(-(-elements // lanes)):
             to, left = f"{slot} + {emitter.index(offset + place * lanes)}", elements - place * lanes
             count = f", {left}" if left < lanes else ""
-            writer.line(f"tw_store{'_n' if count else ''}({to}, rows[{place}]{count});")
+            ending = emitter.ending(slot)
+            writer.line(f"tw_store{ending}{'_n' if count else ''}({to}, rows[{place}]{count});")
 
     def _maps(self, vector: Vector, names: Mapping[Axis, str]) -> tuple[Store, str]:
         """The blocks at one vector along the operands' axis: where the result goes, and its C name."""

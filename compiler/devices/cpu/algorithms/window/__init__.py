@@ -4,8 +4,8 @@ tiles     the legal tiles and what they should take
 lowering  the C function
 """
 
-from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.window.lowering import window
 from compiler.devices.cpu.algorithms.window.tiles import window_tiles
 
-WINDOW = Algorithm(("window",), window_tiles, window)
+WINDOW = Algorithm(("window",), window_tiles, window, takes=any_short)

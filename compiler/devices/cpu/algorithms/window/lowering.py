@@ -19,12 +19,11 @@ from functools import cached_property
 
 from compiler.codegen.expressions import Emitter, Vector, by_multiplication
 from compiler.codegen.functions import decode, describe
-from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.loops.lowering import SUM_STRETCH
 from compiler.devices.cpu.codegen.epilogue import finish
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, signature
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, declared, signature
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.channelwise import ChannelWindow, Side, as_channel_window, weights_of
@@ -295,7 +294,7 @@ class BlockedWindow(Lowering):
         name = self.writer.name(f"at_{slot}")
         self.bases[slot, base] = name
         const = "" if slot in {output.name for output in self.workload.kernel.outputs} else "const "
-        ctype = C_TYPES[self.slots.buffers[slot].type.dtype]
+        ctype = declared(self.writer, name, self.slots.buffers[slot])
         place = Emitter(self.writer, self.slots.address).index(base)
         self.writer.line(f"{const}{ctype} *{name} = {slot} + {place};")
         self.writer.line(f"TW_OPAQUE({name});")

@@ -1,0 +1,19 @@
+/* Vectors of bf16 in memory as fp32: the upper half of each lane. What stores them is in tw_integer.h. `_n` forms touch the first n
+ * elements of memory only. For targets that multiply bf16. */
+#pragma once
+
+#if defined(__AVX512BF16__) && TW_LANES == 16
+TW_INLINE vf tw_load_bf16(const tw_bf16 *p) {
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i_u *)p)), 16);
+}
+TW_INLINE vf tw_load_bf16_n(const tw_bf16 *p, long n) {
+    return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(TW_FIRST(n), p)), 16);
+}
+#elif defined(__ARM_FEATURE_BF16_VECTOR_ARITHMETIC) && TW_LANES == 4
+TW_INLINE vf tw_load_bf16(const tw_bf16 *p) { return (vf)vshll_n_u16(vld1_u16(p), 16); }
+TW_INLINE vf tw_load_bf16_n(const tw_bf16 *p, long n) {
+    uint16x4_t x = vdup_n_u16(0);
+    for (long lane = 0; lane < n; lane++) x[lane] = p[lane];
+    return (vf)vshll_n_u16(x, 16);
+}
+#endif
