@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -32,13 +33,18 @@ def _fused(c: Converter, node: NodeProto) -> tuple[str, int]:
 def _clamp(c: Converter, node: NodeProto) -> int | None:
     if node.op_type == "Relu":
         return RELU
-    if node.op_type != "Clip" or len(node.input) < 3:
-        return None
-    ends = [c.fixed(name) if name else None for name in node.input[1:3]]
-    if any(end is None for end in ends):
-        return None
-    low, high = (float(np.asarray(end).reshape(())) for end in ends)
-    return RELU6 if (low, high) == (0.0, 6.0) else None
+    return RELU6 if node.op_type == "Clip" and _ends(c, node) == (0.0, 6.0) else None
+
+
+def _ends(c: Converter, node: NodeProto) -> tuple[float, float] | None:
+    """Those of a Clip, infinite where it has none; None where data say them."""
+    found = []
+    for name, none in zip([*node.input[1:3], "", ""][:2], (-math.inf, math.inf), strict=True):
+        end = c.fixed(name) if name else np.array(none)
+        if end is None:
+            return None
+        found.append(float(np.asarray(end).reshape(())))
+    return found[0], found[1]
 
 
 def _window(c: Converter, node: NodeProto, held: Held, kernel: tuple[int, int], fill: int) -> tuple[Held, Any]:
@@ -212,10 +218,19 @@ def power(c: Converter, node: NodeProto) -> None:
 
 
 def clip(c: Converter, node: NodeProto) -> None:
-    """Between 0 and 6, which TFLite has by itself."""
-    if _clamp(c, node) != RELU6:
-        raise refused(node, "only between 0 and 6", "use Relu, or a Clip between 0 and 6")
-    unary("RELU6")(c, node)
+    """Between 0 and 6 TFLite has it by itself; around 0 the bytes of a scale that ends there clip by themselves."""
+    ends = _ends(c, node)
+    if ends == (0.0, 6.0):
+        unary("RELU6")(c, node)
+        return
+    step, zero = c.wanted(node.output[0])
+    if ends is None or not ends[0] - step <= step * (-128 - zero) <= step * (127 - zero) <= ends[1] + step:
+        raise refused(
+            node,
+            "its ends are data, do not lie around 0, or its scale holds more than is between them",
+            "use Relu, a Clip between 0 and 6, or one with 0 between its ends",
+        )
+    unary("QUANTIZE")(c, node)
 
 
 def prelu(c: Converter, node: NodeProto) -> None:

@@ -91,7 +91,8 @@ def text(document: Mapping[str, Any], agreement: list[Mapping[str, Any]] | None)
         lines.append(f"CPU {1e3 * totals['cpu_s']:.3f} ms, calls {1e3 * totals['call_s']:.3f} ms")
         lines.append(f"  ({document['cpu_formula']})")
     if report := document.get("legalised"):
-        lines.append(f"legalised: {', '.join(f'{rule} {times}' for rule, times in sorted(report['rules'].items()))}")
+        rules = ", ".join(f"{rule} {times}" for rule, times in sorted(report["rules"].items()))
+        lines.append(f"legalised: {rules or 'no rule leads to more of it on the accelerator'}")
         lines += [f"  output {one['name']}: sampled error {one['sampled']:.3g}" for one in report["outputs"]]
     for name, memory in document["memories"].items():
         lines.append(f"{name}: {memory['peak_bytes'] / 1024:.1f} KiB at the peak")

@@ -5,6 +5,7 @@ The model was read by the front end before, and so is whole and sorted.
 
 from __future__ import annotations
 
+import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 from google.protobuf.message import EncodeError  # type: ignore[import-untyped]
-from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, helper, numpy_helper
+from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper, version_converter
 
 from compiler.errors import ModelTooLarge, UnsupportedModel
 from compiler.frontend.limits import Limits
@@ -208,8 +209,8 @@ def open_network(
 ) -> tuple[Model, Network]:
     """A model file, read safely, and as a network.
 
-    Raises what `read` raises, and UnsupportedModel for an opset below `oldest`: the default is the
-    first that has a scale for each channel.
+    One of an opset below `oldest`, of which the default is the first that has a scale for each channel, is converted.
+    Raises what `read` raises, and UnsupportedModel where that fails.
     """
     limits = Limits()
     model = read(path, limits, data)
@@ -217,12 +218,10 @@ def open_network(
     proto.ParseFromString(path.read_bytes())
     version = max((one.version for one in proto.opset_import if one.domain in PLAIN_DOMAINS), default=1)
     if version < oldest:
-        raise UnsupportedModel(
-            f"the model has opset {version}, and this needs opset {oldest}: scales for each channel begin there"
-            if oldest == OLDEST_OPSET
-            else f"the model has opset {version}, and this needs opset {oldest}",
-            fix=f"convert it: onnx.save(onnx.version_converter.convert_version(onnx.load(path), {oldest}), path)",
-        )
+        with tempfile.TemporaryDirectory() as folder:
+            newer = Path(folder) / "model.onnx"
+            newer.write_bytes(_converted(proto, version, oldest))
+            return open_network(newer, None, oldest)
     constants = {name: array for name, array in model.body.constants.items() if not isinstance(array, Foreign)}
     nodes = list(proto.graph.node)
     del proto.graph.node[:]
@@ -234,6 +233,22 @@ def open_network(
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(foreign)
     return model, Network(proto, nodes, constants, Source(path.parent, limits, data))
+
+
+def _converted(proto: ModelProto, version: int, newer: int) -> bytes:
+    """The model in a newer opset. Raises UnsupportedModel where onnx cannot convert it, or its data lie elsewhere."""
+    why = "its data lie in other files"
+    if not any(one.data_location == TensorProto.EXTERNAL for one in proto.graph.initializer):
+        try:
+            proto.ir_version = max(proto.ir_version, INITIALISERS_ALONE)
+            return bytes(version_converter.convert_version(proto, newer).SerializeToString())
+        except Exception as error:  # the C++ of onnx raises what it likes
+            reason = str(error).strip() or type(error).__name__
+            why = f"onnx cannot convert it ({reason.splitlines()[-1]:.200})"
+    raise UnsupportedModel(
+        f"the model has opset {version}, this needs opset {newer}, and {why}",
+        fix=f"export it with opset {newer}, its data in the file",
+    )
 
 
 def _is_plain(array: np.ndarray | None) -> bool:

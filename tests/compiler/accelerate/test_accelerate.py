@@ -87,6 +87,8 @@ CASES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"mode": "nearest", "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"},
     ),
     "clip": ("Clip", {"low": np.float32(0), "high": np.float32(6)}, {}),
+    "clip_around_zero": ("Clip", {"low": np.float32(-0.4), "high": np.float32(1.25)}, {}),
+    "clip_below": ("Clip", {"low": np.float32(-0.4)}, {}),
     "squeeze": ("Unsqueeze", {"axes": _ints(1)}, {}),
 }
 
@@ -193,6 +195,16 @@ def test_operators_that_the_accelerator_lacks_are_made_of_others_first(tmp_path:
     (one,) = made["agreement"]
     assert one["snr_db"] > 20
     assert "legalised: " in made["text"]
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.5, 2.0), (-0.5, 2.0)])
+def test_a_clip_that_no_scale_clips_is_refused(low: float, high: float, tmp_path: Path) -> None:
+    """Not around 0; or around it, with a scale (here of [-4, 4]) that reaches beyond its ends."""
+    node = helper.make_node("Clip", ["x", "low", "high"], ["y"], name="the_clip")
+    path = _save(tmp_path / "m.onnx", [node], {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}, IMAGE)
+    _, network = open_network(path)
+    with pytest.raises(UnsupportedModel, match="the_clip"):
+        Converter(network, {"x": (-4.0, 4.0), "y": (0.0, high) if low > 0 else (-4.0, 4.0)}).convert(OPERATORS)
 
 
 def test_what_has_no_int8_operator_is_refused_by_its_name(tmp_path: Path) -> None:

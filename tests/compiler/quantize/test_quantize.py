@@ -253,12 +253,30 @@ def test_a_model_without_a_layer_is_refused_with_the_reason_of_each(tmp_path: Pa
     assert "not constant" in raised.value.refusals[0].reason
 
 
-def test_an_opset_without_scales_for_channels_is_refused_with_the_fix(tmp_path: Path) -> None:
+@pytest.mark.parametrize("opset", [9, 12])
+def test_an_opset_without_scales_for_channels_is_converted(opset: int, tmp_path: Path) -> None:
+    """Squeeze has its axes as an attribute there, and as an input since."""
+    d = Drawn()
+    d.node("MatMul", ["x", d.weights("w", 3, 4)], "a", "product")
+    d.node("Squeeze", ["a"], "y", axes=[0])
+    path, report = quantised(d.model({"x": (1, 5, 3)}, {"y": (5, 4)}, opset=opset), tmp_path)
+    assert [layer["node"] for layer in report["layers"]] == ["product"]
+    (found,) = (one for one in onnx.load(path).opset_import if not one.domain)
+    assert found.version == 13
+    assert report["outputs"][0]["snr_db"] > 20
+
+
+def test_an_opset_that_cannot_be_converted_is_refused_with_the_fix(tmp_path: Path, monkeypatch: Any) -> None:
     d = Drawn()
     d.node("MatMul", ["x", d.weights("w", 3, 4)], "y")
-    with pytest.raises(UnsupportedModel, match="opset 12") as raised:
+
+    def refuse(*_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr("compiler.quantize.network.version_converter.convert_version", refuse)
+    with pytest.raises(UnsupportedModel, match="opset 12, this needs opset 13") as raised:
         quantised(d.model({"x": (1, 3)}, {"y": (1, 4)}, opset=12), tmp_path)
-    assert "version_converter" in raised.value.fix
+    assert "opset 13" in raised.value.fix
 
 
 def test_a_tensor_that_overflows_is_refused_with_its_node(tmp_path: Path) -> None:
