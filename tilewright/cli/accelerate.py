@@ -31,7 +31,7 @@ def accelerate(
     with failures(as_json):
         words = [str(model), "--target", target, "--tolerance", str(tolerance)]
         words += [word for path in samples or () for word in ("--samples", str(path))]
-        words += [word for one in dim or () for word in ("--dim", one)]
+        words += [f"--dim={one}" for one in dim or ()]
         words += ["--out", str(output)] if output else []
         words += ["--as-is"] if as_is else []
         run_here("compiler.accelerate", words, as_json=as_json)

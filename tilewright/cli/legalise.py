@@ -40,7 +40,7 @@ def legalise(
         words = [str(model), "--for", accelerator, "--tolerance", str(tolerance), "--judge", judge]
         words += ["--terms", str(terms), "--method", method]
         words += [word for path in samples or () for word in ("--samples", str(path))]
-        words += [word for one in dim or () for word in ("--dim", one)]
+        words += [f"--dim={one}" for one in dim or ()]
         words += ["--output", str(output)] if output else []
         words += ["--whole"] if whole else []
         run_here("compiler.legalise", words, as_json=as_json)

@@ -29,6 +29,6 @@ def place(
     with failures(as_json):
         words = [str(model), "--platform", str(platform), "--objective", objective]
         words += [word for one in carry or () for word in ("--carry", one)]
-        words += [word for one in dim or () for word in ("--dim", one)]
+        words += [f"--dim={one}" for one in dim or ()]
         words += ["--svg", str(svg)] if svg else []
         run_here("compiler.platforms", words, as_json=as_json)
