@@ -201,7 +201,9 @@ def test_operators_that_the_accelerator_lacks_are_made_of_others_first(tmp_path:
 def test_a_clip_that_no_scale_clips_is_refused(low: float, high: float, tmp_path: Path) -> None:
     """Not around 0; or around it, with a scale (here of [-4, 4]) that reaches beyond its ends."""
     node = helper.make_node("Clip", ["x", "low", "high"], ["y"], name="the_clip")
-    path = _save(tmp_path / "m.onnx", [node], {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}, IMAGE)
+    path = _save(
+        tmp_path / "m.onnx", [node], {"low": np.array(low, np.float32), "high": np.array(high, np.float32)}, IMAGE
+    )
     _, network = open_network(path)
     with pytest.raises(UnsupportedModel, match="the_clip"):
         Converter(network, {"x": (-4.0, 4.0), "y": (0.0, high) if low > 0 else (-4.0, 4.0)}).convert(OPERATORS)
