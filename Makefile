@@ -3,6 +3,7 @@ PYTHON ?= python3
 WORKERS ?= 2
 ARGS ?=
 BIN := .venv/bin
+PACKAGES := tilewright compiler service worker bench tests
 # Each process takes whole files, in the order that tests/pace.py gives them, and has one core: BLAS starts no threads.
 PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder
 # A GPU machine may have no network to prepare .venv from: there it is the machine's own Python.
@@ -15,8 +16,10 @@ help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  \1\t\2/p' Makefile | expand -t 16
 
+# Bytecode is written here once: a job's process may write none, and the tests start some hundred processes.
 environment: ## prepare .venv from nothing, or do nothing
 	@$(PYTHON) bootstrap.py
+	@$(BIN)/python -m compileall -q $(PACKAGES)
 
 demo: environment ## the whole way once: service up, a model compiled, the artifact run and compared
 	$(BIN)/python -m bench demo $(ARGS)

@@ -6,6 +6,7 @@ Seeds are fixed, there are no deadlines, servers come on request, and whatever i
 from __future__ import annotations
 
 import functools
+import gc
 import os
 import subprocess
 import sys
@@ -31,6 +32,8 @@ settings.load_profile("tilewright")
 pytest_plugins = ["tests.pace"]
 
 PROBE_SECONDS = 60
+GARBAGE = 20_000
+"""New objects until the youngest are looked through; at Python's 700, a twentieth of a compilation goes into it."""
 POSTGRES = "TILEWRIGHT_TEST_POSTGRES_URL"
 """The variable that names a PostgreSQL database to use instead of a server of our own; its user may create others."""
 
@@ -47,6 +50,14 @@ def package_index_answers() -> bool:
         except (OSError, subprocess.TimeoutExpired):
             return False
     return probe.returncode == 0
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What was collected stays: the garbage collector need not look through it again and again."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(GARBAGE)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

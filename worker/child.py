@@ -8,6 +8,7 @@ only for threads that start after them.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import sys
 import threading
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 NOT_MEASURED = (
     "built by a worker that does not measure: tiles were chosen by the cost model and by earlier measurements"
 )
+
+GARBAGE = 20_000
+"""New objects until the youngest are looked through: a compilation makes few cycles, and many objects that stay."""
 
 FIRST = "first"
 """Beside the output: an artifact that was made before measuring, once it was told of."""
@@ -128,6 +132,7 @@ def main(arguments: list[str]) -> None:
 
     keep = [frames_descriptor]
     standing = sandbox.enter(spec.limits, spec.scratch, readable=spec.readable, keep=keep, gpu=spec.gpu)
+    gc.set_threshold(GARBAGE)
     outbox = _Outbox(frames_descriptor)
     outbox.send({"kind": "sandbox", "standing": list(standing)})
     outbox.send(_outcome(spec, outbox, [wall for wall in spec.walls if wall not in standing]))
