@@ -27,6 +27,7 @@ from service.http.kept import Kept
 from service.http.limits import crowds, share
 from service.http.metrics import Meter, answers
 from service.http.pools import Pools
+from service.http.processes import end_with_parent
 from service.http.rates import Rates
 from service.http.requests import RequestIds
 from service.http.routes import ROUTERS
@@ -117,6 +118,7 @@ def from_environment() -> FastAPI:
 
     Ends the process with status 1 over a database at another step than this program's, which it could only harm.
     """
+    end_with_parent()
     settings = Settings()
     logs.configure(json_lines=settings.log_json)
     _demand_current(settings)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import stat
 import subprocess
 import sys
@@ -198,6 +199,17 @@ def counted(address: str) -> float:
     return sum(float(line.rpartition(" ")[2]) for line in of_all)
 
 
+def is_free(port: int) -> bool:
+    """Whether in the end nobody listens there."""
+    end = time.monotonic() + GUARD_S
+    while time.monotonic() < end:
+        with socket.socket() as tried:
+            if tried.connect_ex(("127.0.0.1", port)):
+                return True
+        time.sleep(0.05)
+    return False
+
+
 def test_a_key_may_send_no_more_to_several_processes_than_to_one(environment: dict[str, str], tmp_path: Path) -> None:
     burst = {"TILEWRIGHT_REQUESTS_PER_S": "0.0001", "TILEWRIGHT_REQUESTS_BURST": "10", "TILEWRIGHT_API_PROCESSES": "2"}
     key = "a-key-for-this-test-alone-0123456789"
@@ -211,6 +223,9 @@ def test_a_key_may_send_no_more_to_several_processes_than_to_one(environment: di
         told = [
             httpx.get(f"{address}/me", headers={"Authorization": f"Bearer {key}"}, timeout=GUARD_S) for _ in range(80)
         ]
+        process.kill()
+        assert process.wait(timeout=GUARD_S) == -signal.SIGKILL
+        assert is_free(int(environment["TILEWRIGHT_PORT"])), "processes answer whose parent was killed"
     finally:
         process.kill()
         process.wait()
