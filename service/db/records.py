@@ -55,7 +55,8 @@ def add(session: Session, rows: Sequence[Mapping[str, Any]]) -> None:
     """Insert rows that have their `id`."""
     if not rows:
         return
-    timed = [{"created_at": session.scalar(sa.select(clock())), **row} for row in rows]
+    now = session.scalar(sa.select(clock()))
+    timed = [{"created_at": now, **row} for row in rows]
     session.execute(sa.insert(TuningRecord), timed)
     copied = ("owner_id", "created_at", *(column for column in NARROWING if column != "operator"))
     contained = [

@@ -17,6 +17,8 @@ from service.db.records import FEW, FILTERS, Place, Wanted, operators_of
 
 BEGIN = 1.79e9
 COUNT = 100_000
+BATCH = 2_000
+"""Inserted at once: one call of the database may take half a minute at most, on a busy machine too."""
 OPERATORS = ["Conv+Relu", "Conv", "Gemm", *(f"Op{number}+Add+Relu" for number in range(37))]
 FREQUENT: dict[str, Any] = {
     "kind": "kernel",
@@ -62,8 +64,8 @@ def fill(db: Database, count: int, owner: str = "ada") -> uuid.UUID:
         mine, other = owners.named(session, owner), owners.named(session, "eve")
         session.execute(sa.insert(Model), [_model(mine, number) for number in range(20)])
         session.execute(sa.insert(Job), [_job(mine, number) for number in range(100)])
-        for first in range(0, count, 10_000):
-            numbers = range(first, min(first + 10_000, count))
+        for first in range(0, count, BATCH):
+            numbers = range(first, min(first + BATCH, count))
             rows = [_record(chance, other if number % 10 == 0 else mine, number, count) for number in numbers]
             records.add(session, rows)
     return mine
