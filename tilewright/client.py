@@ -44,6 +44,7 @@ from tilewright.wire import (
     Work,
     Worker,
 )
+from tilewright.workloads import Workloads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -82,9 +83,15 @@ class Beside(TypedDict, total=False):
 
 
 class Wishes(Beside, total=False):
-    """Of a compilation: `fresh` (even if the cache has it), `priority` (greater goes first)."""
+    """Of a compilation.
+
+    fresh     even if the cache has it
+    workload  one of the model, by name: sizes of its open dimensions
+    priority  greater goes first
+    """
 
     fresh: bool
+    workload: str
     priority: int
 
 
@@ -92,7 +99,7 @@ def _unseen(event: JobEvent) -> None:
     pass
 
 
-class Client(Artifacts, Batches, Owners, Shares, Webhooks):
+class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
     """Connections to one server; close it, or use it in a `with` block. Several threads may use one at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a
@@ -201,7 +208,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         data      as for `upload`
         samples   .npz files, or arrays by the names of the model's inputs: the artifact is judged on each, and timed
                   on the first
-        beside    `fresh`, `priority`, and what `Beside` has
+        beside    `fresh`, `priority`, `workload` (one of the model, by name), and what `Beside` has
 
         Repeated by itself when the connection breaks: the idempotency key keeps that from making a second job.
         Raises `UsageError` for a file that cannot be read.
@@ -210,6 +217,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         plain = dict(options or {}) if isinstance(options, Mapping | None) else [dict(each) for each in options]
         if not one and not plain:
             raise UsageError("the list of options is empty", fix="give one object of options for each job")
+        workload = beside.pop("workload", "")
         body = {
             "model": self._digest(model, data, progress),
             "options": plain,
@@ -218,6 +226,8 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
             **_said(beside),
         }
         request = given_samples.form(body, samples) if samples else {"json": body}
+        if workload:
+            request["params"] = {**request.get("params", {}), "workload": workload}
         answer = self._submit("/compile", key=idempotency_key, **request)
         return Job.from_json(answer) if one else [Job.from_json(said) for said in answer["jobs"]]
 
@@ -436,6 +446,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         artifacts: Sequence[Job | str],
         options: Options | None = None,
         *,
+        workload: str = "",
         priority: int = 0,
         idempotency_key: str = "",
         **beside: Unpack[Beside],
@@ -444,11 +455,13 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
 
         options  threads, seconds (timed per artifact), profile (each kernel's time), seed, binding (from 1), dims
                  (sizes of dimensions that have a range)
+        workload  of the artifacts' models, by name: sizes instead of `dims`
         """
         body = {
             "artifacts": [artifact_of(artifact) for artifact in artifacts],
             "options": dict(options or {}),
             "priority": priority,
+            **({"workload": workload} if workload else {}),
             **_said(beside),
         }
         return Benchmark.from_json(self._submit("/benchmarks", json=body, key=idempotency_key))

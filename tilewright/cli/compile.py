@@ -49,6 +49,7 @@ def compile_model(
         list[Path] | None,
         typer.Option("--samples", help="An .npz of inputs to judge on, and the first to time on; repeatable."),
     ] = None,
+    workload: given.Workload = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
     priority: given.Priority = 0,
     preflight: Annotated[bool, typer.Option("--preflight", help="Queue nothing that would be refused.")] = False,
@@ -81,6 +82,8 @@ def compile_model(
                     _check(client, source, one, as_json)
             said = given.given_of(name=name, note=note, tags=tag, max_queue_s=max_queue, max_run_s=max_run)
             common: dict[str, Any] = {"samples": samples or (), "fresh": fresh, "priority": priority, **said}
+            if workload:
+                common["workload"] = workload
             jobs = client.compile(source, wanted, **common) if len(wanted) > 1 else None
             if jobs is None:
                 jobs = [client.compile(source, wanted[0], **common)]

@@ -50,6 +50,7 @@ MaxRun = Annotated[float | None, typer.Option("--max-run", help="Seconds that an
 Timeout = Annotated[
     float | None, typer.Option("--timeout", help="Seconds to wait at most; then exit status 6, and the job goes on.")
 ]
+Workload = Annotated[str, typer.Option("--workload", help="A workload of the model, by name: sizes of dimensions.")]
 Others = Annotated[list[str] | None, typer.Option("--option", help="NAME=JSON of any other option.")]
 
 
