@@ -582,19 +582,3 @@ class Total(Row):
     labels: Mapped[str] = mapped_column(sa.String(400), primary_key=True)
     """JSON object with sorted keys; `{}` for none."""
     value: Mapped[float]
-
-
-class ShareLink(Row):
-    """A link that opens one job for whoever has it; its text is signed and is not kept."""
-
-    __tablename__ = "share_links"
-    __table_args__ = (sa.Index("ix_share_links_job_id_id", "job_id", "id"),)
-
-    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
-    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), index=True)
-    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"))
-    download: Mapped[bool]
-    """Whether it opens the artifact's file, too."""
-    created_at: Mapped[float] = mapped_column(default=clock())
-    expires_at: Mapped[float]
-    revoked_at: Mapped[float | None]
