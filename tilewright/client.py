@@ -73,6 +73,7 @@ class Beside(TypedDict, total=False):
     name, note, tags  what it is called, and found by in lists
     max_queue_s       seconds in which a worker must have begun it, else it fails
     max_run_s         seconds that an attempt may take, where the operator allows as many
+    compiler          version of the compiler whose workers alone may take it: `0.1.0`, `0.1.*` or `0.*`
     """
 
     name: str
@@ -80,6 +81,7 @@ class Beside(TypedDict, total=False):
     tags: Sequence[str]
     max_queue_s: float
     max_run_s: float
+    compiler: str
 
 
 class Wishes(Beside, total=False):
@@ -340,10 +342,12 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         options: Options | None = None,
         *,
         data: Sequence[str | Path] = (),
+        compiler: str = "",
         progress: Progress = unheard,
     ) -> Preflight:
-        """What would become of a compilation, without queueing one."""
-        body = {"model": self._digest(model, data, progress), "options": dict(options or {})}
+        """What would become of a compilation, without queueing one; `compiler` as for `compile`."""
+        pinned = {"compiler": compiler} if compiler else {}
+        body = {"model": self._digest(model, data, progress), "options": dict(options or {}), **pinned}
         return Preflight.from_json(self._http.json("POST", "/preflight", json=body, repeat=True))
 
     def finish(self, job: Job | str) -> Job:

@@ -209,6 +209,8 @@ class Job(Row):
     """How many of the artifacts it needs are not made yet; it is not claimed before there are none."""
     max_queue_s: Mapped[float | None]
     """Seconds after its making in which a worker must have begun it, or it fails; None: it waits for ever."""
+    compiler: Mapped[str | None] = mapped_column(sa.String(50))
+    """Version of the compiler whose workers alone may take it, such as `0.1.*`; None: of any."""
     max_run_s: Mapped[float | None]
     """What one attempt may take, where that is less than the operator allows."""
     unserved_since: Mapped[float | None]

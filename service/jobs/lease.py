@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import Event, bundle_digest
+from compiler.contract import COMPILER_VERSION, Event, bundle_digest
 from service.blobs.store import StoredBlob
 from service.db import (
     artifacts,
@@ -118,8 +118,18 @@ TALLY_S = 5.0
 """Device seconds that a heartbeat adds to the owner's tally, at the least; the end of the attempt adds the rest."""
 
 
-def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float, limits: Limits = UNLIMITED) -> Claim | None:
+def claim(
+    db: Database,
+    worker: str,
+    queues: Sequence[str],
+    lease_s: float,
+    limits: Limits = UNLIMITED,
+    *,
+    compiler: str = COMPILER_VERSION,
+) -> Claim | None:
     """Take the best queued job of `queues` (priority, fair share, age) for `lease_s` seconds.
+
+    Jobs that ask for another version of the compiler than the worker's, `compiler`, are passed over.
 
     Jobs of owners that are suspended, or have what `limits` or the operator grants them, are passed over. None when
     there is no other.
@@ -128,7 +138,9 @@ def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float, limi
         with db.write() as session:
             barred = quotas.barred(session, limits)
             # A row may be held for a moment by who names or cancels its job: it is free to be claimed after that.
-            job_id = jobs.best(session, queues, barred) or jobs.best(session, queues, barred, wait=True)
+            job_id = jobs.best(session, queues, barred, compiler=compiler) or jobs.best(
+                session, queues, barred, compiler=compiler, wait=True
+            )
             if job_id is None:
                 return None
             if quotas.may_start(session, jobs.locked(session, job_id).owner_id, limits):
