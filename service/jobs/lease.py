@@ -35,6 +35,7 @@ from service.db.engine import Database, clock
 from service.db.models import Artifact, Job, JobKind, JobState, PartialArtifact
 from service.db.plain import storable
 from service.jobs import life, problems, quotas
+from service.jobs.printed import Printed
 from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.records import records_for, to_row
 from service.jobs.samples import of_row
@@ -112,6 +113,9 @@ class Measured:
     workloads: Mapping[str, str] = field(default_factory=dict)
 
 
+Said = Event | Printed
+"""What becomes a line of a job's log."""
+
 NOTHING = Measured()
 
 TALLY_S = 5.0
@@ -149,7 +153,7 @@ def claim(
 
 
 def heartbeat(
-    db: Database, claim: Claim, events: Sequence[Event], measured: Measured = NOTHING, *, batch: int | None = None
+    db: Database, claim: Claim, events: Sequence[Said], measured: Measured = NOTHING, *, batch: int | None = None
 ) -> Literal["ok", "cancel", "finish", "lost"]:
     """Renew the lease, append `events` to the job's log in order and keep what was measured.
 
@@ -403,13 +407,18 @@ def _inputs(session: Session, job: Job) -> tuple[Input, ...]:
     return tuple(inputs)
 
 
-def _append(session: Session, job_id: uuid.UUID, said: Sequence[Event]) -> None:
+def _append(session: Session, job_id: uuid.UUID, said: Sequence[Said]) -> None:
     entries = []
     for event in said:
         plain = event.to_json()
         entries.append((plain.pop("kind"), plain))
     events.append(session, job_id, entries)
-    jobs.progress(session, job_id, storable(said[-1].phase), max(event.fraction for event in said))
+    jobs.progress(
+        session,
+        job_id,
+        storable(next((event.phase for event in reversed(said) if event.phase), "")),
+        max(event.fraction for event in said),
+    )
 
 
 def keep(session: Session, claim: Claim, measured: Measured) -> None:
