@@ -24,6 +24,8 @@ from redis.retry import Retry
 
 from service.db import (
     migrate,
+    named_workloads,  # noqa: F401 (its table)
+    share_links,  # noqa: F401 (its table)
     tuning_shares,  # noqa: F401 (its table)
 )
 from service.db.models import Row

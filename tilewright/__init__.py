@@ -36,6 +36,7 @@ from tilewright.wire import (
     TuningRecord,
     Worker,
 )
+from tilewright.workloads import Workload
 
 __all__ = [
     "ArtifactFile",
@@ -65,6 +66,7 @@ __all__ = [
     "WaitTimeout",
     "Webhook",
     "Worker",
+    "Workload",
     "load",
     "verified",
     "verify",

@@ -44,6 +44,7 @@ from tilewright.wire import (
     Work,
     Worker,
 )
+from tilewright.workloads import Workloads
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -72,6 +73,7 @@ class Beside(TypedDict, total=False):
     name, note, tags  what it is called, and found by in lists
     max_queue_s       seconds in which a worker must have begun it, else it fails
     max_run_s         seconds that an attempt may take, where the operator allows as many
+    compiler          version of the compiler whose workers alone may take it: `0.1.0`, `0.1.*` or `0.*`
     """
 
     name: str
@@ -79,12 +81,19 @@ class Beside(TypedDict, total=False):
     tags: Sequence[str]
     max_queue_s: float
     max_run_s: float
+    compiler: str
 
 
 class Wishes(Beside, total=False):
-    """Of a compilation: `fresh` (even if the cache has it), `priority` (greater goes first)."""
+    """Of a compilation.
+
+    fresh     even if the cache has it
+    workload  one of the model, by name: sizes of its open dimensions
+    priority  greater goes first
+    """
 
     fresh: bool
+    workload: str
     priority: int
 
 
@@ -92,7 +101,7 @@ def _unseen(event: JobEvent) -> None:
     pass
 
 
-class Client(Artifacts, Batches, Owners, Shares, Webhooks):
+class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
     """Connections to one server; close it, or use it in a `with` block. Several threads may use one at once.
 
     Every method raises `ServerUnreachable` when the server does not answer and `RequestRefused` when it answers with a
@@ -201,7 +210,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         data      as for `upload`
         samples   .npz files, or arrays by the names of the model's inputs: the artifact is judged on each, and timed
                   on the first
-        beside    `fresh`, `priority`, and what `Beside` has
+        beside    `fresh`, `priority`, `workload` (one of the model, by name), and what `Beside` has
 
         Repeated by itself when the connection breaks: the idempotency key keeps that from making a second job.
         Raises `UsageError` for a file that cannot be read.
@@ -210,6 +219,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         plain = dict(options or {}) if isinstance(options, Mapping | None) else [dict(each) for each in options]
         if not one and not plain:
             raise UsageError("the list of options is empty", fix="give one object of options for each job")
+        workload = beside.pop("workload", "")
         body = {
             "model": self._digest(model, data, progress),
             "options": plain,
@@ -218,6 +228,8 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
             **_said(beside),
         }
         request = given_samples.form(body, samples) if samples else {"json": body}
+        if workload:
+            request["params"] = {**request.get("params", {}), "workload": workload}
         answer = self._submit("/compile", key=idempotency_key, **request)
         return Job.from_json(answer) if one else [Job.from_json(said) for said in answer["jobs"]]
 
@@ -330,10 +342,12 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         options: Options | None = None,
         *,
         data: Sequence[str | Path] = (),
+        compiler: str = "",
         progress: Progress = unheard,
     ) -> Preflight:
-        """What would become of a compilation, without queueing one."""
-        body = {"model": self._digest(model, data, progress), "options": dict(options or {})}
+        """What would become of a compilation, without queueing one; `compiler` as for `compile`."""
+        pinned = {"compiler": compiler} if compiler else {}
+        body = {"model": self._digest(model, data, progress), "options": dict(options or {}), **pinned}
         return Preflight.from_json(self._http.json("POST", "/preflight", json=body, repeat=True))
 
     def finish(self, job: Job | str) -> Job:
@@ -436,6 +450,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
         artifacts: Sequence[Job | str],
         options: Options | None = None,
         *,
+        workload: str = "",
         priority: int = 0,
         idempotency_key: str = "",
         **beside: Unpack[Beside],
@@ -444,11 +459,13 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks):
 
         options  threads, seconds (timed per artifact), profile (each kernel's time), seed, binding (from 1), dims
                  (sizes of dimensions that have a range)
+        workload  of the artifacts' models, by name: sizes instead of `dims`
         """
         body = {
             "artifacts": [artifact_of(artifact) for artifact in artifacts],
             "options": dict(options or {}),
             "priority": priority,
+            **({"workload": workload} if workload else {}),
             **_said(beside),
         }
         return Benchmark.from_json(self._submit("/benchmarks", json=body, key=idempotency_key))

@@ -9,6 +9,7 @@ from tilewright.errors import UsageError
 from tilewright.wire import Job, StoredModel, Work
 
 _DIGEST = re.compile(r"[0-9a-f]{64}")
+_WORKLOAD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
 
 
 def id_of(work: Work | str) -> str:
@@ -33,6 +34,15 @@ def plain_id(text: str, what: str) -> str:
 
 def _listed(what: str) -> str:
     return f"{what}es" if what.endswith("ch") else f"{what}s"
+
+
+def workload_name(text: str) -> str:
+    """The name of a workload. Raises `UsageError`."""
+    if _WORKLOAD.fullmatch(text) is None:
+        raise UsageError(
+            f"{text!r} is no name of a workload", fix="use at most 64 letters, digits and ._-, not ._- at its beginning"
+        )
+    return text
 
 
 def artifact_of(artifact: Job | str) -> str:

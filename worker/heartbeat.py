@@ -10,11 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler.contract import Event
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.jobs import lease
-from service.jobs.lease import NOTHING, Measured
+from service.jobs.lease import NOTHING, Measured, Said
 from service.logs import logger
 from worker.bell import Bell
 
@@ -33,7 +32,7 @@ log = logger(__name__)
 class _Batch:
     """What one beat brings to the database. Sent again under its number, and unchanged, it is written once."""
 
-    events: list[Event]
+    events: list[Said]
     measured: Measured
     number: int
 
@@ -58,7 +57,7 @@ class Heartbeat:
         self._claim = claim
         self._bell = bell
         self._finish = finish
-        self._waiting: list[Event] = []
+        self._waiting: list[Said] = []
         self._measured: list[Measured] = []
         self._unanswered: _Batch | None = None
         self._batches = 0
@@ -71,7 +70,7 @@ class Heartbeat:
         """Begin to beat."""
         self._thread.start()
 
-    def tell(self, event: Event) -> None:
+    def tell(self, event: Said) -> None:
         """Have the event written soon. Progress between two batches collapses into its latest."""
         with self._changed:
             if self._entries >= MAX_ENTRIES:

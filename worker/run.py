@@ -15,6 +15,7 @@ from service.db.models import JobKind
 from service.errors import BlobDamaged, BlobLost, NotFound, StorageUnavailable
 from service.jobs import lease
 from service.jobs.lease import Claim
+from service.jobs.printed import Printed
 from worker import device, holder, outcome, problems
 from worker.bell import Bell
 from worker.child import FIRST, Spec
@@ -46,7 +47,7 @@ def run(desk: Desk, claim: Claim, lock: int = -1) -> str:
         except OSError as error:
             ending = Ending("problem", problem=problems.from_exception(error, desk.limits).to_json())
             return outcome.settle(desk, claim, heartbeat, ending, None)
-        ending = _attempt(desk, claim, place, lock, bell, _observer(heartbeat, Intake(claim)))
+        ending = _attempt(desk, claim, place, lock, bell, heartbeat)
         made, ending = outcome.store(desk, claim, place.output, ending)
         return outcome.settle(desk, claim, heartbeat, ending, made)
 
@@ -83,9 +84,7 @@ def _observer(heartbeat: Heartbeat, intake: Intake) -> Callable[[Event], None]:
     return observe
 
 
-def _attempt(
-    desk: Desk, claim: Claim, place: Folder, lock: int, bell: Bell, observe: Callable[[Event], None]
-) -> Ending:
+def _attempt(desk: Desk, claim: Claim, place: Folder, lock: int, bell: Bell, heartbeat: Heartbeat) -> Ending:
     """The child from start to end."""
     limits = _limits(desk, claim)
     if claim.finish:
@@ -106,10 +105,11 @@ def _attempt(
             group,
             limits,
             bell,
-            observe,
+            _observer(heartbeat, Intake(claim)),
             outcome.WORDS[claim.kind],
             asked,
             lambda report: outcome.store_first(desk, claim, place.output.with_name(FIRST), report),
+            lambda text: heartbeat.tell(Printed(text)),
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(

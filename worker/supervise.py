@@ -20,6 +20,7 @@ from worker.frames import Decoder, GarbledFrame
 from worker.group import Group
 from worker.kind import Kind
 from worker.limits import Limits
+from worker.printed import Live
 from worker.watch import Watch
 
 WATCH_EVERY_S = 0.2
@@ -75,14 +76,18 @@ def supervise(
     kind: Kind = "compile",
     answer: Callable[[Mapping[str, Any]], None] | None = None,
     first: First = ignored,
+    printed: Callable[[str], None] | None = None,
 ) -> Ending:
     """Wait for the job's end, and kill it when it breaks a limit or the bell rings; all of it is dead at return.
 
     observe  is called with each event, in order, in this thread
     answer   is called with each question (frames of kind `share`); None: the job may ask nothing
     first    is called in this thread, at most once, with the report of an artifact that was made before measuring
+    printed  is called in this thread with what the job prints, as `worker.printed` bounds it; None: it is not told
     """
     attendance = _Attendance(group, limits, observe, kind, answer, first)
+    if printed is not None:
+        attendance.live = Live(group.log, printed, time.monotonic())
     try:
         early = attendance.until_ended(bell)
     finally:
@@ -110,6 +115,7 @@ class _Attendance:
         self.observe = observe
         self.kind = kind
         self.first: First | None = first
+        self.live: Live | None = None
         self.decoder = Decoder(MAX_MESSAGE_BYTES)
         self.watch = Watch(group, limits, kind)
         self.closed_at = 0.0
@@ -137,6 +143,8 @@ class _Attendance:
                     return _problem(problems.garbled(self.kind, str(error)))
                 if now - watched >= WATCH_EVERY_S:
                     watched = now
+                    if self.live is not None:
+                        self.live.look(now)
                     if broken := self._broken_limit(bell, now):
                         return _problem(broken)
         return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -178,18 +178,24 @@ def positions(session: Session, asked: Collection[Job | Told]) -> dict[uuid.UUID
 
 
 def best(
-    session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID] | None = None, *, wait: bool = False
+    session: Session,
+    queues: Collection[str],
+    barred: sa.Select[uuid.UUID] | None = None,
+    *,
+    compiler: str,
+    wait: bool = False,
 ) -> uuid.UUID | None:
     """The job to run next: priority, then the owner who has had least of the queue, then age.
 
-    Jobs of owners that `barred` selects are passed over. On PostgreSQL the row is locked, and rows locked by others are
-    skipped, or with `wait` waited for: one that was taken meanwhile is not answered, and neither is another then.
+    Jobs of owners that `barred` selects are passed over, and those that ask for another version than `compiler`. On
+    PostgreSQL the row is locked, and rows locked by others are skipped, or with `wait` waited for: one that was
+    taken meanwhile is not answered, and neither is another then.
     """
     had = sa.and_(Share.queue == Job.queue, Share.owner_id == Job.owner_id)
     query = (
         sa.select(Job.id)
         .outerjoin(Share, had)
-        .where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0)
+        .where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0, _may_take(compiler))
         .order_by(Job.priority.desc(), sa.func.coalesce(Share.used_s, 0.0), Job.created_at, Job.id)
         .limit(1)
         .with_for_update(skip_locked=not wait, of=Job)
@@ -288,18 +294,23 @@ def overdue(session: Session, limit: int) -> Sequence[uuid.UUID]:
     return session.scalars(query.order_by(due).limit(limit)).all()
 
 
-def unserved(session: Session, served: Collection[str], limit: int) -> Sequence[tuple[uuid.UUID, str]]:
-    """Id and queue of jobs that are noted just now as waiting where no worker serves; oldest first."""
+Served = Mapping[str, Collection[str]]
+"""The queues that live workers serve, by the version of their compiler."""
+
+
+def unserved(session: Session, served: Served, limit: int) -> Sequence[tuple[uuid.UUID, str, str | None]]:
+    """Id, queue and version of jobs that are noted just now as waiting where no worker serves; oldest first."""
     waiting = sa.select(Job.id).where(Job.state == JobState.QUEUED, Job.blocked_by == 0, Job.unserved_since.is_(None))
-    chosen = waiting.where(Job.queue.not_in(served)).order_by(Job.created_at).limit(limit)
+    chosen = waiting.where(sa.not_(_is_served(served))).order_by(Job.created_at).limit(limit)
     update = sa.update(Job).where(Job.id.in_(chosen), Job.state == JobState.QUEUED, Job.unserved_since.is_(None))
-    update = update.values(unserved_since=clock()).returning(Job.id, Job.queue)
-    return [(id, queue) for id, queue in session.execute(update.execution_options(synchronize_session=False))]
+    update = update.values(unserved_since=clock()).returning(Job.id, Job.queue, Job.compiler)
+    found = session.execute(update.execution_options(synchronize_session=False))
+    return [(row.id, row.queue, row.compiler) for row in found]
 
 
-def served_again(session: Session, served: Collection[str]) -> None:
-    """Jobs of these queues do not wait for want of a worker any more."""
-    update = sa.update(Job).where(Job.state == JobState.QUEUED, Job.unserved_since.is_not(None), Job.queue.in_(served))
+def served_again(session: Session, served: Served) -> None:
+    """Jobs that such workers may take do not wait for want of a worker any more."""
+    update = sa.update(Job).where(Job.state == JobState.QUEUED, Job.unserved_since.is_not(None), _is_served(served))
     session.execute(update.values(unserved_since=None).execution_options(synchronize_session=False))
 
 
@@ -332,3 +343,14 @@ def last_events(session: Session, job_ids: Collection[uuid.UUID]) -> dict[uuid.U
     """The number of the newest event of each of these jobs, and its state."""
     rows = session.execute(sa.select(Job.id, Job.event_seq, Job.state).where(Job.id.in_(job_ids)))
     return {row.id: (row.event_seq, JobState(row.state)) for row in rows}
+
+
+def _may_take(compiler: str) -> sa.ColumnElement[bool]:
+    """That a job asks for no other version of the compiler; as `service.jobs.beside.allows` decides."""
+    pattern = sa.func.replace(Job.compiler, "*", "%")
+    return sa.or_(Job.compiler.is_(None), sa.literal(compiler).like(pattern))
+
+
+def _is_served(served: Served) -> sa.ColumnElement[bool]:
+    each = [sa.and_(Job.queue.in_(queues), _may_take(compiler)) for compiler, queues in served.items()]
+    return sa.or_(sa.false(), *each)

@@ -209,6 +209,8 @@ class Job(Row):
     """How many of the artifacts it needs are not made yet; it is not claimed before there are none."""
     max_queue_s: Mapped[float | None]
     """Seconds after its making in which a worker must have begun it, or it fails; None: it waits for ever."""
+    compiler: Mapped[str | None] = mapped_column(sa.String(50))
+    """Version of the compiler whose workers alone may take it, such as `0.1.*`; None: of any."""
     max_run_s: Mapped[float | None]
     """What one attempt may take, where that is less than the operator allows."""
     unserved_since: Mapped[float | None]
@@ -582,19 +584,3 @@ class Total(Row):
     labels: Mapped[str] = mapped_column(sa.String(400), primary_key=True)
     """JSON object with sorted keys; `{}` for none."""
     value: Mapped[float]
-
-
-class ShareLink(Row):
-    """A link that opens one job for whoever has it; its text is signed and is not kept."""
-
-    __tablename__ = "share_links"
-    __table_args__ = (sa.Index("ix_share_links_job_id_id", "job_id", "id"),)
-
-    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
-    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), index=True)
-    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"))
-    download: Mapped[bool]
-    """Whether it opens the artifact's file, too."""
-    created_at: Mapped[float] = mapped_column(default=clock())
-    expires_at: Mapped[float]
-    revoked_at: Mapped[float | None]

@@ -7,10 +7,26 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import sqlalchemy as sa
-from sqlalchemy.orm import Session
+from sqlalchemy.orm import Mapped, Session, mapped_column
 
 from service.db.engine import clock
-from service.db.models import Job, Owner, ShareLink
+from service.db.models import Job, Owner, Row, new_id
+
+
+class ShareLink(Row):
+    """A link that opens one job for whoever has it; its text is signed and is not kept."""
+
+    __tablename__ = "share_links"
+    __table_args__ = (sa.Index("ix_share_links_job_id_id", "job_id", "id"),)
+
+    id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
+    owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"), index=True)
+    job_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("jobs.id", ondelete="CASCADE"))
+    download: Mapped[bool]
+    """Whether it opens the artifact's file, too."""
+    created_at: Mapped[float] = mapped_column(default=clock())
+    expires_at: Mapped[float]
+    revoked_at: Mapped[float | None]
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,11 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "cached": None,
     "queue": {"name": "cpu", "position": 0, "workers": 1, "notice": None},
     "estimate": {"median_s": 11.2, "p90_s": 19.0, "jobs": 7},
-    "request": {"model": DIGEST_EXAMPLE, "options": {"target": "cpu", "dims": {"height": 224}}},
+    "request": {
+        "model": DIGEST_EXAMPLE,
+        "options": {"target": "cpu", "dims": {"height": 224}},
+        "compiler": None,
+    },
 }
 
 
@@ -177,6 +181,7 @@ class CompileRequest(BaseModel):
 
     model: str
     options: dict[str, Any]
+    compiler: str | None = Field(None, description="As it was asked for.")
 
 
 class SparseOut(BaseModel):
@@ -248,6 +253,8 @@ class PreflightOut(ModelAnswer):
 
 def _queue(found: Foretold) -> QueueOut:
     notice = None if found.workers else nobody(found.queue)
+    if notice and found.compiler:
+        notice = f"no live worker with compiler {found.compiler} serves {found.queue}: {nobody(found.queue)}"
     return QueueOut(name=found.queue, position=found.ahead, workers=found.workers, notice=notice)
 
 

@@ -18,6 +18,7 @@ from service.jobs.problems import without_stacks
 from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 MOST_ARTIFACTS = 8
+WORKLOAD_NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 
 BENCHMARK_ID = "019aa1f2-11c0-7d3e-9a51-3c1b7c2f4e90"
 INFERENCE_ID = "019aa1f3-02b4-7f10-8a6e-6f4f1f3f2b77"
@@ -141,6 +142,11 @@ class BenchmarkIn(BesideIn):
         description="Each once, in the order in which the report names them; made, or still in the making.",
     )
     options: BenchmarkOptions = Field(default_factory=BenchmarkOptions)
+    workload: str | None = Field(
+        None,
+        pattern=WORKLOAD_NAME,
+        description="A workload of the artifacts' models: sizes to time, instead of `dims` in `options`.",
+    )
     priority: Priority = Field(0, description="Greater goes first; above 0 needs the scope `admin`.")
 
 

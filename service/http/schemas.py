@@ -37,6 +37,7 @@ JOB_EXAMPLE: dict[str, Any] = {
     "tags": ["ci", "main"],
     "max_queue_s": 600.0,
     "max_run_s": None,
+    "compiler": None,
     "unserved_since": None,
     "queue": "cpu",
     "priority": 0,
@@ -148,6 +149,7 @@ class JobOut(BaseModel):
     tags: list[str] = Field([], description="Words to find it by.")
     max_queue_s: float | None = Field(None, description="Seconds in which a worker must have begun it.")
     max_run_s: float | None = Field(None, description="Seconds that an attempt may take at most.")
+    compiler: str | None = Field(None, description="Version of the compiler whose workers alone may take it.")
     unserved_since: datetime | None = Field(
         None, description="Since when it waits while no live worker serves its queue; null otherwise."
     )
@@ -192,6 +194,7 @@ class JobOut(BaseModel):
             tags=job.tags or [],
             max_queue_s=job.max_queue_s,
             max_run_s=job.max_run_s,
+            compiler=job.compiler,
             unserved_since=_unserved(job),
             queue=job.queue,
             priority=job.priority,

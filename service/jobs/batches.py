@@ -85,7 +85,7 @@ def _again(job: Job) -> Submission:
         priority=job.priority,
         cloned_from=job.id,
         samples=of_row(job.samples),
-        beside=Beside(job.name, job.note, tuple(job.tags or ()), job.max_queue_s, job.max_run_s),
+        beside=Beside(job.name, job.note, tuple(job.tags or ()), job.max_queue_s, job.max_run_s, job.compiler),
         batch=job.batch_id,
     )
 

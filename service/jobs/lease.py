@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import Event, bundle_digest
+from compiler.contract import COMPILER_VERSION, Event, bundle_digest
 from service.blobs.store import StoredBlob
 from service.db import (
     artifacts,
@@ -35,6 +35,7 @@ from service.db.engine import Database, clock
 from service.db.models import Artifact, Job, JobKind, JobState, PartialArtifact
 from service.db.plain import storable
 from service.jobs import life, problems, quotas
+from service.jobs.printed import Printed
 from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.records import records_for, to_row
 from service.jobs.samples import of_row
@@ -112,14 +113,27 @@ class Measured:
     workloads: Mapping[str, str] = field(default_factory=dict)
 
 
+Said = Event | Printed
+"""What becomes a line of a job's log."""
+
 NOTHING = Measured()
 
 TALLY_S = 5.0
 """Device seconds that a heartbeat adds to the owner's tally, at the least; the end of the attempt adds the rest."""
 
 
-def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float, limits: Limits = UNLIMITED) -> Claim | None:
+def claim(
+    db: Database,
+    worker: str,
+    queues: Sequence[str],
+    lease_s: float,
+    limits: Limits = UNLIMITED,
+    *,
+    compiler: str = COMPILER_VERSION,
+) -> Claim | None:
     """Take the best queued job of `queues` (priority, fair share, age) for `lease_s` seconds.
+
+    Jobs that ask for another version of the compiler than the worker's, `compiler`, are passed over.
 
     Jobs of owners that are suspended, or have what `limits` or the operator grants them, are passed over. None when
     there is no other.
@@ -128,7 +142,9 @@ def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float, limi
         with db.write() as session:
             barred = quotas.barred(session, limits)
             # A row may be held for a moment by who names or cancels its job: it is free to be claimed after that.
-            job_id = jobs.best(session, queues, barred) or jobs.best(session, queues, barred, wait=True)
+            job_id = jobs.best(session, queues, barred, compiler=compiler) or jobs.best(
+                session, queues, barred, compiler=compiler, wait=True
+            )
             if job_id is None:
                 return None
             if quotas.may_start(session, jobs.locked(session, job_id).owner_id, limits):
@@ -137,7 +153,7 @@ def claim(db: Database, worker: str, queues: Sequence[str], lease_s: float, limi
 
 
 def heartbeat(
-    db: Database, claim: Claim, events: Sequence[Event], measured: Measured = NOTHING, *, batch: int | None = None
+    db: Database, claim: Claim, events: Sequence[Said], measured: Measured = NOTHING, *, batch: int | None = None
 ) -> Literal["ok", "cancel", "finish", "lost"]:
     """Renew the lease, append `events` to the job's log in order and keep what was measured.
 
@@ -391,13 +407,18 @@ def _inputs(session: Session, job: Job) -> tuple[Input, ...]:
     return tuple(inputs)
 
 
-def _append(session: Session, job_id: uuid.UUID, said: Sequence[Event]) -> None:
+def _append(session: Session, job_id: uuid.UUID, said: Sequence[Said]) -> None:
     entries = []
     for event in said:
         plain = event.to_json()
         entries.append((plain.pop("kind"), plain))
     events.append(session, job_id, entries)
-    jobs.progress(session, job_id, storable(said[-1].phase), max(event.fraction for event in said))
+    jobs.progress(
+        session,
+        job_id,
+        storable(next((event.phase for event in reversed(said) if event.phase), "")),
+        max(event.fraction for event in said),
+    )
 
 
 def keep(session: Session, claim: Claim, measured: Measured) -> None:

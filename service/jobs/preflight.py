@@ -19,7 +19,9 @@ from service.db.models import Model
 from service.db.plain import storable
 from service.errors import Busy
 from service.jobs import models
+from service.jobs.beside import Beside, allows
 from service.jobs.oracle import BUSY, MEMORY_BYTES, Oracle
+from service.jobs.submit import Submission
 from service.logs import logger
 
 WALL_S = 20.0
@@ -52,6 +54,7 @@ class Foretold:
     cached    id of the artifact that would answer at once
     queue     the device class that would compile it, `ahead` jobs would go first, `workers` that serve it are alive
     request   a body for `POST /compile`
+    compiler  the version of it that was asked for; workers of others are not counted
     """
 
     answer: Mapping[str, Any]
@@ -61,6 +64,7 @@ class Foretold:
     workers: int
     estimate: Estimate | None
     request: Mapping[str, Any]
+    compiler: str | None = None
 
 
 def preflight(
@@ -72,10 +76,12 @@ def preflight(
     options: CompileOptions,
     *,
     alive_s: float,
+    compiler: str | None = None,
 ) -> Foretold:
     """Blocking; makes no job.
 
-    alive_s  within which a worker must have been seen to count as alive
+    alive_s   within which a worker must have been seen to count as alive
+    compiler  the version of it that the job is to ask for; None: any
 
     Raises `NotFound` (no such model), `Busy` (too many ask at once), `StorageUnavailable` and
     `DatabaseUnavailable`.
@@ -85,16 +91,21 @@ def preflight(
     chosen = _corrected(answer) or options
     queue = chosen.target
     with db.read() as session:
-        source = jobs.cached(session, owner, chosen.cache_key(digest))
+        submission = Submission(owner, digest, chosen, beside=Beside(compiler=compiler))
+        source = jobs.cached(session, owner, submission.cache_key)
         past = estimates.compile_seconds(session, owner, queue, newest=PAST_JOBS)
         return Foretold(
             answer=answer,
             cached=source.artifact_id if source is not None else None,
             queue=queue,
             ahead=estimates.ahead(session, queue, priority=0),
-            workers=sum(queue in worker.queues for worker in workers.alive(session, alive_s)),
+            workers=sum(
+                queue in worker.queues and allows(compiler, worker.compiler)
+                for worker in workers.alive(session, alive_s)
+            ),
             estimate=estimate_of(past, answer.get("nodes")),
-            request={"model": digest, "options": chosen.to_json()},
+            request={"model": digest, "options": chosen.to_json(), "compiler": compiler},
+            compiler=compiler,
         )
 
 

@@ -46,10 +46,15 @@ def without_stacks(text: str) -> str:
     return "".join(_kept(text.splitlines(keepends=True)))
 
 
+def begins_stack(line: str) -> bool:
+    """Whether a line of a process's output is the first of a stack of calls, or one of its levels."""
+    return bool(_STACK.match(line) or _LEVEL.match(line))
+
+
 def _kept(lines: list[str]) -> Iterator[str]:
     inside = names_error = False
     for line in lines:
-        if _STACK.match(line) or _LEVEL.match(line):
+        if begins_stack(line):
             if not inside:
                 yield CUT
             names_error = names_error or "Traceback" in line

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,10 +63,14 @@ def reconcile(
     ends = [_expire(db, job, max_lost_leases) for job in late]
     with db.write() as session:
         waiting = jobs.unannounced(session, ring_again_after_s)
-        awake = [queue for worker in workers.alive(session, worker_alive_s) for queue in worker.queues]
+        alive = workers.alive(session, worker_alive_s)
+        awake = [queue for worker in alive for queue in worker.queues]
+        served: dict[str, set[str]] = {}
+        for worker in alive:
+            served.setdefault(worker.compiler, set()).update(worker.queues)
         workers.forget(session, FORGET_WORKER_S)
     with db.write() as session:
-        unserved = _note_unserved(session, set(awake))
+        unserved = _note_unserved(session, served)
     overdue = [_give_up(db, job_id) for job_id in waited]
     bells = [queue for queue, count in waiting.items() for _ in range(min(count, max(1, awake.count(queue))))]
     answers = [try_ring(ring, queue) for queue in bells]
@@ -131,12 +134,12 @@ def _expire(db: Database, job: Job, max_lost_leases: int) -> JobState | None:
     return to if moved else None
 
 
-def _note_unserved(session: Session, served: Collection[str]) -> int:
+def _note_unserved(session: Session, served: jobs.Served) -> int:
     """Tell jobs that wait where no live worker serves, once; how many."""
     jobs.served_again(session, served)
     noted = jobs.unserved(session, served, BATCH)
-    for job_id, queue in noted:
-        message = f"no live worker serves {queue}: the job waits until one does"
+    for job_id, queue, compiler in noted:
+        message = f"no live worker{_of(compiler)} serves {queue}: the job waits until one does"
         events.append(session, job_id, [("notice", {"message": message})])
     return len(noted)
 
@@ -147,12 +150,16 @@ def _give_up(db: Database, job_id: uuid.UUID) -> bool:
         job = session.get(Job, job_id, with_for_update=True)
         if job is None or job.state != JobState.QUEUED or job.attempts or job.max_queue_s is None:
             return False
-        why = {"problem": _waited_too_long(job.max_queue_s, job.queue, unserved=job.unserved_since is not None)}
+        why = {
+            "problem": _waited_too_long(
+                job.max_queue_s, job.queue, job.compiler, unserved=job.unserved_since is not None
+            )
+        }
         return life.move(session, job_id, JobState.FAILED, said=why, also=why)
 
 
-def _waited_too_long(limit_s: float, queue: str, *, unserved: bool) -> dict[str, object]:
-    because = ", which no live worker serves" if unserved else ""
+def _waited_too_long(limit_s: float, queue: str, compiler: str | None, *, unserved: bool) -> dict[str, object]:
+    because = f", which no live worker{_of(compiler)} serves" if unserved else ""
     return {
         "code": "queue_time_limit",
         "fault": "machine",
@@ -161,6 +168,10 @@ def _waited_too_long(limit_s: float, queue: str, *, unserved: bool) -> dict[str,
         "refusals": [],
         "details": {"limit_s": limit_s, "queue": queue},
     }
+
+
+def _of(compiler: str | None) -> str:
+    return "" if compiler is None else f" with compiler {compiler}"
 
 
 def _worker_lost(times: int) -> dict[str, object]:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from service.db import share_links, usage
 from service.db.engine import Database
-from service.db.models import ShareLink
+from service.db.share_links import ShareLink
 from service.errors import BadRequest, NotAuthenticated, NotFound, QuotaExceeded
 from service.jobs import audit, find, quotas
 from service.jobs.access import Caller, Opened

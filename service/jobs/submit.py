@@ -11,14 +11,14 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import CompileOptions
+from compiler.contract import COMPILER_VERSION, CompileOptions
 from compiler.errors import OptionsError
 from service.db import arrivals, artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
 from service.db.models import Job, JobKind, JobState, Owner, new_id
 from service.errors import IdempotencyKeyReused, NotFound
 from service.jobs import audit, quotas, samples, webhooks
-from service.jobs.beside import NOTHING, Beside
+from service.jobs.beside import NOTHING, Beside, allows
 from service.jobs.models import demand_bytes
 from service.jobs.quotas import Limits
 from service.jobs.samples import SampleFile
@@ -65,8 +65,13 @@ class Submission:
 
     @property
     def cache_key(self) -> str:
-        """What artifacts that may answer it share."""
-        return self.options.cache_key(self.model, self.digests)
+        """What artifacts that may answer it share.
+
+        The options' key is that of this version of the compiler: where workers of another one are asked for, theirs is
+        a key of its own.
+        """
+        key = self.options.cache_key(self.model, self.digests)
+        return key if allows(self.beside.compiler, COMPILER_VERSION) else fingerprint(key, self.beside.compiler)
 
     @property
     def queue(self) -> str:

@@ -3,6 +3,7 @@ from __future__ import annotations
 import errno
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from service.db.models import Artifact, Job, JobKind, JobState, TuningRecord, Wo
 from service.errors import DatabaseUnavailable
 from service.jobs import lease
 from service.jobs.finish import finish
+from worker import printed
 from worker.desk import Desk
 from worker.limits import Limits
 from worker.run import run
@@ -58,6 +60,40 @@ succeed(b"bytes of " + open(given(), "rb").read())
     assert (measured.workload, measured.job_id) == ("w", job_id)
     assert office.said(job_id) == ["LEASED", "RUNNING", "load", "tile", "SUCCEEDED"]
     assert list((desk.scratch / "jobs").iterdir()) == []
+
+
+def test_what_a_job_prints_is_in_its_log_while_it_runs(
+    office: Any,
+    desk_with: DeskWith,
+    eventually: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(printed, "EVERY_S", 0.0)
+    job_id = office.submit()
+    done = tmp_path / "done"
+    desk = desk_with(
+        f"""
+event("load", 0.1)
+print("half of it", flush=True)
+while not os.path.exists({str(done)!r}):
+    time.sleep(0.01)
+succeed()
+"""
+    )
+
+    def told() -> list[Any]:
+        return [event for event in office.events(job_id) if event.kind == "printed"]
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(run, desk, claimed(desk))
+        try:
+            (event,) = eventually(told)
+            assert event.data["message"] == "half of it\n"
+            assert (office.job(job_id).state, office.job(job_id).phase) == (JobState.RUNNING, "load")
+        finally:
+            done.touch()
+        assert running.result() == "succeeded"
 
 
 def test_what_is_measured_reaches_the_database_long_before_the_outcome(

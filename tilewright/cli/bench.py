@@ -40,6 +40,7 @@ def bench(
     dims: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range; default: its opt.")
     ] = None,
+    workload: given.Workload = "",
     kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
     price: Annotated[
         float | None, typer.Option("--price", min=0.0, help="Of an hour of the device: shows what inferences cost.")
@@ -63,7 +64,7 @@ def bench(
     options = {name: value for name, value in asked.items() if value is not None}
     with failures(as_json), connect(url, key, profile) as client:
         wanted = [artifact_id(client, one) for one in artifacts]
-        queued = client.benchmark(wanted, options, priority=priority)
+        queued = client.benchmark(wanted, options, workload=workload, priority=priority)
         if not wait:
             print_json(queued.said) if as_json else print(queued.id)
             return

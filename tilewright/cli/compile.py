@@ -49,6 +49,7 @@ def compile_model(
         list[Path] | None,
         typer.Option("--samples", help="An .npz of inputs to judge on, and the first to time on; repeatable."),
     ] = None,
+    workload: given.Workload = "",
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
     priority: given.Priority = 0,
     preflight: Annotated[bool, typer.Option("--preflight", help="Queue nothing that would be refused.")] = False,
@@ -59,6 +60,7 @@ def compile_model(
     tag: given.Tags = None,
     max_queue: given.MaxQueue = None,
     max_run: given.MaxRun = None,
+    compiler: given.Compiler = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -78,9 +80,12 @@ def compile_model(
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
             if preflight:
                 for one in wanted:
-                    _check(client, source, one, as_json)
-            said = given.given_of(name=name, note=note, tags=tag, max_queue_s=max_queue, max_run_s=max_run)
+                    _check(client, source, one, as_json, compiler or "")
+            limits = {"max_queue_s": max_queue, "max_run_s": max_run}
+            said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
             common: dict[str, Any] = {"samples": samples or (), "fresh": fresh, "priority": priority, **said}
+            if workload:
+                common["workload"] = workload
             jobs = client.compile(source, wanted, **common) if len(wanted) > 1 else None
             if jobs is None:
                 jobs = [client.compile(source, wanted[0], **common)]
@@ -128,9 +133,9 @@ def _waited(client: Client, job: Job, as_json: bool, timeout: float | None) -> J
         raise
 
 
-def _check(client: Client, source: Any, options: dict[str, Any], as_json: bool) -> None:
+def _check(client: Client, source: Any, options: dict[str, Any], as_json: bool, compiler: str) -> None:
     """Raises `JobFailed` when the compilation would be refused."""
-    found = client.preflight(source, options)
+    found = client.preflight(source, options, compiler=compiler)
     if found.ok:
         return
     if not as_json:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from tilewright.cli import options as given
 from tilewright.cli.output import (
@@ -23,6 +24,8 @@ from tilewright.cli.output import (
     time_of,
 )
 from tilewright.cli.progress import transfer_bar
+from tilewright.errors import UsageError
+from tilewright.workloads import Workload
 
 models = typer.Typer(help="List, upload and delete models.", invoke_without_command=True)
 
@@ -84,6 +87,47 @@ def label(
     with failures(as_json), connect(url, key, profile) as client:
         labelled = client.label_model(digest, **given.labels(name, note, tag))
         print_json(labelled.said) if as_json else print(labelled.digest)
+
+
+@models.command()
+def workload(
+    digest: Annotated[str, typer.Argument(help="The digest of a model.")],
+    name: Annotated[str, typer.Argument(help="Of the workload; left out: all are listed.")] = "",
+    dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=SIZE of an open dimension; repeatable.")] = None,
+    forget: Annotated[bool, typer.Option("--delete", help="Delete it.")] = False,
+    url: Url = "",
+    key: Key = "",
+    profile: ProfileName = "",
+    as_json: Json = False,
+) -> None:
+    """Name a workload of a model by its sizes, list those that there are, or delete one. With `--json`: the same."""
+    with failures(as_json), connect(url, key, profile) as client:
+        sizes = given.sizes(dim)
+        if not name and (sizes or forget):
+            raise UsageError("there are sizes or --delete and no name", fix="name the workload behind the digest")
+        if sizes and forget:
+            raise UsageError("--dim and --delete exclude each other", fix="give one of them")
+        if forget:
+            client.delete_workload(digest, name)
+            print_json({"name": name, "deleted": True}) if as_json else print(f"{name} deleted")
+            return
+        if name:
+            one = client.put_workload(digest, name, sizes) if sizes else client.workload(digest, name)
+            print_json(one.said) if as_json else print(one.name, given_sizes(one))
+            return
+        found = client.workloads(digest)
+        if as_json:
+            print_json({"workloads": [each.said for each in found]})
+            return
+        shown = table("workload", "sizes")
+        for each in found:
+            shown.add_row(escape(each.name), escape(given_sizes(each)))
+        results().print(shown)
+
+
+def given_sizes(workload: Workload) -> str:
+    """As `--dim` takes them."""
+    return " ".join(f"{name}={size}" for name, size in workload.dims.items())
 
 
 @models.command()

@@ -47,9 +47,13 @@ WithTags = Annotated[list[str] | None, typer.Option("--tag", help="Only those wi
 Query = Annotated[str, typer.Option("--query", "-q", help="Only those with this text in name or note.")]
 MaxQueue = Annotated[float | None, typer.Option("--max-queue", help="Seconds in which a worker must have begun it.")]
 MaxRun = Annotated[float | None, typer.Option("--max-run", help="Seconds that an attempt may take at most.")]
+Compiler = Annotated[
+    str | None, typer.Option("--compiler", help="Version whose workers alone may take it: 0.1.0, 0.1.* or 0.*.")
+]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", help="Seconds to wait at most; then exit status 6, and the job goes on.")
 ]
+Workload = Annotated[str, typer.Option("--workload", help="A workload of the model, by name: sizes of dimensions.")]
 Others = Annotated[list[str] | None, typer.Option("--option", help="NAME=JSON of any other option.")]
 
 

@@ -42,6 +42,7 @@ def preflight(
     objective: given.Objective = None,
     option: given.Others = None,
     data: given.Data = None,
+    compiler: given.Compiler = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -54,7 +55,7 @@ def preflight(
             [target] if target else None,
         )
         with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
-            found = client.preflight(model, wanted[0], data=data or (), progress=progress)
+            found = client.preflight(model, wanted[0], data=data or (), compiler=compiler or "", progress=progress)
         print_json(found.said) if as_json else show(found)
         if not found.ok:
             raise typer.Exit(JobFailed.exit_status)

@@ -22,7 +22,7 @@ from tilewright.wire import JobEvent
 
 @contextlib.contextmanager
 def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
-    """What shows a job's events: a bar with the phase, and a line for each notice; nothing when `quiet`."""
+    """What shows a job's events: a bar with the phase, lines for notices and printed text; nothing when `quiet`."""
     if quiet:
         yield lambda event: None
         return
@@ -63,3 +63,7 @@ def transfer_bar(name: str, quiet: bool) -> Iterator[Callable[[int, int], None]]
 def _notice(event: JobEvent, shown: Console) -> None:
     if event.kind == "notice":
         shown.print(str(event.data.get("message", "")), markup=False)
+    elif event.kind == "printed":
+        text = str(event.data.get("message", "")).rstrip("\n")
+        plain = "".join(letter if letter.isprintable() or letter in "\n\t" else "?" for letter in text)
+        shown.print(plain, markup=False, highlight=False, style="dim")

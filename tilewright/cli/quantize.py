@@ -60,6 +60,7 @@ def quantize(
     tag: given.Tags = None,
     max_queue: given.MaxQueue = None,
     max_run: given.MaxRun = None,
+    compiler: given.Compiler = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",
@@ -72,7 +73,8 @@ def quantize(
         if dim:
             wanted["dims"] = given.sizes(dim)
         target = output or Path(model).with_suffix(".int8.onnx")
-        said = given.given_of(name=name, note=note, tags=tag, max_queue_s=max_queue, max_run_s=max_run)
+        limits = {"max_queue_s": max_queue, "max_run_s": max_run}
+        said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model

@@ -31,12 +31,14 @@ from service.http.routes import (
     tuning,
     uploads,
     webhooks,
+    workloads,
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
     compile.router,
     minimisations.router,
     models.router,
+    workloads.router,
     uploads.router,
     preflight.router,
     jobs.router,

@@ -16,7 +16,7 @@ from service.http.gate import Gated
 from service.http.ids import BenchmarkId
 from service.http.run_schemas import BenchmarkIn, BenchmarkOut, BenchmarkPage, RunOut
 from service.http.state import Here
-from service.jobs import outcomes, priority, runs
+from service.jobs import named_workloads, outcomes, priority, runs
 
 router = Gated(tags=["benchmarks"])
 
@@ -41,11 +41,14 @@ def make_benchmark(
     (`blocked_by`), and fails with `artifact_never_made` when one never will be. The job can be followed and cancelled
     like every other: `/jobs/{id}`.
     """
+    options = wanted.options
+    if wanted.workload is not None:
+        options = named_workloads.timed_at(here.db, caller.owner, wanted.artifacts, wanted.workload, options)
     submitted = runs.benchmark(
         here.db,
         caller.owner,
         wanted.artifacts,
-        wanted.options,
+        options,
         idempotency_key=idempotency_key,
         priority=priority.allowed(caller, wanted.priority),
         beside=wanted.beside,

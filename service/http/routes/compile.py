@@ -22,10 +22,12 @@ from service.http.model_bodies import SEVERAL_SCHEMA, model_body
 from service.http.model_schemas import DIGEST_EXAMPLE, JobList
 from service.http.options_schemas import OPTIONS_EXAMPLE
 from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
+from service.http.run_schemas import WORKLOAD_NAME
 from service.http.schemas import JobOut
 from service.http.state import Here, State
 from service.http.waiting import Prefer
 from service.http.wishes import options_of
+from service.jobs import named_workloads
 from service.jobs import priority as priorities
 from service.jobs.batch import batch
 from service.jobs.beside import NOTHING
@@ -81,6 +83,12 @@ async def compile_model(
         int,
         Query(ge=LOWEST_PRIORITY, le=HIGHEST_PRIORITY, description="Greater goes first; above 0 needs `admin`."),
     ] = 0,
+    workload: Annotated[
+        str | None,
+        Query(
+            pattern=WORKLOAD_NAME, description="A workload of the model: each size is the `opt` of its range, or fixed."
+        ),
+    ] = None,
     beside: BesideQuery = NOTHING,
     idempotency_key: IdempotencyKey = None,
     prefer: Prefer = None,
@@ -92,7 +100,8 @@ async def compile_model(
     a zip. Parts `samples` are .npz archives of inputs: the artifact is judged on each, and timed on the first. A list
     of options makes a batch with a job for each, answered as `{"jobs": [...], "batch": id}`. Neither model nor samples
     are read here: malformed ones are accepted and fail as a job. The same model with the same options and samples is
-    answered at once by a job that has SUCCEEDED, unless `fresh`. With `Prefer: wait=N` the answer comes when all jobs
+    answered at once by a job that has SUCCEEDED, unless `fresh`. A `workload` by its name says sizes of dimensions
+    (`PUT /models/{digest}/workloads/{workload}`). With `Prefer: wait=N` the answer comes when all jobs
     have ended (200), or after N seconds (202).
     """
     priorities.allowed(caller, priority)
@@ -108,7 +117,7 @@ async def compile_model(
         samples=sent.samples,
         beside=asked.beside.over(beside),
     )
-    submitted = await to_thread.run_sync(_submit, here, submission, wanted)
+    submitted = await to_thread.run_sync(_submit, here, submission, wanted, workload)
     for one in submitted:
         accepted(here, response, background, one, f"/jobs/{one.job.id}")
     made = [JobOut.of(one.job) for one in submitted]
@@ -124,7 +133,13 @@ async def compile_model(
     return JobList(jobs=made, batch=batch_id)
 
 
-def _submit(here: State, submission: Submission, wanted: Wanted) -> list[Submitted]:
+def _submit(here: State, submission: Submission, wanted: Wanted, workload: str | None) -> list[Submitted]:
+    if workload is not None:
+
+        def sized(options: CompileOptions) -> CompileOptions:
+            return named_workloads.compiled_for(here.db, submission.owner, submission.model, workload, options)
+
+        wanted = [sized(one) for one in wanted] if isinstance(wanted, list) else sized(wanted)
     if isinstance(wanted, list):
         return submit_all(here.db, batch(submission, wanted), limits=here.limits)
     return [submit(here.db, replace(submission, options=wanted), limits=here.limits)]

@@ -12,6 +12,7 @@ from service.http.asked import asked_for
 from service.http.auth import Submitter
 from service.http.errors import problem_responses
 from service.http.gate import Gated
+from service.http.label_schemas import VERSION, Version, properties
 from service.http.model_bodies import model_body
 from service.http.model_schemas import DIGEST_EXAMPLE
 from service.http.options_schemas import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
@@ -20,7 +21,11 @@ from service.http.state import Here
 from service.http.wishes import options_of
 from service.jobs.preflight import Foretold, preflight
 
-BODY = model_body(OPTIONS_SCHEMA, {}, {"one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE}})
+BODY = model_body(
+    OPTIONS_SCHEMA,
+    {"compiler": properties()["compiler"]},
+    {"one": {"model": DIGEST_EXAMPLE, "options": OPTIONS_EXAMPLE}},
+)
 
 router = Gated(tags=["compile"])
 
@@ -40,6 +45,7 @@ async def preflight_model(
         str | None,
         Query(description="Options as JSON, when the body is the model itself.", examples=['{"threads": 4}']),
     ] = None,
+    compiler: Annotated[Version | None, Query(description=VERSION)] = None,
 ) -> PreflightOut:
     """Name an uploaded model, or send one as to `POST /compile`; the answer says what would become of it.
 
@@ -53,8 +59,12 @@ async def preflight_model(
     if isinstance(chosen, list):
         raise BadRequest("several options are looked at one at a time", fix="give one object, not a list")
 
+    pin = asked.wishes.compiler or compiler
+
     def foretell() -> Foretold:
         alive_s = here.settings.worker_alive_s
-        return preflight(here.db, here.blobs, here.oracle, caller.owner, asked.wishes.model, chosen, alive_s=alive_s)
+        return preflight(
+            here.db, here.blobs, here.oracle, caller.owner, asked.wishes.model, chosen, alive_s=alive_s, compiler=pin
+        )
 
     return PreflightOut.of(await here.pools.preflight.run(foretell))

@@ -112,6 +112,7 @@ def there(
         "webhook_id": client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
         "share_id": client.post(f"/jobs/{job['id']}/shares", json={}).json()["id"],
         "name": "k0.c",
+        "workload": client.put(f"/models/{job['model']}/workloads/short", json={"dims": {"n": 1}}).json()["name"],
         "owner": "bob",
     }
 
@@ -134,13 +135,14 @@ def filled(operation: Operation, there: dict[str, str]) -> dict[str, Any]:
         "quantize_model": {"model": there["digest"], "options": {}, "priority": 0},
         "compress_model": {"model": there["digest"], "options": {"sparsity": 0.5}, "priority": 0},
         "preflight_model": {"model": there["digest"], "options": {}},
-        "make_benchmark": {"artifacts": [there["artifact_id"]], "options": {}, "priority": 0},
+        "make_benchmark": {"artifacts": [there["artifact_id"]], "options": {}, "priority": 0, "workload": None},
         "clone_job": {"options": {}, "fresh": False, "priority": 0},
         "minimise_job": {"seconds": 60.0, "priority": 0},
         "begin_upload": {"bytes": 5, "media_type": RAW, "sha256": "0" * 64},
         "label_job": {"name": "n", "note": "o", "tags": ["t"]},
         "label_model": {"name": "n", "note": "o", "tags": ["t"]},
         "share_job": {"expires_at": "2026-12-01T00:00:00Z", "download": False},
+        "put_workload": {"dims": {"seq": 32}},
         "make_webhook": {"url": "https://localhost/", "secret": None, "states": []},
         "make_key": {"label": "l", "role": "reader", "scopes": ["read"], "expires_at": ENDS, "owner": "ada"},
         "rotate_key": {"grace_s": 5, "expires_at": ENDS},

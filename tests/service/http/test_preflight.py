@@ -320,3 +320,15 @@ def test_a_fault_of_ours_is_told_without_its_cause(asking: Asking) -> None:
     assert answer.json()["problem"]["code"] == "internal"
     assert "secret" not in answer.text
     assert answer.json()["request"]["model"] in answer.json()["problem"]["fix"]
+
+
+def test_it_counts_the_workers_of_the_version_that_is_asked_for(asking: Asking, db: Database) -> None:
+    client = asking(printing(FINE))
+    lease.seen(db, "w1", ["cpu"], {}, "0.1.0")
+    model = client.post("/models", content=b"m").json()["digest"]
+    old = client.post("/preflight", json={"model": model, "compiler": "0.1.*"}).json()
+    assert (old["queue"]["workers"], old["queue"]["notice"]) == (1, None)
+    new = client.post("/preflight", json={"model": model, "compiler": "0.2.*"}).json()
+    assert new["queue"]["workers"] == 0
+    assert new["queue"]["notice"].startswith("no live worker with compiler 0.2.* serves cpu")
+    assert new["request"]["compiler"] == "0.2.*"

@@ -171,6 +171,11 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
     def share() -> str:
         return str(client.post(f"/jobs/{done['id']}/shares", json={}).json()["id"])
 
+    def workload() -> str:
+        path = f"/models/{done['model']}/workloads/w"
+        assert client.put(path, json={"dims": {"seq": 32}}).status_code == 200
+        return path
+
     def key() -> str:
         return str(client.post("/keys", json={}).json()["id"])
 
@@ -252,6 +257,11 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
             "revoke",
             lambda: client.delete(f"/jobs/{done['id']}/shares/{share()}"),
         ),
+        ("PUT", "/models/{digest}/workloads/{workload}"): (
+            "put",
+            lambda: client.put(f"/models/{done['model']}/workloads/v", json={"dims": {"seq": 32}}),
+        ),
+        ("DELETE", "/models/{digest}/workloads/{workload}"): ("delete", lambda: client.delete(workload())),
         ("POST", "/keys"): ("create", lambda: client.post("/keys", json={})),
         ("POST", "/keys/{key_id}/rotate"): ("rotate", lambda: client.post(f"/keys/{key()}/rotate", json={})),
         ("DELETE", "/keys/{key_id}"): ("revoke", lambda: client.delete(f"/keys/{key()}")),

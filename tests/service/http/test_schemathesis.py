@@ -60,6 +60,7 @@ IDS = (
 )
 KNOWN = {name: str(uuid.UUID(int=number)) for number, name in enumerate(IDS, start=1)} | {
     "file": "known.c",
+    "workload": "known-workload",
     "model": "1" * 64,
     "doomed model": "2" * 64,
     "owner": "known-owner",
@@ -180,6 +181,9 @@ def there(app: FastAPI, key: str, zipped: Callable[..., bytes]) -> dict[str, str
         KNOWN["upload"]: uploads[0],
         KNOWN["doomed upload"]: uploads[1],
         KNOWN["file"]: "k0.c",
+        KNOWN["workload"]: client.put(
+            f"/models/{compiled['model']}/workloads/short", json={"dims": {"seq": 32}}
+        ).json()["name"],
         KNOWN["webhook"]: client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
         KNOWN["doomed webhook"]: client.post("/webhooks", json={"url": "https://localhost/"}).json()["id"],
         KNOWN["share"]: client.post(f"/jobs/{compiled['id']}/shares", json={}).json()["id"],
@@ -211,6 +215,7 @@ def _config() -> SchemathesisConfig:
         ("path.key_id", "key"),
         ("path.webhook_id", "webhook"),
         ("path.share_id", "share"),
+        ("path.workload", "workload"),
         ("path.digest", "doomed model"),
         ("path.upload_id", "doomed upload"),
         ("path.key_id", "doomed key"),

@@ -17,7 +17,8 @@ from fastapi.testclient import TestClient
 
 from service.config import Settings
 from service.db.engine import Database
-from service.db.models import Job, JobState, ShareLink
+from service.db.models import Job, JobState
+from service.db.share_links import ShareLink
 from service.errors import NotAuthenticated
 from service.http import shared
 from service.http.gate import GatedRoute
