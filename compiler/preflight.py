@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.contract import CompileOptions, kinds
-from compiler.devices.kinds import kind_of, resolve
+from compiler.devices.kinds import profiles_like, resolved_name
 from compiler.disabled import enabled_passes, known
 from compiler.errors import (
     InternalError,
@@ -215,7 +215,7 @@ def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:
     try:
         return {"name": _profile(options.target), "reason": None}, options
     except TargetUnavailable as error:
-        known = [profile.name for profile in kind_of(options.target).profiles]
+        known = profiles_like(options.target)
         nearest = difflib.get_close_matches(options.target, known, n=1) or [options.kind]
         return {"name": None, "reason": error.message}, replace(options, target=nearest[0])
 
@@ -239,7 +239,7 @@ def _without_problem(options: CompileOptions) -> TilewrightError | None:
 def _profile(name: str) -> str:
     """What a target stands for; no driver is opened for it. Raises TargetUnavailable."""
     kind = kinds.of(name)
-    return name if kind.accelerator and name == kind.name else resolve(name).name
+    return name if kind.accelerator and name == kind.name else resolved_name(name)
 
 
 def _problem(problem: TilewrightError | None, refused: list[Refusal]) -> dict[str, Any] | None:
