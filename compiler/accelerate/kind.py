@@ -133,4 +133,4 @@ def resolve(name: str) -> str:
     return chip_of(name).target
 
 
-KIND = WholeKind(profiles=TARGETS, resolve=resolve, compile=compile_whole)
+KIND = WholeKind(profiles=TARGETS, resolve=resolve, demand_possible=demand_possible, compile=compile_whole)

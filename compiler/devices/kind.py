@@ -58,11 +58,13 @@ class CompileWhole(Protocol):
 class WholeKind:
     """The compiler's part of a kind whose models another compiler takes whole: no kernels, tiles, plans or records.
 
-    profiles  the names of the targets that can be compiled for on any machine
-    resolve   the target that a name stands for; raises TargetUnavailable
-    compile   the model as an artifact
+    profiles         the names of the targets that can be compiled for on any machine
+    resolve          the target that a name stands for; raises TargetUnavailable
+    demand_possible  raises OptionsError for options that no model can be compiled under
+    compile          the model as an artifact
     """
 
     profiles: tuple[str, ...]
     resolve: Callable[[str], str]
+    demand_possible: Callable[[CompileOptions], None]
     compile: CompileWhole
