@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import random
 import statistics
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -17,8 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.accelerate import running
-from compiler.contract import BenchmarkOptions, Event
+from compiler.contract import BenchmarkOptions, Event, kinds
 from compiler.devices.cpu.target import CpuTarget, this_machine
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
 from compiler.ir.small import wide
@@ -158,7 +159,7 @@ def benchmark(
     """
     if not artifacts:
         raise OptionsError("there is no artifact to run", fix="name one or more")
-    whole = {name: path for name, path in artifacts if running.is_whole(path)}
+    whole = {name: path for name, path in artifacts if is_whole(path)}
     if whole:
         return _with_estimates(artifacts, whole, options, observe)
     progress = _Progress(observe)
@@ -230,7 +231,7 @@ def _with_estimates(
             "comparisons": [],
             "notices": [],
         }
-    told = {name: running.estimated(name, path, options) for name, path in whole.items()}
+    told = {name: _whole().estimated(name, path, options) for name, path in whole.items()}
     described = {one["artifact"]: one for one in report["artifacts"]} | {name: one for name, (one, _) in told.items()}
     return {
         **report,
@@ -249,8 +250,9 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
     """
     if threads is not None and threads < 1:
         raise OptionsError(f"threads is {threads}", fix="use 1 or more, or leave it out")
-    if running.is_whole(artifact):
-        return running.infer(artifact, inputs, outputs)
+    if is_whole(artifact):
+        found: dict[str, Any] = _whole().infer(artifact, inputs, outputs)
+        return found
     with _opened("the artifact", artifact, threads) as opened:
         at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
         model = opened.at(1 + at)
@@ -488,6 +490,22 @@ def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any
         a, b = (one.view(kind.numpy).astype(wide(kind).numpy) for one in (a, b))
     largest, unlike = difference(a, b)
     return {"max_relative": largest, "unlike": unlike}
+
+
+def is_whole(artifact: Path) -> bool:
+    """Whether an artifact holds a model that was compiled whole; False for what is no artifact."""
+    try:
+        with zipfile.ZipFile(artifact) as archive:
+            target = json.loads(archive.read("manifest.json"))["target"]
+    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
+        return False
+    kind = kinds.find(target) if isinstance(target, str) else None
+    return kind is not None and kind.whole
+
+
+def _whole() -> ModuleType:
+    """What runs such artifacts. It is loaded, with all that compiles for accelerators, where there is one."""
+    return import_module("compiler.accelerate.running")
 
 
 def _gpu() -> ModuleType:

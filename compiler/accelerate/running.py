@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import time
 import zipfile
 from pathlib import Path
@@ -12,21 +11,10 @@ from typing import Any
 import numpy as np
 
 from compiler.accelerate.interpreter import ArtifactError, Model
-from compiler.contract import BenchmarkOptions, kinds
+from compiler.contract import BenchmarkOptions
 from compiler.errors import ArtifactUnusable, OptionsError, ToolchainMissing
 from compiler.measure.npz import read_fitting, write_outputs
 from compiler.pack.pack import digest_of
-
-
-def is_whole(artifact: Path) -> bool:
-    """Whether an artifact holds a model that was compiled whole; False for what is no artifact."""
-    try:
-        with zipfile.ZipFile(artifact) as archive:
-            target = json.loads(archive.read("manifest.json"))["target"]
-    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
-        return False
-    kind = kinds.find(target) if isinstance(target, str) else None
-    return kind is not None and kind.whole
 
 
 def opened(artifact: str, path: Path) -> Model:

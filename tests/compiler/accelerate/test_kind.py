@@ -9,14 +9,13 @@ from typing import Any
 
 import pytest
 
-from compiler.accelerate import running
 from compiler.accelerate.chips import TARGETS
 from compiler.contract import BenchmarkOptions, CompileOptions
 from compiler.devices.kinds import kind_of, resolved_name, whole_kind_of
 from compiler.errors import ArtifactUnusable, Disagreement, OptionsError, TargetUnavailable
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
-from compiler.runner import benchmark, infer
+from compiler.runner import benchmark, infer, is_whole
 from tests.compiler.accelerate.models import SHAPE, convolution, sample
 
 U65 = "npu:ethos-u65-256"
@@ -74,7 +73,7 @@ def test_an_estimate_stands_beside_what_was_timed_and_is_not_compared(model: Pat
     shaped = CompileOptions.from_json({"target": U65, "inputs": {"x": list(SHAPE)}})
     report = compile_model(model, npu, shaped, samples=samples)
     compile_model(model, cpu, CompileOptions(dims={"batch": 1}, tuning_budget_s=0.0, threads=1), measure=False)
-    assert (running.is_whole(npu), running.is_whole(cpu), running.is_whole(model)) == (True, False, False)
+    assert (is_whole(npu), is_whole(cpu), is_whole(model)) == (True, False, False)
     found = benchmark([("n", npu), ("c", cpu)], BenchmarkOptions(seconds=0.05))
     assert [one["artifact"] for one in found["artifacts"]] == ["n", "c"]
     assert [one["runs"] > 0 for one in found["artifacts"]] == [False, True]
