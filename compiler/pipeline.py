@@ -11,6 +11,7 @@ from typing import Any
 
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions, CompileReport, InputSpec
+from compiler.devices.kinds import whole_kind_of
 from compiler.errors import CallerError, Disagreement, InternalError, TilewrightError
 from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
@@ -79,9 +80,13 @@ def compile_model(
     Where `first` is given, measuring takes long, and the model has one binding on one device, an artifact that the cost
     model and earlier records choose is made before, proved like any other, and given to it.
 
+    For a target whose models are compiled whole its kind does all of this: nothing is measured and no records count.
+
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
+    if (whole := whole_kind_of(options.target)) is not None:
+        return whole.compile(trace, model, artifact, options, data, samples or {})
     options, said = bind_what_is_open(model, options, OPERATORS, data)
     for notice in said:
         trace.notice(notice)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from compiler.contract import CompileOptions, kinds
-from compiler.devices.kinds import kind_of, resolve
+from compiler.devices.kinds import profiles_like, resolved_name, whole_kind_of
 from compiler.disabled import enabled_passes, known
 from compiler.errors import (
     InternalError,
@@ -45,6 +45,11 @@ RUN_BASE_BYTES = 8 << 20
 COMPILE_WEIGHTS, COMPILE_ACTIVATIONS = 6, 16
 """Copies held at once: in the file, in memory, folded, packed, and twice as wide for the float64 reference, which keeps
 more than what is alive. Fitted to what compiling SqueezeNet and ResNet-18 took."""
+
+COMPILED_WHOLE = (
+    "whether each operator has a form in int8 that this target's compiler takes is only known once it is compiled; "
+    "its report has a placement"
+)
 
 SHOWN_INPUTS = 4
 """Of those that a sentence names."""
@@ -103,14 +108,17 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     chosen = replace(chosen, without=tuple(name for name in chosen.without if name in known()))
     given = options
     try:
-        chosen, told = bind_what_is_open(model, chosen, OPERATORS, data)
+        told: tuple[str, ...] = (COMPILED_WHOLE,)
+        if not kinds.of(chosen.target).whole:
+            chosen, told = bind_what_is_open(model, chosen, OPERATORS, data)
         options = replace(options, dims=chosen.dims)
         judged = _largest(options)
         found = survey(model, replace(chosen, dims=judged.dims), OPERATORS, data)
         drawn = found.graph
         if drawn and judged.ranges:
             drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
-        answer = _answer(found, judged, target, drawn, open_inputs(found.model.body.inputs, _largest(given)))
+        left = open_inputs(found.model.body.inputs, _largest(given))
+        answer = _answer(found, judged, target, drawn, left, _whole_problem(given))
         corrected = _corrected(found, options) or (options.to_json() if options != given else None)
         return answer | {"corrected": corrected, "notices": [*told, *answer["notices"]]}
     except TilewrightError as error:
@@ -141,19 +149,25 @@ def _corrected(found: Survey, options: CompileOptions) -> dict[str, Any] | None:
 
 
 def _answer(
-    found: Survey, options: CompileOptions, target: dict[str, Any], drawn: Graph | None, left: Container[str]
+    found: Survey,
+    options: CompileOptions,
+    target: dict[str, Any],
+    drawn: Graph | None,
+    left: Container[str],
+    impossible: TilewrightError | None,
 ) -> dict[str, Any]:
     """The answer for a file that was read, under the options as they were given, but for the corrected ones.
 
-    drawn  the graph that inputs are drawn for: where dimensions are open, that at the opt of their ranges
-    left   the inputs of which the options as they were given leave a dimension open
+    drawn       the graph that inputs are drawn for: where dimensions are open, that at the opt of their ranges
+    left        the inputs of which the options as they were given leave a dimension open
+    impossible  what of them the target cannot be given
     """
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
     effort = reference_effort(graph) if graph else None
     uses = [_operator(use, refused) for use in found.uses]
     asked = [
-        (_target_problem(options) if target["name"] is None else None),
+        (_target_problem(options) if target["name"] is None else impossible),
         _without_problem(options),
         (proof_problem(effort, options) if effort else None),
     ]
@@ -215,7 +229,7 @@ def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:
     try:
         return {"name": _profile(options.target), "reason": None}, options
     except TargetUnavailable as error:
-        known = [profile.name for profile in kind_of(options.target).profiles]
+        known = profiles_like(options.target)
         nearest = difflib.get_close_matches(options.target, known, n=1) or [options.kind]
         return {"name": None, "reason": error.message}, replace(options, target=nearest[0])
 
@@ -224,6 +238,17 @@ def _target_problem(options: CompileOptions) -> TilewrightError | None:
     try:
         _profile(options.target)
     except TargetUnavailable as error:
+        return error
+    return None
+
+
+def _whole_problem(options: CompileOptions) -> TilewrightError | None:
+    """Why a model cannot be compiled whole under these options."""
+    whole = whole_kind_of(options.target)
+    try:
+        if whole is not None:
+            whole.demand_possible(options)
+    except OptionsError as error:
         return error
     return None
 
@@ -239,7 +264,7 @@ def _without_problem(options: CompileOptions) -> TilewrightError | None:
 def _profile(name: str) -> str:
     """What a target stands for; no driver is opened for it. Raises TargetUnavailable."""
     kind = kinds.of(name)
-    return name if kind.accelerator and name == kind.name else resolve(name).name
+    return name if kind.accelerator and name == kind.name else resolved_name(name)
 
 
 def _problem(problem: TilewrightError | None, refused: list[Refusal]) -> dict[str, Any] | None:

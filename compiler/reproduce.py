@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler.contract import COMPILER_VERSION, CompileOptions, Event
+from compiler.contract import COMPILER_VERSION, CompileOptions, Event, kinds
 from compiler.errors import ArtifactUnusable, InputsError, TilewrightError
 from compiler.knowledge.replay import MEMBER, Log
 from compiler.pipeline import compile_model
@@ -72,11 +72,16 @@ def reproduce(
 ) -> Reproduced:
     """Compiles `model` to `out` as `artifact` was; `data` and `samples` as `compile_model` takes them.
 
-    Raises ArtifactUnusable for an artifact that packs no log or is for several devices, InputsError where the samples
+    Raises ArtifactUnusable for an artifact that packs no log or is for several devices or a model compiled
+    whole, InputsError where the samples
     are not those that it was judged on, and the errors of `compile_model`.
     """
     members = _members(artifact)
     manifest = json.loads(members[MANIFEST])
+    if (kind := kinds.find(str(manifest["target"]))) is not None and kind.whole:
+        raise ArtifactUnusable(
+            f"an artifact for {manifest['target']} packs no measurements to replay", fix="compile the model again"
+        )
     options = CompileOptions.from_json(manifest["options"])
     if options.devices:
         raise ArtifactUnusable("an artifact for several devices cannot be replayed", fix="replay one for each device")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import json
 import random
 import statistics
 import time
+import zipfile
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
@@ -17,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.contract import BenchmarkOptions, Event
+from compiler.contract import BenchmarkOptions, Event, kinds
 from compiler.devices.cpu.target import CpuTarget, this_machine
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
 from compiler.ir.small import wide
@@ -149,11 +151,17 @@ def benchmark(
     same rounds (`measure.compare`). All openings that are timed compare the file with its digests; `first_s` may find
     it in the page cache, `warm_s` does.
 
+    Of artifacts for accelerators, which cannot be timed here, `artifacts` has estimates, and who made them under
+    `estimated`; they take no part in comparisons.
+
     Emits events with the phases open, warm, time, profile. Raises OptionsError without artifacts, TargetUnavailable
     when one cannot run on this machine, ArtifactUnusable when one is damaged: each names the artifact.
     """
     if not artifacts:
         raise OptionsError("there is no artifact to run", fix="name one or more")
+    whole = {name: path for name, path in artifacts if is_whole(path)}
+    if whole:
+        return _with_estimates(artifacts, whole, options, observe)
     progress = _Progress(observe)
     before = conditions()
     with ExitStack() as opened:
@@ -196,6 +204,42 @@ def benchmark(
         }
 
 
+def _with_estimates(
+    artifacts: Sequence[tuple[str, Path]], whole: Mapping[str, Path], options: BenchmarkOptions, observe: Observer
+) -> dict[str, Any]:
+    """The report on artifacts of which those in `whole` are estimated: the others are timed as without them."""
+    timed = [(name, path) for name, path in artifacts if name not in whole]
+    if timed:
+        report = benchmark(timed, options, observe)
+    else:
+        observe(Event("phase", "open", PHASE_BEGINS["open"]))
+        here, now = this_machine(), conditions()
+        report = {
+            "options": options.to_json(),
+            "rounds": 0,
+            "sittings": [],
+            "machine": {
+                "target": here.name,
+                "hardware": here.hardware,
+                "cores": here.lanes,
+                "before": now.to_json(),
+                "after": now.to_json(),
+                "during": between(now, now),
+                "gpu": None,
+            },
+            "artifacts": [],
+            "comparisons": [],
+            "notices": [],
+        }
+    told = {name: _whole().estimated(name, path, options) for name, path in whole.items()}
+    described = {one["artifact"]: one for one in report["artifacts"]} | {name: one for name, (one, _) in told.items()}
+    return {
+        **report,
+        "artifacts": [described[name] for name, _ in artifacts],
+        "notices": [*report["notices"], *(said for _, said in told.values())],
+    }
+
+
 def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = None) -> dict[str, Any]:
     """Runs an artifact once: .npz in, .npz out, arrays by the model's names; bfloat16 travels as its bits, in uint16.
 
@@ -206,6 +250,9 @@ def infer(artifact: Path, inputs: Path, outputs: Path, threads: int | None = Non
     """
     if threads is not None and threads < 1:
         raise OptionsError(f"threads is {threads}", fix="use 1 or more, or leave it out")
+    if is_whole(artifact):
+        found: dict[str, Any] = _whole().infer(artifact, inputs, outputs)
+        return found
     with _opened("the artifact", artifact, threads) as opened:
         at, arrays = read_fitting(inputs, [one.inputs for one in opened.bindings])
         model = opened.at(1 + at)
@@ -443,6 +490,22 @@ def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any
         a, b = (one.view(kind.numpy).astype(wide(kind).numpy) for one in (a, b))
     largest, unlike = difference(a, b)
     return {"max_relative": largest, "unlike": unlike}
+
+
+def is_whole(artifact: Path) -> bool:
+    """Whether an artifact holds a model that was compiled whole; False for what is no artifact."""
+    try:
+        with zipfile.ZipFile(artifact) as archive:
+            target = json.loads(archive.read("manifest.json"))["target"]
+    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError):
+        return False
+    kind = kinds.find(target) if isinstance(target, str) else None
+    return kind is not None and kind.whole
+
+
+def _whole() -> ModuleType:
+    """What runs such artifacts. It is loaded, with all that compiles for accelerators, where there is one."""
+    return import_module("compiler.accelerate.running")
 
 
 def _gpu() -> ModuleType:

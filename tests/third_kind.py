@@ -2,7 +2,7 @@
 
 Its record and its `worker.holder.Holder`.
 
-A machine has two NPUs, which run the profiles v1 and v2; its compiler makes code for v3 too.
+A machine has two DSPs, which run the profiles v1 and v2; its compiler makes code for v3 too.
 """
 
 from __future__ import annotations
@@ -16,38 +16,38 @@ import pytest
 from compiler.contract import Kind, kinds
 from compiler.errors import TargetUnavailable
 
-NPU = Kind(
-    name="npu",
-    title="NPU",
+DSP = Kind(
+    name="dsp",
+    title="DSP",
     precisions=("int8", "fp32"),
     schedulers=("auto", "sequential", "waves"),
     threads=False,
     lane="queue",
     accelerator=True,
-    here="the NPU of the worker that takes the job",
+    here="the DSP of the worker that takes the job",
     package="tests.third_kind",
     holder="tests.third_kind",
-    hardware="an NPU",
+    hardware="a DSP",
     builder="its compiler",
 )
 
 
 def register(monkeypatch: pytest.MonkeyPatch) -> Kind:
     """Until the test ends there are three kinds of device."""
-    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, NPU))
-    return NPU
+    monkeypatch.setattr(kinds, "KINDS", (*kinds.KINDS, DSP))
+    return DSP
 
 
 @dataclass(frozen=True)
 class Held:
-    """One NPU."""
+    """One DSP."""
 
     index: int
 
     @property
     def device(self) -> str:
         """Its name."""
-        return NPU.device(self.index)
+        return DSP.device(self.index)
 
     @property
     def targets(self) -> list[str]:
@@ -65,18 +65,18 @@ class Held:
 
 def profiles() -> list[str]:
     """Three."""
-    return ["npu:v1", "npu:v2", "npu:v3"]
+    return ["dsp:v1", "dsp:v2", "dsp:v3"]
 
 
 def entries() -> list[dict[str, Any]]:
     """What the catalogue says of each."""
-    return [{"name": name, "description": "NPUs", "precisions": ["int8"]} for name in profiles()]
+    return [{"name": name, "description": "DSPs", "precisions": ["int8"]} for name in profiles()]
 
 
 def held(index: int) -> Held:
     """One of two."""
     if index > 1:
-        raise TargetUnavailable(f"there is no NPU {index}", fix="use npu:0 or npu:1")
+        raise TargetUnavailable(f"there is no DSP {index}", fix="use dsp:0 or dsp:1")
     return Held(index)
 
 
@@ -86,11 +86,11 @@ def compilable(compiler: str) -> list[str]:
 
 
 def environment(device: str) -> dict[str, str]:
-    """By which a job sees its NPU alone, or none."""
-    index = NPU.index_of(device)
-    return {"VISIBLE_NPUS": "" if index is None else str(index)}
+    """By which a job sees its DSP alone, or none."""
+    index = DSP.index_of(device)
+    return {"VISIBLE_DSPS": "" if index is None else str(index)}
 
 
 def measured_as(target: str, hardware: Mapping[str, Any]) -> tuple[str, str] | None:
     """Of who holds one."""
-    return ("npu:v1", "npu:v1/1") if hardware["device"] == "npu:0" else None
+    return ("dsp:v1", "dsp:v1/1") if hardware["device"] == "dsp:0" else None

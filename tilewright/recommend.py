@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tilewright.benchmark import Benchmark, Comparison, Timed
@@ -70,8 +70,22 @@ def recommend(
         nearest = min(timed, key=lambda name: errors[name])
         said = f"none has an error of at most {error:g}: the smallest is {errors[nearest]:.2g}"
         return Choice(None, nearest, (said,), evidence)
+    choice = _chosen(exact, found.comparisons, errors, latency_s, evidence)
+    estimates = tuple(
+        f"the time of {one.target} is {one.said['estimated']}, not measured" for one in exact if "estimated" in one.said
+    )
+    return replace(choice, because=(*choice.because, *estimates))
+
+
+def _chosen(
+    exact: list[Timed],
+    comparisons: tuple[Comparison, ...],
+    errors: Mapping[str, float],
+    latency_s: float | None,
+    evidence: Mapping[str, Any],
+) -> Choice:
     if latency_s is None:
-        return _fastest(exact, found.comparisons, errors, evidence)
+        return _fastest(exact, comparisons, errors, evidence)
     quick = [one for one in exact if one.p99_s <= latency_s]
     if not quick:
         best = min(exact, key=lambda one: one.p99_s)

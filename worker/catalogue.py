@@ -67,11 +67,13 @@ def targets() -> list[dict[str, Any]]:
 
     Each kind of device, and behind it its profiles.
     """
-    return [entry for kind in kinds.KINDS for entry in (_any_of(kind), *holder(kind).entries())]
+    return [entry for kind in kinds.KINDS for entry in (*_any_of(kind), *holder(kind).entries())]
 
 
-def _any_of(kind: Kind) -> dict[str, Any]:
-    return {"name": kind.name, "description": kind.here, "precisions": list(kind.precisions)}
+def _any_of(kind: Kind) -> list[dict[str, Any]]:
+    """The kind alone, where that is a target."""
+    alone = {"name": kind.name, "description": kind.here, "precisions": list(kind.precisions)}
+    return [] if kind.whole else [alone]
 
 
 def _entry(operator: Operator, family: str) -> dict[str, Any]:

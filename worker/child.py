@@ -165,7 +165,7 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
 
 
 def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
-    from compiler.contract import CompileOptions, CompileReport, Event
+    from compiler.contract import CompileOptions, CompileReport, Event, kinds
     from compiler.pipeline import compile_model
 
     options = CompileOptions.from_json(spec.options)
@@ -190,7 +190,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         helpers=Mailbox(outbox.send, spec.answers) if spec.answers else None,
         first=first,
     ).to_json()
-    if not spec.measures:
+    if not spec.measures and not kinds.of(options.target).whole:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "agree", 1.0, NOT_MEASURED))
     return report

@@ -1,9 +1,10 @@
 """Which queues a worker serves: what the names on its command line stand for on this machine.
 
 The name of a device, `cpu` or `cuda:0`, makes a device worker: jobs for "the device here" and for each profile that it
-runs, and whatever runs artifacts of these. `build` is a builder: every profile of every kind that the compilers here
-make code for, measured nowhere. Any other name is one queue. What there is of each kind of device says its
-`worker.holder.Holder`.
+runs, and whatever runs artifacts of these. The worker of the cores also serves targets whose models are compiled whole,
+where their compiler is installed: their artifacts run on cores. `build` is a builder: every profile of every kind that
+the compilers here make code for, measured nowhere. Any other name is one queue. What there is of each kind of device
+says its `worker.holder.Holder`.
 """
 
 from __future__ import annotations
@@ -87,6 +88,8 @@ def _needs(name: str) -> list[tuple[Kind, int]]:
     kind = kinds.find(name.removeprefix(RUN))
     if kind is None:
         return []
+    if kind.whole and name.startswith(RUN):
+        return [(kinds.CPU, 0)]
     index = 0 if name.startswith(RUN) else kind.index_of(name)
     return [] if index is None else [(kind, index)]
 
@@ -107,10 +110,12 @@ def _stands_for(name: str, compiler: str, held: Held | None) -> list[str]:
     if kind is not None and kind.index_of(name) is not None:
         assert held is not None
         built = [kind.name, *held.targets] if held.compiles(compiler) else []
-        return [*built, *_runs(held)]
-    known = [*kinds.names(), *profiles()]
+        return [*built, *_whole(held), *_runs(held)]
+    known = [*(kind.name for kind in kinds.KINDS if not kind.whole), *profiles()]
     if name.removeprefix(RUN) not in known:
-        devices = ", ".join(kind.device() + (" or another number" if kind.accelerator else "") for kind in kinds.KINDS)
+        devices = ", ".join(
+            kind.device() + (" or another number" if kind.accelerator else "") for kind in kinds.KINDS if not kind.whole
+        )
         raise TargetUnavailable(
             f"queue {name!r} is unknown",
             fix=f"use {BUILD}, {devices}, or one of {', '.join(known)}, or {RUN} and one of these",
@@ -122,4 +127,11 @@ def _stands_for(name: str, compiler: str, held: Held | None) -> list[str]:
 
 
 def _runs(held: Held) -> list[str]:
-    return [RUN + target for target in (kinds.name_of(held.device), *held.targets)]
+    return [RUN + target for target in (kinds.name_of(held.device), *held.targets, *_whole(held))]
+
+
+def _whole(held: Held) -> list[str]:
+    """The targets whose models are compiled whole, which the worker of the cores serves too."""
+    if held.device != kinds.CPU.device():
+        return []
+    return [profile for kind in kinds.KINDS if kind.whole for profile in holder(kind).profiles()]

@@ -8,8 +8,8 @@ vela         Vela in this process: cycles, memories, what it leaves to the CPU a
 placement    which operator went where, and what the CPU's share is priced at
 interpreter  the loader that travels in the artifact
 compile      all of it in order
+kind         the same under the options of every target, for `compiler.pipeline`
+running      artifacts run here: inferences, and estimates in place of benchmarks
+
+Nothing is loaded with the package itself: workers ask it which accelerators there are.
 """
-
-from compiler.accelerate.compile import compile_for_accelerator
-
-__all__ = ["compile_for_accelerator"]

@@ -44,11 +44,12 @@ CHIPS = tuple(
 )
 
 
+TARGETS = tuple(chip.target for chip in CHIPS)
+
+
 def chip_of(target: str) -> Chip:
     """The accelerator of this name. Raises TargetUnavailable with the names that there are."""
     for chip in CHIPS:
         if chip.target == target:
             return chip
-    raise TargetUnavailable(
-        f"target {target!r} is unknown", fix=f"use one of {', '.join(chip.target for chip in CHIPS)}"
-    )
+    raise TargetUnavailable(f"target {target!r} is unknown", fix=f"use one of {', '.join(TARGETS)}")

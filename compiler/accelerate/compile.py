@@ -33,7 +33,7 @@ from compiler.quantize.calibrate import Evaluated, decibels
 from compiler.quantize.layers import id_of, ids_of
 from compiler.quantize.network import Network, open_network
 from compiler.quantize.samples import Sample, derived, given
-from compiler.trace import Observer, ignore
+from compiler.trace import Trace
 
 LEAST_SNR_DB = 10.0
 """What every output has of signal to noise against float64, or no artifact is written."""
@@ -50,68 +50,102 @@ def compile_for_accelerator(
     artifact: Path,
     target: str,
     samples: Mapping[str, Path] | None = None,
-    observe: Observer = ignore,
+    trace: Trace | None = None,
     *,
     tolerance: float | None = TOLERANCE,
     dims: Mapping[str, int] | None = None,
+    shapes: Mapping[str, Sequence[int]] | None = None,
+    largest_error: float | None = None,
 ) -> dict[str, Any]:
-    """Writes the artifact and tells what came of it: `placement`, `agreement`, `notices`, `text` for a terminal.
+    """Writes the artifact and tells what came of it.
+
+    That is `placement`, `agreement`, `notices`, `text` for a terminal, `nodes` (of the model), `weight_bytes` (of the
+    TFLite file) and `judged` (how many samples it was judged on).
 
     `samples` are .npz archives as `compiler.quantize` takes them; without any, inputs are drawn, with a notice. A model
     with QuantizeLinear and DequantizeLinear keeps its scales and its operators. One in fp32 is legalised first
     (`compiler.legalise`) if the accelerator lacks any of its operators, so that an output is off by no more than
     `tolerance` of its largest value on the samples; with None it is compiled as it is. `dims` are sizes of symbolic
-    dimensions.
+    dimensions, `shapes` those of whole inputs. `trace` is told of the steps. Where `largest_error` is given no output
+    may be off by more, of its largest value.
 
     Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel with the node's name,
-    Disagreement below LEAST_SNR_DB, and what the front end, legalisation and quantisation raise.
+    Disagreement below LEAST_SNR_DB and beyond `largest_error`, and what the front end, legalisation and quantisation
+    raise.
     """
     chip = chip_of(target)
     demand_vela()
     options = QuantizeOptions(activations="int8", outputs=True)
-    notices = [] if samples else [DERIVED]
+    trace = trace or Trace()
+    if not samples:
+        trace.notice(DERIVED)
     with tempfile.TemporaryDirectory() as folder:
-        fixed = with_sizes(model, dims, Path(folder) / "model.fixed.onnx") if dims else model
-        read, network = open_network(fixed)
-        values = given(read, samples, options) if samples else derived(fixed, options)
-        path, report = fixed, None
-        if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
-            legal = fixed
-            if tolerance is not None:
-                legal, report = legal_model(fixed, chip, Path(folder) / "model.legal.onnx", samples or {}, tolerance)
-            path = Path(folder) / "model.int8.onnx"
-            quantize(legal, path, options, samples or {}, observe)
-            _, network = open_network(path)
-        ranges = ranges_of(network, path, options, values)
-        converted = Converter(network, ranges).convert(OPERATORS)
-        compiled = compile_tflite(converted.model, chip)
+        with trace.step("load"):
+            fixed = model
+            if dims or shapes:
+                fixed = with_sizes(model, dims or {}, Path(folder) / "model.fixed.onnx", shapes or {})
+            read, network = open_network(fixed)
+            values = given(read, samples, options) if samples else derived(fixed, options)
+            nodes = len(network.nodes)
+        with trace.step("rewrite"):
+            path, report = fixed, None
+            if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
+                legal = fixed
+                if tolerance is not None:
+                    out = Path(folder) / "model.legal.onnx"
+                    legal, report = legal_model(fixed, chip, out, samples or {}, tolerance)
+                path = Path(folder) / "model.int8.onnx"
+                quantize(legal, path, options, samples or {})
+                _, network = open_network(path)
+            ranges = ranges_of(network, path, options, values)
+        with trace.step("emit"):
+            converted = Converter(network, ranges).convert(OPERATORS)
+            compiled = compile_tflite(converted.model, chip)
         document = {**placement(compiled, chip, converted.origin, converted.macs), "legalised": report}
         unproven = artifact.with_name(f".{artifact.name}.unproven")
         try:
             agreement = None
-            write(unproven, model, chip, converted, compiled, document, None)
+            with trace.step("pack"):
+                write(unproven, model, chip, converted, compiled, document, None)
             if util.find_spec("ai_edge_litert") is None:
-                notices.append(UNJUDGED)
+                trace.notice(UNJUDGED)
             else:
-                agreement = judge(fixed, unproven, options, values[:JUDGED])
-                write(unproven, model, chip, converted, compiled, document, agreement)
+                with trace.step("agree"):
+                    agreement = judge(fixed, unproven, options, values[:JUDGED], largest_error)
+                    write(unproven, model, chip, converted, compiled, document, agreement)
             os.replace(unproven, artifact)
         finally:
             unproven.unlink(missing_ok=True)
     return {
         "placement": document,
         "agreement": agreement,
-        "notices": notices,
-        "text": "\n".join([*notices, text(document, agreement)]),
+        "notices": trace.notices,
+        "text": "\n".join([*trace.notices, text(document, agreement)]),
+        "nodes": nodes,
+        "weight_bytes": len(converted.model),
+        "judged": len(values[:JUDGED]) if agreement is not None else 0,
     }
 
 
-def with_sizes(model: Path, dims: Mapping[str, int], out: Path) -> Path:
-    """A copy of the model, written to `out`, with numbers for symbolic dimensions of its inputs.
+def with_sizes(
+    model: Path, dims: Mapping[str, int], out: Path, shapes: Mapping[str, Sequence[int]] | None = None
+) -> Path:
+    """A copy of the model, written to `out`, with numbers for symbolic dimensions of its inputs, or for whole inputs.
 
-    Raises OptionsError for a name that is none of them, or a size below 1.
+    Raises OptionsError for a name that is none of them, a size below 1, and a shape of another rank.
     """
     proto = onnx.load(model)
+    inputs = {one.name: one.type.tensor_type.shape.dim for one in proto.graph.input}
+    for name, shape in (shapes or {}).items():
+        if name not in inputs:
+            raise OptionsError(f"{name!r:.100} is no input", fix=f"those are: {', '.join(inputs)}")
+        if len(inputs[name]) != len(shape) or min(shape, default=1) < 1:
+            raise OptionsError(
+                f"input {name!r:.100} cannot have the shape {list(shape)}",
+                fix=f"give {len(inputs[name])} sizes, each 1 or more",
+            )
+        for axis, size in zip(inputs[name], shape, strict=True):
+            axis.dim_value = size
     axes = [axis for one in proto.graph.input for axis in one.type.tensor_type.shape.dim]
     names = {axis.dim_param for axis in axes if axis.dim_param}
     if unknown := sorted({*dims} - names):
@@ -157,15 +191,25 @@ def ranges_of(
     return found
 
 
-def judge(model: Path, artifact: Path, options: QuantizeOptions, values: Sequence[Sample]) -> list[Mapping[str, Any]]:
-    """Of each output: signal to noise against the given model in float64, and the largest error in output steps.
+def judge(
+    model: Path,
+    artifact: Path,
+    options: QuantizeOptions,
+    values: Sequence[Sample],
+    largest_error: float | None = None,
+) -> list[Mapping[str, Any]]:
+    """Of each output: signal to noise against the given model in float64, and the largest error.
 
-    Raises Disagreement below LEAST_SNR_DB.
+    That error is told in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
+    reference (`max_relative`). Raises Disagreement below LEAST_SNR_DB, and where `max_relative` is beyond
+    `largest_error`.
     """
     evaluated = Evaluated(model, options)
     signal: dict[str, float] = {}
     noise: dict[str, float] = {}
     worst: dict[str, float] = {}
+    largest: dict[str, float] = {}
+    units: dict[str, float] = {}
     with interpreter.Model(artifact) as runs:
         steps = {one["name"]: float(one["scale"]) for one in runs.manifest["outputs"]}
         for sample in values:
@@ -174,7 +218,10 @@ def judge(model: Path, artifact: Path, options: QuantizeOptions, values: Sequenc
                 error = found[name].astype(np.float64) - array
                 signal[name] = signal.get(name, 0.0) + float(np.square(array).sum())
                 noise[name] = noise.get(name, 0.0) + float(np.square(error).sum())
-                worst[name] = max(worst.get(name, 0.0), float(np.abs(error).max(initial=0.0)) / steps[name])
+                worst[name] = max(worst.get(name, 0.0), float(np.abs(error).max(initial=0.0)))
+                largest[name] = max(largest.get(name, 0.0), float(np.abs(array).max(initial=0.0)))
+                unit = np.spacing(np.maximum(np.abs(array), np.finfo(np.float32).tiny).astype(np.float32))
+                units[name] = max(units.get(name, 0.0), float((np.abs(error) / unit).max(initial=0.0)))
     agreement: list[Mapping[str, Any]] = []
     for name in signal:
         db = decibels(signal[name], noise[name])
@@ -183,11 +230,21 @@ def judge(model: Path, artifact: Path, options: QuantizeOptions, values: Sequenc
                 f"output {name!r:.100} has {db:.1f} dB of signal to noise in int8, less than {LEAST_SNR_DB:g}",
                 fix="give samples that are like real inputs, or quantise it with an error budget first",
             )
+        relative = worst[name] / (largest[name] or 1.0)
+        if largest_error is not None and relative > largest_error:
+            raise Disagreement(
+                f"output {name!r:.100} is off by {relative:.2g} of its largest value in int8, more than "
+                f"{largest_error:g}",
+                fix="give samples that are like real inputs, or permit more by the option tolerance",
+            )
         agreement.append(
             {
                 "name": name,
                 "snr_db": db,
-                "worst_steps": worst[name],
+                "worst_steps": worst[name] / steps[name],
+                "max_absolute": worst[name],
+                "max_relative": relative,
+                "max_ulp": units[name],
                 "least_snr_db": LEAST_SNR_DB,
                 "samples": len(values),
             }

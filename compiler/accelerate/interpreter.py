@@ -36,6 +36,11 @@ class TensorSpec(NamedTuple):
         """The type of its elements."""
         return np.dtype(self.dtype)
 
+    @property
+    def axes(self) -> tuple[None, ...]:
+        """Every size is the one in `shape`."""
+        return (None,) * len(self.shape)
+
 
 class Binding(NamedTuple):
     """The only shapes that it runs."""
@@ -131,6 +136,11 @@ class Model:
     def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]:
         """The rows of placement.json: what is estimated, since nothing is measured here."""
         return list(self._placement["operators"])
+
+    @property
+    def clock_hz(self) -> float:
+        """Of the accelerator, for the cycles of `profile`."""
+        return float(self._placement["totals"]["clock_hz"])
 
     def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What is estimated of a run on the accelerator; nothing is measured."""

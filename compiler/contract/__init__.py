@@ -26,6 +26,8 @@ from compiler.contract.report import (
     LayerError,
     OutputError,
     PartReport,
+    PlacedOperator,
+    PlacementReport,
     PlanReached,
     SizeReport,
 )
@@ -54,6 +56,8 @@ __all__ = [
     "LayerError",
     "OutputError",
     "PartReport",
+    "PlacedOperator",
+    "PlacementReport",
     "PlanReached",
     "QuantizeOptions",
     "SizeReport",

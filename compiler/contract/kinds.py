@@ -31,8 +31,10 @@ class Kind:
     hardware     what a machine must have to hold a device; empty: nothing that not every machine has
     builder      what a builder must have beside a C compiler; empty: nothing
     package      the package of the compiler that makes code for them; its module `kind` holds their
-                 `DeviceKind` as KIND
+                 `DeviceKind` as KIND, or `WholeKind`
     regions      whether its artifacts decide while they run how often a loop runs, and which branch
+    whole        whether another compiler takes the model whole: there are no kernels, nothing is measured, artifacts
+                 are run on the CPU instead of the device, and only a target with a profile says what is compiled for
     holder       the module by which a worker holds devices of this kind and compiles for them (`worker.holder.Holder`)
     """
 
@@ -49,6 +51,7 @@ class Kind:
     hardware: str = ""
     builder: str = ""
     regions: bool = False
+    whole: bool = False
 
     def device(self, index: int = 0) -> str:
         """How the device of this number is named, and the queue that a worker asks for to hold it: `cpu`, `cuda:0`."""
@@ -96,7 +99,22 @@ CUDA = Kind(
     builder="NVRTC",
 )
 
-KINDS: tuple[Kind, ...] = (CPU, CUDA)
+NPU = Kind(
+    name="npu",
+    title="NPU",
+    precisions=("int8",),
+    schedulers=("auto",),
+    threads=False,
+    lane="command stream",
+    accelerator=False,
+    here="",
+    package="compiler.accelerate",
+    holder="worker.npu",
+    builder="Vela and LiteRT",
+    whole=True,
+)
+
+KINDS: tuple[Kind, ...] = (CPU, CUDA, NPU)
 
 
 def name_of(target: str) -> str:
@@ -133,5 +151,10 @@ def schedulers() -> tuple[str, ...]:
 
 
 def target_pattern() -> str:
-    """The regular expression that the whole name of a target matches: a kind, and perhaps a profile."""
-    return f"({'|'.join(map(re.escape, names()))})(:{PROFILE})?"
+    """The regular expression that the whole name of a target matches.
+
+    It is a kind, and perhaps a profile; where models are compiled whole the profile is never left out.
+    """
+    alone = "|".join(re.escape(kind.name) for kind in KINDS if not kind.whole)
+    whole = "|".join(re.escape(kind.name) for kind in KINDS if kind.whole)
+    return f"(({alone})(:{PROFILE})?" + (f"|({whole}):{PROFILE})" if whole else ")")

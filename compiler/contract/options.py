@@ -265,13 +265,15 @@ class CompileOptions(Refusing):
     target: StrictStr = Field(
         default="cpu",
         description="the device: a kind alone, `cpu` or `cuda`, is that of the machine that compiles, measured there; "
-        "with a profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, every device of that profile",
+        "with a profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, every device of that profile; an accelerator such as "
+        "`npu:ethos-u55-128` is always named with its profile",
         json_schema_extra=_show_targets,
     )
     precision: StrictStr = Field(
         default="fp32",
         description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, "
-        "products added in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights too",
+        "products added in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights "
+        "too. NPU targets have `int8` alone, their default: the model is quantised",
         json_schema_extra=_show_precisions,
     )
     tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(
@@ -363,9 +365,12 @@ class CompileOptions(Refusing):
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
-            known = ", ".join([*map(repr, kinds.names()), *(f"'{name}:<profile>'" for name in kinds.names())])
+            alone = [kind.name for kind in kinds.KINDS if not kind.whole]
+            known = ", ".join([*map(repr, alone), *(f"'{name}:<profile>'" for name in kinds.names())])
             raise OptionsError(f"target {self.target!r:.80} is unknown", fix=f"use one of {known}; see GET /targets")
         kind = kinds.of(self.target)
+        if kind.whole and self.precision == "fp32":
+            object.__setattr__(self, "precision", kind.precisions[0])
         _demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:

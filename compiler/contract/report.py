@@ -161,6 +161,54 @@ class DevicesReport:
 
 
 @dataclass(frozen=True)
+class PlacedOperator:
+    """One operator of a model that an accelerator's own compiler took whole.
+
+    node    of the model, whose result it makes; empty for one that the compiler added
+    on      the target, or `cpu`, and then `why`
+    cycles  of the accelerator, estimated; `cpu_s`: what the CPU's share is priced at
+    """
+
+    node: str
+    operator: str
+    on: str
+    why: str
+    cycles: int
+    macs: int
+    cpu_s: float
+
+
+@dataclass(frozen=True)
+class PlacementReport:
+    """What runs where, of a model that was compiled whole. All times are estimated, none is measured.
+
+    estimated_by   whose estimate the cycles are; `cpu_formula`: what the CPU's share is priced by
+    accelerated    operators on the accelerator, and `on_cpu` those that are not; `calls` of the accelerator
+    seconds        of one inference: `accelerator_s`, `cpu_s` and `call_s` added
+    peak_bytes     of each memory of the accelerator, by name
+    snr_db         of each output, signal to noise against the model in float64; null without any noise
+    """
+
+    accelerator: str
+    system: str
+    memory_mode: str
+    estimated_by: str
+    cpu_formula: str
+    accelerated: int
+    on_cpu: int
+    calls: int
+    cycles: int
+    clock_hz: float
+    accelerator_s: float
+    cpu_s: float
+    call_s: float
+    seconds: float
+    peak_bytes: Mapping[str, int]
+    snr_db: Mapping[str, float | None]
+    operators: tuple[PlacedOperator, ...]
+
+
+@dataclass(frozen=True)
 class CompileReport:
     """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON.
 
@@ -185,7 +233,7 @@ class CompileReport:
     """Peak memory for activations, beside inputs, outputs and weights."""
     weight_bytes: int
     latency_s: float
-    """Median latency of the artifact, measured in this compilation."""
+    """Median latency of the artifact, measured in this compilation; estimated where `placement` is there."""
     errors: tuple[OutputError, ...] = ()
     tolerance: float = 0.0
     records_measured: int = 0
@@ -212,6 +260,8 @@ class CompileReport:
     layers: tuple[LayerError, ...] = ()
     """Of each kernel, in the order in which they run; of a model of fixed shapes, compiled with a tuning budget of a
     minute or more for the CPU that compiles, whose reference takes no longer than a few seconds."""
+    placement: PlacementReport | None = None
+    """Of an artifact for an accelerator that has a compiler of its own."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

@@ -1,16 +1,21 @@
-"""DeviceKind: what one kind of device answers before any device of it is opened."""
+"""What one kind of device answers before any device of it is opened.
+
+`DeviceKind` where kernels are compiled for it, `WholeKind` where a compiler of its own takes a model whole.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, CompileReport
 from compiler.devices.device import Backend
 from compiler.ir.machine import Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
+from compiler.trace import Trace
 from compiler.tuning.proposal import Proposal
 
 
@@ -31,3 +36,35 @@ class DeviceKind:
     open: Callable[[CompileOptions, Mapping[str, str]], Backend]
     legal_tiles: Callable[[Workload, Any, int, str], list[Proposal]]
     source: Callable[[str, Workload, Tile, Any], str]
+
+
+class CompileWhole(Protocol):
+    """From a model's bytes to an artifact that was judged."""
+
+    def __call__(
+        self,
+        trace: Trace,
+        model: Path,
+        artifact: Path,
+        options: CompileOptions,
+        data: Mapping[str, Path] | None,
+        samples: Mapping[str, Path],
+    ) -> CompileReport:
+        """As `compiler.pipeline.compile_model`; each of its steps is one of the trace."""
+        ...
+
+
+@dataclass(frozen=True)
+class WholeKind:
+    """The compiler's part of a kind whose models another compiler takes whole: no kernels, tiles, plans or records.
+
+    profiles         the names of the targets that can be compiled for on any machine
+    resolve          the target that a name stands for; raises TargetUnavailable
+    demand_possible  raises OptionsError for options that no model can be compiled under
+    compile          the model as an artifact
+    """
+
+    profiles: tuple[str, ...]
+    resolve: Callable[[str], str]
+    demand_possible: Callable[[CompileOptions], None]
+    compile: CompileWhole

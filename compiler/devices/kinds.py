@@ -12,7 +12,7 @@ from compiler.codegen.calls import function_name
 from compiler.contract import CompileOptions, kinds
 from compiler.contract.kinds import Kind
 from compiler.devices.device import Backend
-from compiler.devices.kind import DeviceKind
+from compiler.devices.kind import DeviceKind, WholeKind
 from compiler.errors import TargetUnavailable
 from compiler.ir.machine import Workload
 from compiler.ir.target import Target
@@ -30,18 +30,47 @@ def descriptor(kind: Kind) -> DeviceKind:
 
 
 def profiles() -> tuple[Target, ...]:
-    """The targets that can be compiled for on any machine, of every kind."""
-    return tuple(profile for kind in kinds.KINDS for profile in descriptor(kind).profiles)
+    """The targets that kernels can be compiled for on any machine, of every kind."""
+    return tuple(profile for kind in kinds.KINDS if not kind.whole for profile in descriptor(kind).profiles)
 
 
 def kind_of(target: str) -> DeviceKind:
-    """The kind that a target's name begins with. Raises TargetUnavailable where there is none."""
+    """The kind that a target's name begins with.
+
+    Raises TargetUnavailable where there is none, and where its models are compiled whole.
+    """
     kind = kinds.find(target)
     if kind is None:
         raise TargetUnavailable(
             f"target {target!r} is unknown", fix=f"use {' or '.join(kinds.names())}, or a profile of it"
         )
+    if kind.whole:
+        raise TargetUnavailable(
+            f"target {target!r} has no kernels: its models are compiled whole", fix="use a target of another kind"
+        )
     return descriptor(kind)
+
+
+def whole_kind_of(target: str) -> WholeKind | None:
+    """The kind that a target's name begins with, if its models are compiled whole; else None."""
+    kind = kinds.find(target)
+    if kind is None or not kind.whole:
+        return None
+    found = import_module(f"{kind.package}.kind").KIND
+    assert isinstance(found, WholeKind)
+    return found
+
+
+def profiles_like(target: str) -> tuple[str, ...]:
+    """The names of the targets of the kind that a target's name begins with. Raises TargetUnavailable."""
+    whole = whole_kind_of(target)
+    return whole.profiles if whole else tuple(profile.name for profile in kind_of(target).profiles)
+
+
+def resolved_name(target: str) -> str:
+    """That of the profile which a target stands for here. Raises TargetUnavailable."""
+    whole = whole_kind_of(target)
+    return whole.resolve(target) if whole else resolve(target).name
 
 
 def resolve(name: str) -> Target:

@@ -45,6 +45,8 @@ def nobody(target: str) -> str:
     kind, profile = kinds.find(target), target.partition(":")[2]
     if kind is None:
         return f"{said} whose compiler knows it"
+    if kind.whole:
+        return f"{said}, such as python -m worker --queue cpu, or a builder, where {kind.builder} are installed"
     there = f" on a machine with {kind.hardware}" + (f" of {profile}" if profile else "") if kind.hardware else ""
     with_it = f" with {kind.builder}" if kind.builder else ""
     builder = f", or a builder{with_it}" if profile else ""

@@ -9,6 +9,7 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from compiler.contract import kinds
 from service.db import batches, jobs
 from service.db.engine import Database
 from service.db.models import Benchmark, Job, JobKind
@@ -95,8 +96,15 @@ def _compared(session: Session, owner: uuid.UUID, rows: Sequence[Job]) -> Compar
         )
         for row in rows
     ]
-    ranked = [(entry.figures["latency_s"], entry.job.id) for entry in entries if "latency_s" in entry.figures]
+    measured = [one for one in entries if not _is_estimated(one.job)]
+    ranked = [(entry.figures["latency_s"], entry.job.id) for entry in measured if "latency_s" in entry.figures]
     return Comparison(entries, min(ranked)[1] if len(ranked) > 1 else None)
+
+
+def _is_estimated(job: Job) -> bool:
+    """Whether the latency of what the job made is an estimate of another compiler."""
+    kind = kinds.find(str(job.options.get("target")))
+    return kind is not None and kind.whole
 
 
 def _differing(options: Sequence[Mapping[str, Any]]) -> list[str]:

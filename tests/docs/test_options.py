@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from compiler.accelerate.chips import TARGETS
 from compiler.contract import MAX_BUDGET_SECONDS, MAX_THREADS, CompileOptions, InputSpec, kinds
 from compiler.devices.kinds import profiles
 from compiler.disabled import enabled_passes
@@ -75,6 +76,7 @@ def test_the_model_takes_part_in_the_cache_key_and_stating_a_default_does_not() 
         *kinds.precisions(),
         *kinds.schedulers(),
         *(profile.name for profile in profiles()),
+        *TARGETS,
     ],
 )
 def test_every_value_that_is_accepted_is_named(word: str) -> None:

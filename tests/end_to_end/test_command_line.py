@@ -18,11 +18,13 @@ import onnxruntime
 import pytest
 
 import tilewright
+from tests.compiler.accelerate.models import convolution, sample
 from tests.compiler.compress.models import cnn
 from tests.compiler.compress.models import samples as cnn_samples
 from tests.end_to_end import models
 from tests.end_to_end.house import GUARD_S, House
 from tilewright.arrays import read_npz, write_npz
+from worker import npu
 
 TARGETS = ("cpu:x86-64-v2", "cpu:x86-64-v3")
 
@@ -191,6 +193,23 @@ def test_the_server_infers_what_the_artifact_infers_here(house: House, tmp_path:
     write_npz(tmp_path / "wrong.npz", {"nobody": np.zeros(3)})
     refused = house.command_line("infer", said["id"], str(tmp_path / "wrong.npz"), "--json", status=1)
     assert json.loads(refused.stdout)["error"]["code"] == "invalid_inputs"
+
+
+def test_an_npu_is_a_target_like_the_others(house: House, tmp_path: Path) -> None:
+    if not npu.installed():
+        pytest.skip("Vela or LiteRT is not installed (the extra npu)")
+    model, given = convolution(house.folder / "small.onnx"), sample(tmp_path / "in.npz")
+    asked = ("small.onnx", "--target", "npu:ethos-u55-128", "--samples", str(given), "--json")
+    made = json.loads(house.command_line("compile", *asked).stdout)
+    assert (made["queue"], made["state"]) == ("npu:ethos-u55-128", "SUCCEEDED")
+    told = json.loads(house.command_line("bench", made["id"], "--json").stdout)["report"]["artifacts"][0]
+    assert (told["runs"], told["estimated"]) == (0, "estimated by Vela 5.2.0")
+    house.command_line("infer", made["id"], str(given), "-o", str(tmp_path / "out.npz"))
+    x, y = (read_npz(tmp_path / name) for name in ("in.npz", "out.npz"))
+    (want,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, x)
+    np.testing.assert_allclose(y["y"], want, atol=0.02 * want.max())
+    with tilewright.load(house.folder / made["artifact"]) as loaded:
+        np.testing.assert_array_equal(loaded.run(x)["y"], y["y"])
 
 
 def test_a_range_of_sizes_is_compiled_run_timed_and_inferred(house: House, tmp_path: Path) -> None:

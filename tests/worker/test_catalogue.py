@@ -11,7 +11,8 @@ from compiler.devices.cpu import target as cpu
 from compiler.devices.cuda import target as cuda
 from compiler.ops import MODEL_OPERATORS
 from service.jobs import catalogue
-from tests.third_kind import NPU, register
+from tests.third_kind import DSP, register
+from worker import npu
 from worker.catalogue import operators, published, targets
 from worker.presence import Presence
 from worker.published import published as told_apart
@@ -37,7 +38,7 @@ def test_limits_are_told() -> None:
 
 def test_every_target_has_one_entry() -> None:
     cpus, gpus = (["cpu", *(one.name for one in cpu.PROFILES)], ["cuda", *(one.name for one in cuda.PROFILES)])
-    assert [entry["name"] for entry in targets()] == [*cpus, *gpus]
+    assert [entry["name"] for entry in targets()] == [*cpus, *gpus, *npu.profiles()]
     assert all(entry["description"] for entry in targets())
 
 
@@ -55,8 +56,8 @@ def test_a_third_kind_of_device_is_in_the_catalogue_without_further_edits(monkey
     register(monkeypatch)
     assert targets()[: len(before)] == before
     bare, *others = targets()[len(before) :]
-    assert bare == {"name": "npu", "description": NPU.here, "precisions": ["int8", "fp32"]}
-    assert [entry["name"] for entry in others] == ["npu:v1", "npu:v2", "npu:v3"]
+    assert bare == {"name": "dsp", "description": DSP.here, "precisions": ["int8", "fp32"]}
+    assert [entry["name"] for entry in others] == ["dsp:v1", "dsp:v2", "dsp:v3"]
 
 
 def test_both_are_plain_json() -> None:

@@ -9,12 +9,12 @@ from compiler.devices.cpu import target as cpu
 from compiler.devices.kinds import profiles
 from tests import third_kind
 from worker import cpu as cores
-from worker import device, gpu, holder
+from worker import device, gpu, holder, npu
 from worker.device import NO_DEVICE, facts
 from worker.holder import Holder
 from worker.queues import resolve
 
-HOLDERS: tuple[tuple[str, Holder], ...] = (("cpu", cores), ("cuda", gpu), ("npu", third_kind))
+HOLDERS: tuple[tuple[str, Holder], ...] = (("cpu", cores), ("cuda", gpu), ("npu", npu), ("dsp", third_kind))
 """By kind of device; the type checker holds each module to the protocol."""
 
 
@@ -30,22 +30,22 @@ def test_a_device_worker_tells_of_its_cores_and_a_builder_has_no_fingerprint() -
     assert (builder["device"], builder["measures"], builder["fingerprint"]) == (NO_DEVICE, False, "")
     assert own["target"] == builder["target"] == here.name
     assert own["cores"] == builder["cores"] == here.lanes
-    assert own["targets"] == [profile.name for profile in profiles()]
+    assert own["targets"] == [*(profile.name for profile in profiles()), *npu.profiles()]
     assert json.loads(json.dumps(own)) == own
 
 
 def test_a_third_kind_of_device_is_told_of_without_further_edits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     third_kind.register(monkeypatch)
-    own = facts(resolve(["npu:0"]).held)
-    assert (own["device"], own["measures"], own["target"], own["fingerprint"]) == ("npu:0", True, "npu:v1", "npu:v1/1")
-    assert {"npu:v3", "cuda:sm_90"} <= set(own["targets"])
-    assert device.measures("npu:v1", own["device"])
-    assert not device.measures("npu:v1", "cpu")
-    assert device.measured_as("npu:v1", own) == ("npu:v1", "npu:v1/1")
+    own = facts(resolve(["dsp:0"]).held)
+    assert (own["device"], own["measures"], own["target"], own["fingerprint"]) == ("dsp:0", True, "dsp:v1", "dsp:v1/1")
+    assert {"dsp:v3", "cuda:sm_90"} <= set(own["targets"])
+    assert device.measures("dsp:v1", own["device"])
+    assert not device.measures("dsp:v1", "cpu")
+    assert device.measured_as("dsp:v1", own) == ("dsp:v1", "dsp:v1/1")
     assert device.measured_as("tpu", own) is None
-    assert holder.environment("npu:1") == {"CUDA_VISIBLE_DEVICES": "", "VISIBLE_NPUS": "1"}
-    assert holder.environment("cpu") == {"CUDA_VISIBLE_DEVICES": "", "VISIBLE_NPUS": ""}
+    assert holder.environment("dsp:1") == {"CUDA_VISIBLE_DEVICES": "", "VISIBLE_DSPS": "1"}
+    assert holder.environment("cpu") == {"CUDA_VISIBLE_DEVICES": "", "VISIBLE_DSPS": ""}
 
 
 def test_a_builder_of_this_machine_finds_what_was_measured_on_its_cores() -> None:

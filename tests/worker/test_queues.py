@@ -18,7 +18,7 @@ from compiler.devices.cuda import target as cuda
 from compiler.errors import TargetUnavailable
 from tests.cuda_double.double import build_runtime, compiler_there
 from tests.third_kind import register
-from worker import cuda_builds, gpu, queues
+from worker import cuda_builds, gpu, npu, queues
 from worker.device import NO_DEVICE
 from worker.queues import resolve
 
@@ -38,6 +38,7 @@ def gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_device_worker_takes_whatever_this_machine_can_run() -> None:
     own = ["cpu", *HERE]
+    own += npu.profiles()
     assert resolve(["cpu"]).names == (*own, *(f"run:{name}" for name in own))
     assert resolve(["cpu"]).measures
 
@@ -85,6 +86,7 @@ def test_a_builder_without_a_c_compiler_serves_nothing_and_says_so(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(npu, "installed", lambda: False)
     nothing = str(tmp_path / "cc")
     with pytest.raises(TargetUnavailable, match="install a C compiler"):
         resolve(["build"], nothing)
@@ -177,23 +179,23 @@ def test_the_program_refuses_a_gpu_that_is_not_there_with_status_1(tmp_path: Pat
 
 def test_a_third_kind_of_device_is_served_without_further_edits(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch)
-    first = resolve(["npu:0"])
-    assert first.names == ("npu", "npu:v1", "npu:v2", "run:npu", "run:npu:v1", "run:npu:v2")
-    assert (first.device, first.measures, resolve(["npu"])) == ("npu:0", True, first)
-    assert resolve(["run:npu"]).device == "npu:0"
-    assert resolve(["npu:1"]).device == "npu:1"
-    assert {"npu:v1", "npu:v2", "npu:v3"} <= set(resolve(["build"]).names)
-    assert resolve(["npu:v3"]) == queues.Queues(("npu:v3",))
-    for asked in (["npu:0", "npu:1"], ["npu:0", "cpu"]):
+    first = resolve(["dsp:0"])
+    assert first.names == ("dsp", "dsp:v1", "dsp:v2", "run:dsp", "run:dsp:v1", "run:dsp:v2")
+    assert (first.device, first.measures, resolve(["dsp"])) == ("dsp:0", True, first)
+    assert resolve(["run:dsp"]).device == "dsp:0"
+    assert resolve(["dsp:1"]).device == "dsp:1"
+    assert {"dsp:v1", "dsp:v2", "dsp:v3"} <= set(resolve(["build"]).names)
+    assert resolve(["dsp:v3"]) == queues.Queues(("dsp:v3",))
+    for asked in (["dsp:0", "dsp:1"], ["dsp:0", "cpu"]):
         with pytest.raises(TargetUnavailable, match="one worker holds one device"):
             resolve(asked)
-    with pytest.raises(TargetUnavailable, match="there is no NPU 7"):
-        resolve(["npu:7"])
+    with pytest.raises(TargetUnavailable, match="there is no DSP 7"):
+        resolve(["dsp:7"])
     with pytest.raises(TargetUnavailable, match="another device") as caught:
-        resolve(["run:npu:v3"])
-    assert caught.value.fix == "use run:npu"
+        resolve(["run:dsp:v3"])
+    assert caught.value.fix == "use run:dsp"
 
 
 def test_a_device_that_is_named_is_the_one_for_its_profiles_too(monkeypatch: pytest.MonkeyPatch) -> None:
     register(monkeypatch)
-    assert resolve(["npu:1", "npu:v1"]).device == "npu:1"
+    assert resolve(["dsp:1", "dsp:v1"]).device == "dsp:1"

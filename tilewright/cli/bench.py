@@ -99,7 +99,7 @@ def show(found: Benchmark, kernels: bool = False, price: float | None = None) ->
             seconds(one.median_s),
             f"{seconds(one.p10_s)} - {seconds(one.p90_s)}",
             seconds(one.p99_s),
-            str(one.runs),
+            str(one.runs) if one.runs else "estimated",
             str(one.lanes),
             seconds(one.first_load_s),
             seconds(one.warm_load_s),

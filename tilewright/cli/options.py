@@ -14,11 +14,18 @@ from tilewright.names import is_digest
 
 Targets = Annotated[
     list[str] | None,
-    typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`; several make one request."),
+    typer.Option(
+        "--target", help="`cpu`, `cuda`, or a profile: `cuda:sm_90`, `npu:ethos-u55-128`; several make one request."
+    ),
 ]
-Target = Annotated[str, typer.Option("--target", help="`cpu`, `cuda`, or a profile such as `cuda:sm_90`.")]
+Target = Annotated[
+    str, typer.Option("--target", help="`cpu`, `cuda`, or a profile: `cuda:sm_90`, `npu:ethos-u55-128`.")
+]
 Precision = Annotated[
-    str | None, typer.Option("--precision", help="fp32, or on a GPU tf32, fp16 or bf16; bf16 on some CPUs.")
+    str | None,
+    typer.Option(
+        "--precision", help="fp32, or on a GPU tf32, fp16 or bf16; bf16 on some CPUs; int8, alone, on an NPU."
+    ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
 Devices = Annotated[

@@ -66,6 +66,11 @@ def timeline(
 def _require_cpu(artifact: Path) -> None:
     """Raises `UsageError` for an artifact whose tasks have no times."""
     target = str(read_manifest(artifact).get("target"))
+    if target.startswith("npu"):
+        raise UsageError(
+            f"{artifact} is for {target}, which is not here: nothing of it can be measured",
+            fix="see the estimated cycles of each operator in its placement.json",
+        )
     if target.startswith("cuda"):
         raise UsageError(
             f"{artifact} is for {target}, where launches do not tell when they run",

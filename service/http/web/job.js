@@ -93,7 +93,7 @@ function Overview({ job, events }) {
   return html`
     ${report && html`
       <${Facts} facts=${[
-        ["one inference", report.latency_s ? seconds(report.latency_s) : "not measured"],
+        ["one inference", report.latency_s ? seconds(report.latency_s) + (report.placement ? ", estimated" : "") : "not measured"],
         ["target", report.target],
         ["lanes", report.threads],
         ["kernels", `${report.kernels} of ${report.nodes} operators`],

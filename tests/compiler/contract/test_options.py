@@ -232,15 +232,27 @@ def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> No
             options = CompileOptions.from_json(asked)
             assert (options.kind, CompileOptions.from_json(options.to_json())) == (kind, options)
         else:
-            with pytest.raises(OptionsError, match="is one of cuda targets alone") as caught:
+            with pytest.raises(OptionsError, match=r"is one of (cuda|npu) targets alone") as caught:
                 CompileOptions.from_json(asked)
-            assert caught.value.fix == "use one of fp32, bf16, or a target cuda"
+            able = "npu" if precision == "int8" else "cuda"
+            assert caught.value.fix == f"use one of {', '.join(kinds.of(target).precisions)}, or a target {able}"
+
+
+def test_a_target_whose_models_are_compiled_whole_has_a_profile_and_its_own_precision() -> None:
+    options = CompileOptions(target="npu:ethos-u55-128")
+    assert options.precision == "int8"
+    assert CompileOptions.from_json(options.to_json()) == options
+    with pytest.raises(OptionsError, match="target 'npu' is unknown") as caught:
+        CompileOptions(target="npu")
+    assert caught.value.fix.startswith("use one of 'cpu', 'cuda', 'cpu:<profile>'")
+    with pytest.raises(OptionsError, match="precision 'bf16' is one of cpu and cuda targets alone"):
+        CompileOptions(target="npu:ethos-u55-128", precision="bf16")
 
 
 @pytest.mark.parametrize(
     ("asked", "said", "fix"),
     [
-        ({"precision": "int8"}, "precision 'int8' is unknown", "use one of fp32, bf16"),
+        ({"precision": "int4"}, "precision 'int4' is unknown", "use one of fp32, bf16"),
         ({"target": "cuda", "precision": "fp64"}, "precision 'fp64' is unknown", "use one of fp32, tf32, fp16, bf16"),
         ({"target": "gpu"}, "target 'gpu' is unknown", "'cuda:<profile>'"),
         ({"target": "cuda:SM_90"}, "target 'cuda:SM_90' is unknown", "'cuda:<profile>'"),

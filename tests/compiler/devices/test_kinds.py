@@ -50,14 +50,14 @@ def test_a_name_that_stands_for_nothing_here_is_refused_with_those_that_do(
 
 
 def test_a_third_kind_is_found_where_it_is_registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(TargetUnavailable, match="'npu:v1' is unknown"):
-        kind_of("npu:v1")
+    with pytest.raises(TargetUnavailable, match="'dsp:v1' is unknown"):
+        kind_of("dsp:v1")
     package = ModuleType("tests.third_kind.kind")
-    package.KIND = replace(OF_CPUS, profiles=(replace(cpu.PROFILES[0], name="npu:v1"),))  # type: ignore[attr-defined]
+    package.KIND = replace(OF_CPUS, profiles=(replace(cpu.PROFILES[0], name="dsp:v1"),))  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, package.__name__, package)
     third_kind.register(monkeypatch)
-    assert kind_of("npu:v1") is package.KIND
-    assert profiles()[-1].name == "npu:v1"
+    assert kind_of("dsp:v1") is package.KIND
+    assert profiles()[-1].name == "dsp:v1"
 
 
 def test_a_job_for_one_kind_of_device_does_not_load_the_others() -> None:

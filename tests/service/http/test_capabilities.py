@@ -68,13 +68,13 @@ def test_a_third_kind_of_device_needs_no_edit_here(
     client: TestClient, db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     register(monkeypatch)
-    catalogue.publish(db, "targets", "0.1.0", [{"name": "npu"}, {"name": "npu:v1"}])
+    catalogue.publish(db, "targets", "0.1.0", [{"name": "dsp"}, {"name": "dsp:v1"}])
     bare, profile = client.get("/targets").json()["targets"]
-    assert bare["notice"].endswith("such as python -m worker --queue npu:0 on a machine with an NPU")
-    assert profile["notice"].endswith("--queue npu:0 on a machine with an NPU of v1, or a builder with its compiler")
-    asked = '{"target": "npu:v1", "precision": "int8"}'
+    assert bare["notice"].endswith("such as python -m worker --queue dsp:0 on a machine with a DSP")
+    assert profile["notice"].endswith("--queue dsp:0 on a machine with a DSP of v1, or a builder with its compiler")
+    asked = '{"target": "dsp:v1", "precision": "int8"}'
     job = client.post("/compile", files={"model": "m", "options": asked}).json()
-    assert (job["queue"], job["state"]) == ("npu:v1", "QUEUED")
+    assert (job["queue"], job["state"]) == ("dsp:v1", "QUEUED")
     assert client.get("/targets").json()["targets"][1]["queued"] == 1
 
 

@@ -1,0 +1,136 @@
+"""NPUs as a kind of target: models are compiled whole, under the options that every target has."""
+
+from __future__ import annotations
+
+import hashlib
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from compiler.accelerate.chips import TARGETS, chip_of
+from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
+from compiler.contract import (
+    CompileOptions,
+    CompileReport,
+    OutputError,
+    PlacedOperator,
+    PlacementReport,
+    bundle_digest,
+)
+from compiler.devices.kind import WholeKind
+from compiler.errors import OptionsError
+from compiler.pack.pack import digest_of
+from compiler.quantize.network import open_network
+from compiler.trace import Trace
+
+LARGEST_ERROR = 0.25
+"""Of an output's largest value: what int8 may cost where the option `tolerance` does not say."""
+
+
+def compile_whole(
+    trace: Trace,
+    model: Path,
+    artifact: Path,
+    options: CompileOptions,
+    data: Mapping[str, Path] | None,
+    samples: Mapping[str, Path],
+) -> CompileReport:
+    """Compiles an ONNX file for an accelerator, as `compiler.devices.kind.CompileWhole` says.
+
+    `options.tolerance` bounds the error of the artifact, and what approximations of missing operators may cost of it.
+    Raises OptionsError for what models that are compiled whole do not have, and what `compile_for_accelerator` raises.
+    """
+    demand_possible(options)
+    tolerance = LARGEST_ERROR if options.tolerance is None else options.tolerance
+    digest = hashlib.sha256(model.read_bytes()).hexdigest()
+    with tempfile.TemporaryDirectory() as folder:
+        alone = model
+        if data:
+            alone = Path(folder) / "model.onnx"
+            alone.write_bytes(open_network(model, data)[1].bytes())
+            digest = bundle_digest(digest, {name: digest_of(path) for name, path in data.items()})
+        made = compile_for_accelerator(
+            alone,
+            artifact,
+            options.target,
+            samples,
+            trace,
+            tolerance=min(TOLERANCE, tolerance),
+            dims=options.binding,
+            shapes={name: spec.shape for name, spec in options.inputs.items() if spec.shape is not None},
+            largest_error=tolerance,
+        )
+    placed = reported(made["placement"], made["agreement"] or ())
+    trace.notice(
+        f"times are {placed.estimated_by} and by a formula, not measured: {1e3 * placed.seconds:.3f} ms, with "
+        f"{placed.accelerated} operators on the accelerator and {placed.on_cpu} on the CPU beside it"
+    )
+    return CompileReport(
+        model_digest=digest,
+        artifact_digest=digest_of(artifact),
+        artifact_bytes=artifact.stat().st_size,
+        target=options.target,
+        hardware="",
+        threads=1,
+        phase_seconds=trace.seconds,
+        nodes=made["nodes"],
+        kernels_before_fusion=made["nodes"],
+        kernels=placed.accelerated + placed.on_cpu,
+        arena_bytes=max(placed.peak_bytes.values(), default=0),
+        weight_bytes=made["weight_bytes"],
+        latency_s=placed.seconds,
+        errors=tuple(
+            OutputError(one["name"], one["max_absolute"], one["max_relative"], one["max_ulp"])
+            for one in made["agreement"] or ()
+        ),
+        tolerance=tolerance if made["agreement"] else 0.0,
+        notices=tuple(trace.notices),
+        samples=tuple(digest_of(path) for path in samples.values()),
+        placement=placed,
+    )
+
+
+def demand_possible(options: CompileOptions) -> None:
+    """Raises OptionsError for options that a model that is compiled whole cannot be given."""
+    several = isinstance(options.dims, tuple)
+    if several or options.ranges:
+        raise OptionsError(
+            f"dims {'binds several values' if several else 'leaves a dimension open'}, and {options.target} takes one "
+            "size of each",
+            fix="give one value for each name",
+        )
+    fixed = sorted(name for name, spec in options.inputs.items() if spec.value is not None)
+    if fixed:
+        raise OptionsError(
+            f"input {fixed[0]!r:.100} is given a value, and {options.target} takes shapes alone",
+            fix="make that input a constant of the model",
+        )
+    for name, default in (("bounds", {}), ("without", ())):
+        if getattr(options, name) != default:
+            raise OptionsError(
+                f"{name} says how kernels are made, and {options.target} has none", fix=f"leave {name} out"
+            )
+
+
+def reported(document: Mapping[str, Any], agreement: Any) -> PlacementReport:
+    """The placement of `compiler.accelerate.placement` as reports have it."""
+    totals = document["totals"]
+    kept = ("accelerated", "on_cpu", "calls", "cycles", "clock_hz", "accelerator_s", "cpu_s", "call_s", "seconds")
+    named = ("accelerator", "system", "memory_mode", "estimated_by", "cpu_formula")
+    columns = ("node", "operator", "on", "why", "cycles", "macs", "cpu_s")
+    return PlacementReport(
+        **{name: document[name] for name in named},
+        **{name: totals[name] for name in kept},
+        peak_bytes={name: one["peak_bytes"] for name, one in document["memories"].items()},
+        snr_db={one["name"]: one["snr_db"] for one in agreement},
+        operators=tuple(PlacedOperator(**{name: row[name] for name in columns}) for row in document["operators"]),
+    )
+
+
+def resolve(name: str) -> str:
+    """The name itself. Raises TargetUnavailable for one that is no accelerator's."""
+    return chip_of(name).target
+
+
+KIND = WholeKind(profiles=TARGETS, resolve=resolve, demand_possible=demand_possible, compile=compile_whole)

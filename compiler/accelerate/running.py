@@ -1,0 +1,116 @@
+"""Artifacts for accelerators, run here by LiteRT: one inference, and the estimate that stands in for a benchmark."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler.accelerate.interpreter import ArtifactError, Model
+from compiler.contract import BenchmarkOptions
+from compiler.errors import ArtifactUnusable, OptionsError, ToolchainMissing
+from compiler.measure.npz import read_fitting, write_outputs
+from compiler.pack.pack import digest_of
+
+
+def opened(artifact: str, path: Path) -> Model:
+    """The model in an artifact. Raises ToolchainMissing without LiteRT, ArtifactUnusable for a damaged one."""
+    try:
+        return Model(path)
+    except ArtifactError as reason:
+        raise ToolchainMissing(f"{artifact} cannot be run: {reason.message}", fix=reason.fix) from reason
+    except (OSError, zipfile.BadZipFile, KeyError, TypeError, ValueError, RuntimeError) as reason:
+        raise ArtifactUnusable(
+            f"{artifact} cannot be loaded: {reason!s:.200}", fix="compile the model again"
+        ) from reason
+
+
+def infer(artifact: Path, inputs: Path, outputs: Path) -> dict[str, Any]:
+    """Runs it once, as `compiler.runner.infer`; `seconds` are those of LiteRT here, not of the accelerator."""
+    begin = time.perf_counter()
+    with opened("the artifact", artifact) as model:
+        load_s = time.perf_counter() - begin
+        _, arrays = read_fitting(inputs, [model.inputs])
+        begin = time.perf_counter()
+        try:
+            found = dict(zip((spec.name for spec in model.outputs), model.run_flat(arrays), strict=True))
+        except ArtifactError as reason:
+            raise OptionsError(reason.message, fix=reason.fix) from reason
+        seconds = time.perf_counter() - begin
+        write_outputs(outputs, found)
+        described = {
+            spec.name: {
+                "dtype": spec.dtype,
+                "shape": list(spec.shape),
+                "sha256": hashlib.sha256(np.ascontiguousarray(found[spec.name]).tobytes()).hexdigest(),
+            }
+            for spec in model.outputs
+        }
+    return {"seconds": seconds, "load_s": load_s, "lanes": 1, "outputs": described}
+
+
+def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dict[str, Any], str]:
+    """What a report of a benchmark says of an artifact of which nothing can be timed here, and a notice of that.
+
+    It has the fields of `compiler.runner.benchmark`, and `estimated`: by whom. `runs` is 0, `samples_s` is empty, and
+    every figure of time but those of loading and of the first run, by LiteRT here, is the estimate of the compiler.
+    """
+    if options.dims or options.binding not in (None, 1):
+        raise OptionsError(f"artifact {artifact} has one binding, without sizes", fix="leave binding and dims out")
+    begin = time.perf_counter()
+    with opened(f"artifact {artifact}", path) as model:
+        load_s = time.perf_counter() - begin
+        begin = time.perf_counter()
+        model.run(model.random_inputs(options.seed))
+        first_run_s = time.perf_counter() - begin
+        told = model.bench()
+        rows = model.profile() if options.profile else None
+        ports = {
+            side: [{"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in getattr(model, side)]
+            for side in ("inputs", "outputs")
+        }
+        target, clock_hz = model.manifest["target"], model.clock_hz
+    seconds = float(told["median"])
+    times = dict.fromkeys(("median_s", "mean_s", "min_s", "p10_s", "p90_s", "p99_s", "compute_s"), seconds)
+    described = {
+        "artifact": artifact,
+        "sha256": digest_of(path),
+        "target": target,
+        "hardware": "",
+        "lanes": 1,
+        "dims": {},
+        "estimated": told["by"],
+        "load": {"first_s": load_s, "warm_s": load_s},
+        "first_run_s": first_run_s,
+        "memory": {"load_bytes": None, "run_bytes": None},
+        "samples_s": [],
+        "rounds": [],
+        "round_median_s": [],
+        "runs": 0,
+        **times,
+        "copy_in_s": 0.0,
+        "copy_out_s": 0.0,
+        "kernels": None if rows is None else [_row(at, row, clock_hz, seconds) for at, row in enumerate(rows)],
+        **ports,
+    }
+    said = (
+        f"artifact {artifact}: {1e3 * seconds:.3f} ms on {target} are {told['by']} and by a formula for the CPU beside "
+        "it; nothing was measured, so it is not compared with other artifacts"
+    )
+    return described, said
+
+
+def _row(at: int, row: dict[str, Any], clock_hz: float, whole_s: float) -> dict[str, Any]:
+    seconds = row["cycles"] / clock_hz + row["cpu_s"]
+    return {
+        "call": at,
+        "family": row["operator"],
+        "tile": row["on"],
+        "seconds": seconds,
+        "share": seconds / whole_s if whole_s else 0.0,
+        "nodes": [row["node"][:120]] if row["node"] else [],
+    }

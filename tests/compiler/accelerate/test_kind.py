@@ -1,0 +1,95 @@
+"""Accelerators under the options of every target: what is refused, foreseen, compiled, and estimated beside others."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler.accelerate.chips import TARGETS
+from compiler.contract import BenchmarkOptions, CompileOptions
+from compiler.devices.kinds import kind_of, resolved_name, whole_kind_of
+from compiler.errors import ArtifactUnusable, Disagreement, OptionsError, TargetUnavailable
+from compiler.pipeline import compile_model
+from compiler.preflight import preflight
+from compiler.runner import benchmark, infer, is_whole
+from tests.compiler.accelerate.models import SHAPE, convolution, sample
+
+U65 = "npu:ethos-u65-256"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return convolution(tmp_path_factory.mktemp("model") / "m.onnx")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ({"dims": {"batch": [1, 2]}}, "dims binds several values, and npu:ethos-u65-256 takes one"),
+        ({"dims": {"batch": {"min": 1, "max": 4}}}, "dims leaves a dimension open"),
+        ({"inputs": {"x": {"shape": [1], "value": [1]}}}, "input 'x' is given a value"),
+        ({"bounds": {"resize": 4}}, "bounds says how kernels are made"),
+        ({"without": ["weights"]}, "without says how kernels are made"),
+    ],
+)
+def test_options_of_kernels_are_refused_before_anything_is_compiled(
+    asked: dict[str, Any], said: str, model: Path, tmp_path: Path
+) -> None:
+    options = CompileOptions.from_json({"target": U65, **asked})
+    with pytest.raises(OptionsError, match=said):
+        compile_model(model, tmp_path / "m.tw", options)
+    foreseen = preflight(model, options)
+    assert not foreseen["ok"]
+    assert foreseen["target"] == {"name": U65, "reason": None}
+
+
+def test_a_preflight_knows_the_targets_and_says_what_it_does_not_know(model: Path) -> None:
+    found = preflight(model, CompileOptions(target=U65, dims={"batch": 1}))
+    assert (found["ok"], found["problem"], found["corrected"]) == (True, None, None)
+    assert "only known once it is compiled" in found["notices"][0]
+    found = preflight(model, CompileOptions(target="npu:ethos-u65-512"))
+    assert (found["ok"], found["problem"]["code"]) == (False, "target_unavailable")
+    assert U65 in found["problem"]["fix"]
+
+
+def test_a_whole_kind_is_no_kind_of_kernels() -> None:
+    whole = whole_kind_of(U65)
+    assert whole is not None
+    assert whole.profiles == TARGETS
+    assert (resolved_name(U65), whole_kind_of("cpu")) == (U65, None)
+    with pytest.raises(TargetUnavailable, match="has no kernels"):
+        kind_of(U65)
+
+
+def test_an_estimate_stands_beside_what_was_timed_and_is_not_compared(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ethosu.regor")
+    pytest.importorskip("ai_edge_litert.interpreter")
+    samples = {"real": sample(tmp_path / "real.npz")}
+    npu, cpu = tmp_path / "npu.tw", tmp_path / "cpu.tw"
+    shaped = CompileOptions.from_json({"target": U65, "inputs": {"x": list(SHAPE)}})
+    report = compile_model(model, npu, shaped, samples=samples)
+    compile_model(model, cpu, CompileOptions(dims={"batch": 1}, tuning_budget_s=0.0, threads=1), measure=False)
+    assert (is_whole(npu), is_whole(cpu), is_whole(model)) == (True, False, False)
+    found = benchmark([("n", npu), ("c", cpu)], BenchmarkOptions(seconds=0.05))
+    assert [one["artifact"] for one in found["artifacts"]] == ["n", "c"]
+    assert [one["runs"] > 0 for one in found["artifacts"]] == [False, True]
+    assert found["comparisons"] == []
+    estimated, measured = found["artifacts"]
+    assert measured.keys() == estimated.keys() - {"estimated"}
+    assert estimated["median_s"] == report.latency_s
+    assert sum(row["share"] for row in estimated["kernels"]) <= 1.0
+    assert measured["kernels"][0].keys() == estimated["kernels"][0].keys()
+    with pytest.raises(OptionsError, match="has one binding"):
+        benchmark([("n", npu)], BenchmarkOptions(dims={"batch": 1}))
+
+    with pytest.raises(Disagreement, match=r"in int8, more than 0\.0001"):
+        compile_model(model, npu, CompileOptions(target=U65, dims={"batch": 1}, tolerance=1e-4), samples=samples)
+    broken = tmp_path / "broken.tw"
+    with zipfile.ZipFile(broken, "w") as archive:
+        archive.writestr("manifest.json", json.dumps({"target": U65}))
+    with pytest.raises(ArtifactUnusable, match="compile the model again"):
+        infer(broken, samples["real"], tmp_path / "out.npz")
