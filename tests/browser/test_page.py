@@ -67,6 +67,11 @@ def boxes(page: Browser) -> list[int]:
     ]
 
 
+def bearer(house: House) -> dict[str, str]:
+    """The header that carries the key."""
+    return {"Authorization": f"Bearer {house.key}"}
+
+
 def asked(house: House, path: str) -> Any:
     """What the API tells of the same."""
     headers = {"Authorization": f"Bearer {house.key}"}
@@ -226,6 +231,49 @@ def test_the_history_of_a_model_and_what_changed_between_two_artifacts(
     assert all(family in text for family in families[0] | families[1])
     assert report["comparisons"][0]["verdict"] in text
     page.picture(SCREENS / "compared.png")
+
+
+def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page: Browser, job: dict[str, Any]) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.sees("compile it")
+    for thing, name in (("job", "first"), ("model", "tiny one")):
+        page.press(f"Name the {thing}")
+        page.type("form.box input[name=name]", name)
+        page.type("form.box input[name=tags]", f"ci {thing}")
+        page.type("form.box textarea", f"note of the {thing}")
+        page.press("Save")
+        page.sees(f"note of the {thing}")
+    told = [asked(house, path) for path in (f"/jobs/{job['id']}", f"/models/{job['model']}")]
+    assert [(one["name"], one["tags"]) for one in told] == [("first", ["ci", "job"]), ("tiny one", ["ci", "model"])]
+    page.press("Compile with changes")
+    page.sees("It can be compiled")
+    filled = page.run("return [...document.querySelectorAll('input[type=number]')].map((one) => one.value)")
+    wanted = [job["options"][name] for name in ("threads", "tuning_budget_s")]
+    assert [float(one) if one else None for one in filled] == wanted
+    page.run("document.querySelector('textarea[name=others]').value = ''")
+    page.type("textarea[name=others]", '{"scheduler": "sequential", "seed": 7}')
+    page.click("main button.main")
+    number = page.until(lambda: str(page.run("return location.hash")).partition("#/jobs/")[2], "the job's view")
+    httpx.post(f"{house.url}/jobs/{number}/cancel", headers=bearer(house), trust_env=False).raise_for_status()
+    made = asked(house, f"/jobs/{number}")
+    assert made["cloned_from"] == job["id"]
+    assert made["options"] == {**job["options"], "scheduler": "sequential", "seed": 7}
+    assert made["tags"] == ["ci", "job"]
+    other = {"note": None, "tags": ["other"]}
+    httpx.patch(f"{house.url}/jobs/{number}", json=other, headers=bearer(house), trust_env=False).raise_for_status()
+    page.go(f"{house.url}/#/jobs")
+    shown = "return [...document.querySelectorAll('tbody a')].map((one) => one.hash.split('/')[2])"
+    for field, text, found in (("tag", "other", number), ("query", "note of the job", job["id"])):
+        page.type(f"input[name={field}]", text)
+        page.press("Filter")
+        page.until(lambda found=found: page.run(shown) == [found], "the job that fits")  # type: ignore[misc]
+        page.picture(SCREENS / "filtered.png")
+        page.go(f"{house.url}/#/compile")
+        page.sees("Drop an ONNX model here")
+        page.go(f"{house.url}/#/jobs")
+        page.sees("succeeded")
+    choices = "return [...document.querySelector('select[name=model]').options].map((one) => one.text)"
+    page.until(lambda: "tiny one" in page.run(choices), "the model by its name")
 
 
 def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:

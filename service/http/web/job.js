@@ -6,6 +6,7 @@ import { Arena } from "/web/arena.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
 import { Phases, Roofline, Schedule } from "/web/charts.js";
 import { Graph } from "/web/graph.js";
+import { Labels } from "/web/labels.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Share } from "/web/share.js";
 import { Tuning } from "/web/tuning.js";
@@ -60,18 +61,19 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
       ${!link && ENDED.includes(job.state) && job.kind === "compile" && html`<${Act} name="Compile again" act=${async () => {
         const made = await (await ask("POST", `/jobs/${id}/clone`, { json: {} })).json();
         location.hash = `#/jobs/${made.id}`;
-      }} />`}
+      }} /> <a href="#/compile?job=${id}">Compile with changes</a>`}
       ${!link && html`<button type="button" aria-expanded=${sharing} onClick=${() => share(!sharing)}>Share</button>`}
     </div>
+    <${Labels} what="job" path=${`/jobs/${id}`} one=${job} again=${again} fixed=${Boolean(link)} />
     ${sharing && !link && html`<${Share} id=${id} />`}
     <${Failure} error=${error} />
     ${job.problem && html`<${Failure} error=${job.problem} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
       <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
-    <${Tab} name=${shown} job=${job} events=${events} />`;
+    <${Tab} name=${shown} job=${job} events=${events} link=${link} />`;
 }
 
-function Tab({ name, job, events }) {
+function Tab({ name, job, events, link }) {
   switch (name) {
     case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
       <${OfPlan} job=${job} view=${Times} />`;
@@ -81,11 +83,11 @@ function Tab({ name, job, events }) {
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
     case "log": return html`<${Log} job=${job} />`;
-    default: return html`<${Overview} job=${job} events=${events} />`;
+    default: return html`<${Overview} job=${job} events=${events} link=${link} />`;
   }
 }
 
-function Overview({ job, events }) {
+function Overview({ job, events, link }) {
   const ended = ENDED.includes(job.state);
   const [told] = useFetched(() => (ended ? get(`/jobs/${job.id}/report`) : null), [job.id, ended]);
   const report = told && told.report;
@@ -122,7 +124,16 @@ function Overview({ job, events }) {
       ["created", moment(job.created_at)], ["waited", seconds(job.queue_seconds)], ["took", seconds(job.run_seconds)],
       ["attempt", job.attempt], ["model", job.model && html`<code>${job.model.slice(0, 16)}…</code>`],
     ]} />
+    ${job.model && !link && html`<${Model} digest=${job.model} />`}
     <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details>`;
+}
+
+/** What the model of a job is called, for all its jobs. */
+function Model({ digest }) {
+  const [model, error, again] = useFetched(() => get(`/models/${digest}`), [digest]);
+  return html`<h2>Model</h2><${Failure} error=${error} />
+    ${model && html`<p class="quiet">${bytes(model.bytes)}; ${model.jobs} of your jobs compile it.</p>
+      <${Labels} what="model" path=${`/models/${digest}`} one=${model} again=${again} />`}`;
 }
 
 function OfPlan({ job, view }) {
