@@ -276,6 +276,49 @@ def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page
     page.until(lambda: "tiny one" in page.run(choices), "the model by its name")
 
 
+def test_records_are_narrowed_and_the_file_holds_what_is_shown(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    everything = asked(house, "/tuning-records?kind=machine&limit=500")["records"]
+    one = everything[0]
+    page.go(f"{house.url}/#/records")
+    page.sees("Parquet")
+    page.run(
+        "const kind = document.querySelector('form select'); kind.value = 'machine';"
+        "kind.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    page.type("input[name=query]", one["description"])
+    page.run(
+        "const at = document.querySelector('input[name=since]'); at.value = arguments[0];"
+        "at.dispatchEvent(new Event('input', {bubbles: true}))",
+        "2001-01-01T00:00:00",
+    )
+    page.press("Filter")
+    fit = [each for each in everything if one["description"].lower() in each["description"].lower()]
+    rows = "return document.querySelectorAll('tbody tr').length"
+    page.until(lambda: page.run(rows) == len(fit) < len(everything), "what fits")
+    page.run(
+        "HTMLAnchorElement.prototype.click = () => {};"
+        "URL.createObjectURL = (blob) => { window.kept = blob; return '#'; }"
+    )
+    page.press("CSV")
+    page.until(lambda: page.run("return Boolean(window.kept)"), "the file")
+    assert page.run("return kept.text()").count("\n") == 1 + len(fit)
+    page.click("tbody button")
+    page.until(lambda: page.run("return document.querySelector('input[name=hardware]').value") == one["hardware"], "it")
+    page.picture(SCREENS / "records.png")
+    page.run(
+        "const at = document.querySelector('input[name=until]'); at.value = arguments[0];"
+        "at.dispatchEvent(new Event('input', {bubbles: true}))",
+        "2001-01-02T00:00:00",
+    )
+    page.press("Filter")
+    page.sees("No measurement fits.")
+    assert job["state"] == "SUCCEEDED"
+    page.run("location.reload()")
+    page.sees("Parquet")
+
+
 def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:
     file = tmp_path / "refused.onnx"
     file.write_bytes(
