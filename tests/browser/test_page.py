@@ -114,6 +114,9 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     page.sees(f"{len(lying)} activations" if lying else "No activation lies in the arena")
     first = min(plan["tasks"], key=lambda task: task["begin_s"])
     assert first["lane"] == 0
+    plans = asked(house, f"/jobs/{job['id']}/report")["report"]["plans"]
+    page.until(lambda: page.run("return document.querySelectorAll('tbody tr').length") == len(plans), "all candidates")
+    assert page.text().count("taken") >= sum(one["taken"] for one in plans) == 1
     page.click_at("canvas", 3, 30)
     page.sees(plan["calls"][first["call"]]["tile"])
     page.picture(SCREENS / "schedule.png")
@@ -142,6 +145,14 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     page.go(f"{house.url}/#/jobs/{number}/tuning")
     page.sees("Best so far")
     assert "running" in page.text(), "it is shown while it goes on"
+    page.sees("the rest of the budget")
+    page.run(
+        "const real = fetch; window.sent = [];"
+        "window.fetch = (to, ...more) => { sent.push(to); return real(to, ...more); }"
+    )
+    page.go(f"{house.url}/#/jobs")
+    page.until(lambda: f"/jobs/{number}/events" in page.run("return sent"), "the list follows what runs")
+    page.go(f"{house.url}/#/jobs/{number}/tuning")
     headers = {"Authorization": f"Bearer {house.key}"}
     httpx.post(f"{house.url}/jobs/{number}/finish", headers=headers, trust_env=False).raise_for_status()
     page.sees("succeeded")
@@ -155,7 +166,9 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     last = tuning["points"][-1]
     page.sees(f"{last['measured']} of {tuning['legal']}")
     assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(measured)
-    assert page.run("return document.querySelectorAll('tbody tr').length") == len(tuning["kernels"])
+    plans = asked(house, f"/jobs/{number}/report")["report"]["plans"]
+    rows = "return document.querySelectorAll('tbody tr').length"
+    page.until(lambda: page.run(rows) == len(tuning["kernels"]) + len(plans), "kernels, and plans with their times")
     page.picture(SCREENS / "tuning.png")
     page.click("tbody tr button")
     dearest = max(tuning["kernels"], key=lambda one: one["uses"] * one["best_s"])
@@ -182,6 +195,19 @@ def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(
     page.sees(f"{kernel}: {plan['calls'][kernel]['family']}")
     text = page.text()
     assert all(f"%{value} " in text for value in node["writes"])
+    shown = "return document.querySelector('pre[data-kernel]')?.textContent"
+    source = page.until(lambda: page.run(shown), "the kernel's code")
+    files = asked(house, f"/artifacts/{job['artifact_id']}/files")["files"]
+    names = [one["name"] for one in files if one["name"].startswith("source/kernels_")]
+    texts = [
+        httpx.get(f"{house.url}/artifacts/{job['artifact_id']}/{name}", headers=bearer(house), trust_env=False).text
+        for name in names
+    ]
+    name = page.run("return document.querySelector('pre[data-kernel]').dataset.kernel")
+    assert name.startswith(f"k{kernel}_")
+    assert f"void {name}(" in source
+    assert any(source.splitlines()[0] in text and source.splitlines()[-2] in text for text in texts)
+    page.sees("Measurements")
     page.picture(SCREENS / "graph.png")
 
 
@@ -317,6 +343,22 @@ def test_records_are_narrowed_and_the_file_holds_what_is_shown(
     assert job["state"] == "SUCCEEDED"
     page.run("location.reload()")
     page.sees("Parquet")
+
+
+def test_the_operator_sees_owners_queues_and_storage_as_the_api_tells_them(house: House, page: Browser) -> None:
+    granted = {"name": "ada", "quotas": {"queued_jobs": 7, "stored_bytes": 5_000_000}}
+    httpx.post(f"{house.url}/owners", json=granted, headers=bearer(house), trust_env=False).raise_for_status()
+    page.go(f"{house.url}/#/operations")
+    page.sees("0 B of 5 MB")
+    page.sees("0 of 7")
+    page.sees("files damaged")
+    text = page.text()
+    assert all(one["name"] in text for one in asked(house, "/owners")["owners"])
+    assert all(one["name"] in text for one in asked(house, "/workers")["workers"])
+    lines = httpx.get(f"{house.url}/metrics", trust_env=False).text.splitlines()
+    kept = sum(float(line.split()[-1]) for line in lines if line.startswith("tilewright_tuning_records_total"))
+    page.until(lambda: f"{kept:,.0f}" in page.text().partition("measurements kept")[2], "how many are kept")
+    page.picture(SCREENS / "operations.png")
 
 
 def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:

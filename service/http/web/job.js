@@ -9,7 +9,7 @@ import { Graph } from "/web/graph.js";
 import { Labels } from "/web/labels.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Share } from "/web/share.js";
-import { Tuning } from "/web/tuning.js";
+import { Plans, Tuning } from "/web/tuning.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
@@ -76,8 +76,8 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
 function Tab({ name, job, events, link }) {
   switch (name) {
     case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
-      <${OfPlan} job=${job} view=${Times} />`;
-    case "graph": return html`<${Steps} job=${job} />`;
+      <${Candidates} job=${job} /><${OfPlan} job=${job} view=${Times} />`;
+    case "graph": return html`<${Steps} job=${job} link=${link} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
     case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
@@ -112,11 +112,7 @@ function Overview({ job, events, link }) {
         report.tolerance ? html`<progress value=${one.max_relative / report.tolerance} aria-label="of the tolerance"></progress> ${figures(100 * one.max_relative / report.tolerance)} %` : "exact",
       ])} />
       <h2>Plans</h2>
-      <${Table} columns=${["", "scheduler", "#lanes", "#predicted", "#measured", "beside sequential"]} rows=${report.plans.map((plan) => [
-        plan.taken ? html`<strong class="good">taken</strong>` : "", plan.scheduler, plan.lanes, seconds(plan.predicted_s),
-        plan.measured_s === null ? "not run" : seconds(plan.measured_s),
-        plan.ratio === null ? "" : `${figures(plan.ratio)} (${figures(plan.low)} to ${figures(plan.high)})`,
-      ])} />`}
+      <${Plans} plans=${report.plans} />`}
     <h2>Steps</h2>
     <${Phases} events=${events} ended=${ended} />
     ${notices.map((event) => html`<p class="quiet">${event.message}</p>`)}
@@ -126,6 +122,14 @@ function Overview({ job, events, link }) {
     ]} />
     ${job.model && !link && html`<${Model} digest=${job.model} />`}
     <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details>`;
+}
+
+/** The plans that were weighed against each other, beside the timeline of the one that was taken. */
+function Candidates({ job }) {
+  const [told, error] = useFetched(() => get(`/jobs/${job.id}/report`), [job.id]);
+  return html`<h2>Candidates</h2><${Failure} error=${error} />
+    <p class="quiet">Each plan that was weighed; the timeline below is that of the one that was taken.</p>
+    ${told && html`<${Plans} plans=${told.report.plans} />`}`;
 }
 
 /** What the model of a job is called, for all its jobs. */
@@ -144,10 +148,10 @@ function OfPlan({ job, view }) {
 
 const Times = ({ plan }) => html`<${Schedule} plan=${plan} /><${Arena} plan=${plan} />`;
 
-function Steps({ job }) {
+function Steps({ job, link }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
   if (error) return html`<${Failure} error=${error} />`;
-  return both && html`<${Graph} graph=${both[0]} plan=${both[1]} />`;
+  return both && html`<${Graph} graph=${both[0]} plan=${both[1]} job=${job} link=${link} />`;
 }
 
 function Kernels({ plan }) {

@@ -1,12 +1,36 @@
 // All jobs of the caller, newest first, as they are now.
 
-import { html, useState } from "/web/vendor/htm-preact.js";
-import { ask, download, get } from "/web/api.js";
+import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
+import { ask, download, follow, get } from "/web/api.js";
 import { Tags } from "/web/labels.js";
 import { Act, brief, Failure, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
 const KINDS = ["compile", "benchmark", "inference", "quantization", "compression", "minimisation"];
+
+const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
+const MOST_FOLLOWED = 3; // a browser opens six connections to a service that speaks HTTP/1.1
+const SLOWLY_S = 5; // for jobs that are new, and those that are not followed
+const SOON_MS = 300; // events come in bursts: the list is asked for once after them
+
+/** Jobs that have not ended: those that run first, then the oldest. */
+function followed(jobs) {
+  const open = jobs.filter((job) => !ENDED.includes(job.state)).reverse();
+  return [...open.filter((job) => job.state !== "QUEUED"), ...open.filter((job) => job.state === "QUEUED")].slice(0, MOST_FOLLOWED);
+}
+
+/** Ask again as soon as one of these jobs tells something. */
+function useLive(ids, again) {
+  const latest = useRef(again); // of the present filters
+  latest.current = again;
+  useEffect(() => {
+    const stop = new AbortController();
+    let due = 0;
+    const soon = () => { due = due || setTimeout(() => { due = 0; latest.current(); }, SOON_MS); };
+    for (const id of ids) follow(`/jobs/${id}/events`, 0, soon, stop.signal).then(soon, () => {});
+    return () => { stop.abort(); clearTimeout(due); };
+  }, [String(ids)]);
+}
 
 export function Jobs() {
   const [state, setState] = useState("");
@@ -21,7 +45,8 @@ export function Jobs() {
   for (const tag of text.tag.split(/[\s,]+/).filter(Boolean)) query.append("tag", tag);
   if (text.model) query.set("model", text.model);
   if (cursors.length) query.set("cursor", cursors[cursors.length - 1]);
-  const [page, error, again] = useFetched(() => get(`/jobs?${query}`), [String(query)], 2);
+  const [page, error, again] = useFetched(() => get(`/jobs?${query}`), [String(query)], SLOWLY_S);
+  useLive(page ? followed(page.jobs).map((job) => job.id) : [], again);
   const choose = (set) => (event) => { set(event.target.value); setCursors([]); };
   const write = (name) => choose((value) => setText({ ...text, [name]: value }));
   return html`
