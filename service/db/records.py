@@ -43,10 +43,12 @@ Place = tuple[float, uuid.UUID]
 class Wanted:
     """Which records: `where` fixes some of `FILTERS`.
 
-    Measured at `since` or later, and before `until` (seconds since 1970).
+    `text` stands in the description, as great or small letters (of ASCII). Measured at `since` or later, and before
+    `until` (seconds since 1970).
     """
 
     where: Mapping[str, Any] = field(default_factory=dict)
+    text: str = ""
     since: float | None = None
     until: float | None = None
 
@@ -98,8 +100,10 @@ def paged(owner_id: uuid.UUID, wanted: Wanted, *, before: Place | None, limit: i
     """
     operator = wanted.where.get("operator")
     rows = sa.select(TuningRecord)
-    if operator is None or any(name in wanted.where for name in FEW):
+    if operator is None or wanted.text or any(name in wanted.where for name in FEW):
         query = _among(rows, TuningRecord, TuningRecord.id, owner_id, wanted, before, limit)
+        if wanted.text:
+            query = query.where(TuningRecord.description.icontains(wanted.text, autoescape=True))
         return query if operator is None else query.where(_contains(owner_id, operator))
     ids = sa.select(RecordOperator.record_id).where(RecordOperator.operator == operator)
     ids = _among(ids, RecordOperator, RecordOperator.record_id, owner_id, wanted, before, limit)

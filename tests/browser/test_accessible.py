@@ -102,3 +102,61 @@ def test_the_keyboard_reaches_views_drawings_and_what_they_tell(house: House, jo
         page.picture(SCREENS / "keyboard.png")
         page.keys("\ue00c")
         page.until(lambda: page.run("return document.querySelectorAll('main pre').length") == 0, "nothing is chosen")
+
+
+def focused_by_tab(page: Browser, wanted: str, most: int = 60) -> None:
+    """Go on by the Tab key until the element of a selector has the focus, which must be seen."""
+    for _ in range(most):
+        page.keys("\ue004")
+        if page.run("return document.activeElement.matches(arguments[0])", wanted):
+            assert page.run("return getComputedStyle(document.activeElement).outlineStyle") != "none", wanted
+            return
+    raise AssertionError(f"the Tab key never came to {wanted}")
+
+
+REACHED = {
+    "jobs": "main tbody a",
+    "compile": "input#model",
+    "benchmarks": "main input[type=checkbox]",
+    "records": "main tbody button",
+    "operations": "main details summary",
+    "jobs/{id}/overview": "main nav.tabs a",
+    "jobs/{id}/schedule": "main canvas",
+    "jobs/{id}/graph": "main canvas",
+    "jobs/{id}/kernels": "main div.scroll",
+    "jobs/{id}/tuning": "main nav.tabs a[href$=log]",
+    "jobs/{id}/source": "main select",
+    "jobs/{id}/history": "main tbody a",
+    "jobs/{id}/log": "main pre",
+}
+"""Of each view what is to be worked with there."""
+
+
+def test_the_tab_key_reaches_what_each_view_is_for(house: House, job: dict[str, Any]) -> None:
+    assert {name.rpartition("/")[2] for name in REACHED} == {*VIEWS, *TABS}
+    with browser() as page:
+        page.size(1280, 900)
+        entered(house, page)
+        for view, wanted in REACHED.items():
+            page.go(f"{house.url}/#/{view.format(id=job['id'])}")
+            page.sees({**VIEWS, **TABS}[view.rpartition("/")[2]])
+            page.find(wanted)
+            page.run("document.querySelector('main').focus()")
+            focused_by_tab(page, wanted)
+        page.go(f"{house.url}/#/jobs/{job['id']}/graph")
+        page.sees("one colour")
+        page.run("document.querySelector('main').focus()")
+        focused_by_tab(page, "main canvas")
+        page.keys("n")
+        page.sees("Measurements")
+        assert page.run("return document.querySelectorAll('pre').length") > 0
+        page.go(f"{house.url}/#/jobs/{job['id']}")
+        page.sees("Name the job")
+        page.run("document.querySelector('main .labels button').focus()")
+        page.keys("\ue007")
+        page.run("document.querySelector('main').focus()")
+        focused_by_tab(page, "input[name=name]")
+        page.keys("by keys")
+        focused_by_tab(page, "form.box button.main")
+        page.keys("\ue007")
+        page.until(lambda: asked(house, f"/jobs/{job['id']}")["name"] == "by keys", "the name")

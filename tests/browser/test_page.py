@@ -67,6 +67,11 @@ def boxes(page: Browser) -> list[int]:
     ]
 
 
+def bearer(house: House) -> dict[str, str]:
+    """The header that carries the key."""
+    return {"Authorization": f"Bearer {house.key}"}
+
+
 def asked(house: House, path: str) -> Any:
     """What the API tells of the same."""
     headers = {"Authorization": f"Bearer {house.key}"}
@@ -109,6 +114,9 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     page.sees(f"{len(lying)} activations" if lying else "No activation lies in the arena")
     first = min(plan["tasks"], key=lambda task: task["begin_s"])
     assert first["lane"] == 0
+    plans = asked(house, f"/jobs/{job['id']}/report")["report"]["plans"]
+    page.until(lambda: page.run("return document.querySelectorAll('tbody tr').length") == len(plans), "all candidates")
+    assert page.text().count("taken") >= sum(one["taken"] for one in plans) == 1
     page.click_at("canvas", 3, 30)
     page.sees(plan["calls"][first["call"]]["tile"])
     page.picture(SCREENS / "schedule.png")
@@ -137,6 +145,14 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     page.go(f"{house.url}/#/jobs/{number}/tuning")
     page.sees("Best so far")
     assert "running" in page.text(), "it is shown while it goes on"
+    page.sees("the rest of the budget")
+    page.run(
+        "const real = fetch; window.sent = [];"
+        "window.fetch = (to, ...more) => { sent.push(to); return real(to, ...more); }"
+    )
+    page.go(f"{house.url}/#/jobs")
+    page.until(lambda: f"/jobs/{number}/events" in page.run("return sent"), "the list follows what runs")
+    page.go(f"{house.url}/#/jobs/{number}/tuning")
     headers = {"Authorization": f"Bearer {house.key}"}
     httpx.post(f"{house.url}/jobs/{number}/finish", headers=headers, trust_env=False).raise_for_status()
     page.sees("succeeded")
@@ -150,7 +166,9 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     last = tuning["points"][-1]
     page.sees(f"{last['measured']} of {tuning['legal']}")
     assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(measured)
-    assert page.run("return document.querySelectorAll('tbody tr').length") == len(tuning["kernels"])
+    plans = asked(house, f"/jobs/{number}/report")["report"]["plans"]
+    rows = "return document.querySelectorAll('tbody tr').length"
+    page.until(lambda: page.run(rows) == len(tuning["kernels"]) + len(plans), "kernels, and plans with their times")
     page.picture(SCREENS / "tuning.png")
     page.click("tbody tr button")
     dearest = max(tuning["kernels"], key=lambda one: one["uses"] * one["best_s"])
@@ -177,6 +195,19 @@ def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(
     page.sees(f"{kernel}: {plan['calls'][kernel]['family']}")
     text = page.text()
     assert all(f"%{value} " in text for value in node["writes"])
+    shown = "return document.querySelector('pre[data-kernel]')?.textContent"
+    source = page.until(lambda: page.run(shown), "the kernel's code")
+    files = asked(house, f"/artifacts/{job['artifact_id']}/files")["files"]
+    names = [one["name"] for one in files if one["name"].startswith("source/kernels_")]
+    texts = [
+        httpx.get(f"{house.url}/artifacts/{job['artifact_id']}/{name}", headers=bearer(house), trust_env=False).text
+        for name in names
+    ]
+    name = page.run("return document.querySelector('pre[data-kernel]').dataset.kernel")
+    assert name.startswith(f"k{kernel}_")
+    assert f"void {name}(" in source
+    assert any(source.splitlines()[0] in text and source.splitlines()[-2] in text for text in texts)
+    page.sees("Measurements")
     page.picture(SCREENS / "graph.png")
 
 
@@ -226,6 +257,108 @@ def test_the_history_of_a_model_and_what_changed_between_two_artifacts(
     assert all(family in text for family in families[0] | families[1])
     assert report["comparisons"][0]["verdict"] in text
     page.picture(SCREENS / "compared.png")
+
+
+def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page: Browser, job: dict[str, Any]) -> None:
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.sees("compile it")
+    for thing, name in (("job", "first"), ("model", "tiny one")):
+        page.press(f"Name the {thing}")
+        page.type("form.box input[name=name]", name)
+        page.type("form.box input[name=tags]", f"ci {thing}")
+        page.type("form.box textarea", f"note of the {thing}")
+        page.press("Save")
+        page.sees(f"note of the {thing}")
+    told = [asked(house, path) for path in (f"/jobs/{job['id']}", f"/models/{job['model']}")]
+    assert [(one["name"], one["tags"]) for one in told] == [("first", ["ci", "job"]), ("tiny one", ["ci", "model"])]
+    page.press("Compile with changes")
+    page.sees("It can be compiled")
+    filled = page.run("return [...document.querySelectorAll('input[type=number]')].map((one) => one.value)")
+    wanted = [job["options"][name] for name in ("threads", "tuning_budget_s")]
+    assert [float(one) if one else None for one in filled] == wanted
+    page.run("document.querySelector('textarea[name=others]').value = ''")
+    page.type("textarea[name=others]", '{"scheduler": "sequential", "seed": 7}')
+    page.click("main button.main")
+    number = page.until(lambda: str(page.run("return location.hash")).partition("#/jobs/")[2], "the job's view")
+    httpx.post(f"{house.url}/jobs/{number}/cancel", headers=bearer(house), trust_env=False).raise_for_status()
+    made = asked(house, f"/jobs/{number}")
+    assert made["cloned_from"] == job["id"]
+    assert made["options"] == {**job["options"], "scheduler": "sequential", "seed": 7}
+    assert made["tags"] == ["ci", "job"]
+    other = {"note": None, "tags": ["other"]}
+    httpx.patch(f"{house.url}/jobs/{number}", json=other, headers=bearer(house), trust_env=False).raise_for_status()
+    page.go(f"{house.url}/#/jobs")
+    shown = "return [...document.querySelectorAll('tbody a')].map((one) => one.hash.split('/')[2])"
+    for field, text, found in (("tag", "other", number), ("query", "note of the job", job["id"])):
+        page.type(f"input[name={field}]", text)
+        page.press("Filter")
+        page.until(lambda found=found: page.run(shown) == [found], "the job that fits")  # type: ignore[misc]
+        page.picture(SCREENS / "filtered.png")
+        page.go(f"{house.url}/#/compile")
+        page.sees("Drop an ONNX model here")
+        page.go(f"{house.url}/#/jobs")
+        page.sees("succeeded")
+    choices = "return [...document.querySelector('select[name=model]').options].map((one) => one.text)"
+    page.until(lambda: "tiny one" in page.run(choices), "the model by its name")
+
+
+def test_records_are_narrowed_and_the_file_holds_what_is_shown(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    everything = asked(house, "/tuning-records?kind=machine&limit=500")["records"]
+    one = everything[0]
+    page.go(f"{house.url}/#/records")
+    page.sees("Parquet")
+    page.run(
+        "const kind = document.querySelector('form select'); kind.value = 'machine';"
+        "kind.dispatchEvent(new Event('change', {bubbles: true}))"
+    )
+    page.type("input[name=query]", one["description"])
+    page.run(
+        "const at = document.querySelector('input[name=since]'); at.value = arguments[0];"
+        "at.dispatchEvent(new Event('input', {bubbles: true}))",
+        "2001-01-01T00:00:00",
+    )
+    page.press("Filter")
+    fit = [each for each in everything if one["description"].lower() in each["description"].lower()]
+    rows = "return document.querySelectorAll('tbody tr').length"
+    page.until(lambda: page.run(rows) == len(fit) < len(everything), "what fits")
+    page.run(
+        "HTMLAnchorElement.prototype.click = () => {};"
+        "URL.createObjectURL = (blob) => { window.kept = blob; return '#'; }"
+    )
+    page.press("CSV")
+    page.until(lambda: page.run("return Boolean(window.kept)"), "the file")
+    assert page.run("return kept.text()").count("\n") == 1 + len(fit)
+    page.click("tbody button")
+    page.until(lambda: page.run("return document.querySelector('input[name=hardware]').value") == one["hardware"], "it")
+    page.picture(SCREENS / "records.png")
+    page.run(
+        "const at = document.querySelector('input[name=until]'); at.value = arguments[0];"
+        "at.dispatchEvent(new Event('input', {bubbles: true}))",
+        "2001-01-02T00:00:00",
+    )
+    page.press("Filter")
+    page.sees("No measurement fits.")
+    assert job["state"] == "SUCCEEDED"
+    page.run("location.reload()")
+    page.sees("Parquet")
+
+
+def test_the_operator_sees_owners_queues_and_storage_as_the_api_tells_them(house: House, page: Browser) -> None:
+    granted = {"name": "ada", "quotas": {"queued_jobs": 7, "stored_bytes": 5_000_000}}
+    httpx.post(f"{house.url}/owners", json=granted, headers=bearer(house), trust_env=False).raise_for_status()
+    page.go(f"{house.url}/#/operations")
+    page.sees("0 B of 5 MB")
+    page.sees("0 of 7")
+    page.sees("files damaged")
+    text = page.text()
+    assert all(one["name"] in text for one in asked(house, "/owners")["owners"])
+    assert all(one["name"] in text for one in asked(house, "/workers")["workers"])
+    lines = httpx.get(f"{house.url}/metrics", trust_env=False).text.splitlines()
+    kept = sum(float(line.split()[-1]) for line in lines if line.startswith("tilewright_tuning_records_total"))
+    page.until(lambda: f"{kept:,.0f}" in page.text().partition("measurements kept")[2], "how many are kept")
+    page.picture(SCREENS / "operations.png")
 
 
 def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:

@@ -65,6 +65,16 @@ async def _wanted(
         str | None, Query(max_length=1000, description="Fingerprint of the machine that measured.")
     ] = None,
     device: Annotated[str | None, Query(max_length=1000, description="The same as `hardware`.")] = None,
+    query: Annotated[
+        str | None,
+        Query(
+            min_length=1,
+            max_length=200,
+            pattern=r"^[^\u0000]+$",
+            description="Text in what it computes, such as a shape.",
+            examples=["[1, 64, 56, 56]"],
+        ),
+    ] = None,
     job: Annotated[uuid.UUID | None, Query(description="Measured by this job.")] = None,
     model: Annotated[str | None, Query(max_length=100, description="Digest of the model that was compiled.")] = None,
     threads: Annotated[int | None, Query(ge=0, le=MOST, description="Measured on so many lanes.")] = None,
@@ -87,7 +97,7 @@ async def _wanted(
         "imported": imported,
     }
     where = {name: storable(value) for name, value in given.items() if value is not None}
-    return Wanted(where, since=seconds_of(since), until=seconds_of(until))
+    return Wanted(where, text=query or "", since=seconds_of(since), until=seconds_of(until))
 
 
 @router.get(

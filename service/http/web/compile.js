@@ -1,16 +1,20 @@
 // A model from this machine becomes a job: looked at first, with its dimensions to bind.
 
-import { html, useRef, useState } from "/web/vendor/htm-preact.js";
-import { ask, get } from "/web/api.js";
+import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
+import { ask, get, Problem } from "/web/api.js";
 import { chosen, dropped, upload } from "/web/upload.js";
-import { Act, Facts, Failure, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
+import { Act, brief, Facts, Failure, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
 
 const SHOWN_NODES = 3;
 const MOST_NAMES = 4;
 
-export function Compile() {
+const PLAIN = ["target", "precision", "threads", "tuning_budget_s", "dims"]; // what has a field of its own
+
+/** The form; with `from`, the id of an earlier job, filled in with its model and options, to be changed. */
+export function Compile({ from = "" }) {
   const [files, setFiles] = useState([]);
-  const [options, setOptions] = useState({ target: "cpu", threads: "", precision: "fp32", tuning_budget_s: "", dims: {} });
+  const [options, setOptions] = useState({ target: "cpu", threads: "", precision: "fp32", tuning_budget_s: "", dims: {}, others: "" });
+  const [source, setSource] = useState(null); // the job that is cloned
   const [found, setFound] = useState(null);
   const [error, setError] = useState(null);
   const [sent, setSent] = useState(null);
@@ -31,6 +35,7 @@ export function Compile() {
     if (!list.length) return;
     const fresh = { ...options, dims: {} };
     setFiles(list);
+    setSource(null);
     setOptions(fresh);
     setFound(null);
     setDigest("");
@@ -47,17 +52,30 @@ export function Compile() {
     setSent(null);
   };
   const compile = async () => {
-    const job = await (await ask("POST", "/compile", { json: { model: digest, options: plain(options) } })).json();
+    const [path, json] = source ? [`/jobs/${source.id}/clone`, { name: source.name, note: source.note, tags: source.tags }] : ["/compile", { model: digest }];
+    const job = await (await ask("POST", path, { json: { ...json, options: plain(options, source !== null) } })).json();
     location.hash = `#/jobs/${job.id}`;
   };
 
+  useEffect(() => {
+    if (!from) return;
+    get(`/jobs/${from}`).then((job) => {
+      const filled = filledIn(job.options);
+      setSource(job);
+      setOptions(filled);
+      setDigest(job.model);
+      look(job.model, filled);
+    }).catch(setError);
+  }, []);
+
   const target = targets && targets.targets.find((one) => one.name === options.target);
   return html`
-    <h1>Compile a model</h1>
+    <h1>${source ? "Compile with changes" : "Compile a model"}</h1>
+    ${source && html`<p>The model of <a href="#/jobs/${source.id}">${source.name || brief(source.id)}</a>, with its options: change what is to be different.</p>`}
     <${Drop} files=${files} take=${take} />
     ${sent !== null && html`<p><progress value=${sent} aria-label="sent"></progress> ${sent < 1 ? "sending" : "looking at it"}</p>`}
     <${Failure} error=${error} />
-    ${files.length > 0 && html`
+    ${(files.length > 0 || source) && html`
       <h2>Options</h2>
       <div class="row">
         <label class="field">Target
@@ -70,11 +88,14 @@ export function Compile() {
             ${((target && target.facts.precisions) || ["fp32"]).map((one) => html`<option value=${one} selected=${one === options.precision}>${one}</option>`)}
           </select></label>
         <label class="field">Threads
-          <input type="number" min="1" placeholder="the service's default" value=${options.threads} onInput=${change("threads")} /></label>
+          <input type="number" min="1" placeholder=${source ? "every core" : "the service's default"} value=${options.threads} onInput=${change("threads")} /></label>
         <label class="field">Tuning budget, seconds
-          <input type="number" min="0" step="any" placeholder="the service's default" value=${options.tuning_budget_s} onInput=${change("tuning_budget_s")} /></label>
+          <input type="number" min="0" step="any" placeholder=${source ? "as it was" : "the service's default"} value=${options.tuning_budget_s} onInput=${change("tuning_budget_s")} /></label>
       </div>
       ${target && html`<p class="quiet">${target.description}${target.notice ? html`<br /><span class="bad">${target.notice}</span>` : ""}</p>`}
+      <details open=${source !== null}><summary>Other options, as JSON</summary>
+        <label class="field">As <code>options</code> of the API
+          <textarea name="others" rows="6" cols="60" spellcheck="false" placeholder='{"scheduler": "sequential"}' value=${options.others} onInput=${change("others")}></textarea></label></details>
       <${Dimensions} found=${found} options=${options} set=${setOptions} />
       <div class="row">
         <${Act} name="Look again" act=${() => look(digest, options)} disabled=${!digest} />
@@ -159,9 +180,26 @@ function Findings({ found }) {
     ])} />`}`;
 }
 
-/** The options as the API takes them: what was left empty is left out. */
-function plain(options) {
-  const made = { target: options.target, precision: options.precision };
+/** What is typed in the form for a job's options. */
+function filledIn(options) {
+  const several = Array.isArray(options.dims); // bindings, for which there are no fields
+  const others = Object.fromEntries(Object.entries(options).filter(([name]) => !PLAIN.includes(name) || (several && name === "dims")));
+  const dims = Object.fromEntries(Object.entries((!several && options.dims) || {}).map(([name, size]) => [name, written(size)]));
+  const text = (value) => (value === null || value === undefined ? "" : String(value));
+  return { target: options.target, precision: options.precision, threads: text(options.threads),
+    tuning_budget_s: text(options.tuning_budget_s), dims, others: JSON.stringify(others, null, 2) };
+}
+
+/** The options as the API takes them: what was left empty is left out, or where `all` are told, as none. Throws Problem. */
+function plain(options, all = false) {
+  let others = {};
+  try {
+    others = JSON.parse(options.others.trim() || "{}");
+  } catch (error) {
+    throw new Problem(0, { detail: `the other options are no JSON: ${error.message}`, fix: 'write an object, such as {"scheduler": "sequential"}' });
+  }
+  const made = { ...others, target: options.target, precision: options.precision };
+  if (all) Object.assign(made, { threads: null, dims: others.dims || {} });
   if (options.threads) made.threads = Number(options.threads);
   if (options.tuning_budget_s !== "") made.tuning_budget_s = Number(options.tuning_budget_s);
   const dims = Object.entries(options.dims).filter(([, text]) => text.trim());

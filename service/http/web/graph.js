@@ -2,6 +2,7 @@
 
 import { html, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { Canvas } from "/web/canvas.js";
+import { Code, Measured } from "/web/kernel.js";
 import { Facts, figures, seconds, Table } from "/web/shown.js";
 
 const BOX_W = 168;
@@ -91,7 +92,7 @@ function stepsOf(graph, plan) {
 }
 
 /** The steps side by side; what is chosen in one is shown in the other. */
-export function Graph({ graph, plan }) {
+export function Graph({ graph, plan, job, link = null }) {
   const steps = useMemo(() => stepsOf(graph, plan), [graph, plan]);
   const [shown, show] = useState([steps.length - 1]);
   const [chosen, choose] = useState(null); // {step, item}
@@ -124,13 +125,13 @@ export function Graph({ graph, plan }) {
         chosen=${chosen && chosen.step === at ? chosen.item : null} lit=${lit(at)}
         choose=${(number) => choose(number === null ? null : { step: at, item: number })} />
     </section>`)}</div>
-    ${item && html`<${Chosen} item=${item} step=${steps[chosen.step]} graph=${graph} plan=${plan} />`}
+    ${item && html`<${Chosen} item=${item} step=${steps[chosen.step]} graph=${graph} plan=${plan} job=${job} link=${link} />`}
     ${shown.map((at) => steps[at].applied.length > 0 && html`<details><summary>What "${NAMES[steps[at].name]}" did: ${steps[at].applied.length} times</summary>
       <${Table} columns=${["what", "where", "why", "saved"]} rows=${steps[at].applied.map((one) => [one.what, one.where, one.why, one.note || ""])} /></details>`)}`;
 }
 
 /** All that is known of an operator, or of a kernel. */
-function Chosen({ item, step, graph, plan }) {
+function Chosen({ item, step, graph, plan, job, link }) {
   const call = item.call || (item.kernel !== undefined ? plan.calls[item.kernel] : null);
   const node = item.node;
   const value = (id) => {
@@ -151,6 +152,8 @@ function Chosen({ item, step, graph, plan }) {
       ["time", `${seconds(call.predicted_s)} (${call.predicted_from})`],
       ["rate", call.flops ? `${figures(call.flops / call.predicted_s / 1e9)} GFLOP/s` : ""],
       ["tile tasks", call.tiles],
-    ]} /><pre tabindex="0">${call.tile}</pre>` : html`<p class="quiet">No code is made for it.</p>`}
+    ]} /><pre tabindex="0">${call.tile}</pre>
+      ${(!link || link.download) && html`<${Code} job=${job} number=${item.kernel} />`}
+      ${!link && html`<${Measured} job=${job} call=${call} />`}` : html`<p class="quiet">No code is made for it.</p>`}
   </div>`;
 }

@@ -6,9 +6,10 @@ import { Arena } from "/web/arena.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
 import { Phases, Roofline, Schedule } from "/web/charts.js";
 import { Graph } from "/web/graph.js";
+import { Labels } from "/web/labels.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Share } from "/web/share.js";
-import { Tuning } from "/web/tuning.js";
+import { Plans, Tuning } from "/web/tuning.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
@@ -60,32 +61,33 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
       ${!link && ENDED.includes(job.state) && job.kind === "compile" && html`<${Act} name="Compile again" act=${async () => {
         const made = await (await ask("POST", `/jobs/${id}/clone`, { json: {} })).json();
         location.hash = `#/jobs/${made.id}`;
-      }} />`}
+      }} /> <a href="#/compile?job=${id}">Compile with changes</a>`}
       ${!link && html`<button type="button" aria-expanded=${sharing} onClick=${() => share(!sharing)}>Share</button>`}
     </div>
+    <${Labels} what="job" path=${`/jobs/${id}`} one=${job} again=${again} fixed=${Boolean(link)} />
     ${sharing && !link && html`<${Share} id=${id} />`}
     <${Failure} error=${error} />
     ${job.problem && html`<${Failure} error=${job.problem} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
       <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
-    <${Tab} name=${shown} job=${job} events=${events} />`;
+    <${Tab} name=${shown} job=${job} events=${events} link=${link} />`;
 }
 
-function Tab({ name, job, events }) {
+function Tab({ name, job, events, link }) {
   switch (name) {
     case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
-      <${OfPlan} job=${job} view=${Times} />`;
-    case "graph": return html`<${Steps} job=${job} />`;
+      <${Candidates} job=${job} /><${OfPlan} job=${job} view=${Times} />`;
+    case "graph": return html`<${Steps} job=${job} link=${link} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
     case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
     case "log": return html`<${Log} job=${job} />`;
-    default: return html`<${Overview} job=${job} events=${events} />`;
+    default: return html`<${Overview} job=${job} events=${events} link=${link} />`;
   }
 }
 
-function Overview({ job, events }) {
+function Overview({ job, events, link }) {
   const ended = ENDED.includes(job.state);
   const [told] = useFetched(() => (ended ? get(`/jobs/${job.id}/report`) : null), [job.id, ended]);
   const report = told && told.report;
@@ -110,11 +112,7 @@ function Overview({ job, events }) {
         report.tolerance ? html`<progress value=${one.max_relative / report.tolerance} aria-label="of the tolerance"></progress> ${figures(100 * one.max_relative / report.tolerance)} %` : "exact",
       ])} />
       <h2>Plans</h2>
-      <${Table} columns=${["", "scheduler", "#lanes", "#predicted", "#measured", "beside sequential"]} rows=${report.plans.map((plan) => [
-        plan.taken ? html`<strong class="good">taken</strong>` : "", plan.scheduler, plan.lanes, seconds(plan.predicted_s),
-        plan.measured_s === null ? "not run" : seconds(plan.measured_s),
-        plan.ratio === null ? "" : `${figures(plan.ratio)} (${figures(plan.low)} to ${figures(plan.high)})`,
-      ])} />`}
+      <${Plans} plans=${report.plans} />`}
     <h2>Steps</h2>
     <${Phases} events=${events} ended=${ended} />
     ${notices.map((event) => html`<p class="quiet">${event.message}</p>`)}
@@ -122,7 +120,24 @@ function Overview({ job, events }) {
       ["created", moment(job.created_at)], ["waited", seconds(job.queue_seconds)], ["took", seconds(job.run_seconds)],
       ["attempt", job.attempt], ["model", job.model && html`<code>${job.model.slice(0, 16)}…</code>`],
     ]} />
+    ${job.model && !link && html`<${Model} digest=${job.model} />`}
     <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details>`;
+}
+
+/** The plans that were weighed against each other, beside the timeline of the one that was taken. */
+function Candidates({ job }) {
+  const [told, error] = useFetched(() => get(`/jobs/${job.id}/report`), [job.id]);
+  return html`<h2>Candidates</h2><${Failure} error=${error} />
+    <p class="quiet">Each plan that was weighed; the timeline below is that of the one that was taken.</p>
+    ${told && html`<${Plans} plans=${told.report.plans} />`}`;
+}
+
+/** What the model of a job is called, for all its jobs. */
+function Model({ digest }) {
+  const [model, error, again] = useFetched(() => get(`/models/${digest}`), [digest]);
+  return html`<h2>Model</h2><${Failure} error=${error} />
+    ${model && html`<p class="quiet">${bytes(model.bytes)}; ${model.jobs} of your jobs compile it.</p>
+      <${Labels} what="model" path=${`/models/${digest}`} one=${model} again=${again} />`}`;
 }
 
 function OfPlan({ job, view }) {
@@ -133,10 +148,10 @@ function OfPlan({ job, view }) {
 
 const Times = ({ plan }) => html`<${Schedule} plan=${plan} /><${Arena} plan=${plan} />`;
 
-function Steps({ job }) {
+function Steps({ job, link }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
   if (error) return html`<${Failure} error=${error} />`;
-  return both && html`<${Graph} graph=${both[0]} plan=${both[1]} />`;
+  return both && html`<${Graph} graph=${both[0]} plan=${both[1]} job=${job} link=${link} />`;
 }
 
 function Kernels({ plan }) {

@@ -1,35 +1,76 @@
 // All jobs of the caller, newest first, as they are now.
 
-import { html, useState } from "/web/vendor/htm-preact.js";
-import { ask, download, get } from "/web/api.js";
+import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
+import { ask, download, follow, get } from "/web/api.js";
+import { Tags } from "/web/labels.js";
 import { Act, brief, Failure, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
 const KINDS = ["compile", "benchmark", "inference", "quantization", "compression", "minimisation"];
 
+const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
+const MOST_FOLLOWED = 3; // a browser opens six connections to a service that speaks HTTP/1.1
+const SLOWLY_S = 5; // for jobs that are new, and those that are not followed
+const SOON_MS = 300; // events come in bursts: the list is asked for once after them
+
+/** Jobs that have not ended: those that run first, then the oldest. */
+function followed(jobs) {
+  const open = jobs.filter((job) => !ENDED.includes(job.state)).reverse();
+  return [...open.filter((job) => job.state !== "QUEUED"), ...open.filter((job) => job.state === "QUEUED")].slice(0, MOST_FOLLOWED);
+}
+
+/** Ask again as soon as one of these jobs tells something. */
+function useLive(ids, again) {
+  const latest = useRef(again); // of the present filters
+  latest.current = again;
+  useEffect(() => {
+    const stop = new AbortController();
+    let due = 0;
+    const soon = () => { due = due || setTimeout(() => { due = 0; latest.current(); }, SOON_MS); };
+    for (const id of ids) follow(`/jobs/${id}/events`, 0, soon, stop.signal).then(soon, () => {});
+    return () => { stop.abort(); clearTimeout(due); };
+  }, [String(ids)]);
+}
+
 export function Jobs() {
   const [state, setState] = useState("");
   const [kind, setKind] = useState("compile");
+  const [text, setText] = useState({ query: "", tag: "", model: "" });
   const [cursors, setCursors] = useState([]);
+  const [models] = useFetched(() => get("/models?limit=50"), []);
   const query = new URLSearchParams({ limit: "50" });
   if (state) query.set("state", state);
   if (kind) query.set("kind", kind);
+  if (text.query.trim()) query.set("query", text.query.trim());
+  for (const tag of text.tag.split(/[\s,]+/).filter(Boolean)) query.append("tag", tag);
+  if (text.model) query.set("model", text.model);
   if (cursors.length) query.set("cursor", cursors[cursors.length - 1]);
-  const [page, error, again] = useFetched(() => get(`/jobs?${query}`), [String(query)], 2);
+  const [page, error, again] = useFetched(() => get(`/jobs?${query}`), [String(query)], SLOWLY_S);
+  useLive(page ? followed(page.jobs).map((job) => job.id) : [], again);
   const choose = (set) => (event) => { set(event.target.value); setCursors([]); };
+  const write = (name) => choose((value) => setText({ ...text, [name]: value }));
   return html`
     <h1>Jobs</h1>
-    <div class="row">
+    <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
       <${Choice} name="State" value=${state} options=${STATES} change=${choose(setState)} />
       <${Choice} name="Kind" value=${kind} options=${KINDS} change=${choose(setKind)} />
+      <label class="field">Model
+        <select name="model" value=${text.model} onChange=${write("model")}>
+          <option value="">all</option>
+          ${(models ? models.models : []).map((one) => html`<option value=${one.digest} selected=${one.digest === text.model}>${one.name || brief(one.digest)}</option>`)}
+        </select></label>
+      <label class="field">Tags <input name="tag" size="12" value=${text.tag} onChange=${write("tag")} /></label>
+      <label class="field">Text in name or note <input name="query" type="search" maxlength="200" value=${text.query} onChange=${write("query")} /></label>
+      <button>Filter</button>
       <a href="#/compile">Compile a model</a>
-    </div>
+    </form>
     <${Failure} error=${error} />
     ${page && html`<${Table}
       columns=${["job", "target", "state", "step", "created", "#took", "", ""]}
-      empty="No job yet: compile a model."
+      empty=${query.size > 2 ? "No job fits." : "No job yet: compile a model."}
       rows=${page.jobs.map((job) => [
-        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${brief(job.id)}</a>`,
+        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${brief(job.id)}</a>
+          ${job.name && html`<br /><strong>${job.name}</strong>`} <${Tags} tags=${job.tags} />`,
         job.options.target || job.kind,
         html`<${State} job=${job} />`,
         html`<${Progress} job=${job} />`,

@@ -56,7 +56,10 @@ function View({ address, me }) {
   if (broken) return html`<${Failure} error=${{ message: `This view failed: ${broken.message}`, fix: "load the page again; if it stays, report it" }} />`;
   const [place, id, ...more] = address.split("?")[0].split("/");
   switch (place) {
-    case "compile": return html`<${Compile} />`;
+    case "compile": {
+      const from = new URLSearchParams(address.split("?")[1] || "").get("job") || "";
+      return html`<${Compile} from=${from} key=${from} />`;
+    }
     case "benchmarks": return id ? html`<${Benchmark} id=${id} key=${id} />` : html`<${Benchmarks} />`;
     case "records": return html`<${Records} />`;
     case "operations": return html`<${Operations} me=${me} />`;

@@ -16,9 +16,13 @@ export function Tuning({ job, told }) {
     return () => clearTimeout(due);
   }, [told, job.state]);
   const [chosen, choose] = useState("");
+  const ended = ENDED.includes(job.state);
+  const [made] = useFetched(() => (ended && job.state === "SUCCEEDED" && job.kind === "compile" ? get(`/jobs/${job.id}/report`) : null), [job.id, job.state]);
+  const plans = made && made.report ? made.report.plans : [];
   if (!tuning) return html`<${Failure} error=${error} />`;
-  if (!tuning.points.length) return html`<p class="quiet">${ENDED.includes(job.state)
-    ? "Nothing was measured for this job: what it needs was known from earlier ones, or its target is elsewhere." : "No measurement yet."}</p>`;
+  if (!tuning.points.length) return html`<p class="quiet">${ended
+    ? "No kernel was measured for this job: what it needs was known from earlier ones, or its target is elsewhere." : "No measurement yet."}</p>
+    ${plans.length > 0 && html`<h2>Plans</h2><${Plans} plans=${plans} />`}`;
   const last = tuning.points[tuning.points.length - 1];
   const kernels = [...tuning.kernels].sort((a, b) => b.uses * b.best_s - a.uses * a.best_s);
   return html`
@@ -28,11 +32,15 @@ export function Tuning({ job, told }) {
       ["of the budget", `${figures(100 * last.spent)} %`],
       ["the next candidates may save", last.exhausted ? "nothing worth measuring"
         : last.expected_gain_s === null ? "not known yet" : `${seconds(last.expected_gain_s)}, by ${last.promising}`],
+      ["the rest of the budget", ended ? "" : restOf(last)],
     ]} />
     <h2>Best so far</h2>
     <p class="quiet">Each kernel by its best tile known so far, on one lane; ${last.unmeasured_kernels
       ? `${last.unmeasured_kernels} of them only by the cost model. ` : ""}The dashed end is what the next candidates are expected to bring.</p>
     <${Curve} points=${tuning.points} />
+    ${plans.length > 0 && html`<h2>Plans</h2>
+      <p class="quiet">The whole model under each plan: several lanes may be faster than all kernels one after the other.</p>
+      <${Plans} plans=${plans} />`}
     <h2>Predicted and measured</h2>
     <p class="quiet">Each candidate by what was expected of it before its kernel was measured, and by what it took. Choose a kernel
       below to see it alone.</p>
@@ -42,6 +50,28 @@ export function Tuning({ job, told }) {
         <span style=${{ color: colour(one.operator) }} aria-hidden="true">●</span> ${one.operator}</button>`,
       one.uses, one.candidates.filter((candidate) => !candidate.again).length, seconds(one.candidates[0].measured_s), seconds(one.best_s),
       figures(one.best_s / one.candidates[0].measured_s), figures(middle(one.candidates.map((each) => each.measured_s / each.predicted_s)))])} />`;
+}
+
+/**
+ * What is left of the budget, and what measuring on is expected to bring. The candidates that are worth measuring now take
+ * as long as those measured so far did, each on average; what does not fit into the rest is left out of the expectation.
+ */
+export function restOf(last) {
+  if (last.exhausted || last.spent >= 1) return "nothing more is expected of it";
+  if (!last.spent || !last.measured || last.expected_gain_s === null) return `${figures(100 * (1 - last.spent))} % is left; what it brings is not known yet`;
+  const rest = (last.elapsed_s / last.spent) * (1 - last.spent);
+  const fit = Math.floor((rest * last.measured) / last.elapsed_s);
+  const gain = last.expected_gain_s * Math.min(1, last.promising ? fit / last.promising : 1);
+  return `about ${seconds(rest)}, ${figures(fit)} candidates: ${seconds(Math.max(0, last.best_s - gain))} expected at its end`;
+}
+
+/** Plans for the whole model: what each was expected to take, what it took, and which was taken. */
+export function Plans({ plans }) {
+  return html`<${Table} columns=${["", "scheduler", "#lanes", "#predicted", "#measured", "beside sequential"]} rows=${plans.map((plan) => [
+    plan.taken ? html`<strong class="good">taken</strong>` : "", plan.scheduler, plan.lanes, seconds(plan.predicted_s),
+    plan.measured_s === null ? "not run" : seconds(plan.measured_s),
+    plan.ratio === null ? "" : `${figures(plan.ratio)} (${figures(plan.low)} to ${figures(plan.high)})`,
+  ])} />`;
 }
 
 function middle(values) {

@@ -80,6 +80,7 @@ def test_every_filter_filters(client: TestClient, jobs: list[dict[str, Any]]) ->
         "target": ("cpu:t0", 1),
         "hardware": ("hw-1", 3),
         "device": ("hw-0", 1),
+        "query": ("conv 1x64x56", 4),
         "job": (jobs[0]["id"], 2),
         "model": (jobs[1]["model"], 2),
         "threads": (4, 2),
@@ -91,6 +92,8 @@ def test_every_filter_filters(client: TestClient, jobs: list[dict[str, Any]]) ->
         assert len(answer) == count, name
         assert client.get("/tuning-records", params={name: value, "operator": "Nothing"}).json()["records"] == []
     assert client.get("/tuning-records?imported=true").json()["records"] == []
+    assert client.get("/tuning-records?query=1x64%2555").json()["records"] == []
+    assert client.get("/tuning-records?query=56&operator=Conv&format=csv").text.count("\n") == 3
 
 
 def test_times_bound_from_below_inclusively_and_from_above_exclusively(
