@@ -27,6 +27,7 @@ from compiler.contract.report import (
     OutputError,
     PartReport,
     PlanReached,
+    PointReport,
     SizeReport,
 )
 from compiler.contract.samples import MOST_SAMPLES
@@ -55,6 +56,7 @@ __all__ = [
     "OutputError",
     "PartReport",
     "PlanReached",
+    "PointReport",
     "QuantizeOptions",
     "SizeReport",
     "bundle_digest",
