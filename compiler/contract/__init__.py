@@ -29,6 +29,7 @@ from compiler.contract.report import (
     PlacedOperator,
     PlacementReport,
     PlanReached,
+    PointReport,
     SizeReport,
 )
 from compiler.contract.samples import MOST_SAMPLES
@@ -59,6 +60,7 @@ __all__ = [
     "PlacedOperator",
     "PlacementReport",
     "PlanReached",
+    "PointReport",
     "QuantizeOptions",
     "SizeReport",
     "bundle_digest",

@@ -2,17 +2,54 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from compiler.contract import kinds
+from compiler.contract.refusals import Refused
 from compiler.errors import OptionsError
 
 MOST_DEVICES = 8
 OBJECTIVES = ("latency", "throughput")
 EXAMPLE = ("cpu:0", "cpu:1@x86-64-v2")
+WITHIN = {"latency_ms": 30.0}
+"""An objective by example: the most frames per second of what ends a frame by itself within 30 ms."""
+MOST_MS = 1e9
 _NAME = re.compile(rf"cpu:([0-9]{{1,4}})(?:@({kinds.PROFILE}))?")
+
+
+@dataclass(frozen=True)
+class Within:
+    """The objective of the greatest throughput whose latency is at most so many milliseconds."""
+
+    latency_ms: float
+
+    def to_json(self) -> dict[str, float]:
+        """As options give it."""
+        return {"latency_ms": self.latency_ms}
+
+    def __str__(self) -> str:
+        return f"latency_ms={self.latency_ms:g}"
+
+
+def objective_of(value: Any) -> str | Within:
+    """What several devices are to make as good as they can, as options give it. Raises Refused."""
+    if isinstance(value, Within):
+        value = value.to_json()
+    if isinstance(value, str) and value in OBJECTIVES:
+        return value
+    shown = f"{', '.join(map(json.dumps, OBJECTIVES))} or {json.dumps(WITHIN)}"
+    if not isinstance(value, Mapping):
+        raise Refused("no such objective is known", f"use one of {shown}")
+    bound = value.get("latency_ms")
+    if {*value} != {"latency_ms"} or isinstance(bound, bool) or not isinstance(bound, int | float):
+        raise Refused("an objective that is an object has latency_ms alone, a number", f"use one of {shown}")
+    if not 0 < bound <= MOST_MS:
+        raise Refused("no inference can take so long", f"give milliseconds above 0 and at most {MOST_MS:g}")
+    return Within(float(bound))
 
 
 @dataclass(frozen=True)

@@ -40,7 +40,16 @@ from pydantic import (
 from pydantic.dataclasses import dataclass
 
 from compiler.contract import kinds
-from compiler.contract.devices import EXAMPLE, OBJECTIVES, NamedDevice, named_devices
+from compiler.contract.devices import (
+    EXAMPLE,
+    MOST_MS,
+    OBJECTIVES,
+    WITHIN,
+    NamedDevice,
+    Within,
+    named_devices,
+    objective_of,
+)
 from compiler.contract.kinds import Kind
 from compiler.contract.refusals import Refused, refusal
 from compiler.contract.version import COMPILER_VERSION
@@ -233,7 +242,14 @@ def _show_precisions(schema: dict[str, Any]) -> None:
 
 
 def _show_objectives(schema: dict[str, Any]) -> None:
-    schema["enum"] = list(OBJECTIVES)
+    bound = {"type": "number", "exclusiveMinimum": 0, "maximum": MOST_MS}
+    within = {
+        "type": "object",
+        "properties": {"latency_ms": bound},
+        "required": [*WITHIN],
+        "additionalProperties": False,
+    }
+    schema["anyOf"] = [{"type": "string", "enum": list(OBJECTIVES)}, within]
 
 
 def _show_schedulers(schema: dict[str, Any]) -> None:
@@ -356,10 +372,10 @@ class CompileOptions(Refusing):
         "`cpu:1@x86-64-v2`; instead of a target",
         examples=[list(EXAMPLE)],
     )
-    objective: StrictStr = Field(
+    objective: Annotated[str | Within, PlainValidator(objective_of, json_schema_input_type=Any)] = Field(
         default="latency",
-        description="what several devices are to make as good as they can: `latency` of one inference, or `throughput` "
-        "of many",
+        description="what several devices are to make as good as they can: `latency` of one inference, `throughput` "
+        'of many, or `{"latency_ms": 30}`: the most throughput of what ends an inference within so many milliseconds',
         json_schema_extra=_show_objectives,
     )
 
@@ -383,10 +399,6 @@ class CompileOptions(Refusing):
         self._check_devices()
 
     def _check_devices(self) -> None:
-        if self.objective not in OBJECTIVES:
-            raise OptionsError(
-                f"objective {self.objective!r:.80} is unknown", fix=f"use one of {', '.join(OBJECTIVES)}"
-            )
         if not self.named_devices:
             if self.objective != "latency":
                 raise OptionsError(
@@ -454,6 +466,7 @@ class CompileOptions(Refusing):
         plain["bounds"] = dict(sorted(self.bounds.items()))
         plain["without"] = list(self.without)
         plain["devices"] = list(self.devices)
+        plain["objective"] = self.objective if isinstance(self.objective, str) else self.objective.to_json()
         return plain
 
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:

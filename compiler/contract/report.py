@@ -140,6 +140,22 @@ class PartReport:
 
 
 @dataclass(frozen=True)
+class PointReport:
+    """A division between the greatest throughput and the least latency, as in DevicesReport.
+
+    period_s and latency_s are None where nothing may be measured; `kernels` are those of each part.
+    """
+
+    scheduler: str
+    kernels: tuple[int, ...]
+    predicted_period_s: float
+    predicted_latency_s: float
+    period_s: float | None
+    latency_s: float | None
+    picked: bool
+
+
+@dataclass(frozen=True)
 class DevicesReport:
     """What several devices reached together.
 
@@ -147,6 +163,7 @@ class DevicesReport:
     predicted_period_s    from one end of a frame to the next, with many in flight; `period_s` is what was measured
     predicted_latency_s   of one frame by itself through all parts; `latency_s` is what was measured
     max_relative          the largest error of an output of the parts, as in OutputError
+    curve                 of an objective that bounds the latency the divisions that were tried
     """
 
     objective: str
@@ -158,6 +175,7 @@ class DevicesReport:
     predicted_latency_s: float
     latency_s: float
     max_relative: float
+    curve: tuple[PointReport, ...] = ()
 
 
 @dataclass(frozen=True)

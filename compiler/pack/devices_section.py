@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.contract import PointReport
 from compiler.ir.parts import Parts
 from compiler.pack.chart.wording import duration, escaped, plural
 from compiler.pack.elements import bar, section, table
@@ -17,11 +18,13 @@ class Streamed:
     alone_s     predicted seconds of an inference on each device alone
     parts_s     predicted seconds of each part, taking over included
     measured_s  from one end of a frame to the next, measured; None: not measured
+    curve       divisions that were tried between throughput and latency, one of them picked
     """
 
     alone_s: Sequence[float]
     parts_s: Sequence[float]
     measured_s: float | None = None
+    curve: Sequence[PointReport] = ()
 
     @property
     def bound_s(self) -> float:
@@ -54,4 +57,25 @@ def devices_section(parts: Parts, streamed: Streamed) -> str:
     ends += f", with up to {parts.frames} in flight; no division can do it in less than {duration(streamed.bound_s)}."
     edges = sum(edge.bytes * edge.slots for edge in parts.edges)
     words = f"{ends} Between parts lie {plural(len(parts.edges), 'edge')}, {edges} bytes, two slots each."
-    return section("Devices", words, table(head, rows))
+    return section("Devices", words, table(head, rows)) + _curve(streamed.curve)
+
+
+def _curve(curve: Sequence[PointReport]) -> str:
+    """A row for each division that was tried, the greatest throughput first."""
+    if not curve:
+        return ""
+    rows = [
+        (
+            " + ".join(map(str, one.kernels)),
+            duration(one.predicted_period_s),
+            duration(one.period_s) if one.period_s else "",
+            duration(one.predicted_latency_s),
+            duration(one.latency_s) if one.latency_s else "",
+            "picked" if one.picked else "",
+        )
+        for one in curve
+    ]
+    head = (("kernels of each part", ""), ("an inference every, predicted", "n"), ("measured", "n"))
+    head += (("latency of one, predicted", "n"), ("measured", "n"), ("", ""))
+    words = "Divisions that were tried; of those whose latency is within the bound the greatest throughput is picked."
+    return section("Throughput against latency", words, table(head, rows))

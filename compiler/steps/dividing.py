@@ -11,8 +11,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, generator
-from compiler.contract.devices import NamedDevice
+from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, PointReport, generator
+from compiler.contract.devices import NamedDevice, Within
 from compiler.devices.kinds import profiles, resolve
 from compiler.errors import TargetUnavailable, UnsupportedModel
 from compiler.ir.border import PLAIN
@@ -30,7 +30,7 @@ from compiler.pack.divided import Divided, folder_of, pack_divided
 from compiler.pack.join import Part
 from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
-from compiler.schedule.parts.dividing import division_of, pipeline, placed
+from compiler.schedule.parts.dividing import division_of, pipeline, placed, tradeoff
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
@@ -126,33 +126,47 @@ def divided(
         for one in candidates:
             trace.show("devices", one)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
+    whole = Part.of(alone, {})
+    tried: list[Tried] = []
+
+    def pack(one: Divided, weights: bytes, records: Sequence[Record]) -> PackedArtifact:
+        used = [*(record for each in tiled[1:] for record in each.records), *records]
+        return pack_divided(whole, one, [*map(_line, used)], weights, devices.asked, unproven)
+
     try:
         for parts in candidates:
-            is_last = parts is candidates[-1]
-            runs = devices.asked.objective == "latency" and not is_last
+            races = devices.asked.objective == "latency" and parts is not candidates[-1]
             with trace.step("emit"):
-                found, weights = work.emitted(parts, runs=runs)
+                found, weights = work.emitted(parts, runs=races)
             record = work.known(session, parts)
-
-            def pack(found: Divided, weights: bytes, record: Record | None) -> PackedArtifact:
-                used = [*(one for each in tiled[1:] for one in each.records), *([record] if record else [])]
-                whole = Part.of(alone, {})
-                return pack_divided(whole, found, [*map(_line, used)], weights, devices.asked, unproven)
-
+            if races and record and "ratio" not in record.variant:
+                record = None  # of a job that did not ask how one inference compares
             with trace.step("pack"):
-                packed = pack(found, weights, record)
+                pack(found, weights, [record] if record else [])
             with trace.step("agree"):
                 came = proved_parts(session, front, unproven, is_same=work.is_same(parts))
                 if record is None and session.may_measure:
-                    ratio = None if is_last else raced_parts(session, front, unproven)
+                    ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
                     session.learn([record])
-                if is_last or is_faster(record):
-                    told = replace(found.streamed, measured_s=record.seconds if record else None)
-                    packed = pack(replace(found, streamed=told), weights, record)
-                    os.replace(unproven, artifact)
-                    break
+            tried.append(Tried(found, weights, came, record))
+            if races and is_faster(record):
+                break
+            if races:
                 trace.notice(f"one inference is not certainly faster in {len(parts.parts)} parts: one device runs it")
+        picked = tried[-1]
+        curve: tuple[PointReport, ...] = ()
+        if isinstance(devices.asked.objective, Within):
+            picked, notice = picked_of(tried, devices.asked.objective)
+            if notice:
+                trace.notice(notice)
+            curve = tuple(one.point(is_picked=one is picked) for one in tried)
+        found, weights, came, record = picked.found, picked.weights, picked.came, picked.record
+        told = replace(found.streamed, measured_s=record.seconds if record else None, curve=curve)
+        known = [one.record for one in tried if one.record] if curve else [record] if record else []
+        with trace.step("pack"):
+            packed = pack(replace(found, streamed=told), weights, known)
+        os.replace(unproven, artifact)
     finally:
         unproven.unlink(missing_ok=True)
     return replace(
@@ -164,7 +178,51 @@ def divided(
         phase_seconds=trace.seconds,
         notices=tuple(trace.notices),
         records_measured=come.records_measured + sum(len(one.tiled.measured) for one in tiled[1:]),
-        devices=_report(devices.asked, found, came),
+        devices=_report(devices.asked, found, came, curve),
+    )
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A division that was emitted and proved; `record` says what was measured of it, None where nothing may be."""
+
+    found: Divided
+    weights: bytes
+    came: Came
+    record: Record | None
+
+    @property
+    def latency_s(self) -> float:
+        """Of one inference by itself through the parts: as recorded, else as predicted."""
+        said = self.record.variant.get("latency_s") if self.record else None
+        return said if isinstance(said, float) else self.found.parts.predicted_s
+
+    @property
+    def period_s(self) -> float:
+        """From one end of an inference to the next with many in flight: as recorded, else as predicted."""
+        return self.record.seconds if self.record else self.found.parts.period_s
+
+    def point(self, *, is_picked: bool) -> PointReport:
+        """As the report tells it."""
+        parts, measured = self.found.parts, self.record is not None
+        kernels = tuple(len(part.calls) for part in parts.parts)
+        reached = (self.period_s, self.latency_s) if measured else (None, None)
+        return PointReport(parts.scheduler, kernels, parts.period_s, parts.predicted_s, *reached, is_picked)
+
+
+def picked_of(tried: Sequence[Tried], bound: Within) -> tuple[Tried, str]:
+    """The greatest throughput of those whose latency is within the bound; if none is, the least latency and a notice.
+
+    Where nothing was measured they are judged as predicted. `tried` is not empty.
+    """
+    within = [one for one in tried if one.latency_s <= bound.latency_ms / 1e3]
+    if within:
+        return min(within, key=lambda one: one.period_s), ""
+    fastest = min(tried, key=lambda one: one.latency_s)
+    how = "measured" if fastest.record else "predicted"
+    return fastest, (
+        f"no division ends an inference within {bound.latency_ms:g} ms: the fastest of {len(tried)} takes "
+        f"{1e3 * fastest.latency_s:.3g} ms ({how}) and is taken"
     )
 
 
@@ -195,9 +253,11 @@ class _Work:
         """Divisions to be tried in turn; the last one is that for many frames.
 
         For latency the one before is tried where it is predicted faster than the program of one device, and may be
-        raced against it.
+        raced against it. Where latency is bounded they are those between throughput and latency, and all are tried.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
+        if isinstance(self.devices.asked.objective, Within):
+            return tradeoff(kernels, names, self.division)
         found = [pipeline(kernels, names, self.division)]
         if self.devices.asked.objective == "latency" and may_race:
             early = placed(kernels, names, self.division)
@@ -225,7 +285,7 @@ class _Work:
         """Of these parts, with how one inference through them compares with one on a single device."""
         about = f"{parts.scheduler}: {len(parts.parts)} parts on {', '.join(parts.devices)}; the whole model"
         compared = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high} if ratio else {}
-        reached = {**self._identity(session, parts), **compared}
+        reached = {**self._identity(session, parts), **compared, "latency_s": came.latency_s}
         target = self.tiled[0].backend.target
         return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))
 
@@ -277,11 +337,11 @@ def _division(session: Session, kernels: KernelGraph, devices: Devices, tiled: S
     return division_of(kernels, seconds, lane_costs(handover))
 
 
-def _report(asked: CompileOptions, found: Divided, came: Came) -> DevicesReport:
+def _report(asked: CompileOptions, found: Divided, came: Came, curve: tuple[PointReport, ...]) -> DevicesReport:
     streamed, parts = found.streamed, found.parts
     each = zip(parts.parts, streamed.parts_s, came.busy, strict=True)
     return DevicesReport(
-        asked.objective,
+        str(asked.objective),
         parts.scheduler,
         tuple(streamed.alone_s),
         tuple(
@@ -293,6 +353,7 @@ def _report(asked: CompileOptions, found: Divided, came: Came) -> DevicesReport:
         parts.predicted_s,
         came.latency_s,
         came.worst,
+        curve,
     )
 
 

@@ -40,7 +40,9 @@ def values(schema: Mapping[str, Any]) -> Iterator[str]:
         yield ", ".join(f"`{value}`" for value in schema["enum"])
         return
     for one in schema.get("anyOf", (schema,)):
-        if one["type"] == "null":
+        if "enum" in one:
+            yield from (f"`{value}`" for value in one["enum"])
+        elif one["type"] == "null":
             yield "`null`"
         elif one["type"] in ("integer", "number"):
             least, above, most = (one.get(bound) for bound in ("minimum", "exclusiveMinimum", "maximum"))

@@ -33,7 +33,10 @@ Devices = Annotated[
     typer.Option("--devices", help="Cores that share the model, such as cpu:0,cpu:1@x86-64-v2, instead of a target."),
 ]
 Objective = Annotated[
-    str | None, typer.Option("--objective", help="Of several devices: latency (the default) or throughput.")
+    str | None,
+    typer.Option(
+        "--objective", help="Of several devices: latency (the default), throughput, or latency_ms=30: most within it."
+    ),
 ]
 Dims = Annotated[
     list[str] | None,
@@ -82,7 +85,7 @@ def build_options(
         "tolerance": tolerance,
         "precision": precision,
     }
-    given |= {"devices": devices.split(",") if devices else None, "objective": objective}
+    given |= {"devices": devices.split(",") if devices else None, "objective": _objective(objective)}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
     if dims:
         options["dims"] = {name: _dimension(value) for name, value in map(_pair, dims)}
@@ -92,6 +95,17 @@ def build_options(
             for name, text in map(_pair, shapes)
         }
     return options | other_options(others)
+
+
+def _objective(text: str | None) -> Any:
+    """`latency_ms=30` as the object that the server reads; other words as they are. Raises `UsageError`."""
+    name, equals, number = (text or "").partition("=")
+    if not equals:
+        return text
+    try:
+        return {name: float(number)}
+    except ValueError:
+        raise UsageError(f"--objective {text}: {number!r} is no number", fix="write latency_ms=30") from None
 
 
 def other_options(texts: list[str] | None) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -19,6 +19,7 @@ import pytest
 from bench.zoo import build
 from compiler.codegen.build import find_toolchain
 from compiler.contract import CompileOptions, CompileReport
+from compiler.contract.devices import Within
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import OptionsError, TargetUnavailable, TilewrightError, UnsupportedModel
 from compiler.ir.lanes import NOTHING
@@ -26,7 +27,7 @@ from compiler.knowledge.making import stream_record
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
 from compiler.schedule.parts.dividing import pipeline
-from compiler.steps import dividing
+from compiler.steps import dividing, dividing_proof
 from tilewright.loading import load
 
 pytestmark = pytest.mark.skipif(this_machine().lanes < 2, reason="needs two cores")
@@ -240,6 +241,46 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
         assert not opened.manifest["stream"]["runs"]
 
 
+def test_a_bound_of_latency_that_nothing_keeps_is_told_with_what_can_be_reached(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+    monkeypatch.setattr(dividing_proof, "STREAM_SECONDS", 0.02)
+    artifact, report = compiled(model, {**EQUAL, "objective": {"latency_ms": 1e-6}}, "within.tw")
+    assert report.devices is not None
+    assert report.devices.objective == "latency_ms=1e-06"
+    curve = report.devices.curve
+    assert len(curve) > 1
+    assert [one.picked for one in curve] == [*[False] * (len(curve) - 1), True]
+    assert curve[-1].predicted_latency_s == min(one.predicted_latency_s for one in curve)
+    assert report.devices.predicted_latency_s == curve[-1].predicted_latency_s
+    shown = f"{1e3 * curve[-1].predicted_latency_s:.3g} ms (predicted)"
+    assert any("no division ends an inference within 1e-06 ms" in one and shown in one for one in report.notices)
+    with zipfile.ZipFile(artifact) as archive:
+        page = archive.read("report.html").decode()
+        assert json.loads(archive.read("manifest.json"))["options"]["objective"] == {"latency_ms": 1e-6}
+    assert "Throughput against latency" in page
+    assert page.count("picked</td>") == 1
+
+
+@pytest.mark.parametrize(("bound_ms", "picked"), [(30.0, 0), (20.0, 1), (10.0, 2), (9.0, 2)])
+def test_of_divisions_within_the_bound_that_of_greatest_throughput_is_picked(bound_ms: float, picked: int) -> None:
+    """By what was measured, which need not have the order of what was predicted."""
+    reached = [(4e-3, 25e-3), (5e-3, 20e-3), (7e-3, 10e-3), (8e-3, 18e-3)]
+    tried = [
+        dividing.Tried(
+            cast("Any", None),
+            b"",
+            cast("Any", None),
+            stream_record("m", "", this_machine(), {"parts": str(at), "latency_s": latency_s}, period_s, 2),
+        )
+        for at, (period_s, latency_s) in enumerate(reached)
+    ]
+    found, notice = dividing.picked_of(tried, Within(bound_ms))
+    assert found is tried[picked]
+    assert ("takes 10 ms (measured)" in notice) is (bound_ms < 10)
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
@@ -253,7 +294,10 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
         ({"devices": ["cpu:0", "cpu:1"], "dims": {"n": [1, 2]}}, "several values of a dimension"),
         ({"devices": ["cpu:0", "cpu:1"], "dims": {"n": {"min": 1, "max": 2}}}, "leaves dimension 'n' open"),
         ({"objective": "throughput"}, "no devices are named"),
-        ({"objective": "power"}, "objective 'power' is unknown"),
+        ({"objective": "power"}, "objective is 'power': no such"),
+        ({"objective": {"latency_ms": 30}}, "no devices are named"),
+        ({"devices": ["cpu:0", "cpu:1"], "objective": {"latency_ms": 0}}, "no inference can take so long"),
+        ({"devices": ["cpu:0", "cpu:1"], "objective": {"latency_s": 1}}, "has latency_ms alone"),
     ],
 )
 def test_options_that_no_plan_can_follow_are_refused_with_a_fix(asked: dict[str, Any], says: str) -> None:

@@ -67,6 +67,14 @@ def test_a_dimension_may_have_a_range(text: str, dims: Any) -> None:
     assert CompileOptions.from_json(plain) == CompileOptions.from_json({"dims": dims})
 
 
+def test_an_objective_may_bound_the_latency() -> None:
+    plain = build_options(None, None, None, None, None, None, None, "cpu:0,cpu:1", "latency_ms=30")
+    assert plain == {"devices": ["cpu:0", "cpu:1"], "objective": {"latency_ms": 30.0}}
+    assert str(CompileOptions.from_json(plain).objective) == "latency_ms=30"
+    with pytest.raises(UsageError, match="'soon' is no number"):
+        build_options(None, None, None, None, None, None, None, "cpu:0,cpu:1", "latency_ms=soon")
+
+
 @pytest.mark.parametrize(
     ("text", "said"), [("batch=1:2:3:4", "is no range"), ("batch=1:", "not a whole"), ("batch=a:2", "not a whole")]
 )
