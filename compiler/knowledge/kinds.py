@@ -108,7 +108,7 @@ STREAM = Kind(
     "stream",
     "from one end of an inference to the next, with many in flight on several devices",
     "the digest of the model's kernels and of the buffers that join them",
-    frozenset(("parts", "ratio", "low", "high", *_SETTING)),
+    frozenset(("parts", "ratio", "low", "high", "latency_s", *_SETTING)),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN, STREAM)}

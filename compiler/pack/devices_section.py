@@ -75,7 +75,8 @@ def _curve(curve: Sequence[PointReport]) -> str:
         )
         for one in curve
     ]
-    head = (("kernels of each part", ""), ("an inference every, predicted", "n"), ("measured", "n"))
-    head += (("latency of one, predicted", "n"), ("measured", "n"), ("", ""))
+    periods = (("an inference every, predicted", "n"), ("measured", "n"))
+    latencies = (("latency of one, predicted", "n"), ("measured", "n"))
+    head = (("kernels of each part", ""), *periods, *latencies, ("", ""))
     words = "Divisions that were tried; of those whose latency is within the bound the greatest throughput is picked."
     return section("Throughput against latency", words, table(head, rows))

@@ -206,8 +206,15 @@ class Tried:
         """As the report tells it."""
         parts, measured = self.found.parts, self.record is not None
         kernels = tuple(len(part.calls) for part in parts.parts)
-        reached = (self.period_s, self.latency_s) if measured else (None, None)
-        return PointReport(parts.scheduler, kernels, parts.period_s, parts.predicted_s, *reached, is_picked)
+        return PointReport(
+            parts.scheduler,
+            kernels,
+            parts.period_s,
+            parts.predicted_s,
+            self.period_s if measured else None,
+            self.latency_s if measured else None,
+            is_picked,
+        )
 
 
 def picked_of(tried: Sequence[Tried], bound: Within) -> tuple[Tried, str]:

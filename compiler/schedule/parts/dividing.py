@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
@@ -13,10 +12,7 @@ from compiler.schedule.solvers.ideals import Division, Stage, Tensor
 from compiler.schedule.solvers.least_load import least_load
 from compiler.schedule.solvers.placement import placement
 from compiler.schedule.solvers.sets import bits
-
-BURDENS = (1.0, 1.25, 1.5, 2.0, 3.0, 5.0)
-"""How much dearer than they are all devices but the fastest, and what is handed over, are taken for by the divisions
-between throughput and latency: the dearer, the more runs on the fastest device."""
+from compiler.schedule.solvers.tradeoffs import tradeoffs
 
 
 def division_of(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts) -> Division:
@@ -42,30 +38,15 @@ def placed(kernels: KernelGraph, devices: Sequence[str], division: Division) -> 
 def tradeoff(kernels: KernelGraph, devices: Sequence[str], division: Division, most: int = 5) -> list[Parts]:
     """Divisions of which none is predicted to be better than another in both throughput and latency, verified.
 
-    The one with the greatest throughput is first, that with the least latency last; `most` of them at most. The whole
-    model on the fastest device is always looked at, so that the last one takes no longer. Those between are pipelines
-    for the weighted problem in which other devices are dearer (BURDENS): not all of the curve.
+    The one with the greatest throughput is first, that with the least latency last; `most` of them at most, from 2.
     """
-    alone = [division.work_s(device, division.whole) for device in range(len(division.seconds))]
-    fastest = alone.index(min(alone))
-    found = [placed(kernels, devices, division)]
-    for burden in BURDENS:
-        dearer = replace(
-            division,
-            seconds=[
-                each if device == fastest else [one * burden for one in each]
-                for device, each in enumerate(division.seconds)
-            ],
-            handover_s=division.handover_s * burden,
-        )
-        found.append(parts_of(kernels, devices, division, least_load(dearer)[0], "pipeline"))
-    found.append(parts_of(kernels, devices, division, [(fastest, division.whole)], "pipeline"))
+    found = [parts_of(kernels, devices, division, stages, by) for stages, by in tradeoffs(division)]
     curve: list[Parts] = []
-    for one in sorted(found, key=lambda parts: (parts.period_s, parts.predicted_s)):
+    for one in sorted(found, key=lambda parts: (parts.period_s, parts.predicted_s, len(parts.parts))):
         if not curve or one.predicted_s < curve[-1].predicted_s:
             curve.append(one)
     last = len(curve) - 1
-    return [curve[at] for at in sorted({round(last * step / max(most - 1, 1)) for step in range(most)})]
+    return [curve[at] for at in sorted({round(last * step / (most - 1)) for step in range(most)})]
 
 
 def parts_of(
