@@ -12,7 +12,7 @@ const PER_PAGE = "200";
 
 /** The filters as the API takes them: what is empty is left out, times of this browser's zone are told in UTC. */
 function asked(wish) {
-  const given = Object.entries(wish).filter(([, value]) => value);
+  const given = Object.entries(wish).map(([name, value]) => [name, value.trim()]).filter(([, value]) => value);
   const times = TIMES.map(([name]) => name);
   return new URLSearchParams(given.map(([name, value]) => [name, times.includes(name) ? new Date(value).toISOString() : value]));
 }
@@ -27,7 +27,7 @@ export function Records() {
   const records = page ? page.records : [];
   const points = records.filter((one) => one.seconds > 0 && one.variant.levels).map((one, at) => [at + 1, 1e6 * one.seconds, `${one.operator}: ${seconds(one.seconds)}`]);
   const look = (next) => { setWish(next); setCursors([]); };
-  const write = (name) => (event) => setText({ ...text, [name]: event.target.value.trim() });
+  const write = (name) => (event) => setText({ ...text, [name]: event.target.value });
   const narrow = (name, value) => { setText({ ...text, [name]: value }); look({ ...wish, [name]: value }); };
   return html`
     <h1>Measurements</h1>
