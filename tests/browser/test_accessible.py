@@ -118,7 +118,7 @@ REACHED = {
     "jobs": "main tbody a",
     "compile": "input#model",
     "benchmarks": "main input[type=checkbox]",
-    "records": "main tbody button",
+    "records": "main form button",
     "operations": "main details summary",
     "jobs/{id}/overview": "main nav.tabs a",
     "jobs/{id}/schedule": "main canvas",
@@ -126,7 +126,7 @@ REACHED = {
     "jobs/{id}/kernels": "main div.scroll",
     "jobs/{id}/tuning": "main nav.tabs a[href$=log]",
     "jobs/{id}/source": "main select",
-    "jobs/{id}/history": "main tbody a",
+    "jobs/{id}/history": "main nav.tabs a[href$=history]",
     "jobs/{id}/log": "main pre",
 }
 """Of each view what is to be worked with there."""
