@@ -170,6 +170,12 @@ class DotContraction(Lowering):
         """A vector of sums with that correction."""
         return value
 
+    def before_tasks(self) -> None:
+        """What the function does first."""
+
+    def after_tasks(self) -> None:
+        """What it does last."""
+
     # The function
 
     @property
@@ -193,8 +199,10 @@ class DotContraction(Lowering):
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
             self._declare()
+            self.before_tasks()
             with self.trimming.tasks(self.grid):
                 self._task()
+            self.after_tasks()
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self._a_bytes + self._b_bytes + self.extra_bytes
         return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)

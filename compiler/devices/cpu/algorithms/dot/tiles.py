@@ -5,6 +5,7 @@ A register tile has as many accumulators as the vector file holds; its blocks fi
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.blocking import even_part, most_rows
@@ -53,12 +54,8 @@ class DotProduct:
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Tiles m x n of registers, cheapest by the model first."""
         proposals, cuts = [], []
-        least = self.parts if self.view.columns > target.vector_floats else 1
-        for vectors in range(least, MAX_VECTORS + 1):
+        for rows, vectors in self.registers(target):
             panel = vectors * target.vector_floats
-            if vectors > least and panel - self.view.columns >= target.vector_floats:
-                break
-            rows = even_part(self.view.rows, most_rows(vectors, target, self.parts))
             proposals.append(self._proposal(rows, panel, target, lanes))
             if self.view.batches == 1 and -(-self.view.rows // rows) >= lanes:
                 cut = self._proposal(rows, panel, target, lanes, lanes)
@@ -66,6 +63,24 @@ class DotProduct:
                 part = busiest(sizes(self.view.rows, tall), sizes(self.view.columns, wide), lanes)
                 cuts.append((cut.seconds * part, cut))
         return with_row_cuts(proposals, cuts, lanes)
+
+    def registers(self, target: CpuTarget) -> Iterator[tuple[int, int]]:
+        """Rows and vectors of columns of the register tiles that are proposed."""
+        least = self.parts if self.view.columns > target.vector_floats else 1
+        for vectors in self.widths(least, target):
+            yield even_part(self.view.rows, most_rows(vectors, target, self.parts)), vectors
+
+    def widths(self, least: int, target: CpuTarget) -> Iterator[int]:
+        """Vectors of columns, from `least` on, as long as none would be beyond the last column."""
+        yield least
+        for vectors in range(least + 1, MAX_VECTORS + 1):
+            if (vectors - 1) * target.vector_floats < self.view.columns:
+                yield vectors
+
+    def sums_ns(self, rows: int, vectors: int, target: CpuTarget) -> float:
+        """Nanoseconds that the products of a register tile take."""
+        loads = (rows + vectors) * LANE_BYTES * target.vector_floats / target.rates.l1_per_ns
+        return self.steps * max(rows * vectors / self.steps_per_ns, loads)
 
     def _proposal(self, rows: int, panel: int, target: CpuTarget, lanes: int, row_blocks: int = 1) -> Proposal:
         """With so many blocks of rows at least."""
@@ -94,9 +109,7 @@ class DotProduct:
         row_blocks = -(-self.view.rows // (rows * tall))
         column_blocks = -(-self.view.columns // (panel * wide))
         tasks = -(-self.view.batches * row_blocks * column_blocks // lanes)
-        loads = (rows + vectors) * LANE_BYTES * target.vector_floats / rates.l1_per_ns
-        step = max(rows * vectors / self.steps_per_ns, loads)
-        tile = self.steps * step + rows * vectors * FINISH_NS
+        tile = self.sums_ns(rows, vectors, target) + rows * vectors * FINISH_NS
         row_bytes = self.steps * LANE_BYTES
         staged = -(-tasks // column_blocks) * tall * rows * row_bytes / STAGE_BYTES_PER_NS if self.staged else 0.0
         packed = 0.0 if self.packed else tasks * wide * panel * self.view.depth * PACK_NS
