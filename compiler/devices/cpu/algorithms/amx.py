@@ -52,6 +52,11 @@ class TileProduct(DotProduct):
             heights = {even_part(self.view.rows, ROWS * parts) for parts in range(1, SUMS // vectors + 1)}
             yield from ((rows, vectors) for rows in sorted(heights))
 
+    def row_room(self, columns: int, target: CpuTarget) -> int:
+        """Half of the first-level cache where all panels stay in the second: so results are written row by row."""
+        is_small = columns * self.steps * LANE_BYTES <= target.l2_bytes // 2
+        return target.l1_bytes // 2 if is_small else target.l2_bytes // 2
+
     def sums_ns(self, rows: int, vectors: int, target: CpuTarget) -> float:
         """Nanoseconds that the products of a register tile take.
 

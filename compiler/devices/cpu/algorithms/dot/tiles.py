@@ -77,6 +77,10 @@ class DotProduct:
             if (vectors - 1) * target.vector_floats < self.view.columns:
                 yield vectors
 
+    def row_room(self, columns: int, target: CpuTarget) -> int:
+        """Bytes that the rows of a block may take, which all panels of so many columns are multiplied with in turn."""
+        return target.l2_bytes // 2
+
     def sums_ns(self, rows: int, vectors: int, target: CpuTarget) -> float:
         """Nanoseconds that the products of a register tile take."""
         loads = (rows + vectors) * LANE_BYTES * target.vector_floats / target.rates.l1_per_ns
@@ -85,7 +89,7 @@ class DotProduct:
     def _proposal(self, rows: int, panel: int, target: CpuTarget, lanes: int, row_blocks: int = 1) -> Proposal:
         """With so many blocks of rows at least."""
         row_tiles, panels = -(-self.view.rows // rows), -(-self.view.columns // panel)
-        fit = max(target.l2_bytes // 2 // (self.steps * LANE_BYTES * rows), 1)
+        fit = max(self.row_room(panels * panel, target) // (self.steps * LANE_BYTES * rows), 1)
         fewest = -(-row_tiles // min(fit, row_tiles))
         row_parts = {-(-row_tiles // parts) for parts in range(fewest, max(fewest, TASKS_PER_LANE * lanes) + 1)}
         column_parts = [parts for parts in (1, lanes, 2 * lanes) if parts <= panels]
