@@ -62,7 +62,8 @@ function restOf(last, forecast) {
   if (last.exhausted || last.spent >= 1) return "nothing more is expected of it";
   if (!forecast) return `${figures(100 * (1 - last.spent))} % is left; what it brings is known once each kernel was measured`;
   const end = forecast[forecast.length - 1];
-  return `about ${seconds(end.elapsed_s - last.elapsed_s)}, ${figures(end.measured - last.measured)} candidates: ${seconds(end.best_s)} expected at its end`;
+  const count = end.measured - last.measured;
+  return `about ${seconds(end.elapsed_s - last.elapsed_s)}, ${figures(count)} candidate${count === 1 ? "" : "s"}: ${seconds(end.best_s)} expected at its end`;
 }
 
 /** Plans for the whole model: what each was expected to take, what it took, and which was taken. */
