@@ -75,9 +75,10 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      name was looked at, because they read what a refused call makes)
     refusals         all of them: `reason`, `fix`, `node`, `operator`
     inputs           `name`, `dtype`, `shape` (ints, names of symbolic dimensions, null where the file says nothing;
-                     null for an unknown rank), `bound` (whether the options leave nothing open), `range` (what random
-                     inputs are drawn from, [low, high] with null for an end without a bound; null where nothing is
-                     demanded of it), `why` (the nodes that demand it)
+                     null for an unknown rank), `taken` (the sizes that it would be compiled for, of a range the one to
+                     tune for; null where none are known), `bound` (whether the options leave nothing open), `range`
+                     (what random inputs are drawn from, [low, high] with null for an end without a bound; null where
+                     nothing is demanded of it), `why` (the nodes that demand it)
     samples          nodes for whose sake samples should be given, since no range of the inputs is known to keep what
                      they read inside: `reason`, `fix`, `node`, `operator`, `inputs`
     outputs          `name`, `dtype`, `shape`; as inference finds them (for an axis with a range what the file calls it,
@@ -289,11 +290,13 @@ def _operator(use: Use, refused: list[Refusal]) -> dict[str, Any]:
 
 def _input(entry: Input, bound: bool, graph: Graph | None, derived: Derived) -> dict[str, Any]:
     named = {graph.values[value].name: found for value, found in derived.ranges.items()} if graph else {}
+    sized = {graph.values[value].name: graph.type(value).shape for value in graph.inputs} if graph else {}
     drawn = named.get(entry.name)
     return {
         "name": entry.name,
         "dtype": STRING if entry.is_text else str(entry.dtype) if entry.dtype else None,
         "shape": None if entry.shape is None else list(entry.shape),
+        "taken": list(sized[entry.name]) if entry.name in sized else None,
         "bound": bound,
         "range": list(drawn.interval.ends) if drawn and not entry.is_text else None,
         "why": drawn.why if drawn else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 from compiler.ir.machine import Record
@@ -55,7 +56,7 @@ class TuningProgress:
         search = self._search
         self._part = search.spent
         self._told += 1
-        left = search.promising
+        gains = search.gains
         self._trace.tuning(
             {
                 "elapsed_s": round(search.elapsed, 3),
@@ -65,10 +66,20 @@ class TuningProgress:
                 "kernels": len(search.contests),
                 "unmeasured_kernels": sum(not contest.costs for contest in search.contests),
                 "best_s": search.total,
-                "promising": None if left is None else left[0],
-                "expected_gain_s": None if left is None else left[1],
+                "promising": None if gains is None else len(gains),
+                "expected_gain_s": None if gains is None else sum(gains),
+                "gains": [] if gains is None else sums(gains),
+                "budget_s": search.budget.seconds,
+                "left_s": round(search.left_s, 3),
+                "each_s": search.each_s,
                 "exhausted": search.exhausted,
                 "tried": self._tried,
             }
         )
         self._tried = []
+
+
+def sums(gains: Sequence[float]) -> list[tuple[int, float]]:
+    """What the first 1, 2, 4, ... of them save together, and all of them: (how many, seconds)."""
+    counts = sorted({*(2**power for power in range(len(gains).bit_length())), len(gains)} - {0})
+    return [(count, sum(gains[:count])) for count in counts]

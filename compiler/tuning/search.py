@@ -154,9 +154,9 @@ class Search:
     """Seconds of all kernels of the model, where these are a part of them: what is worthwhile goes by that."""
     elsewhere_s: float = 0.0
     """Seconds of the budget that others took, at the same time, for kernels of this search."""
-    promising: tuple[int, float] | None = None
-    """How many candidates are worth measuring next, and the seconds of an inference that they are expected to save
-    together; None before each kernel has its first measurements."""
+    gains: Sequence[float] | None = None
+    """Of the candidates worth measuring next, in this order, the seconds of an inference that each is expected to save;
+    None before each kernel has its first measurements."""
 
     def __post_init__(self) -> None:
         self._began = self.budget.clock()
@@ -190,6 +190,17 @@ class Search:
             parts.append(self.measured / self.budget.trials if self.budget.trials else 1.0)
         return min(max(parts), 1.0)
 
+    @property
+    def left_s(self) -> float:
+        """Seconds of the budget that are left for candidates never measured; the rest is kept for what comes after."""
+        return max(0.0, self._left() - self._kept * self.budget.seconds)
+
+    @property
+    def each_s(self) -> float | None:
+        """Seconds that building and timing a candidate took so far, on average; None before the first batch."""
+        count = sum(count for count, _ in self._batches)
+        return sum(seconds for _, seconds in self._batches) / count if count else None
+
     def _favourites(self) -> Iterator[tuple[Contest, Record]]:
         dearest = sorted(self.contests, key=lambda contest: -contest.uses * contest.best)
         waiting = [
@@ -204,12 +215,14 @@ class Search:
         while self.measured > count and all(contest.costs for contest in self.contests):
             promising = self._promising()
             self.exhausted = not promising
-            self.promising = (len(promising), sum(gain for gain, _, _ in promising))
+            self.gains = [gain for gain, _, _ in promising]
             picks = promising[: self._room(self._kept)]
             if not picks:
                 return
             count = self.measured
-            yield from self._measure([(contest, at) for _, contest, at in picks])
+            for found in self._measure([(contest, at) for _, contest, at in picks]):
+                self.gains = self.gains[1:]
+                yield found
 
     def _row_cuts(self) -> Iterator[tuple[Contest, Record]]:
         """For each kernel that matters a tile that gives each lane rows of its own.
@@ -305,10 +318,8 @@ class Search:
         if left <= 0 or self.stop_requested():
             return 0
         size = BATCH if self._batches else FIRST_BATCH
-        if self._batches:
-            count = sum(count for count, _ in self._batches)
-            each = sum(seconds for _, seconds in self._batches) / max(count, 1)
-            size = min(size, max(int(left / each), 1)) if each > 0 else size
+        if each := self.each_s:
+            size = min(size, max(int(left / each), 1))
         return size if self.budget.trials is None else min(size, max(self.budget.trials - self.measured, 0))
 
 

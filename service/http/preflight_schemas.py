@@ -41,6 +41,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
             "name": "image",
             "dtype": "f32",
             "shape": ["batch", 3, "height", 224],
+            "taken": [1, 3, 224, 224],
             "bound": False,
             "range": None,
             "why": "",
@@ -113,6 +114,11 @@ class OutputOut(BaseModel):
 class InputOut(OutputOut):
     """An input of the model; a dimension is a number, a symbol's name, or null where the file says nothing."""
 
+    taken: list[int | str | None] | None = Field(
+        default=None,
+        description="The sizes that it would be compiled for, with `corrected` where those given leave it open; of a "
+        "range the one to tune for. Null where none are known.",
+    )
     bound: bool = Field(description="Whether the options leave no dimension of it open.")
     range: list[float | None] | None = Field(
         default=None,

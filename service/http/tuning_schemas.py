@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.db.models import Event, Job, JobState
+from service.db.models import Event, JobState, TuningRecord
 from service.http.schemas import JOB_EXAMPLE, utc
+from service.jobs.find import Tuned
+from service.jobs.outlook import outlook
 
 POINT_EXAMPLE: dict[str, Any] = {
     "at": "2026-11-21T04:00:03.000Z",
@@ -22,7 +25,19 @@ POINT_EXAMPLE: dict[str, Any] = {
     "unmeasured_kernels": 0,
     "promising": 12,
     "expected_gain_s": 0.00011,
+    "expected_s": 0.00163,
     "exhausted": False,
+}
+FORECAST_EXAMPLE: dict[str, Any] = {"elapsed_s": 10.0, "measured": 18, "best_s": 0.00163}
+PLAN_EXAMPLE: dict[str, Any] = {
+    "at": "2026-11-21T04:00:14.000Z",
+    "elapsed_s": 12.25,
+    "scheduler": "list",
+    "lanes": 2,
+    "measured_s": 0.00094,
+    "ratio": 0.58,
+    "low": 0.56,
+    "high": 0.61,
 }
 CANDIDATE_EXAMPLE: dict[str, Any] = {
     "candidate": 3,
@@ -60,7 +75,36 @@ class TuningPoint(BaseModel):
     expected_gain_s: float | None = Field(
         description="What measuring these is expected to save of `best_s` (expected improvement)."
     )
+    expected_s: float | None = Field(
+        description="What `best_s` was expected to be at the end of the budget: the last of what `forecast` told then; "
+        "null while that was not known."
+    )
     exhausted: bool = Field(description="No candidate was worth measuring any more.")
+
+
+class ForecastPoint(BaseModel):
+    """What is expected of the search at a later time."""
+
+    model_config = ConfigDict(json_schema_extra={"example": FORECAST_EXAMPLE})
+
+    elapsed_s: float = Field(description="Since the search began, as in `points`; of the last one, the budget's end.")
+    measured: int
+    best_s: float
+
+
+class TunedPlan(BaseModel):
+    """A plan for the whole model that was run for the job."""
+
+    model_config = ConfigDict(json_schema_extra={"example": PLAN_EXAMPLE})
+
+    at: datetime
+    elapsed_s: float | None = Field(description="Since the search for tiles began; null where none was told of.")
+    scheduler: str
+    lanes: int
+    measured_s: float = Field(description="Of one inference, the median.")
+    ratio: float | None = Field(description="To the sequential plan, in rounds that took turns.")
+    low: float | None = Field(description="The ratio lies above this with 95% confidence, as below `high`.")
+    high: float | None
 
 
 class Candidate(BaseModel):
@@ -102,6 +146,8 @@ class TuningOut(BaseModel):
                 "state": "RUNNING",
                 "legal": 310,
                 "points": [POINT_EXAMPLE],
+                "forecast": [FORECAST_EXAMPLE],
+                "plans": [PLAN_EXAMPLE],
                 "kernels": [KERNEL_EXAMPLE],
                 "helpers": [HELPER_EXAMPLE],
             }
@@ -112,14 +158,21 @@ class TuningOut(BaseModel):
     state: JobState
     legal: int = Field(description="How many candidates there are.")
     points: list[TuningPoint]
+    forecast: list[ForecastPoint] | None = Field(
+        description="From the last of `points` to the end of the budget: each candidate worth measuring now, as long "
+        "as time is left, saves what is expected of it (expected improvement). What it will teach about others is not "
+        "foreseen. Of a search that has ended: what more time was expected to bring. Null while nothing is known."
+    )
+    plans: list[TunedPlan] = Field(description="In the order in which they were run; of those only the ones measured.")
     kernels: list[TunedKernel] = Field(description="Those that were measured, in the order in which they were begun.")
     helpers: list[TuningHelper] = Field(
         description="Other workers that measured kernels for the job, by name; empty where its own measured all."
     )
 
     @classmethod
-    def of(cls, job: Job, events: Sequence[Event], helpers: Sequence[tuple[str, int, int, float]] = ()) -> Self:
-        """From a job, what its searches told, and who helped: name, kernels, tiles, seconds."""
+    def of(cls, tuned: Tuned) -> Self:
+        """From what is kept of a job's searches."""
+        events = tuned.told
         points: list[TuningPoint] = []
         kernels: dict[str, TunedKernel] = {}
         latest: dict[str, dict[int, float]] = {}
@@ -128,8 +181,10 @@ class TuningOut(BaseModel):
             told = event.data["data"]
             again = bool(points) and told["elapsed_s"] < before
             before = told["elapsed_s"]
-            names = TuningPoint.model_fields.keys() - {"at", "attempt_began_again"}
+            line = outlook(told)
+            names = TuningPoint.model_fields.keys() - {"at", "attempt_began_again", "expected_s"}
             facts = {name: told[name] for name in names}
+            facts["expected_s"] = line[-1].best_s if line else None
             points.append(TuningPoint(at=utc(event.created_at), attempt_began_again=again, **facts))
             for one in told["tried"]:
                 latest.setdefault(one["kernel"], {})[one["candidate"]] = one["measured_s"]
@@ -149,8 +204,33 @@ class TuningOut(BaseModel):
         legal = max((event.data["data"]["legal"] for event in events), default=0)
         helped = [
             TuningHelper(worker=worker, kernels=count, measured=tiles, seconds=seconds)
-            for worker, count, tiles, seconds in helpers
+            for worker, count, tiles, seconds in tuned.helpers
         ]
         return cls(
-            job=job.id, state=job.state, legal=legal, points=points, kernels=list(kernels.values()), helpers=helped
+            job=tuned.job.id,
+            state=tuned.job.state,
+            legal=legal,
+            points=points,
+            forecast=_forecast(events),
+            plans=[_plan(record, points) for record in tuned.plans],
+            kernels=list(kernels.values()),
+            helpers=helped,
         )
+
+
+def _forecast(events: Sequence[Event]) -> list[ForecastPoint] | None:
+    line = outlook(events[-1].data["data"]) if events else None
+    return [ForecastPoint(**asdict(one)) for one in line] if line else None
+
+
+def _plan(record: TuningRecord, points: Sequence[TuningPoint]) -> TunedPlan:
+    at = utc(record.created_at)
+    told = {name: record.variant.get(name) for name in ("ratio", "low", "high")}
+    return TunedPlan(
+        at=at,
+        elapsed_s=(at - points[0].at).total_seconds() + points[0].elapsed_s if points else None,
+        scheduler=str(record.variant.get("scheduler", "")),
+        lanes=record.threads,
+        measured_s=record.seconds,
+        **{name: float(one) if isinstance(one, int | float) else None for name, one in told.items()},
+    )

@@ -8,15 +8,17 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from service.db import artifacts, events, jobs, tuning_shares
+from service.db import artifacts, events, jobs, records, tuning_shares
 from service.db.engine import Database
-from service.db.models import Artifact, Event, Job, PartialArtifact
+from service.db.models import Artifact, Event, Job, PartialArtifact, TuningRecord
 from service.errors import ArtifactNeverMade, JobNotFinished, NotFound
 from service.jobs import life
 
 EVENTS_PER_READ = 500
 TUNING = "tuning"
 """The kind of event in which a compilation tells of its search for tiles."""
+PLANS_READ = 100
+"""More than a compilation runs."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +80,31 @@ def log(db: Database, owner: uuid.UUID, job_id: uuid.UUID, after: int) -> tuple[
         return lines, row.state in life.TERMINAL and newest >= row.event_seq
 
 
-def tuning(
-    db: Database, owner: uuid.UUID, job_id: uuid.UUID
-) -> tuple[Job, Sequence[Event], Sequence[tuple[str, int, int, float]]]:
-    """A job, what its searches told of themselves, in order, and which other workers measured kernels for it.
+@dataclass(frozen=True)
+class Tuned:
+    """What is kept of a job's search for tiles and of its plans.
 
-    Of each of these its name, kernels, tiles and seconds. Raises `NotFound`.
+    told     what its searches told of themselves, in order
+    plans    records of the whole model under a plan that this job measured, in order
+    helpers  of each other worker that measured kernels for it: name, kernels, tiles and seconds
     """
+
+    job: Job
+    told: Sequence[Event]
+    plans: Sequence[TuningRecord]
+    helpers: Sequence[tuple[str, int, int, float]]
+
+
+def tuning(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Tuned:
+    """What there is of a job's search for tiles. Raises `NotFound`."""
+    plans = records.Wanted({"kind": "plan", "job_id": job_id})
     with db.read() as session:
-        job = required(session, owner, job_id)
-        return job, events.of_kind(session, job_id, TUNING), tuning_shares.by_helpers(session, job_id)
+        return Tuned(
+            required(session, owner, job_id),
+            events.of_kind(session, job_id, TUNING),
+            records.page(session, owner, plans, before=None, limit=PLANS_READ)[::-1],
+            tuning_shares.by_helpers(session, job_id),
+        )
 
 
 def artifact(db: Database, owner: uuid.UUID, artifact_id: uuid.UUID) -> Artifact:

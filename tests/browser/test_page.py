@@ -14,7 +14,7 @@ import pytest
 from tests.browser.conftest import SCREENS
 from tests.browser.webdriver import Browser, browser
 from tests.end_to_end.house import House
-from tests.end_to_end.models import LONG, QUICK, model, tiny
+from tests.end_to_end.models import LONG, model, tiny
 
 NODE = "a_strange_node"
 VIEWS = {
@@ -39,16 +39,21 @@ def entered(house: House, window: Browser) -> Browser:
 @pytest.fixture(scope="module")
 def job(house: House, page: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A model that was chosen on the page, looked at, and compiled; its job as the API tells it in the end."""
-    file = tmp_path_factory.mktemp("models") / f"{QUICK}.onnx"
-    file.write_bytes(tiny(QUICK))
+    file = tmp_path_factory.mktemp("models") / "squeezenet.onnx"
+    file.write_bytes(squeezenet())
     entered(house, page)
     page.press("Compile")
     page.type("#model", str(file))
     page.sees("It can be compiled")
-    page.sees("LSTM")
+    page.sees("MaxPool")
+    taken = "return document.querySelector('input[name=dim-batch]').value"
+    page.until(lambda: page.run(taken) == "1", "the open dimension as the service would take it")
+    page.type("input[name=dim-batch]", "\ue0032")
+    page.press("Look again")
+    page.until(lambda: "was not bound" not in page.text(), "the binding is known")
     page.picture(SCREENS / "compile.png")
     page.run("document.querySelector('input[type=number][step]').focus()")
-    page.type("input[type=number][step]", "1")
+    page.type("input[type=number][step]", "3")
     page.click("main button.main")
     page.until(lambda: "#/jobs/" in str(page.run("return location.hash")), "the job's view")
     page.sees("Steps")
@@ -56,7 +61,17 @@ def job(house: House, page: Browser, tmp_path_factory: pytest.TempPathFactory) -
     page.sees("Proof")
     (only,) = asked(house, "/jobs?kind=compile")["jobs"]
     assert isinstance(only, dict)
+    assert only["name"] == file.name
+    assert only["options"]["dims"] == {"batch": 2}
     return only
+
+
+def squeezenet() -> bytes:
+    """SqueezeNet 1.1 for small images, its batch left open."""
+    network = onnx.load_from_string(tiny("squeezenet1_1", size=64))
+    for value in (*network.graph.input, *network.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    return bytes(network.SerializeToString())
 
 
 def boxes(page: Browser) -> list[int]:
@@ -98,6 +113,13 @@ def test_what_is_shown_of_a_job_is_what_the_api_tells(house: House, page: Browse
     assert report["plans"]
     assert all(one["scheduler"] in text for one in report["plans"])
     assert text.count("taken") == sum(one["taken"] for one in report["plans"])
+    page.sees("What made it fast")
+    graph = asked(house, f"{job['links']['artifact']}/graph")
+    page.sees(f"{sum(len(step['applied']) for step in graph['steps'])} rule")
+    page.sees(f"{report['nodes']} operators, {report['kernels']} kernels")
+    page.sees(
+        f"{len(report['plans'])} plans, {sum(one['measured_s'] is not None for one in report['plans'])} of them run"
+    )
     page.picture(SCREENS / "job.png")
 
 
@@ -112,13 +134,15 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     lying = [one for one in lying if one["space"] == "arena" and one["bytes"]]
     assert boxes(page) == [rows * len(plan["tasks"]), *([len(lying)] if lying else [])]
     page.sees(f"{len(lying)} activations" if lying else "No activation lies in the arena")
-    first = min(plan["tasks"], key=lambda task: task["begin_s"])
-    assert first["lane"] == 0
     plans = asked(house, f"/jobs/{job['id']}/report")["report"]["plans"]
     page.until(lambda: page.run("return document.querySelectorAll('tbody tr').length") == len(plans), "all candidates")
     assert page.text().count("taken") >= sum(one["taken"] for one in plans) == 1
-    page.click_at("canvas", 3, 30)
-    page.sees(plan["calls"][first["call"]]["tile"])
+    longest = max(plan["tasks"], key=lambda task: task["end_s"] - task["begin_s"])
+    ends = [end for task in plan["tasks"] for end in (task["end_s"], (task.get("measured_s") or [0, 0])[1])]
+    middle = (longest["begin_s"] + longest["end_s"]) / 2 / max(ends)
+    wide = page.run("return document.querySelector('canvas').clientWidth")
+    page.click_at("canvas", round(wide * middle), (30 * rows + 14) * longest["lane"] + 30)
+    page.sees(plan["calls"][longest["call"]]["tile"])
     page.picture(SCREENS / "schedule.png")
     page.go(f"{house.url}/#/jobs/{job['id']}/kernels")
     page.sees("slowest first")
@@ -153,6 +177,11 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     page.go(f"{house.url}/#/jobs")
     page.until(lambda: f"/jobs/{number}/events" in page.run("return sent"), "the list follows what runs")
     page.go(f"{house.url}/#/jobs/{number}/tuning")
+    page.until(
+        lambda: any(one["expected_s"] is not None for one in asked(house, f"/jobs/{number}/tuning")["points"]),
+        "a forecast, once each kernel was measured",
+    )
+    page.picture(SCREENS / "searching.png")
     headers = {"Authorization": f"Bearer {house.key}"}
     httpx.post(f"{house.url}/jobs/{number}/finish", headers=headers, trust_env=False).raise_for_status()
     page.sees("succeeded")
@@ -169,6 +198,15 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     plans = asked(house, f"/jobs/{number}/report")["report"]["plans"]
     rows = "return document.querySelectorAll('tbody tr').length"
     page.until(lambda: page.run(rows) == len(tuning["kernels"]) + len(plans), "kernels, and plans with their times")
+    ahead = "return +document.querySelector('svg[data-forecast]').dataset.forecast"
+    assert page.run(ahead) == len(tuning["forecast"] or [])
+    foreseen = "return [...document.querySelectorAll('svg[data-points] circle title')].map((one) => one.textContent)"
+    assert [("at the budget's end" in told) for told in page.run(foreseen)] == [
+        one["expected_s"] is not None for one in tuning["points"]
+    ]
+    marks = "return [...document.querySelectorAll('svg[data-points] path.plan title')].map((one) => one.textContent)"
+    page.until(lambda: len(page.run(marks)) == len(tuning["plans"]), "the plans that were run")
+    assert all(one["scheduler"] in told for one, told in zip(tuning["plans"], page.run(marks), strict=True))
     page.picture(SCREENS / "tuning.png")
     page.click("tbody tr button")
     dearest = max(tuning["kernels"], key=lambda one: one["uses"] * one["best_s"])
@@ -264,6 +302,8 @@ def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page
     page.sees("compile it")
     for thing, name in (("job", "first"), ("model", "tiny one")):
         page.press(f"Name the {thing}")
+        page.find("form.box input[name=name]")
+        page.run("document.querySelector('form.box input[name=name]').value = ''")
         page.type("form.box input[name=name]", name)
         page.type("form.box input[name=tags]", f"ci {thing}")
         page.type("form.box textarea", f"note of the {thing}")
@@ -385,7 +425,9 @@ def test_a_large_model_goes_in_pieces_and_one_with_external_data_with_it(
     whole = onnx.load(tmp_path / "large.onnx")
     onnx.save(whole, tmp_path / "outside.onnx", save_as_external_data=True, location="outside.bin")
     assert (tmp_path / "large.onnx").stat().st_size > 8 << 20
-    for files, requests in ((["large.onnx"], "/uploads/"), (["outside.onnx", "outside.bin"], "/models")):
+    pieces = (["large.onnx"], lambda name: "/uploads/" in name, 3)
+    whole_form = (["outside.onnx", "outside.bin"], lambda name: name.endswith("/models"), 1)
+    for files, wanted, times in (pieces, whole_form):
         page.go(f"{house.url}/#/jobs")
         page.sees("Compile a model")
         page.run("performance.clearResourceTimings()")
@@ -394,7 +436,7 @@ def test_a_large_model_goes_in_pieces_and_one_with_external_data_with_it(
         page.sees("It can be compiled")
         page.sees("MatMul")
         sent = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
-        assert len([name for name in sent if requests in name]) == (3 if requests == "/uploads/" else 1)
+        assert sum(wanted(name) for name in sent) == times
     assert len(asked(house, "/models?limit=100")["models"]) >= 2
     page.press("Compile")
     assert page.said() == []
@@ -431,6 +473,28 @@ def test_nothing_was_wrong_and_nothing_came_from_elsewhere(house: House, page: B
     assert all(name.startswith((house.url, "blob:")) for name in loaded), loaded
     files = {name for name in loaded if "/web/" in name}
     assert 10_000 < sum(len(httpx.get(name, trust_env=False).content) for name in files) < 200_000
+
+
+def test_a_job_that_fails_says_why_and_nobody_sees_it_but_its_owner(house: House, page: Browser) -> None:
+    failing = model([onnx.helper.make_node("ImageDecoder", ["x"], ["y"], name=NODE)], {"x": [4]}, ["y"], opset=20)
+    sent = httpx.post(
+        f"{house.url}/compile", files={"model": failing}, headers=bearer(house), timeout=60.0, trust_env=False
+    )
+    number = sent.raise_for_status().json()["id"]
+    page.go(f"{house.url}/#/jobs/{number}")
+    page.sees("failed")
+    page.sees(NODE)
+    page.sees("insert a Cast before it")
+    page.picture(SCREENS / "failed.png")
+    for path, wanted in (("/owners", {"name": "eve"}), ("/keys", {"owner": "eve", "label": "eve", "role": "compiler"})):
+        made = httpx.post(house.url + path, json=wanted, headers=bearer(house), trust_env=False).raise_for_status()
+    with browser() as window:
+        window.go(house.url)
+        window.type("#key", made.json()["key"])
+        window.press("Enter")
+        window.sees("No job yet")
+        window.go(f"{house.url}/#/jobs/{number}")
+        window.sees("there is no job")
 
 
 def test_the_key_goes_with_the_one_who_leaves(house: House) -> None:

@@ -152,6 +152,7 @@ def test_open_dimensions_are_told_and_a_correction_is_offered_under_which_the_mo
             "name": "image",
             "dtype": "f32",
             "shape": ["batch", 3, "height", "width"],
+            "taken": [1, 3, 224, 224],
             "bound": False,
             "range": None,
             "why": "",

@@ -17,7 +17,8 @@ router = Gated(tags=["jobs"])
 def get_tuning(here: Here, caller: Reader, job_id: JobId) -> TuningOut:
     """The best so far over time, and each candidate's forecast beside its measurement; of a job in any state.
 
+    `forecast` goes on from the last point to the end of the budget; `plans` are those of the whole model that were run.
     The events of kind `tuning` tell the same live. Nothing is there where nothing was measured: everything was known
     from earlier jobs, or the target is elsewhere.
     """
-    return TuningOut.of(*find.tuning(here.db, caller.owner, job_id))
+    return TuningOut.of(find.tuning(here.db, caller.owner, job_id))

@@ -24,10 +24,10 @@ export function Benchmarks() {
         (one.artifacts || []).map((artifact) => artifact.slice(-6)).join(", "), html`<${State} job=${one} />`, moment(one.created_at)])} />`}
     <h2>Time artifacts</h2>
     <p class="quiet">Several are timed in rounds that take turns, so that what else the machine does touches each of them.</p>
-    <${Table} columns=${["", "artifact", "target", "threads", "compiled"]} empty="No artifact yet: compile a model."
+    <${Table} columns=${["", "artifact", "model", "target", "threads", "compiled"]} empty="No artifact yet: compile a model."
       rows=${artifacts.map((job) => [
         html`<input type="checkbox" aria-label="artifact of job ${job.id}" checked=${chosen.has(job.artifact_id)} onChange=${() => toggle(job.artifact_id)} />`,
-        html`<a href="#/jobs/${job.id}">${brief(job.artifact_id)}</a>`,
+        html`<a href="#/jobs/${job.id}">${brief(job.artifact_id)}</a>`, job.name || brief(job.model),
         job.options.target, job.options.threads ?? "", moment(job.finished_at)])} />
     ${artifacts.length > 0 && html`<${Act} name="Time them" main=${true} act=${run} disabled=${!chosen.size} />`}`;
 }

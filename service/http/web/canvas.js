@@ -22,7 +22,9 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
   const whole = () => {
     const { clientWidth: wide, clientHeight: high } = canvas.current;
     const fit = wide / scene.width;
-    return flat ? { x: 0, y: 0, zoom: fit } : { x: 0, y: 0, zoom: Math.min(1, Math.max(fit, Math.min(fit * 3, high / scene.height), 0.02)) };
+    if (flat) return { x: 0, y: 0, zoom: fit };
+    const zoom = Math.min(1, Math.max(fit, Math.min(fit * 3, high / scene.height), 0.02));
+    return { x: Math.min(0, (scene.width - wide / zoom) / 2), y: 0, zoom }; // what is narrow stands in the middle
   };
   const draw = () => {
     if (canvas.current) canvas.current.pending ||= requestAnimationFrame(() => { if (canvas.current) paint(canvas.current, scene, view.current, { chosen, lit, flat, axis }); });

@@ -4,7 +4,7 @@ import { html, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { Canvas } from "/web/canvas.js";
 import { Facts, colour, figures, seconds } from "/web/shown.js";
 
-export const WIDTH = 1100;
+export const WIDTH = Math.max(340, Math.min(1100, innerWidth - 24)); // units of a drawing: pixels where the window is narrower
 export const LEFT = 70;
 
 /** Lines at round values of an axis from 0 to `most`. */
@@ -17,7 +17,7 @@ export function ticks(most, count = 6) {
 }
 
 export function TimeAxis({ most, height, x }) {
-  return ticks(most).map((at) => html`
+  return ticks(most, Math.min(6, WIDTH / 90)).map((at) => html`
     <line class="grid" x1=${x(at)} x2=${x(at)} y1="0" y2=${height - 18} />
     <text class="axis" x=${x(at)} y=${height - 5} text-anchor=${at > 0.95 * most ? "end" : "start"}>${seconds(at)}</text>`);
 }
@@ -154,15 +154,20 @@ export function Roofline({ points, ceilings }) {
     const from = Math.max(10 ** xs[0], 10 ** ys[0] / rate);
     return `M${x(from)} ${y(from * rate)} L${x(top / rate)} ${y(top)}`;
   };
+  const steep = (-180 / Math.PI) * Math.atan2(y(1) - y(10), x(10) - x(1)); // of every slope, in degrees
+  const along = (rate) => {
+    const from = 1.15 * Math.max(10 ** xs[0], 10 ** ys[0] / rate);
+    return `translate(${x(from)} ${y(from * rate)}) rotate(${steep})`;
+  };
   return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="Kernels beneath the machine's ceilings">
     ${decades(xs).map((one) => html`<line class="grid" x1=${x(one)} x2=${x(one)} y1="10" y2=${height - 24} />
-      <text class="axis" x=${x(one)} y=${height - 8} text-anchor="middle">${figures(one)}</text>`)}
+      <text class="axis" x=${x(one)} y=${height - 8} text-anchor=${x(one) > WIDTH - 20 ? "end" : "middle"}>${figures(one)}</text>`)}
     ${decades(ys).map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
       <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${figures(one / 1e9)}</text>`)}
     ${roofs.map(([level, rate]) => html`<path class="edge roof" d=${roof(rate)}><title>${level}: ${figures(rate / 1e9)} GB/s</title></path>
-      <text class="axis" x=${x(top / rate) + 4} y=${y(top) + 14} transform="rotate(38 ${x(top / rate) + 4} ${y(top) + 14})">${level} ${figures(rate / 1e9)} GB/s</text>`)}
+      <text class="axis" transform=${along(rate)} y="-4">${level} ${figures(rate / 1e9)} GB/s</text>`)}
     ${top > 0 && html`<path class="edge roof" d="M${x(Math.min(...knees))} ${y(top)} L${WIDTH - 10} ${y(top)}" />
-      <text class="axis" x=${WIDTH - 12} y=${y(top) - 5} text-anchor="end">fp32 ${figures(top / 1e9)} GFLOP/s${ceilings.measured ? "" : " (by the profile)"}</text>`}
+      <text class="axis" x=${WIDTH - 12} y=${y(top) - 14} text-anchor="end">fp32 ${figures(top / 1e9)} GFLOP/s${ceilings.measured ? "" : " (by the profile)"}</text>`}
     ${points.map(({ intensity, rate, part, call }) => html`<circle class="dot" cx=${x(intensity)} cy=${y(rate)} r=${4 + 14 * Math.sqrt(part)} style=${{ fill: colour(call.family) }}>
       <title>${call.family}: ${figures(rate / 1e9)} GFLOP/s, ${seconds(call.predicted_s)}, ${figures(100 * part)} % of the time</title></circle>`)}
     <text class="axis" x=${WIDTH - 10} y=${height - 30} text-anchor="end">operations per byte of operands</text>
@@ -187,19 +192,20 @@ export function Over({ points }) {
   </svg>`;
 }
 
-/** Points (x, y, label) on logarithmic axes. */
+/** Points (x, y, label, colour), y on a logarithmic axis. */
 export function Scatter({ points, xName, yName }) {
   const height = 320;
-  const span = (values) => [Math.floor(Math.log10(Math.min(...values))), Math.ceil(Math.log10(Math.max(...values)) + 1e-9)];
-  const [xs, ys] = [span(points.map(([x]) => x)), span(points.map(([, y]) => y))];
-  const at = (value, [low, high], from, to) => from + ((Math.log10(value) - low) / Math.max(1, high - low)) * (to - from);
-  const decades = ([low, high]) => Array.from({ length: high - low + 1 }, (_, n) => 10 ** (low + n));
+  const values = points.map(([, y]) => y);
+  const ys = [Math.floor(Math.log10(Math.min(...values))), Math.ceil(Math.log10(Math.max(...values)) + 1e-9)];
+  const most = Math.max(...points.map(([x]) => x));
+  const x = (value) => LEFT + ((WIDTH - LEFT - 20) * value) / most;
+  const y = (value) => height - 24 - ((Math.log10(value) - ys[0]) / Math.max(1, ys[1] - ys[0])) * (height - 34);
+  const decades = Array.from({ length: ys[1] - ys[0] + 1 }, (_, n) => 10 ** (ys[0] + n));
   return html`<svg class="chart" viewBox="0 0 ${WIDTH} ${height}" role="img" aria-label="${yName} over ${xName}">
-    ${decades(xs).map((one) => html`<line class="grid" x1=${at(one, xs, LEFT, WIDTH - 10)} x2=${at(one, xs, LEFT, WIDTH - 10)} y1="10" y2=${height - 24} />
-      <text class="axis" x=${at(one, xs, LEFT, WIDTH - 10)} y=${height - 8} text-anchor="middle">${figures(one)}</text>`)}
-    ${decades(ys).map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${at(one, ys, height - 24, 10)} y2=${at(one, ys, height - 24, 10)} />
-      <text class="axis" x=${LEFT - 6} y=${at(one, ys, height - 24, 10) + 4} text-anchor="end">${figures(one)}</text>`)}
-    ${points.map(([x, y, label]) => html`<circle class="dot" r="4" cx=${at(x, xs, LEFT, WIDTH - 10)} cy=${at(y, ys, height - 24, 10)}><title>${label}</title></circle>`)}
+    ${ticks(most).map((one) => html`<text class="axis" x=${x(one)} y=${height - 8} text-anchor="middle">${figures(one)}</text>`)}
+    ${decades.map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
+      <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${figures(one)}</text>`)}
+    ${points.map(([at, value, label, fill]) => html`<circle class="dot" r="4" cx=${x(at)} cy=${y(value)} style=${{ fill }}><title>${label}</title></circle>`)}
     <text class="axis" x=${WIDTH - 10} y=${height - 30} text-anchor="end">${xName}</text>
     <text class="axis" x=${LEFT + 6} y="20">${yName}</text>
   </svg>`;

@@ -2,11 +2,12 @@
 
 import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 import { ask, get, Problem } from "/web/api.js";
-import { chosen, dropped, upload } from "/web/upload.js";
+import { chosen, dropped, modelOf, upload } from "/web/upload.js";
 import { Act, brief, Facts, Failure, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
 
 const SHOWN_NODES = 3;
 const MOST_NAMES = 4;
+const LONGEST_NAME = 200; // that the API takes
 
 const PLAIN = ["target", "precision", "threads", "tuning_budget_s", "dims"]; // what has a field of its own
 
@@ -25,7 +26,9 @@ export function Compile({ from = "" }) {
   const look = async (model, given) => {
     setError(null);
     try {
-      setFound(await (await ask("POST", "/preflight", { json: { model, options: plain(given) } })).json());
+      const answer = await (await ask("POST", "/preflight", { json: { model, options: plain(given) } })).json();
+      setFound(answer);
+      setOptions((now) => ({ ...now, dims: { ...sizesOf(answer), ...now.dims } }));
     } catch (problem) {
       setFound(null);
       setError(problem);
@@ -44,6 +47,8 @@ export function Compile({ from = "" }) {
     try {
       const model = await upload(list, setSent);
       setDigest(model);
+      const { name } = await get(`/models/${model}`);
+      if (!name) await ask("PATCH", `/models/${model}`, { json: { name: nameOf(list) } });
       setSent(1);
       await look(model, fresh);
     } catch (problem) {
@@ -52,7 +57,7 @@ export function Compile({ from = "" }) {
     setSent(null);
   };
   const compile = async () => {
-    const [path, json] = source ? [`/jobs/${source.id}/clone`, { name: source.name, note: source.note, tags: source.tags }] : ["/compile", { model: digest }];
+    const [path, json] = source ? [`/jobs/${source.id}/clone`, { name: source.name, note: source.note, tags: source.tags }] : ["/compile", { model: digest, name: nameOf(files) }];
     const job = await (await ask("POST", path, { json: { ...json, options: plain(options, source !== null) } })).json();
     location.hash = `#/jobs/${job.id}`;
   };
@@ -97,10 +102,10 @@ export function Compile({ from = "" }) {
         <label class="field">As <code>options</code> of the API
           <textarea name="others" rows="6" cols="60" spellcheck="false" placeholder='{"scheduler": "sequential"}' value=${options.others} onInput=${change("others")}></textarea></label></details>
       <${Dimensions} found=${found} options=${options} set=${setOptions} />
-      <div class="row">
+      <p class="row">
         <${Act} name="Look again" act=${() => look(digest, options)} disabled=${!digest} />
         <${Act} name="Compile" main=${true} act=${compile} disabled=${!digest || sent !== null} />
-      </div>`}
+      </p>`}
     ${found && html`<${Findings} found=${found} />`}`;
 }
 
@@ -126,25 +131,30 @@ function Drop({ files, take }) {
 }
 
 function Dimensions({ found, options, set }) {
-  const names = new Set(Object.keys(options.dims));
-  for (const input of (found && found.inputs) || []) {
-    for (const size of input.shape) if (typeof size === "string") names.add(size);
-  }
+  const names = new Set([...Object.keys(options.dims), ...Object.keys(found ? sizesOf(found) : {})]);
   if (!names.size) return null;
-  const suggested = (found && found.corrected && found.corrected.dims) || {};
   const change = (name) => (event) => set({ ...options, dims: { ...options.dims, [name]: event.target.value } });
-  const use = async () => {
-    const dims = { ...options.dims, ...Object.fromEntries(Object.entries(suggested).map(([name, size]) => [name, written(size)])) };
-    set({ ...options, dims });
-  };
   return html`<h2>Open dimensions</h2>
     <p class="quiet">One size (<code>8</code>), several (<code>1, 8</code>) or a range with the size to tune for
-      (<code>1:4:16</code>). What is left empty gets a range of the service's choice.</p>
+      (<code>1:4:16</code>). Filled in is what the service would take of itself.</p>
     <div class="row">${[...names].map((name) => html`
-      <label class="field">${name}<input value=${options.dims[name] || ""} onInput=${change(name)}
-        placeholder=${suggested[name] === undefined ? "" : `${written(suggested[name])} would do`} /></label>`)}
-      ${Object.keys(suggested).length > 0 && html`<${Act} name="Fill in what would do" act=${use} />`}</div>`;
+      <label class="field">${name}<input name=${`dim-${name}`} value=${options.dims[name] || ""} onInput=${change(name)} /></label>`)}</div>`;
 }
+
+/** What the service would take for each dimension that the model leaves open, as it is typed. */
+function sizesOf({ inputs, corrected }) {
+  const sizes = {};
+  for (const { shape, taken } of inputs || []) {
+    (shape || []).forEach((name, axis) => {
+      const size = corrected?.dims?.[name] ?? taken?.[axis];
+      if (typeof name === "string") sizes[name] = typeof size === "string" || !size ? "" : written(size);
+    });
+  }
+  return sizes;
+}
+
+/** The file's name, by which people know a model. */
+const nameOf = (files) => modelOf(files).path.split("/").pop().slice(0, LONGEST_NAME);
 
 /** A size as it is typed. */
 function written(size) {

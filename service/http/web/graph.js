@@ -44,6 +44,8 @@ export function laidOut(items) {
       column[at] = Math.max(next, wishes.get(at));
       next = column[at] + 1;
     }
+    const off = layer.reduce((sum, at) => sum + column[at] - wishes.get(at), 0) / layer.length;
+    for (const at of layer) column[at] -= off; // so that each layer stands below what it reads
   }
   const least = column.reduce((low, one) => Math.min(low, one), 0);
   const places = items.map((_, at) => ({ x: 10 + (column[at] - least) * (BOX_W + 24), y: 10 + level[at] * (BOX_H + 44) }));

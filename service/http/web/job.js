@@ -10,6 +10,7 @@ import { Labels } from "/web/labels.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Share } from "/web/share.js";
 import { Plans, Tuning } from "/web/tuning.js";
+import { Why } from "/web/why.js";
 import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
@@ -47,7 +48,7 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
   const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name)).filter(opened);
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
   return html`
-    <h1>${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}</h1>
+    <h1>${job.name || titleOf(job)} ${job.name && html`<span class="quiet">${titleOf(job)}</span>`}</h1>
     <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> ${!link && html`<${Ways} job=${job} again=${again} />`}
       ${made && (!link || link.download) && html`
         <${Act} name="Download" main=${true} act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />`}
@@ -70,10 +71,12 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
     ${job.problem && html`<${Failure} error=${job.problem} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
       <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
-    <${Tab} name=${shown} job=${job} events=${events} link=${link} />`;
+    <${Tab} name=${shown} job=${job} events=${events} link=${link} base=${base} />`;
 }
 
-function Tab({ name, job, events, link }) {
+const titleOf = (job) => `${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}`;
+
+function Tab({ name, job, events, link, base }) {
   switch (name) {
     case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
       <${Candidates} job=${job} /><${OfPlan} job=${job} view=${Times} />`;
@@ -83,11 +86,11 @@ function Tab({ name, job, events, link }) {
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
     case "log": return html`<${Log} job=${job} />`;
-    default: return html`<${Overview} job=${job} events=${events} link=${link} />`;
+    default: return html`<${Overview} job=${job} events=${events} link=${link} base=${base} />`;
   }
 }
 
-function Overview({ job, events, link }) {
+function Overview({ job, events, link, base }) {
   const ended = ENDED.includes(job.state);
   const [told] = useFetched(() => (ended ? get(`/jobs/${job.id}/report`) : null), [job.id, ended]);
   const report = told && told.report;
@@ -111,6 +114,7 @@ function Overview({ job, events, link }) {
         html`<code>${one.output}</code>`, figures(one.max_absolute), figures(one.max_relative),
         report.tolerance ? html`<progress value=${one.max_relative / report.tolerance} aria-label="of the tolerance"></progress> ${figures(100 * one.max_relative / report.tolerance)} %` : "exact",
       ])} />
+      ${job.kind === "compile" && html`<${Why} job=${job} report=${report} base=${base} />`}
       <h2>Plans</h2>
       <${Plans} plans=${report.plans} />`}
     <h2>Steps</h2>

@@ -35,7 +35,9 @@ function useLive(ids, again) {
 export function Jobs() {
   const [state, setState] = useState("");
   const [kind, setKind] = useState("compile");
-  const [text, setText] = useState({ query: "", tag: "", model: "" });
+  const [text, setText] = useState({ query: "", tag: "" });
+  const [typed, setTyped] = useState(text); // which the list, drawn anew as it lives, must not wipe out
+  const [model, setModel] = useState("");
   const [cursors, setCursors] = useState([]);
   const [models] = useFetched(() => get("/models?limit=50"), []);
   const query = new URLSearchParams({ limit: "50" });
@@ -43,34 +45,35 @@ export function Jobs() {
   if (kind) query.set("kind", kind);
   if (text.query.trim()) query.set("query", text.query.trim());
   for (const tag of text.tag.split(/[\s,]+/).filter(Boolean)) query.append("tag", tag);
-  if (text.model) query.set("model", text.model);
+  if (model) query.set("model", model);
   if (cursors.length) query.set("cursor", cursors[cursors.length - 1]);
   const [page, error, again] = useFetched(() => get(`/jobs?${query}`), [String(query)], SLOWLY_S);
   useLive(page ? followed(page.jobs).map((job) => job.id) : [], again);
   const choose = (set) => (event) => { set(event.target.value); setCursors([]); };
-  const write = (name) => choose((value) => setText({ ...text, [name]: value }));
+  const write = (name) => (event) => setTyped({ ...typed, [name]: event.target.value });
+  const filter = (event) => { event.preventDefault(); setText(typed); setCursors([]); };
   return html`
     <h1>Jobs</h1>
-    <form class="row" role="search" onSubmit=${(event) => event.preventDefault()}>
+    <form class="row" role="search" onSubmit=${filter}>
       <${Choice} name="State" value=${state} options=${STATES} change=${choose(setState)} />
       <${Choice} name="Kind" value=${kind} options=${KINDS} change=${choose(setKind)} />
       <label class="field">Model
-        <select name="model" value=${text.model} onChange=${write("model")}>
+        <select name="model" value=${model} onChange=${choose(setModel)}>
           <option value="">all</option>
-          ${(models ? models.models : []).map((one) => html`<option value=${one.digest} selected=${one.digest === text.model}>${one.name || brief(one.digest)}</option>`)}
+          ${(models ? models.models : []).map((one) => html`<option value=${one.digest} selected=${one.digest === model}>${one.name || brief(one.digest)}</option>`)}
         </select></label>
-      <label class="field">Tags <input name="tag" size="12" value=${text.tag} onChange=${write("tag")} /></label>
-      <label class="field">Text in name or note <input name="query" type="search" maxlength="200" value=${text.query} onChange=${write("query")} /></label>
+      <label class="field">Tags <input name="tag" size="12" value=${typed.tag} onInput=${write("tag")} /></label>
+      <label class="field">Text in name or note <input name="query" type="search" maxlength="200" value=${typed.query} onInput=${write("query")} /></label>
       <button>Filter</button>
       <a href="#/compile">Compile a model</a>
     </form>
     <${Failure} error=${error} />
     ${page && html`<${Table}
       columns=${["job", "target", "state", "step", "created", "#took", "", ""]}
-      empty=${query.size > 2 ? "No job fits." : "No job yet: compile a model."}
+      empty=${query.size > 2 ? "No job fits." : html`No job yet: <a href="#/compile">drop a model</a> to see whether it compiles, and how fast it gets.`}
       rows=${page.jobs.map((job) => [
-        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${brief(job.id)}</a>
-          ${job.name && html`<br /><strong>${job.name}</strong>`} <${Tags} tags=${job.tags} />`,
+        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${job.name || brief(job.id)}</a>
+          ${job.name && html`<br /><span class="quiet">${brief(job.id)}</span>`} <${Tags} tags=${job.tags} />`,
         job.options.target || job.kind,
         html`<${State} job=${job} />`,
         html`<${Progress} job=${job} />`,

@@ -19,7 +19,7 @@ export function Labels({ what, path, one, again, fixed = false }) {
   const open = () => setText({ name: one.name || "", note: one.note || "", tags: one.tags.join(" ") });
   if (!text) {
     return html`<div class="row labels">
-      ${one.name && html`<strong>${one.name}</strong>`}<${Tags} tags=${one.tags} />
+      ${one.name && what !== "job" && html`<strong>${one.name}</strong>`}<${Tags} tags=${one.tags} />
       ${one.note && html`<span class="note">${one.note}</span>`}
       ${!fixed && html`<button type="button" onClick=${open}>Name the ${what}</button>`}</div>`;
   }

@@ -106,7 +106,7 @@ function Own({ address }) {
   const leave = () => { key.set(""); setMe(null); };
   return html`
     <header>
-      <strong>Tilewright</strong>
+      <strong><img src="/web/icon.svg" alt="" width="18" height="18" /> Tilewright</strong>
       <nav class="row" aria-label="Views">${PLACES.map(([place, name]) => html`
         <a href="#/${place}" aria-current=${here === place ? "page" : null}>${name}</a>`)}</nav>
       <a class="far" href="/docs">API</a>

@@ -78,7 +78,7 @@ function Owners() {
     <${Failure} error=${error} />
     ${page && html`<${Table} columns=${["owner", "state", ...QUOTAS.map((name) => `#${name.replace("_", " ")}`)]} rows=${page.owners.map((one) => [
       one.name, html`<span class=${one.state === "active" ? "" : "bad"}>${one.state}</span>`,
-      ...QUOTAS.map((name) => `${written(name, one.quotas[name].used)} of ${limit(name, one.quotas[name])}`)])} />
+      ...QUOTAS.map((name) => written(name, one.quotas[name].used) + (one.quotas[name].limit === null ? "" : ` of ${limit(name, one.quotas[name])}`))])} />
       <div class="row">
         ${cursors.length > 0 && html`<button type="button" onClick=${() => setCursors(cursors.slice(0, -1))}>Earlier owners</button>`}
         ${page.next_cursor && html`<button type="button" onClick=${() => setCursors([...cursors, page.next_cursor])}>More owners</button>`}

@@ -3,7 +3,7 @@
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { download, get } from "/web/api.js";
 import { Scatter } from "/web/charts.js";
-import { Act, Failure, Table, moment, seconds, useFetched } from "/web/shown.js";
+import { Act, Failure, Table, colour, moment, seconds, useFetched } from "/web/shown.js";
 
 const KINDS = ["kernel", "plan", "stage", "search", "handover", "pair", "machine"];
 const FIELDS = [["operator", "Operator"], ["query", "Shape, or text"], ["target", "Target"], ["hardware", "Device"], ["workload", "Workload"], ["job", "Job"]];
@@ -25,7 +25,7 @@ export function Records() {
   const query = new URLSearchParams([...filters, ["limit", PER_PAGE], ...cursors.slice(-1).map((one) => ["cursor", one])]);
   const [page, error] = useFetched(() => get(`/tuning-records?${query}`), [String(query)]);
   const records = page ? page.records : [];
-  const points = records.filter((one) => one.seconds > 0 && one.variant.levels).map((one, at) => [at + 1, 1e6 * one.seconds, `${one.operator}: ${seconds(one.seconds)}`]);
+  const points = records.filter((one) => one.seconds > 0 && one.variant.levels).map((one, at) => [at + 1, 1e6 * one.seconds, `${one.operator}: ${seconds(one.seconds)}`, colour(one.operator)]);
   const look = (next) => { setWish(next); setCursors([]); };
   const write = (name) => (event) => setText({ ...text, [name]: event.target.value });
   const narrow = (name, value) => { setText({ ...text, [name]: value }); look({ ...wish, [name]: value }); };

@@ -60,3 +60,37 @@ def test_points_and_candidates_are_those_that_were_told(
     assert first["best_s"] == 1.6, "of candidate 1 the second measurement counts, of 0 that of the next search"
     assert second["best_s"] == 3.5
     assert client.get(path, headers=stranger).status_code == 404
+
+
+@any_database
+def test_the_forecast_goes_from_the_last_point_to_the_end_of_the_budget(
+    client: TestClient, db: Database, claimed: Callable[..., lease.Claim]
+) -> None:
+    job = client.post("/compile", files={"model": b"m"}).json()
+    path = f"/jobs/{job['id']}/tuning"
+    assert client.get(path).json()["forecast"] is None
+    rest = {"promising": 2, "expected_gain_s": 2.0, "gains": [[1, 1.5], [2, 2.0]]}
+    rest |= {"budget_s": 20.0, "left_s": 5.0, "each_s": 1.0}
+    events = [said(1.0, 5.0), said(2.0, 4.0, **rest)]
+    assert lease.heartbeat(db, claimed(), events) == "ok"
+    found = client.get(path).json()
+    assert [point["expected_s"] for point in found["points"]] == [None, 2.0]
+    assert found["forecast"] == [
+        {"elapsed_s": 2.0, "measured": 3, "best_s": 4.0},
+        {"elapsed_s": 3.0, "measured": 4, "best_s": 2.5},
+        {"elapsed_s": 4.0, "measured": 5, "best_s": 2.0},
+        {"elapsed_s": 12.0, "measured": 5, "best_s": 2.0},
+    ]
+
+
+@any_database
+def test_plans_that_the_job_ran_stand_beside_its_search(
+    client: TestClient, finish: Callable[..., lease.Claim], record: dict[str, Any]
+) -> None:
+    job = client.post("/compile", files={"model": b"m"}).json()
+    compared = {"scheduler": "early_start", "ratio": 0.5, "low": 0.4, "high": None}
+    plan = {**record, "kind": "plan", "threads": 2, "seconds": 0.25, "variant": compared}
+    finish(records=(record, plan))
+    (told,) = client.get(f"/jobs/{job['id']}/tuning").json()["plans"]
+    assert told.pop("at") is not None
+    assert told == {"elapsed_s": None, "lanes": 2, "measured_s": 0.25, **compared}
