@@ -36,7 +36,7 @@ from compiler.quantize.samples import Sample, derived, given
 from compiler.trace import Trace
 
 LEAST_SNR_DB = 10.0
-"""What every output has of signal to noise against float64, or no artifact is written."""
+"""What every output has of signal to noise against float64 unless more is asked for, or no artifact is written."""
 TOLERANCE = 0.05
 """Of an output's largest value: what approximations of operators that the accelerator lacks may cost."""
 JUDGED = 4
@@ -56,6 +56,7 @@ def compile_for_accelerator(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     largest_error: float | None = None,
+    snr_db: float = LEAST_SNR_DB,
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
@@ -67,10 +68,10 @@ def compile_for_accelerator(
     (`compiler.legalise`) if the accelerator lacks any of its operators, so that an output is off by no more than
     `tolerance` of its largest value on the samples; with None it is compiled as it is. `dims` are sizes of symbolic
     dimensions, `shapes` those of whole inputs. `trace` is told of the steps. Where `largest_error` is given no output
-    may be off by more, of its largest value.
+    may be off by more, of its largest value, and every output must have `snr_db` of signal to noise.
 
     Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel with the node's name,
-    Disagreement below LEAST_SNR_DB and beyond `largest_error`, and what the front end, legalisation and quantisation
+    Disagreement below `snr_db` and beyond `largest_error`, and what the front end, legalisation and quantisation
     raise.
     """
     chip = chip_of(target)
@@ -111,7 +112,7 @@ def compile_for_accelerator(
                 trace.notice(UNJUDGED)
             else:
                 with trace.step("agree"):
-                    agreement = judge(fixed, unproven, options, values[:JUDGED], largest_error)
+                    agreement = judge(fixed, unproven, options, values[:JUDGED], largest_error, snr_db)
                     write(unproven, model, chip, converted, compiled, document, agreement)
             os.replace(unproven, artifact)
         finally:
@@ -197,11 +198,12 @@ def judge(
     options: QuantizeOptions,
     values: Sequence[Sample],
     largest_error: float | None = None,
+    snr_db: float = LEAST_SNR_DB,
 ) -> list[Mapping[str, Any]]:
     """Of each output: signal to noise against the given model in float64, and the largest error.
 
     That error is told in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
-    reference (`max_relative`). Raises Disagreement below LEAST_SNR_DB, and where `max_relative` is beyond
+    reference (`max_relative`). Raises Disagreement below `snr_db`, and where `max_relative` is beyond
     `largest_error`.
     """
     evaluated = Evaluated(model, options)
@@ -225,9 +227,9 @@ def judge(
     agreement: list[Mapping[str, Any]] = []
     for name in signal:
         db = decibels(signal[name], noise[name])
-        if db is not None and db < LEAST_SNR_DB:
+        if db is not None and db < snr_db:
             raise Disagreement(
-                f"output {name!r:.100} has {db:.1f} dB of signal to noise in int8, less than {LEAST_SNR_DB:g}",
+                f"output {name!r:.100} has {db:.1f} dB of signal to noise in int8, less than {snr_db:g}",
                 fix="give samples that are like real inputs, or quantise it with an error budget first",
             )
         relative = worst[name] / (largest[name] or 1.0)
@@ -245,7 +247,7 @@ def judge(
                 "max_absolute": worst[name],
                 "max_relative": relative,
                 "max_ulp": units[name],
-                "least_snr_db": LEAST_SNR_DB,
+                "least_snr_db": snr_db,
                 "samples": len(values),
             }
         )

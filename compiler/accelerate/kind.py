@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.accelerate.chips import TARGETS, chip_of
-from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
+from compiler.accelerate.compile import LEAST_SNR_DB, TOLERANCE, compile_for_accelerator
 from compiler.contract import (
     CompileOptions,
     CompileReport,
@@ -38,7 +38,8 @@ def compile_whole(
 ) -> CompileReport:
     """Compiles an ONNX file for an accelerator, as `compiler.devices.kind.CompileWhole` says.
 
-    `options.tolerance` bounds the error of the artifact, and what approximations of missing operators may cost of it.
+    `options.tolerance` bounds the error of the artifact, and what approximations of missing operators may cost of it;
+    `options.snr_db` is what every output must have.
     Raises OptionsError for what models that are compiled whole do not have, and what `compile_for_accelerator` raises.
     """
     demand_possible(options)
@@ -60,6 +61,7 @@ def compile_whole(
             dims=options.binding,
             shapes={name: spec.shape for name, spec in options.inputs.items() if spec.shape is not None},
             largest_error=tolerance,
+            snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
         )
     placed = reported(made["placement"], made["agreement"] or ())
     trace.notice(
