@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from compiler.accelerate.chips import TARGETS, chip_of
-from compiler.accelerate.compile import LEAST_SNR_DB, TOLERANCE, compile_for_accelerator
+from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
+from compiler.accelerate.judging import LEAST_SNR_DB
 from compiler.contract import (
     CompileOptions,
     CompileReport,
@@ -63,7 +64,7 @@ def compile_whole(
             largest_error=tolerance,
             snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
         )
-    placed = reported(made["placement"], made["agreement"] or ())
+    placed = reported(made["placement"], made["agreement"])
     trace.notice(
         f"times are {placed.estimated_by} and by a formula, not measured: {1e3 * placed.seconds:.3f} ms, with "
         f"{placed.accelerated} operators on the accelerator and {placed.on_cpu} on the CPU beside it"
@@ -84,9 +85,9 @@ def compile_whole(
         latency_s=placed.seconds,
         errors=tuple(
             OutputError(one["name"], one["max_absolute"], one["max_relative"], one["max_ulp"])
-            for one in made["agreement"] or ()
+            for one in made["agreement"]
         ),
-        tolerance=tolerance if made["agreement"] else 0.0,
+        tolerance=tolerance,
         notices=tuple(trace.notices),
         samples=tuple(digest_of(path) for path in samples.values()),
         placement=placed,
