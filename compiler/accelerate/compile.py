@@ -19,7 +19,7 @@ import onnx
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import Chip, chip_of
 from compiler.accelerate.convert import Converted, Converter, floats_without_scale
-from compiler.accelerate.judging import LEAST_SNR_DB, Held
+from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.placement import page, placement, text
 from compiler.accelerate.vela import VERSION, Compiled, compile_tflite, demand_vela
@@ -109,14 +109,14 @@ def compile_for_accelerator(
             with trace.step("pack"):
                 write(unproven, model, chip, converted, compiled, document, None)
             with trace.step("agree"):
-                held = Held(fixed, options, values[:JUDGED], converted)
+                comparison = Comparison(fixed, options, values[:JUDGED], converted)
                 if util.find_spec("ai_edge_litert") is None:
                     trace.notice(WITHOUT_LITERT)
-                    agreement = held.judge(held.run, snr_db, largest_error)
+                    agreement = comparison.judge(comparison.run, snr_db, largest_error)
                 else:
                     with interpreter.Model(unproven) as runs:
-                        agreement = held.judge(runs.run, snr_db, largest_error)
-                    for notice in held.differences():
+                        agreement = comparison.judge(runs.run, snr_db, largest_error)
+                    for notice in comparison.differences():
                         trace.notice(notice)
                 write(unproven, model, chip, converted, compiled, document, agreement)
             os.replace(unproven, artifact)

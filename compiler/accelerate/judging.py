@@ -10,8 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from compiler.accelerate.convert import Converted, Port
-from compiler.accelerate.convert import Held as Tensor
+from compiler.accelerate.convert import Converted, Held, Port
 from compiler.accelerate.flatbuffer import Step
 from compiler.accelerate.interpreter import to_bytes, to_floats
 from compiler.accelerate.reference import Difference, differences, evaluate
@@ -32,8 +31,8 @@ Run = Callable[[Sample], Mapping[str, np.ndarray]]
 """Outputs by name, in float32, for inputs by name."""
 
 
-class Held:
-    """A converted model, held against the one that it was made of on samples."""
+class Comparison:
+    """A converted model beside the one that it was made of, on samples."""
 
     def __init__(self, model: Path, options: QuantizeOptions, samples: Sequence[Sample], converted: Converted) -> None:
         self.evaluated, self.samples, self.converted = Evaluated(model, options), samples, converted
@@ -153,7 +152,7 @@ class Held:
         """
         sample, program = self.samples[0], self.converted.program
         ids = ids_of(self.evaluated.loaded(sample).graph)
-        tensors: list[tuple[int, str, Tensor | Port]]
+        tensors: list[tuple[int, str, Held | Port]]
         tensors = [(one.number, name, one) for name, one in self.converted.held.items()]
         tensors += [(at, one.name, one) for at, one in zip(program.outputs, self.converted.outputs, strict=True)]
         named = {number: (name, one) for number, name, one in tensors if name in ids}
@@ -164,7 +163,8 @@ class Held:
         for step in (*(Step("", (), (number,), {}) for number in program.inputs), *program.steps):
             number = step.outputs[0]
             known[number] = before = min((known[one] for one in step.inputs if one in known), default=NOISELESS_DB)
-            if number not in named or (array := wanted.get(ids[named[number][0]])) is None:
+            array = wanted.get(ids[named[number][0]]) if number in named else None
+            if array is None or np.size(array) != found[number].size:
                 continue
             known[number] = _decibels(found[number], named[number][1], np.asarray(array))
             lost = before - known[number]
@@ -173,7 +173,7 @@ class Held:
         return f"; most is lost at {worst[1]}" if worst else ""
 
 
-def _decibels(q: np.ndarray, tensor: Tensor | Port, wanted: np.ndarray) -> float:
+def _decibels(q: np.ndarray, tensor: Held | Port, wanted: np.ndarray) -> float:
     """Signal to noise of a tensor of the file."""
     scale, zero = tensor.scale
     real = scale * (q.astype(np.float64) - zero)

@@ -17,7 +17,7 @@ from compiler.accelerate.compile import compile_for_accelerator, ranges_of
 from compiler.accelerate.convert import Converter
 from compiler.accelerate.flatbuffer import Tensor
 from compiler.accelerate.interpreter import Model
-from compiler.accelerate.judging import Held
+from compiler.accelerate.judging import Comparison
 from compiler.accelerate.kernels import KERNELS, Operand, Options
 from compiler.accelerate.operators import OPERATORS
 from compiler.contract import QuantizeOptions
@@ -60,7 +60,7 @@ def network(path: Path) -> Path:
     return path
 
 
-def held(folder: Path) -> Held:
+def compared(folder: Path) -> Comparison:
     """The network in int8, on one sample."""
     path, out = network(folder / "m.onnx"), folder / "q.onnx"
     sample = {"x": np.random.default_rng(2).normal(size=(1, 3, 12, 12)).astype(np.float32)}
@@ -68,7 +68,7 @@ def held(folder: Path) -> Held:
     quantize(path, out, options, [sample])
     _, opened = open_network(out)
     converted = Converter(opened, ranges_of(opened, out, options, [sample])).convert(OPERATORS)
-    return Held(path, options, [sample], converted)
+    return Comparison(path, options, [sample], converted)
 
 
 def moved(kind: str, by: int) -> Any:
@@ -85,14 +85,14 @@ def moved(kind: str, by: int) -> Any:
 
 def test_every_operator_of_a_network_is_the_one_of_litert(tmp_path: Path) -> None:
     pytest.importorskip("ai_edge_litert")
-    assert held(tmp_path).differences() == []
+    assert compared(tmp_path).differences() == []
 
 
 def test_an_operator_that_is_off_by_a_step_is_told_and_by_more_is_refused_with_its_node(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("ai_edge_litert")
-    one = held(tmp_path)
+    one = compared(tmp_path)
     monkeypatch.setitem(kernels.KERNELS, "ADD", moved("ADD", 1))
     (said,) = one.differences()
     assert "by one step: ADD of Add join (1 of 288)" in said
@@ -114,14 +114,14 @@ def test_without_litert_the_artifact_is_judged_all_the_same(tmp_path: Path, monk
     assert any("LiteRT is not installed" in notice for notice in alone["notices"])
     assert alone["judged"] == 1
     with Model(tmp_path / "b.tw") as runs:
-        one = held(tmp_path)
+        one = compared(tmp_path)
         np.testing.assert_array_equal(runs.run(one.samples[0])["y"], one.run(one.samples[0])["y"])
 
 
 def test_what_misses_the_budget_names_the_operator_that_loses_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one = held(tmp_path)
+    one = compared(tmp_path)
     (said,) = one.judge(one.run, 10.0)
     assert said["snr_db"] > 20
     right = KERNELS["HARD_SWISH"]
