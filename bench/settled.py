@@ -77,7 +77,7 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     tolerance = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
     in_turn = (*may_run_concurrently(begun.stored), *(True for _ in begun.offered))
     workloads = [backend.workload_of(begun.stored, call) for call in calls]
-    tuning = Tuning(workloads, lanes, setting, tolerance, options.precision, state_of(handover), in_turn)
+    tuning = Tuning(workloads, lanes, setting, tolerance, options.arithmetic, state_of(handover), in_turn)
     tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of)
     points = backend.starting_points(known, setting)
     menus = tune(tuning, tiler, points, None, TuningBudget(0.0, 0), Trace()).menus

@@ -62,7 +62,7 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
     rewritten = rewrite(graph, rules=session.kept.rules).graph
     weighed = weigh_choices(session, rewritten)
     fused = fuse(weighed.chosen.graph, without)
-    stored = session.backend.stored(fused.kernels, options.precision)
+    stored = session.backend.stored(fused.kernels, options.arithmetic)
     offered = offered_joins(stored, weighed.kernels, without)
     return Stages(len(graph.nodes), weighed.chosen, fused, stored, offered, session.backend)
 

@@ -23,6 +23,7 @@ from compiler.ops import OPERATORS
 from compiler.prove.ranges import derive
 from compiler.prove.samples import read_samples, read_sized, share_out, specs_of
 from compiler.prove.sizes import exactly, nested, usual_sizes
+from compiler.quantize.compilation import Source, source_of
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
@@ -80,6 +81,9 @@ def compile_model(
     Where `first` is given, measuring takes long, and the model has one binding on one device, an artifact that the cost
     model and earlier records choose is made before, proved like any other, and given to it.
 
+    In precision int8 the model is quantised first, on all that the archives of samples hold
+    (`compiler.quantize.compilation`); what comes out is compiled, and is the reference.
+
     For a target whose models are compiled whole its kind does all of this: nothing is measured and no records count.
 
     Raises the errors of `compiler.errors`.
@@ -94,13 +98,35 @@ def compile_model(
         return compile_for_devices(
             trace, model, artifact, options, records, stop_requested, measure, data, memory_bytes, samples
         )
-    bindings = options.bindings
-    if len(bindings) == 1:
+    with source_of(trace, model, options, data, samples or {}) as source:
+        if len(options.bindings) > 1:
+            return compile_bindings(
+                trace, source, artifact, options, records, stop_requested, measure, memory_bytes, logs
+            )
         log = logs[0] if logs else None
-        session = Session.of(options, records, trace, stop_requested, measure, artifact.parent, log, helpers)
-        _, _, come = compile_binding(session, model, artifact, data, memory_bytes, samples or {}, first=first)
+        session = Session.of(
+            options, records, trace, stop_requested, measure, artifact.parent, log, helpers, source.quantised
+        )
+        _, _, come = compile_binding(
+            session, source.model, artifact, source.data, memory_bytes, source.samples, first=first
+        )
         return come
-    shares = samples_of_bindings(trace, model, bindings, data, samples or {})
+
+
+def compile_bindings(
+    trace: Trace,
+    source: Source,
+    artifact: Path,
+    options: CompileOptions,
+    records: Sequence[Mapping[str, Any]],
+    stop_requested: StopRequest,
+    measure: bool,
+    memory_bytes: int | None,
+    logs: Sequence[Log],
+) -> CompileReport:
+    """Compiles for each of several bindings in turn, and packs them into one artifact."""
+    model, data, bindings = source.model, source.data, options.bindings
+    shares = samples_of_bindings(trace, model, bindings, data, source.samples)
     known = [*records]
     weights: Weights | None = None
     alone = artifact.with_name(f".{artifact.name}.binding")
@@ -109,7 +135,16 @@ def compile_model(
         for turn, (one, share) in enumerate(zip(bindings, shares, strict=True)):
             trace.turn, trace.turns = turn, len(bindings)
             log = logs[turn] if logs else None
-            session = Session.of(one, [] if log else known, trace, stop_requested, measure, artifact.parent, log)
+            session = Session.of(
+                one,
+                [] if log else known,
+                trace,
+                stop_requested,
+                measure,
+                artifact.parent,
+                log,
+                quantised=source.quantised,
+            )
             front, built, come = compile_binding(session, model, alone, data, memory_bytes, share, weights)
             each.append(proved(session, front, built, come, alone))
             known, weights = [record.to_json() for record in session.records], built.weights
@@ -236,6 +271,8 @@ def front_of(
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         loaded = load(model, session.options, OPERATORS, data=data)
+        if session.quantised is not None:
+            loaded = replace(loaded, digest=session.quantised.given_digest)
         shapes = loaded.open_shapes
 
         def at(sizes: Mapping[str, int]) -> Loaded:
@@ -313,4 +350,5 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         samples=tuple(sample.digest for sample in front.samples),
         sizes=proof.sizes,
         layers=errors_of_layers(session, front, built),
+        quantised=session.quantised.report if session.quantised else None,
     )

@@ -36,6 +36,7 @@ from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
+from compiler.quantize.compilation import foreseen_layers
 from compiler.steps.foreseeing import proof_notices, proof_problem
 
 COMPILE_BASE_BYTES = 448 << 20
@@ -119,7 +120,11 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         if drawn and judged.ranges:
             drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
         left = open_inputs(found.model.body.inputs, _largest(given))
-        answer = _answer(found, judged, target, drawn, left, _whole_problem(given))
+        impossible = _whole_problem(given)
+        if found.graph and chosen.precision == "int8" and not kinds.of(chosen.target).whole:
+            layers, impossible = _layers(model, options, data)
+            told = (*told, *layers)
+        answer = _answer(found, judged, target, drawn, left, impossible)
         corrected = _corrected(found, options) or (options.to_json() if options != given else None)
         return answer | {"corrected": corrected, "notices": [*told, *answer["notices"]]}
     except TilewrightError as error:
@@ -161,7 +166,7 @@ def _answer(
 
     drawn       the graph that inputs are drawn for: where dimensions are open, that at the opt of their ranges
     left        the inputs of which the options as they were given leave a dimension open
-    impossible  what of them the target cannot be given
+    impossible  what of them the target, or the model in their precision, cannot be given
     """
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
@@ -252,6 +257,18 @@ def _whole_problem(options: CompileOptions) -> TilewrightError | None:
     except OptionsError as error:
         return error
     return None
+
+
+def _layers(
+    model: Path, options: CompileOptions, data: Mapping[str, Path] | None
+) -> tuple[tuple[str, ...], TilewrightError | None]:
+    """What is known of quantising the model, and why it cannot be."""
+    try:
+        return (foreseen_layers(model, options, data),), None
+    except MemoryError:
+        return ("which layers can be computed in int8 is not known: the model is too large to look at here",), None
+    except TilewrightError as error:
+        return (), error
 
 
 def _without_problem(options: CompileOptions) -> TilewrightError | None:

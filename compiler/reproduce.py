@@ -126,15 +126,19 @@ def _logs(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> list[byt
 
 
 def _samples(manifest: Mapping[str, Any], samples: Sequence[Path]) -> dict[str, Path]:
-    """Those that the artifact was judged on, in its order. Raises InputsError where one is missing."""
+    """Those that the artifact was judged on, or its ranges come from, in order.
+
+    Raises InputsError where one is missing.
+    """
     found = {hashlib.sha256(path.read_bytes()).hexdigest(): path for path in samples}
-    for digest in manifest.get("samples", ()):
+    wanted = manifest.get("quantised", manifest).get("samples", ())
+    for digest in wanted:
         if digest not in found:
             raise InputsError(
                 f"the sample with SHA-256 {digest}, on which the artifact was judged, is missing",
                 fix="name its .npz with --samples",
             )
-    return {str(found[digest]): found[digest] for digest in manifest.get("samples", ())}
+    return {str(found[digest]): found[digest] for digest in wanted}
 
 
 def _reasons(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

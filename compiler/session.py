@@ -19,6 +19,7 @@ from compiler.ir.machine import Machine, Record, Setting, plausible
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
+from compiler.pack.facts import QuantisedModel
 from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.helpers import Helpers
 
@@ -48,6 +49,8 @@ class Session:
     log: Log = field(default_factory=Log)
     helpers: Helpers | None = None
     """Who may measure kernels for this job, on other devices of the same kind."""
+    quantised: QuantisedModel | None = None
+    """The model that is compiled, in precision int8."""
 
     @staticmethod
     def of(
@@ -59,6 +62,7 @@ class Session:
         place: Path = Path(),
         log: Log | None = None,
         helpers: Helpers | None = None,
+        quantised: QuantisedModel | None = None,
     ) -> Session:
         """For a job, with the compilers that the environment names; `log` is one to replay.
 
@@ -70,7 +74,17 @@ class Session:
         known = Records(plausible(records))
         is_measuring = measures and options.tuning_budget_s > 0 and log is None
         made = Session(
-            options, kept, backend, trace or Trace(), known, budget, is_measuring, place, log or Log(), helpers
+            options,
+            kept,
+            backend,
+            trace or Trace(),
+            known,
+            budget,
+            is_measuring,
+            place,
+            log or Log(),
+            helpers,
+            quantised,
         )
         made._follow()
         return made

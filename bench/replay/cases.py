@@ -14,6 +14,7 @@ V4, V3, BF16 = "cpu:x86-64-v4", "cpu:x86-64-v3", "cpu:x86-64-v4-bf16"
 CUDA = ("cuda:sm_80", "cuda:sm_86", "cuda:sm_89", "cuda:sm_90", "cuda:sm_100", "cuda:sm_120")
 
 TINY = tuple(entry.name for entry in ZOO if entry.name.startswith("tiny_"))
+TINY_CONVOLUTIONS = ("tiny_cnn", "tiny_mobile")
 REAL = tuple(entry.name for entry in ZOO if not entry.name.startswith("tiny_"))
 OF_PACKAGES = tuple(model.name for model in PUBLIC)
 
@@ -72,6 +73,7 @@ def full() -> Iterator[Case]:
     yield from tuned(models)
     yield from on_cpu(models, V3, threads=1)
     yield from on_cpu((*TINY, *REAL), BF16, "bf16", threads=2, scheduler="early_start")
+    yield from on_cpu(TINY_CONVOLUTIONS, V3, "int8", threads=1)
     for scheduler in ("sequential", "stages", "aligned", "early_start"):
         yield from on_cpu(TINY, V4, threads=2, scheduler=scheduler)
     branching = ("squeezenet1_0", "inception_v3", "nasnet_a_mobile", "randwire_small", "ensemble")
@@ -79,6 +81,7 @@ def full() -> Iterator[Case]:
         yield from on_cpu(branching, V4, threads=2, scheduler=scheduler)
     for target in CUDA:
         yield from on_cuda(TINY, target, "fp32", "tf32", "fp16", "bf16")
+        yield from on_cuda(TINY_CONVOLUTIONS, target, "int8")
     for scheduler in ("sequential", "stages", "early_start"):
         yield from on_cuda(TINY, "cuda:sm_90", "fp16", scheduler=scheduler)
     yield from on_cuda(REAL, "cuda:sm_80", "tf32")

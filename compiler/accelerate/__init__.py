@@ -6,6 +6,10 @@ convert      a QDQ network as operators of TFLite
 operators    the operators of ONNX, one function each
 vela         Vela in this process: cycles, memories, what it leaves to the CPU and why
 placement    which operator went where, and what the CPU's share is priced at
+rounding     the rules by which TFLite's int8 operators round
+kernels      these operators in numpy
+reference    a file evaluated by them, and where another runtime differs
+judging      the file against the model, and the operator at fault
 interpreter  the loader that travels in the artifact
 compile      all of it in order
 kind         the same under the options of every target, for `compiler.pipeline`

@@ -18,31 +18,32 @@ import onnx
 
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import Chip, chip_of
-from compiler.accelerate.convert import Converted, Converter, Port, floats_without_scale
+from compiler.accelerate.convert import Converted, Converter, floats_without_scale
+from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.placement import page, placement, text
 from compiler.accelerate.vela import VERSION, Compiled, compile_tflite, demand_vela
 from compiler.contract import QuantizeOptions
 from compiler.contract.version import COMPILER_VERSION
-from compiler.errors import Disagreement, OptionsError
+from compiler.errors import OptionsError
 from compiler.legalise import LegaliseOptions, legalise
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import FORMAT_VERSION, files_json, to_bytes
 from compiler.quantize import quantize
-from compiler.quantize.calibrate import Evaluated, decibels
+from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.layers import id_of, ids_of
 from compiler.quantize.network import Network, open_network
 from compiler.quantize.samples import Sample, derived, given
 from compiler.trace import Trace
 
-LEAST_SNR_DB = 10.0
-"""What every output has of signal to noise against float64, or no artifact is written."""
 TOLERANCE = 0.05
 """Of an output's largest value: what approximations of operators that the accelerator lacks may cost."""
 JUDGED = 4
 """Samples that the artifact is judged on."""
 DERIVED = "ranges come from random inputs, which are seldom like real ones: give samples"
-UNJUDGED = "not judged against the model: LiteRT is not installed (pip install 'ai-edge-litert>=2.1')"
+WITHOUT_LITERT = (
+    "judged by the int8 operators of this compiler alone: LiteRT is not installed (pip install 'ai-edge-litert>=2.1')"
+)
 
 
 def compile_for_accelerator(
@@ -56,6 +57,7 @@ def compile_for_accelerator(
     dims: Mapping[str, int] | None = None,
     shapes: Mapping[str, Sequence[int]] | None = None,
     largest_error: float | None = None,
+    snr_db: float = LEAST_SNR_DB,
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
@@ -67,11 +69,11 @@ def compile_for_accelerator(
     (`compiler.legalise`) if the accelerator lacks any of its operators, so that an output is off by no more than
     `tolerance` of its largest value on the samples; with None it is compiled as it is. `dims` are sizes of symbolic
     dimensions, `shapes` those of whole inputs. `trace` is told of the steps. Where `largest_error` is given no output
-    may be off by more, of its largest value.
+    may be off by more, of its largest value, and every output must have `snr_db` of signal to noise.
 
     Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel with the node's name,
-    Disagreement below LEAST_SNR_DB and beyond `largest_error`, and what the front end, legalisation and quantisation
-    raise.
+    Disagreement below `snr_db`, beyond `largest_error`, and where LiteRT computes an operator more than a step
+    otherwise, and what the front end, legalisation and quantisation raise.
     """
     chip = chip_of(target)
     demand_vela()
@@ -104,15 +106,19 @@ def compile_for_accelerator(
         document = {**placement(compiled, chip, converted.origin, converted.macs), "legalised": report}
         unproven = artifact.with_name(f".{artifact.name}.unproven")
         try:
-            agreement = None
             with trace.step("pack"):
                 write(unproven, model, chip, converted, compiled, document, None)
-            if util.find_spec("ai_edge_litert") is None:
-                trace.notice(UNJUDGED)
-            else:
-                with trace.step("agree"):
-                    agreement = judge(fixed, unproven, options, values[:JUDGED], largest_error)
-                    write(unproven, model, chip, converted, compiled, document, agreement)
+            with trace.step("agree"):
+                comparison = Comparison(fixed, options, values[:JUDGED], converted)
+                if util.find_spec("ai_edge_litert") is None:
+                    trace.notice(WITHOUT_LITERT)
+                    agreement = comparison.judge(comparison.run, snr_db, largest_error)
+                else:
+                    with interpreter.Model(unproven) as runs:
+                        agreement = comparison.judge(runs.run, snr_db, largest_error)
+                    for notice in comparison.differences():
+                        trace.notice(notice)
+                write(unproven, model, chip, converted, compiled, document, agreement)
             os.replace(unproven, artifact)
         finally:
             unproven.unlink(missing_ok=True)
@@ -123,7 +129,7 @@ def compile_for_accelerator(
         "text": "\n".join([*trace.notices, text(document, agreement)]),
         "nodes": nodes,
         "weight_bytes": len(converted.model),
-        "judged": len(values[:JUDGED]) if agreement is not None else 0,
+        "judged": len(values[:JUDGED]),
     }
 
 
@@ -191,67 +197,6 @@ def ranges_of(
     return found
 
 
-def judge(
-    model: Path,
-    artifact: Path,
-    options: QuantizeOptions,
-    values: Sequence[Sample],
-    largest_error: float | None = None,
-) -> list[Mapping[str, Any]]:
-    """Of each output: signal to noise against the given model in float64, and the largest error.
-
-    That error is told in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
-    reference (`max_relative`). Raises Disagreement below LEAST_SNR_DB, and where `max_relative` is beyond
-    `largest_error`.
-    """
-    evaluated = Evaluated(model, options)
-    signal: dict[str, float] = {}
-    noise: dict[str, float] = {}
-    worst: dict[str, float] = {}
-    largest: dict[str, float] = {}
-    units: dict[str, float] = {}
-    with interpreter.Model(artifact) as runs:
-        steps = {one["name"]: float(one["scale"]) for one in runs.manifest["outputs"]}
-        for sample in values:
-            found, wanted = runs.run(sample), evaluated.outputs(sample)
-            for name, array in wanted.items():
-                error = found[name].astype(np.float64) - array
-                signal[name] = signal.get(name, 0.0) + float(np.square(array).sum())
-                noise[name] = noise.get(name, 0.0) + float(np.square(error).sum())
-                worst[name] = max(worst.get(name, 0.0), float(np.abs(error).max(initial=0.0)))
-                largest[name] = max(largest.get(name, 0.0), float(np.abs(array).max(initial=0.0)))
-                unit = np.spacing(np.maximum(np.abs(array), np.finfo(np.float32).tiny).astype(np.float32))
-                units[name] = max(units.get(name, 0.0), float((np.abs(error) / unit).max(initial=0.0)))
-    agreement: list[Mapping[str, Any]] = []
-    for name in signal:
-        db = decibels(signal[name], noise[name])
-        if db is not None and db < LEAST_SNR_DB:
-            raise Disagreement(
-                f"output {name!r:.100} has {db:.1f} dB of signal to noise in int8, less than {LEAST_SNR_DB:g}",
-                fix="give samples that are like real inputs, or quantise it with an error budget first",
-            )
-        relative = worst[name] / (largest[name] or 1.0)
-        if largest_error is not None and relative > largest_error:
-            raise Disagreement(
-                f"output {name!r:.100} is off by {relative:.2g} of its largest value in int8, more than "
-                f"{largest_error:g}",
-                fix="give samples that are like real inputs, or permit more by the option tolerance",
-            )
-        agreement.append(
-            {
-                "name": name,
-                "snr_db": db,
-                "worst_steps": worst[name] / steps[name],
-                "max_absolute": worst[name],
-                "max_relative": relative,
-                "max_ulp": units[name],
-                "least_snr_db": LEAST_SNR_DB,
-                "samples": len(values),
-            }
-        )
-    return agreement
-
-
 def write(
     path: Path,
     model: Path,
@@ -259,7 +204,7 @@ def write(
     converted: Converted,
     compiled: Compiled,
     document: Mapping[str, Any],
-    agreement: list[Mapping[str, Any]] | None,
+    agreement: Sequence[Mapping[str, Any]] | None,
 ) -> None:
     """The artifact: int8 TFLite, command stream, placement, report, loader."""
     members = {
@@ -278,20 +223,8 @@ def write(
         "target": chip.target,
         "predicted_s": document["totals"]["seconds"],
         "predicted_by": document["estimated_by"],
-        "inputs": [_port(one) for one in converted.inputs],
-        "outputs": [_port(one) for one in converted.outputs],
+        "inputs": [one.to_json() for one in converted.inputs],
+        "outputs": [one.to_json() for one in converted.outputs],
         "files": files_json(members),
     }
     write_archive(path, {"manifest.json": to_bytes(manifest), **members})
-
-
-def _port(port: Port) -> dict[str, Any]:
-    scale, zero = port.scale
-    return {
-        "name": port.name,
-        "dtype": "float32",
-        "shape": list(port.shape),
-        "scale": float(np.float32(scale)),
-        "zero_point": zero,
-        "channels_last": port.last,
-    }

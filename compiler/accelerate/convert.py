@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from onnx import NodeProto, shape_inference
 
-from compiler.accelerate.flatbuffer import TfliteWriter
+from compiler.accelerate.flatbuffer import Program, TfliteWriter
 from compiler.errors import Refusal, UnsupportedModel
 from compiler.quantize.network import Network, attributes, named
 from compiler.quantize.scheme import affine, quantised_weights, weight_scales
@@ -38,16 +38,33 @@ class Port:
     scale: Scale
     last: bool
 
+    def to_json(self) -> dict[str, Any]:
+        """As the loader reads it."""
+        scale, zero = self.scale
+        return {
+            "name": self.name,
+            "dtype": "float32",
+            "shape": list(self.shape),
+            "scale": float(np.float32(scale)),
+            "zero_point": zero,
+            "channels_last": self.last,
+        }
+
 
 @dataclass(frozen=True)
 class Converted:
-    """The file, its ports, and by tensor the operator of the model that made it and how often a layer multiplies."""
+    """The file and what it holds, its ports, and by tensor the operator of the model that made it and its products.
+
+    `held` are the tensors of the file that are the model's, by name.
+    """
 
     model: bytes
+    program: Program
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     origin: dict[str, str]
     macs: dict[str, int]
+    held: dict[str, Held]
 
 
 def refused(node: NodeProto, why: str, fix: str) -> UnsupportedModel:
@@ -243,15 +260,17 @@ class Converter:
             write(self, node)
         outputs = [one.name for one in network.proto.graph.output]
         ends = [self.held[self.root(name)] for name in outputs]
-        model = self.writer.finish([self.held[name].number for name in inputs], [held.number for held in ends])
+        numbers = [self.held[name].number for name in inputs], [held.number for held in ends]
         return Converted(
-            model,
+            self.writer.finish(*numbers),
+            self.writer.program(*numbers),
             tuple(Port(name, self.shape(name), self.held[name].scale, self.held[name].last) for name in inputs),
             tuple(
                 Port(name, self.shape(name), held.scale, held.last) for name, held in zip(outputs, ends, strict=True)
             ),
             self.origin,
             self.macs,
+            self.held,
         )
 
 

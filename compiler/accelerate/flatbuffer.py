@@ -6,7 +6,8 @@ OI (axis 0).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
@@ -80,10 +81,47 @@ _PREPEND = {"b": "PrependInt8Slot", "i": "PrependInt32Slot", "f": "PrependFloat3
 """By name: builtin code, version that covers int8, number of the options table, its fields in slot order."""
 
 
+@dataclass(frozen=True)
+class Tensor:
+    """A tensor as the file has it: real = scale * (q - zero point); no scales where it is not quantised.
+
+    data  the elements of a constant; None of one that is given or made
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    scales: tuple[float, ...]
+    zero: int
+    data: np.ndarray | None
+
+
+@dataclass(frozen=True)
+class Step:
+    """An operator by TFLite's name: numbers of the tensors that it reads and makes, and all of its options."""
+
+    kind: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    options: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Program:
+    """What a file holds: tensors by number, operators in order, and the numbers of what is given and taken."""
+
+    tensors: tuple[Tensor, ...]
+    steps: tuple[Step, ...]
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+
+
 class TfliteWriter:
-    """Collects tensors and operators of one graph; `finish` gives the file."""
+    """Collects tensors and operators of one graph; `finish` gives the file, `program` what it holds."""
 
     def __init__(self) -> None:
+        self._arrays: dict[int, np.ndarray] = {}  # by number of the tensor
+        self._steps: list[Step] = []
         self._buffers: list[bytes] = [b""]  # buffer 0 is the empty one, by convention
         self._tensors: list[Any] = []  # (name, shape, type number, buffer number, scales, zero points, axis)
         self._operators: list[
@@ -111,7 +149,9 @@ class TfliteWriter:
         """Declares a tensor with fixed elements; its number."""
         array = np.ascontiguousarray(array)
         self._buffers.append(array.tobytes())
-        return self.tensor(name, array.shape, str(array.dtype), scale, zero_point, axis, len(self._buffers) - 1)
+        number = self.tensor(name, array.shape, str(array.dtype), scale, zero_point, axis, len(self._buffers) - 1)
+        self._arrays[number] = array
+        return number
 
     def operator(self, kind: str, inputs: Sequence[int], outputs: Sequence[int], **options: Any) -> None:
         """Appends an operator; `inputs` may hold -1 for an absent optional one."""
@@ -126,7 +166,19 @@ class TfliteWriter:
                 values.append((slot, field[1], options.pop(field[0], default), default))
         if options:
             raise TypeError(f"{kind} has no option {', '.join(options)}")
+        names = (field[0] for field in fields if field is not None)
+        stated = dict(zip(names, (value for _, _, value, _ in values), strict=True))
+        self._steps.append(Step(kind, tuple(inputs), tuple(outputs), stated))
         self._operators.append((self._codes.index(code), list(inputs), list(outputs), table, values))
+
+    def program(self, inputs: Sequence[int], outputs: Sequence[int]) -> Program:
+        """What `finish` writes."""
+        dtypes = {number: name for name, number in TYPES.items()}
+        tensors = tuple(
+            Tensor(name, shape, dtypes[dtype], tuple(scales), next(iter(points), 0), self._arrays.get(number))
+            for number, (name, shape, dtype, _, scales, points, _) in enumerate(self._tensors)
+        )
+        return Program(tensors, tuple(self._steps), tuple(inputs), tuple(outputs))
 
     def finish(self, inputs: Sequence[int], outputs: Sequence[int]) -> bytes:
         """The file, of which these tensors are given and taken."""

@@ -101,17 +101,13 @@ class Model:
                 )
             if not np.isfinite(given).all():
                 raise ArtifactError(f"input {spec.name!r} has NaN or infinity", fix="give finite numbers")
-            self._runs.set_tensor(held["index"], _to_bytes(given, port).reshape(held["shape"]))
+            self._runs.set_tensor(held["index"], to_bytes(given, port).reshape(held["shape"]))
         self._runs.invoke()
         found = {}
         for spec, port, held in zip(
             self.outputs, self.manifest["outputs"], self._runs.get_output_details(), strict=True
         ):
-            q = self._runs.get_tensor(held["index"])
-            if port["channels_last"]:
-                q = q.transpose(0, 3, 1, 2)
-            real = (np.float32(port["scale"]) * (q.astype(np.int32) - port["zero_point"])).astype(np.float32)
-            found[spec.name] = np.ascontiguousarray(real.reshape(spec.shape))
+            found[spec.name] = to_floats(self._runs.get_tensor(held["index"]), port)
         for name, array in (out or {}).items():
             array[...] = found[name]
             found[name] = array
@@ -162,10 +158,19 @@ class Model:
         self.close()
 
 
-def _to_bytes(real: np.ndarray, port: Mapping[str, Any]) -> np.ndarray:
+def to_bytes(real: np.ndarray, port: Mapping[str, Any]) -> np.ndarray:
+    """An input in the model's order of axes as the file takes it; `port` is the manifest's row."""
     q = np.rint(real.astype(np.float64) / np.float64(np.float32(port["scale"]))) + port["zero_point"]
     stored = np.clip(q, -128, 127).astype(np.int8)
     return np.ascontiguousarray(stored.transpose(0, 2, 3, 1) if port["channels_last"] else stored)
+
+
+def to_floats(q: np.ndarray, port: Mapping[str, Any]) -> np.ndarray:
+    """An output of the file in the model's order of axes, in float32."""
+    if port["channels_last"]:
+        q = q.transpose(0, 3, 1, 2)
+    real = (np.float32(port["scale"]) * (q.astype(np.int32) - port["zero_point"])).astype(np.float32)
+    return np.ascontiguousarray(real.reshape(port["shape"]))
 
 
 def _read(where: Path, name: str) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any
 
 from compiler.accelerate.chips import TARGETS, chip_of
 from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
+from compiler.accelerate.judging import LEAST_SNR_DB
 from compiler.contract import (
     CompileOptions,
     CompileReport,
@@ -38,7 +39,8 @@ def compile_whole(
 ) -> CompileReport:
     """Compiles an ONNX file for an accelerator, as `compiler.devices.kind.CompileWhole` says.
 
-    `options.tolerance` bounds the error of the artifact, and what approximations of missing operators may cost of it.
+    `options.tolerance` bounds the error of the artifact, and what approximations of missing operators may cost of it;
+    `options.snr_db` is what every output must have.
     Raises OptionsError for what models that are compiled whole do not have, and what `compile_for_accelerator` raises.
     """
     demand_possible(options)
@@ -60,8 +62,9 @@ def compile_whole(
             dims=options.binding,
             shapes={name: spec.shape for name, spec in options.inputs.items() if spec.shape is not None},
             largest_error=tolerance,
+            snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
         )
-    placed = reported(made["placement"], made["agreement"] or ())
+    placed = reported(made["placement"], made["agreement"])
     trace.notice(
         f"times are {placed.estimated_by} and by a formula, not measured: {1e3 * placed.seconds:.3f} ms, with "
         f"{placed.accelerated} operators on the accelerator and {placed.on_cpu} on the CPU beside it"
@@ -82,9 +85,9 @@ def compile_whole(
         latency_s=placed.seconds,
         errors=tuple(
             OutputError(one["name"], one["max_absolute"], one["max_relative"], one["max_ulp"])
-            for one in made["agreement"] or ()
+            for one in made["agreement"]
         ),
-        tolerance=tolerance if made["agreement"] else 0.0,
+        tolerance=tolerance,
         notices=tuple(trace.notices),
         samples=tuple(digest_of(path) for path in samples.values()),
         placement=placed,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.accelerate.chips import Chip
@@ -79,7 +79,7 @@ def _cpu_seconds(elements: int, macs: int) -> float:
     return (elements * CYCLES_PER_ELEMENT + macs * CYCLES_PER_MAC) / CPU_CLOCK_HZ
 
 
-def text(document: Mapping[str, Any], agreement: list[Mapping[str, Any]] | None) -> str:
+def text(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | None) -> str:
     """What the command line ends with."""
     totals = document["totals"]
     lines = [
@@ -108,7 +108,7 @@ def on_cpu(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [row for row in document["operators"] if row["on"] == "cpu"]
 
 
-def page(document: Mapping[str, Any], agreement: list[Mapping[str, Any]] | None) -> str:
+def page(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | None) -> str:
     """The same as a page, with a row for each operator."""
     keys = ("node", "operator", "made", "on", "cycles", "macs", "why")
     head = "".join(f"<th>{key}</th>" for key in keys)

@@ -16,8 +16,8 @@ from compiler.contract.options import (
     CompileOptions,
     DimRange,
     InputSpec,
-    QuantizeOptions,
 )
+from compiler.contract.quantization import QuantizeOptions
 from compiler.contract.report import (
     BindingReport,
     CompileReport,
@@ -30,6 +30,9 @@ from compiler.contract.report import (
     PlacementReport,
     PlanReached,
     PointReport,
+    QuantisedLayer,
+    QuantisedOutput,
+    QuantisedReport,
     SizeReport,
 )
 from compiler.contract.samples import MOST_SAMPLES
@@ -61,6 +64,9 @@ __all__ = [
     "PlacementReport",
     "PlanReached",
     "PointReport",
+    "QuantisedLayer",
+    "QuantisedOutput",
+    "QuantisedReport",
     "QuantizeOptions",
     "SizeReport",
     "bundle_digest",

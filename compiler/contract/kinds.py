@@ -73,7 +73,7 @@ class Kind:
 CPU = Kind(
     name="cpu",
     title="CPU",
-    precisions=("fp32", "bf16"),
+    precisions=("fp32", "bf16", "int8"),
     schedulers=("auto", "sequential", "aligned", "early_start", "stages"),
     threads=True,
     lane="lane",
@@ -87,7 +87,7 @@ CPU = Kind(
 CUDA = Kind(
     name="cuda",
     title="CUDA",
-    precisions=("fp32", "tf32", "fp16", "bf16"),
+    precisions=("fp32", "tf32", "fp16", "bf16", "int8"),
     schedulers=("auto", "sequential", "early_start", "stages"),
     threads=False,
     lane="stream",

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from dataclasses import dataclass as plain_dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
 from pydantic import (
     AfterValidator,
@@ -289,8 +289,17 @@ class CompileOptions(Refusing):
         default="fp32",
         description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, "
         "products added in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights "
-        "too. NPU targets have `int8` alone, their default: the model is quantised",
+        "too; `int8`: the model is quantised first, on the samples. NPU targets have `int8` alone, their default",
         json_schema_extra=_show_precisions,
+    )
+    snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
+        default=None,
+        gt=0,
+        le=MAX_SNR_DB,
+        description="of precision `int8`: what every output of the quantised model must have of signal to noise "
+        "against the given one, in dB. On CPUs and GPUs the layers that cost most stay in fp32 until it holds; an NPU "
+        "has no fp32, so a model that misses it is refused. null: 20, and 10 on NPUs",
+        examples=[30.0],
     )
     tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(
         default=None,
@@ -388,6 +397,11 @@ class CompileOptions(Refusing):
         if kind.whole and self.precision == "fp32":
             object.__setattr__(self, "precision", kind.precisions[0])
         _demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
+        if self.snr_db is not None and self.precision != "int8":
+            raise OptionsError(
+                f"snr_db is what a model in int8 must have, and precision is {self.precision}",
+                fix="ask for precision int8, or leave snr_db out",
+            )
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
             raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
@@ -410,6 +424,11 @@ class CompileOptions(Refusing):
             if getattr(self, name) != default:
                 said = "each device names its own" if name == "target" else "each of several devices is one core"
                 raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
+        if self.precision == "int8":
+            raise OptionsError(
+                "precision int8 is given beside devices: a model is quantised for one target",
+                fix="quantise it first (POST /quantizations), and compile what comes out in fp32",
+            )
         several = isinstance(self.dims, tuple)
         if several or self.ranges:
             which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
@@ -423,6 +442,11 @@ class CompileOptions(Refusing):
     def named_devices(self) -> tuple[NamedDevice, ...]:
         """Those of `devices`; none for a job that has a target instead."""
         return named_devices(self.devices)
+
+    @property
+    def arithmetic(self) -> str:
+        """What kernels may round to, as a precision: fp32 in int8, where the quantised model says what is rounded."""
+        return "fp32" if self.precision == "int8" else self.precision
 
     @property
     def kind(self) -> str:
@@ -472,13 +496,15 @@ class CompileOptions(Refusing):
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds` or `devices`, and with `sparsity` left alone, it is what it was before there were any.
+        Without `bounds`, `devices` or `snr_db`, and with `sparsity` left alone, it is what it was before there were
+        any.
         """
         later = {
             "bounds": bool(self.bounds),
             "devices": bool(self.devices),
             "objective": bool(self.devices),
             "sparsity": self.sparsity != "auto",
+            "snr_db": self.snr_db is not None,
         }
         plain = {name: value for name, value in self.to_json().items() if later.get(name, True)}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
@@ -537,66 +563,3 @@ class BenchmarkOptions(Refusing):
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"dims": dict(sorted(self.dims.items()))}
-
-
-@dataclass(frozen=True, config=CONFIG)
-class QuantizeOptions(Refusing):
-    """How tensors get their ranges, and which layers may stay in floating point."""
-
-    ranges: Literal["minmax", "percentile", "entropy", "mse"] = Field(
-        default="mse",
-        description="how the range of an activation is chosen from its values on the samples: all of them; all but "
-        "the outermost, see `percentile`; where the quantised distribution loses the least information; where the "
-        "squared error is least",
-    )
-    percentile: Annotated[float, Strict(), AS_GIVEN] = Field(
-        default=99.99, gt=50, le=100, description="of the values that `percentile` keeps on each side of a range"
-    )
-    activations: Literal["uint8", "int8"] = Field(
-        default="uint8", description="what activations are stored as, with a scale and a zero point for each tensor"
-    )
-    bias_correction: StrictBool = Field(
-        default=True, description="whether what rounding weights does to the mean of a channel is taken out of its bias"
-    )
-    equalise: StrictBool = Field(
-        default=False,
-        description="whether channels between two layers are scaled so that the weights on both sides have like ranges",
-    )
-    snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
-        default=None,
-        gt=0,
-        le=MAX_SNR_DB,
-        description="what every output must have of signal to noise against the model in floating point, in dB; the "
-        "layers that cost most stay in floating point until it holds",
-        examples=[30.0],
-    )
-    keep: Annotated[tuple[StrictStr, ...], AfterValidator(tuple)] = Field(
-        default=(), description="names of nodes that stay in floating point", examples=[["/head/Conv"]]
-    )
-    outputs: StrictBool = Field(
-        default=False, description="whether the model's outputs are rounded to 8 bits like other results of layers"
-    )
-    inputs: Annotated[Mapping[str, Spec], AfterValidator(unchangeable)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="as of a compilation: shapes of the inputs that samples are derived for",
-        examples=[{"x": [1, 3, 224, 224]}],
-    )
-    dims: Annotated[Binding, AfterValidator(unchangeable)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="by name of a symbolic dimension: its size where samples are derived",
-        examples=[{"batch": 1}],
-    )
-    derived_samples: StrictInt = Field(
-        default=8, ge=1, le=MAX_DERIVED_SAMPLES, description="how many samples are drawn where none is given"
-    )
-    seed: StrictInt = Field(default=0, ge=0, description="of the samples that are drawn")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON; `from_json` reads it back to an equal object."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain["keep"] = list(self.keep)
-        plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
-        plain["dims"] = dict(sorted(self.dims.items()))
-        return plain

@@ -8,6 +8,9 @@ from typing import Any
 
 from compiler.contract.version import COMPILER_VERSION
 
+SHOWN_OUTPUTS = 3
+"""Of those whose error one line tells."""
+
 
 @dataclass(frozen=True)
 class OutputError:
@@ -227,6 +230,68 @@ class PlacementReport:
 
 
 @dataclass(frozen=True)
+class QuantisedLayer:
+    """What became of one layer of a model that was quantised before it was compiled.
+
+    node        of the model as it was given; `weights` is their shape, null where they are data
+    precision   `int8` or `float32`, and then `reason`
+    weights_db  signal to noise of its result where its weights alone are rounded; null without noise
+    outputs_db  the least of all outputs where it alone is quantised; null where the budget did not ask for it
+    """
+
+    node: str
+    operator: str
+    weights: tuple[int, ...] | None
+    precision: str
+    reason: str | None
+    weights_db: float | None
+    outputs_db: float | None
+
+
+@dataclass(frozen=True)
+class QuantisedOutput:
+    """How far an output of the quantised model is from the given one, in float64, on the samples.
+
+    snr_db        signal to noise in dB; null where nothing differs
+    max_relative  the largest error over the largest value; null where one of both is not finite and the other is
+    """
+
+    name: str
+    snr_db: float | None
+    max_relative: float | None
+
+
+@dataclass(frozen=True)
+class QuantisedReport:
+    """What came of quantising the model before it was compiled, and what that cost against the model in fp32.
+
+    model_digest  of the quantised model, which the artifact holds: the reference that `errors` are against
+    samples       SHA-256 (hex) of the archives that ranges come from; empty where samples were drawn
+    count         of the samples in them, or of those that were drawn
+    snr_db        what every output had to have; null where none is a float
+    """
+
+    model_digest: str
+    samples: tuple[str, ...]
+    count: int
+    snr_db: float | None
+    layers: tuple[QuantisedLayer, ...]
+    outputs: tuple[QuantisedOutput, ...]
+
+    def __str__(self) -> str:
+        kept = [one for one in self.layers if one.precision == "int8"]
+        told = ", ".join(
+            f"{one.name:.60} {'no difference' if one.snr_db is None else f'{one.snr_db:.1f} dB'}"
+            for one in self.outputs[:SHOWN_OUTPUTS]
+        )
+        others = " and others" if len(self.outputs) > SHOWN_OUTPUTS else ""
+        return (
+            f"quantised on {self.count} samples: {len(kept)} of {len(self.layers)} layers in int8"
+            f"{f'; against fp32: {told}{others}' if told else ''}"
+        )
+
+
+@dataclass(frozen=True)
 class CompileReport:
     """What a finished compilation says of itself; the receipt beside the artifact is this, as JSON.
 
@@ -280,6 +345,8 @@ class CompileReport:
     minute or more for the CPU that compiles, whose reference takes no longer than a few seconds."""
     placement: PlacementReport | None = None
     """Of an artifact for an accelerator that has a compiler of its own."""
+    quantised: QuantisedReport | None = None
+    """Of precision int8 on a CPU or GPU: `errors` are then against the quantised model, and here is what it cost."""
 
     def to_json(self) -> dict[str, Any]:
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

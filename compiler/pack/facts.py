@@ -6,13 +6,25 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached
+from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached, QuantisedReport
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.target import Ceilings
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
 from compiler.pack.graphs import Step
+
+
+@dataclass(frozen=True)
+class QuantisedModel:
+    """The file of a model that was quantised before it was compiled, and what came of that.
+
+    given_digest  of the model that it was made of
+    """
+
+    given_digest: str
+    content: bytes
+    report: QuantisedReport
 
 
 @dataclass(frozen=True)
@@ -31,7 +43,8 @@ class Facts:
     something is demanded, `samples` the SHA-256s of inputs on which it was judged and, the first, timed. `open` says
     which axes of inputs and outputs are open, and `opt` the most usual size of each dimension, in its order. `border`
     has the model's strings, and says whether it draws random numbers. Texts may quote names from the model: they are
-    escaped where they are shown. `ceilings` are those of the target on as many lanes as the plan has.
+    escaped where they are shown. `ceilings` are those of the target on as many lanes as the plan has. `quantised` is
+    what was compiled where that is not the model itself, whose digest `model_digest` then still is.
     """
 
     model_digest: str
@@ -56,6 +69,7 @@ class Facts:
     opt: tuple[int, ...] = ()
     border: Border = PLAIN
     ceilings: Ceilings | None = None
+    quantised: QuantisedModel | None = None
     compiler_version: str = COMPILER_VERSION
 
     @property

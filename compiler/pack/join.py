@@ -16,7 +16,7 @@ from typing import Any
 from compiler.contract import CompileOptions
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import files_json, to_bytes
-from compiler.pack.pack import WEIGHTS, PackedArtifact, digest_of
+from compiler.pack.pack import QUANTISED, WEIGHTS, PackedArtifact, digest_of
 
 MANIFEST, RECORDS = "manifest.json", "records.jsonl"
 OF_A_BINDING = (
@@ -33,7 +33,7 @@ SAMPLES = "samples"
 OF_SOME = (SAMPLES, "open", "strings", "random")
 """What it says of those alone that were judged on some (and of the whole), that leave dimensions open, that take or
 give strings, and that draw random numbers."""
-SHARED = ("loader.py", "__main__.py", "chart/")
+SHARED = ("loader.py", "__main__.py", "chart/", QUANTISED)
 """Files that are the same for each binding."""
 
 

@@ -47,6 +47,7 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
         "weight_bytes": len(program.weights),
         "predicted_s": predicted_seconds(plan, facts),
         **({"samples": list(facts.samples)} if facts.samples else {}),
+        **({"quantised": asdict(facts.quantised.report)} if facts.quantised else {}),
         "inputs": [
             {**_described(port, facts.border.inputs), **_range(port, facts), **_examples(number, facts)}
             for number, port in enumerate(own(program.inputs, facts.open, "inputs"))

@@ -29,6 +29,8 @@ from compiler.pack.timeline import schedule_of
 
 HEADER = "model.h"
 WEIGHTS = "weights.bin"
+QUANTISED = "model.int8.onnx"
+"""The model that was compiled, where it was quantised before."""
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*")
 _MAIN = "from loader import main\n\nraise SystemExit(main())\n"
 """Lets `python model.tw` run the loader that lies beside it in the archive."""
@@ -84,6 +86,7 @@ def pack(
         **{name: content.encode() for name, content in text.items()},
         "model.so": program.library,
         WEIGHTS: program.weights,
+        **({QUANTISED: facts.quantised.content} if facts.quantised else {}),
     }
     described = manifest(program, plan, facts, members)
     write_archive(path, {"manifest.json": to_bytes(described), **members}, mapped=(WEIGHTS,))

@@ -21,6 +21,7 @@ from compiler.pack.elements import bar, folded, section, table
 from compiler.pack.facts import Facts
 from compiler.pack.inside import inside
 from compiler.pack.picture import memory_svg
+from compiler.pack.quantised_section import quantised_section
 from compiler.pack.schedule_section import schedule_section
 from compiler.pack.timeline import lane_name, predicted_seconds
 from compiler.pack.work import flops
@@ -50,6 +51,7 @@ def report_html(
     sections = (
         _summary(program, plan, kernels, facts, rows),
         _steps(facts),
+        quantised_section(facts.quantised),
         cores_section(plan, others, facts),
         schedule_section(program, plan, kernels, facts),
         _families(rows),

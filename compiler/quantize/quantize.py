@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.prepare import equalise, fold
 from compiler.quantize.progress import Progress, put
 from compiler.quantize.ranges import range_of
-from compiler.quantize.samples import derived, given
+from compiler.quantize.samples import Sample, derived, given
 from compiler.quantize.scheme import Affine, affine
 from compiler.quantize.search import Chosen, Fidelity, choose, fidelity
 from compiler.quantize.tensors import tensors_of
@@ -39,7 +39,7 @@ def quantize(
     model: Path,
     out: Path,
     options: QuantizeOptions,
-    samples: Mapping[str, Path] | None = None,
+    samples: Mapping[str, Path] | Sequence[Sample] | None = None,
     observe: Observer = ignore,
     data: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
@@ -52,14 +52,15 @@ def quantize(
                   `reason` (why it is float32, else null), `weights_db` (signal to noise of its result where its weights
                   alone are rounded) and `outputs_db` (the least of all outputs where it alone is quantised, if the
                   budget made that necessary); null where there is no noise, or it was not measured
-        outputs   for each that is a float: `name`, `snr_db` against the model in fp32 (null: no difference)
+        outputs   for each that is a float, against the model in fp32: `name`, `snr_db` (null: no difference) and
+                  `max_relative`, the largest error over the largest value (null: one of both is not finite)
         samples   how many; `derived`: whether they were drawn
         tensors   how many tensors of activations are bytes
         bytes     of the new file; `model_bytes`: of the given one, without external data
         notices   what the user should know
 
-    `samples` are .npz archives of inputs by what the caller calls them (`compiler.quantize.samples`). `data` says where
-    external data lies, by its path in the model; None: beside it.
+    `samples` are .npz archives of inputs by what the caller calls them (`compiler.quantize.samples`), or what these
+    hold. `data` says where external data lies, by its path in the model; None: beside it.
 
     Raises UnsupportedModel where no layer can be quantised, with the reason of each, and for an opset below 13;
     InputsError for samples that do not fit or are not finite; BudgetMissed where the budget cannot be held; and what
@@ -69,7 +70,9 @@ def quantize(
     progress.begin("load")
     read, network = open_network(model, data)
     notices: list[str] = []
-    values = given(read, samples, options) if samples else derived(model, options, data)
+    if isinstance(samples, Mapping):
+        samples = given(read, samples, options) if samples else None
+    values = samples or derived(model, options, data)
     if not samples:
         notices.append(DERIVED)
         progress.notice(DERIVED)
@@ -83,7 +86,7 @@ def quantize(
     plain = Evaluated(network.bytes(), options)
     graph = plain.loaded(values[0]).graph
     layers, left = layers_of(network, graph, options.keep)
-    _demand_layers(layers, left, network, options)
+    demand_layers(layers, left, network, options)
     wanted = [original.outputs(sample) for sample in judged]
     _demand_same(wanted[0], plain.outputs(judged[0]))
     progress.begin("calibrate")
@@ -110,7 +113,10 @@ def quantize(
     return {
         "options": options.to_json(),
         "layers": _table(network, layers, left, chosen, calibration),
-        "outputs": [{"name": name, "snr_db": _short(db)} for name, db in chosen.fidelity.outputs.items()],
+        "outputs": [
+            {"name": name, "snr_db": _short(db), "max_relative": chosen.fidelity.errors[name]}
+            for name, db in chosen.fidelity.outputs.items()
+        ],
         "samples": len(values),
         "derived": not samples,
         "tensors": sum(node.op_type == "QuantizeLinear" for node in made.nodes),
@@ -128,7 +134,8 @@ def _schemes(calibration: Calibration, options: QuantizeOptions) -> dict[str, Af
     }
 
 
-def _demand_layers(layers: list[Layer], left: list[Left], network: Network, options: QuantizeOptions) -> None:
+def demand_layers(layers: list[Layer], left: list[Left], network: Network, options: QuantizeOptions) -> None:
+    """Raises OptionsError where `keep` names no layer, and UnsupportedModel without one that can be quantised."""
     names = {*(one.name for one in layers), *(one.name for one in left)}
     if unknown := [name for name in options.keep if name not in names]:
         raise OptionsError(

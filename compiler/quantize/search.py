@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -17,9 +17,13 @@ Outputs = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Signal to noise of each output, in dB; None where nothing differs."""
+    """Signal to noise of each output, in dB; None where nothing differs. `errors`: the largest over the largest value.
+
+    An error is None where one of both is not finite and the other is.
+    """
 
     outputs: Mapping[str, float | None]
+    errors: Mapping[str, float | None] = field(default_factory=dict)
 
     @property
     def least(self) -> float:
@@ -30,10 +34,11 @@ class Fidelity:
 def fidelity(wanted: Sequence[Outputs], found: Sequence[Outputs]) -> Fidelity:
     """Of what was found on each sample, against what was wanted there."""
     told: dict[str, float | None] = {}
+    errors: dict[str, float | None] = {}
     for name in wanted[0]:
         pairs = [(a[name], b[name]) for a, b in zip(wanted, found, strict=True)]
-        told[name] = _fidelity(pairs)
-    return Fidelity(told)
+        told[name], errors[name] = _fidelity(pairs), _largest_error(pairs)
+    return Fidelity(told, errors)
 
 
 def _fidelity(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
@@ -46,6 +51,18 @@ def _fidelity(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
         signal += float(np.square(a[finite]).sum())
         noise += float(np.square(a[finite] - b[finite]).sum())
     return decibels(signal, noise)
+
+
+def _largest_error(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
+    """Of the finite elements, relative to the largest of them."""
+    error = largest = 0.0
+    for a, b in pairs:
+        finite = np.isfinite(a)
+        if not np.array_equal(finite, np.isfinite(b)):
+            return None
+        error = max(error, float(np.abs(a[finite] - b[finite]).max(initial=0.0)))
+        largest = max(largest, float(np.abs(a[finite]).max(initial=0.0)))
+    return error / largest if largest else error
 
 
 @dataclass(frozen=True)

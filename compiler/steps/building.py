@@ -229,4 +229,5 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
         border=loaded.border,
         ceilings=target.ceilings(plans.plan.lanes),
         opt=tuple(usual_sizes(session.options, shapes).values()) if shapes else (),
+        quantised=session.quantised,
     )

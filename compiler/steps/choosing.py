@@ -39,12 +39,12 @@ def weigh_choices(session: Session, graph: Graph) -> Weighed:
     no measuring, nor for a program that was weighed with this budget before.
     """
     kept, options = session.kept, session.options
-    kernels = session.backend.stored(fuse(graph, kept.without_steps).kernels, options.precision)
+    kernels = session.backend.stored(fuse(graph, kept.without_steps).kernels, options.arithmetic)
     session.prepare(kernels)
     backend, setting, known = session.backend, session.backend.setting(kernels), session.records
     points = backend.starting_points(known, setting)
     meeting_s = split_seconds(session)
-    priced = kernel_costs(backend, points, setting, session.lanes, options.precision)
+    priced = kernel_costs(backend, points, setting, session.lanes, options.arithmetic)
     if not session.measures:
         costs = FusedCosts(priced, meeting_s, kept.without_steps)
         return Weighed(choose(graph, costs, kept.choices, kept.rules), priced)

@@ -62,7 +62,7 @@ def proved_parts(session: Session, front: Front, path: Path, *, is_same: bool) -
             OPERATORS,
             options.tolerance,
             options.seed,
-            precision=options.precision,
+            precision=options.arithmetic,
             budget_s=AGREE_SECONDS / 2,
             samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
         )

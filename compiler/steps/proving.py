@@ -194,7 +194,7 @@ def _judged(
         OPERATORS,
         options.tolerance,
         options.seed,
-        precision=options.precision,
+        precision=options.arithmetic,
         largest=LARGEST.get(precision, math.inf),
         budget_s=0.0 if case.fixed else end - time.monotonic(),
         others=ways[1:],

@@ -38,7 +38,7 @@ def roundings(session: Session) -> tuple[Rounding, Rounding]:
     """Of the rounds of a job."""
     options = session.options
     granted = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
-    return Rounding(granted, options.precision), EXACT
+    return Rounding(granted, options.arithmetic), EXACT
 
 
 @dataclass(frozen=True)

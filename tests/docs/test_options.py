@@ -21,6 +21,7 @@ FIELDS = [field.name for field in dataclasses.fields(CompileOptions)]
 OTHERS: dict[str, Any] = {
     "target": "cpu:x86-64-v3",
     "precision": "bf16",
+    "snr_db": 30.0,
     "tolerance": 1e-3,
     "threads": 3,
     "inputs": {"x": InputSpec((1, 2))},
@@ -36,7 +37,7 @@ OTHERS: dict[str, Any] = {
     "devices": ("cpu:0", "cpu:1@x86-64-v2"),
     "objective": "throughput",
 }
-WITH: dict[str, dict[str, Any]] = {"objective": {"devices": ("cpu:0", "cpu:1")}}
+WITH: dict[str, dict[str, Any]] = {"objective": {"devices": ("cpu:0", "cpu:1")}, "snr_db": {"precision": "int8"}}
 """What a field must have beside it to mean anything."""
 """For each field a value that is not its default."""
 

@@ -86,7 +86,7 @@ def test_an_artifact_runs_without_tilewright(compiled: Compiled, tmp_path: Path)
         assert {name: about["sha256"] for name, about in outputs.items()} == expected
 
 
-def test_quantize_makes_a_model_in_bytes_that_another_runtime_runs(house: House, tmp_path: Path) -> None:
+def test_quantize_and_int8_make_the_same_model_that_another_runtime_runs(house: House, tmp_path: Path) -> None:
     weights = np.random.default_rng(0).standard_normal((8, 4), dtype=np.float32)
     source = tmp_path / "net.onnx"
     graph = onnx.helper.make_graph(
@@ -107,6 +107,16 @@ def test_quantize_makes_a_model_in_bytes_that_another_runtime_runs(house: House,
     assert Path(report["model"]) == tmp_path / "net.int8.onnx"
     session = onnxruntime.InferenceSession(report["model"], providers=["CPUExecutionProvider"])
     np.testing.assert_allclose(session.run(None, {"x": x[0]})[0], x[0] @ weights, atol=0.1)
+    given = ("--precision", "int8", "--samples", str(tmp_path / "s.npz"), "--option", "tuning_budget_s=0")
+    job = json.loads(house.command_line("compile", str(source), *given, "--json").stdout)
+    with zipfile.ZipFile(job["artifact"]) as packed:
+        assert packed.read("model.int8.onnx") == Path(report["model"]).read_bytes()
+        manifest = json.loads(packed.read("manifest.json"))
+    assert manifest["quantised"]["count"] == 5
+    assert manifest["quantised"]["layers"][0]["precision"] == "int8"
+    assert manifest["model_digest"] == job["model"]
+    with tilewright.load(job["artifact"]) as model:
+        np.testing.assert_allclose(model.run({"x": x[0]})["y"], session.run(None, {"x": x[0]})[0], atol=1e-2)
 
 
 def test_compress_makes_a_model_with_zeros_that_another_runtime_runs(house: House, tmp_path: Path) -> None:

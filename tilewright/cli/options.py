@@ -24,7 +24,9 @@ Target = Annotated[
 Precision = Annotated[
     str | None,
     typer.Option(
-        "--precision", help="fp32, or on a GPU tf32, fp16 or bf16; bf16 on some CPUs; int8, alone, on an NPU."
+        "--precision",
+        help="fp32; int8: quantised first, on the samples, and all that an NPU has; on a GPU tf32, fp16 or bf16; "
+        "bf16 on some CPUs.",
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]

@@ -108,13 +108,14 @@ function Overview({ job, events, link, base }) {
         ["measurements", `${report.records_measured} made, ${report.records_reused} reused`],
       ]} />
       <h2>Proof</h2>
-      <p class="quiet">Each output against float64 on the model as it was sent; its largest error may be
+      <p class="quiet">Each output against float64 on the model as it was ${report.quantised ? "quantised" : "sent"}; its largest error may be
         ${" "}${figures(report.tolerance)} of its largest value.</p>
       <${Table} columns=${["output", "#largest error", "#of the largest value", "of the tolerance"]} rows=${report.errors.map((one) => [
         html`<code>${one.output}</code>`, figures(one.max_absolute), figures(one.max_relative),
         report.tolerance ? html`<progress value=${one.max_relative / report.tolerance} aria-label="of the tolerance"></progress> ${figures(100 * one.max_relative / report.tolerance)} %` : "exact",
       ])} />
       ${job.kind === "compile" && html`<${Why} job=${job} report=${report} base=${base} />`}
+      ${report.quantised && html`<${Quantised} report=${report.quantised} />`}
       <h2>Plans</h2>
       <${Plans} plans=${report.plans} />`}
     <h2>Steps</h2>
@@ -126,6 +127,19 @@ function Overview({ job, events, link, base }) {
     ]} />
     ${job.model && !link && html`<${Model} digest=${job.model} />`}
     <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details>`;
+}
+
+/** What quantising the model cost against the one that was sent, and what became of each layer. */
+function Quantised({ report }) {
+  const decibels = (db) => (db === null ? "" : figures(db));
+  return html`<h2>int8</h2>
+    <p class="quiet">Quantised on ${figures(report.count)} samples; each output against the model as it was sent.</p>
+    <${Table} columns=${["output", "#signal to noise, dB", "#of the largest value"]} rows=${report.outputs.map((one) => [
+      html`<code>${one.name}</code>`, one.snr_db === null ? "no difference" : figures(one.snr_db), one.max_relative === null ? "not finite" : figures(one.max_relative),
+    ])} />
+    <${Table} columns=${["layer", "operator", "precision", "#weights, dB", "#alone, dB", "why not int8"]} rows=${report.layers.map((one) => [
+      html`<code>${one.node}</code>`, one.operator, one.precision, decibels(one.weights_db), decibels(one.outputs_db), one.reason || "",
+    ])} />`;
 }
 
 /** The plans that were weighed against each other, beside the timeline of the one that was taken. */

@@ -88,6 +88,8 @@ def test_an_estimate_stands_beside_what_was_timed_and_is_not_compared(model: Pat
 
     with pytest.raises(Disagreement, match=r"in int8, more than 0\.0001"):
         compile_model(model, npu, CompileOptions(target=U65, dims={"batch": 1}, tolerance=1e-4), samples=samples)
+    with pytest.raises(Disagreement, match=r"in int8, less than 90; most is lost at CONV_2D of Conv"):
+        compile_model(model, npu, CompileOptions(target=U65, dims={"batch": 1}, snr_db=90.0), samples=samples)
     broken = tmp_path / "broken.tw"
     with zipfile.ZipFile(broken, "w") as archive:
         archive.writestr("manifest.json", json.dumps({"target": U65}))

@@ -1,0 +1,247 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+from compiler.contract import CompileOptions, CompileReport, QuantizeOptions
+from compiler.devices.cuda import nvrtc
+from compiler.errors import BudgetMissed, InputsError, OptionsError, UnsupportedModel
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
+from compiler.preflight import preflight
+from compiler.quantize import quantize
+from compiler.reproduce import reproduce
+from compiler.trace import Trace
+from tests.compiler.quantize.models import Drawn, network, samples, saved
+
+UNMEASURED = {"precision": "int8", "tuning_budget_s": 0.0, "threads": 1}
+
+
+def compiled(
+    path: Path, archives: dict[str, Path] | None = None, **options: Any
+) -> tuple[CompileReport, dict[str, Any], Path]:
+    """The report, the manifest and the artifact."""
+    out = path.with_suffix(".tw")
+    report = compile_model(path, out, CompileOptions.from_json({**UNMEASURED, **options}), samples=archives)
+    with zipfile.ZipFile(out) as archive:
+        return report, json.loads(archive.read("manifest.json")), out
+
+
+def runs(model: bytes | Path, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(model if isinstance(model, bytes) else str(model))
+    return np.asarray(session.run(None, {"x": x})[0])
+
+
+def uneven(folder: Path) -> tuple[Path, Path]:
+    """A model of a layer that int8 does well behind one that it does badly, and samples."""
+    d = Drawn()
+    wild = d.random.normal(size=(8, 3, 3, 3)) * 0.01
+    wild[:, 0, 0, 0] = 30.0  # one weight takes the whole range, and what it meets is nearly nothing
+    d.node("Conv", ["x", d.constant("w1", wild)], "c1", "wild")
+    d.node("Conv", [d.node("Relu", ["c1"], "r1"), d.weights("w2", 4, 8, 1, 1)], "y", "tame")
+    x = d.random.normal(size=(2, 1, 3, 8, 8)).astype(np.float32)
+    x[:, :, 0] *= 1e-4
+    archive = samples(folder / "uneven.npz", x=x)
+    return saved(d.model({"x": (1, 3, 8, 8)}, {"y": (1, 4, 6, 6)}), folder), archive
+
+
+def test_the_artifact_computes_the_quantised_model_that_it_holds(tmp_path: Path) -> None:
+    path, archive = saved(network(), tmp_path), samples(tmp_path / "s.npz")
+    report, manifest, out = compiled(path, {"s.npz": archive}, dims={"N": 2})
+    with zipfile.ZipFile(out) as packed:
+        held = packed.read("model.int8.onnx")
+    x = np.load(archive)["x"][0]
+    with Model(out) as model:
+        found = model.run({"x": x})["y"]
+    wanted, given = runs(held, x), runs(path, x)
+    error = np.abs(wanted - given).max()
+    assert np.abs(found - wanted).max() < error / 4
+    told = report.quantised
+    assert told
+    assert told.model_digest == hashlib.sha256(held).hexdigest()
+    assert report.model_digest == manifest["model_digest"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert [(row.node, row.precision, row.reason) for row in told.layers][:2] == [
+        ("stem", "int8", None),
+        ("depthwise", "int8", None),
+    ]
+    (output,) = told.outputs
+    assert output.max_relative is not None
+    assert error / np.abs(given).max() <= output.max_relative * 1.01
+    assert output.snr_db is not None
+    assert output.snr_db > 40
+    assert manifest["quantised"]["outputs"] == [
+        {"name": "y", "snr_db": output.snr_db, "max_relative": output.max_relative}
+    ]
+    assert manifest["options"]["precision"] == "int8"
+    assert report.tolerance < 0.05
+    assert any("6 of 6 layers in int8" in notice for notice in report.notices)
+
+
+def test_it_is_the_model_that_a_quantization_makes_on_the_same_samples(tmp_path: Path) -> None:
+    path, archive = saved(network(), tmp_path), samples(tmp_path / "s.npz")
+    report, _, _ = compiled(path, {"s.npz": archive}, dims={"N": 2})
+    out = tmp_path / "alone.onnx"
+    quantize(path, out, QuantizeOptions(snr_db=20.0), {"s.npz": archive})
+    assert report.quantised
+    assert report.quantised.model_digest == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert report.quantised.count == 3
+
+
+def test_an_archive_of_many_samples_calibrates_on_all_and_is_judged_on_its_first(tmp_path: Path) -> None:
+    """Also where the model leaves the batch open, and the archive's is another than the binding's."""
+    path, archive = saved(network(), tmp_path), tmp_path / "many.npz"
+    x = np.random.default_rng(3).normal(size=(6, 3, 16, 16)).astype(np.float32)
+    np.savez(archive, x=x)
+    report, manifest, out = compiled(path, {"many.npz": archive}, dims={"N": 2})
+    assert report.quantised
+    assert report.quantised.count == 3
+    assert report.quantised.samples == (hashlib.sha256(archive.read_bytes()).hexdigest(),)
+    first = tmp_path / "first.npz"
+    np.savez(first, x=x[:2])
+    assert report.samples == tuple(manifest["samples"]) == (hashlib.sha256(first.read_bytes()).hexdigest(),)
+    again = reproduce(out, path, tmp_path / "again.tw", samples=[archive])
+    assert again.is_same, str(again)
+    with pytest.raises(InputsError, match="is missing"):
+        reproduce(out, path, tmp_path / "again.tw")
+
+
+def test_one_sample_of_another_size_is_judged_at_that_size(tmp_path: Path) -> None:
+    path, archive = saved(network(), tmp_path), tmp_path / "three.npz"
+    np.savez(archive, x=np.random.default_rng(3).normal(size=(3, 3, 16, 16)).astype(np.float32))
+    report, _, _ = compiled(path, {"three.npz": archive}, dims={"N": {"min": 1, "opt": 2, "max": 4}})
+    assert report.quantised
+    assert report.quantised.count == 1
+    assert {"N": 3} in [dict(size.dims) for binding in report.bindings for size in binding.sizes]
+
+
+def test_layers_that_cost_more_than_the_budget_stay_in_fp32(tmp_path: Path) -> None:
+    path, archive = uneven(tmp_path)
+    report, manifest, out = compiled(path, {"s.npz": archive}, snr_db=25.0)
+    told = report.quantised
+    assert told
+    assert [(row.node, row.precision) for row in told.layers] == [("wild", "float32"), ("tame", "int8")]
+    assert told.layers[0].reason == "the error budget does not hold with it in int8"
+    assert told.layers[0].outputs_db is not None
+    assert told.layers[0].outputs_db < 25 <= (told.outputs[0].snr_db or 0)
+    with zipfile.ZipFile(out) as packed:
+        page = packed.read("report.html").decode()
+    assert all(text in page for text in ("<code>wild</code>", "does not hold with it in int8", "25 dB were demanded"))
+    assert manifest["quantised"]["snr_db"] == 25
+    with pytest.raises(BudgetMissed):
+        compiled(path, {"s.npz": archive}, snr_db=150.0)
+
+
+def test_without_a_float_among_its_outputs_a_model_has_no_budget(tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("ArgMax", [d.node("MatMul", ["x", d.weights("w", 8, 4)], "h", "layer")], "y", axis=1)
+    model = d.model({"x": (2, 8)}, {"y": (2, 1)})
+    model.graph.output[0].type.tensor_type.elem_type = onnx.TensorProto.INT64
+    path = saved(model, tmp_path)
+    report, _, _ = compiled(path)
+    assert report.quantised
+    assert (report.quantised.snr_db, report.quantised.outputs) == (None, ())
+    assert [row.precision for row in report.quantised.layers] == ["int8"]
+    with pytest.raises(OptionsError, match="no output of the model is a float"):
+        compiled(path, snr_db=20.0)
+
+
+def test_a_model_that_is_quantised_already_is_compiled_as_it_is(tmp_path: Path) -> None:
+    path = saved(network(), tmp_path)
+    out = tmp_path / "qdq.onnx"
+    quantize(path, out, QuantizeOptions(), {"s": samples(tmp_path / "s.npz")})
+    report, manifest, _ = compiled(out)
+    assert report.quantised is None
+    assert "quantised" not in manifest
+    assert any("compiled as it is, with its own scales" in notice for notice in report.notices)
+    assert report.model_digest == hashlib.sha256(out.read_bytes()).hexdigest()
+
+
+def test_several_bindings_share_one_quantised_model(tmp_path: Path) -> None:
+    report, manifest, out = compiled(saved(network(), tmp_path), dims=[{"N": 1}, {"N": 3}])
+    assert len(report.bindings) == 2
+    assert report.quantised
+    assert manifest["quantised"]["count"] == 8
+    with zipfile.ZipFile(out) as packed:
+        assert [name for name in packed.namelist() if name.endswith("int8.onnx")] == ["model.int8.onnx"]
+
+
+def test_external_data_become_part_of_the_quantised_model(tmp_path: Path) -> None:
+    path = tmp_path / "model.onnx"
+    proto = network()
+    onnx.save(proto, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
+    report = compile_model(
+        path,
+        tmp_path / "m.tw",
+        CompileOptions.from_json({**UNMEASURED, "dims": {"N": 1}}),
+        data={"weights.bin": tmp_path / "weights.bin"},
+    )
+    plain = compile_model(
+        path,
+        tmp_path / "plain.tw",
+        CompileOptions(tuning_budget_s=0.0, threads=1, dims={"N": 1}),
+        data={"weights.bin": tmp_path / "weights.bin"},
+    )
+    assert report.quantised
+    assert report.model_digest == plain.model_digest
+
+
+def test_without_a_layer_it_is_refused_and_preflight_says_so(tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("Relu", ["x"], "y")
+    path = saved(d.model({"x": (1, 4)}, {"y": (1, 4)}), tmp_path)
+    with pytest.raises(UnsupportedModel, match="no layer to quantise") as caught:
+        compiled(path)
+    answer = preflight(path, CompileOptions(precision="int8"))
+    assert not answer["ok"]
+    assert answer["problem"] == caught.value.to_json()
+    assert preflight(path, CompileOptions())["ok"]
+
+
+def test_preflight_counts_the_layers_and_names_those_that_cannot_be_int8(tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("MatMul", ["x", d.weights("w", 4, 4)], "h", "first")
+    d.node("MatMul", ["h", d.node("Transpose", ["h"], "t")], "y", "second")
+    answer = preflight(saved(d.model({"x": (4, 4)}, {"y": (4, 4)}), tmp_path), CompileOptions(precision="int8"))
+    assert answer["ok"]
+    (said,) = (notice for notice in answer["notices"] if "int8" in notice)
+    assert "1 of 2 layers can be computed in int8" in said
+    assert "second stays in float32: its weights are not constant" in said
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
+def test_a_gpu_is_given_the_same_quantised_model(tmp_path: Path) -> None:
+    path, out = saved(network(), tmp_path), tmp_path / "alone.onnx"
+    report, _, _ = compiled(path, target="cuda:sm_90", threads=None, dims={"N": 1})
+    quantize(path, out, QuantizeOptions(snr_db=20.0, dims={"N": 1}))
+    assert report.quantised
+    assert report.quantised.model_digest == hashlib.sha256(out.read_bytes()).hexdigest()
+    assert report.target == "cuda:sm_90"
+
+
+def test_the_budget_is_refused_without_int8_and_int8_beside_devices() -> None:
+    with pytest.raises(OptionsError, match="precision is fp32"):
+        CompileOptions(snr_db=30.0)
+    with pytest.raises(OptionsError, match="quantised for one target"):
+        CompileOptions(precision="int8", devices=("cpu:0", "cpu:1"))
+    assert CompileOptions(precision="int8").arithmetic == "fp32"
+    assert CompileOptions(precision="bf16").arithmetic == "bf16"
+
+
+def test_events_never_fall_and_the_quantising_is_told(tmp_path: Path) -> None:
+    heard: list[Any] = []
+    path = saved(network(), tmp_path)
+    options = CompileOptions.from_json({**UNMEASURED, "dims": {"N": 1}})
+    compile_model(path, tmp_path / "m.tw", options, observe=heard.append)
+    fractions = [event.fraction for event in heard]
+    assert fractions == sorted(fractions)
+    assert fractions[-1] <= 1
+    assert Trace().phase == heard[0].phase == "load"
+    assert sum("no samples were given" in event.message for event in heard) == 1
