@@ -313,4 +313,5 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         samples=tuple(sample.digest for sample in front.samples),
         sizes=proof.sizes,
         layers=errors_of_layers(session, front, built),
+        precisions=built.precisions.layers,
     )

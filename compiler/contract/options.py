@@ -287,9 +287,9 @@ class CompileOptions(Refusing):
     )
     precision: StrictStr = Field(
         default="fp32",
-        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, "
-        "products added in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights "
-        "too. NPU targets have `int8` alone, their default: the model is quantised",
+        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, products added "
+        "in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights too; `auto` (CPU): "
+        "each kernel in fp32 or bf16, as is fastest within `tolerance`. NPUs have `int8` alone: the model is quantised",
         json_schema_extra=_show_precisions,
     )
     tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(
@@ -410,6 +410,8 @@ class CompileOptions(Refusing):
             if getattr(self, name) != default:
                 said = "each device names its own" if name == "target" else "each of several devices is one core"
                 raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
+        if self.precision == kinds.AUTO:
+            raise OptionsError("precision auto is for one device", fix="use fp32 or bf16, or leave devices out")
         several = isinstance(self.dims, tuple)
         if several or self.ranges:
             which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"

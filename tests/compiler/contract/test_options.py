@@ -232,9 +232,9 @@ def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> No
             options = CompileOptions.from_json(asked)
             assert (options.kind, CompileOptions.from_json(options.to_json())) == (kind, options)
         else:
-            with pytest.raises(OptionsError, match=r"is one of (cuda|npu) targets alone") as caught:
+            with pytest.raises(OptionsError, match=r"is one of (cpu|cuda|npu) targets alone") as caught:
                 CompileOptions.from_json(asked)
-            able = "npu" if precision == "int8" else "cuda"
+            able = {"int8": "npu", "auto": "cpu"}.get(precision, "cuda")
             assert caught.value.fix == f"use one of {', '.join(kinds.of(target).precisions)}, or a target {able}"
 
 

@@ -36,7 +36,7 @@ def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
         "bf16",
         view,
         group=GROUP,
-        steps_per_ns=target.rates.fma_per_ns,
+        steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(view, Slots(workload)),
         packed=packing_of(view, workload, target.vector_floats) is not None,
     ).tiles(target, lanes)
