@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import os
 import platform
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 
 from compiler.devices.cpu.rates import Rates
@@ -17,6 +19,8 @@ CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
 BYTE_DOT, BF16_DOT = "avx512_vnni", "avx512_bf16"
 """Dot products of four bytes (VPDPBUSD) and of two bf16 (VDPBF16PS) for each lane of a 512-bit vector."""
+TILES = ("amx_tile", "amx_int8", "amx_bf16")
+"""Registers of 16 x 64 bytes, and their products of bytes and of bf16."""
 ARM_BYTE_DOT, ARM_MIXED_DOT, ARM_BF16_DOT = "asimddp", "i8mm", "bf16"
 """The same for a 128-bit vector of an ARM CPU: signed bytes (SDOT), unsigned with signed ones (USDOT), bf16 (BFDOT)."""
 
@@ -99,6 +103,11 @@ class CpuTarget:
         """Whether one instruction adds two products of bf16 to each fp32 lane of a whole vector."""
         return bool({BF16_DOT, ARM_BF16_DOT} & {*self.features})
 
+    @property
+    def has_tiles(self) -> bool:
+        """Whether one instruction multiplies tiles of 16 rows of 64 bytes, bytes and bf16 (Intel AMX)."""
+        return {*TILES} <= {*self.features}
+
     def check_precision(self, precision: str) -> None:
         """Raises TargetUnavailable where the target has no arithmetic of this precision."""
         if precision == "bf16" and not self.multiplies_bf16:
@@ -133,7 +142,7 @@ _V3 = CpuTarget(
 
 def _with(profile: CpuTarget, suffix: str, *features: str) -> CpuTarget:
     """A profile of its own for machines that have these features too; the C compiler's flags are named after them."""
-    flags = tuple(f"-m{feature.replace('_', '')}" for feature in features)
+    flags = tuple(f"-m{feature.replace('_', '-' if feature in TILES else '')}" for feature in features)
     return replace(
         profile,
         name=f"{profile.name}-{suffix}",
@@ -194,6 +203,7 @@ _ARM_CORES = (
 """Where their figures are from: docs/arm.md."""
 
 PROFILES: tuple[CpuTarget, ...] = (
+    _with(_V4, "amx", BYTE_DOT, BF16_DOT, *TILES),
     _with(_V4, "bf16", BYTE_DOT, BF16_DOT),
     _with(_V4, "vnni", BYTE_DOT),
     _V4,
@@ -238,7 +248,17 @@ def resolve(name: str) -> CpuTarget:
 
 def runs_here(profile: CpuTarget) -> bool:
     """Whether this machine has the features of a profile."""
-    return profile.machine == platform.machine() and set(profile.features) <= _features()
+    has = profile.machine == platform.machine() and set(profile.features) <= _features()
+    return has and (not profile.has_tiles or grants_tiles())
+
+
+@cache
+def grants_tiles() -> bool:
+    """Whether the operating system lets this process use AMX tiles: Linux wants to be asked, once (since 5.16)."""
+    if platform.system() != "Linux" or platform.machine() != "x86_64":
+        return False
+    arch_prctl, ask_for, tile_data = 158, 0x1023, 18
+    return bool(ctypes.CDLL(None).syscall(arch_prctl, ask_for, ctypes.c_long(tile_data)) == 0)
 
 
 def this_machine() -> CpuTarget:

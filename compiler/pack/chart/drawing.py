@@ -26,7 +26,20 @@ THINNEST, THICKEST = 5, 28
 CATEGORIES = (
     (
         "contraction",
-        ("bf16", "contraction", "dot", "ffma", "gated", "gemv", "integer", "mma", "separable", "wgmma", "winograd"),
+        (
+            "amx",
+            "bf16",
+            "contraction",
+            "dot",
+            "ffma",
+            "gated",
+            "gemv",
+            "integer",
+            "mma",
+            "separable",
+            "wgmma",
+            "winograd",
+        ),
     ),
     ("loops", ("loops", "transpose", "window")),
 )

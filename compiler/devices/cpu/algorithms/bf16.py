@@ -10,7 +10,6 @@ from compiler.codegen.expressions import Emitter
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.contraction.lowering import MAX_MAPS, SIMPLE
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
-from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
@@ -29,9 +28,15 @@ GROUP = LANE_BYTES // DType.BF16.bytes
 
 def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """Tiles m x n of registers, cheapest by the model first; empty for a kernel that is no fp32 contraction."""
+    product = product_of(workload, target)
+    return product.tiles(target, lanes) if product else []
+
+
+def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
+    """The kernel as dot products see it; None for what is no fp32 contraction, and where no bf16 are multiplied."""
     view = as_contraction(workload)
     if view is None or not target.multiplies_bf16:
-        return []
+        return None
     return DotProduct(
         "bf16",
         view,
@@ -39,10 +44,12 @@ def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
         steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(view, Slots(workload)),
         packed=packing_of(view, workload, target.vector_floats) is not None,
-    ).tiles(target, lanes)
+    )
 
 
-def bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+def bf16(
+    name: str, workload: Workload, tile: Tile, target: CpuTarget, lowering: type[Bf16] | None = None
+) -> DotContraction:
     """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `bf16` only to fp32 contractions"
@@ -53,7 +60,7 @@ def bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     packing = (found[0], groups) if found else None
     slots, staged = Slots(workload), _staged(view.a)
     step = row_step(view, slots)
-    return _Bf16(name, workload, view, slots, shape, target, packing, groups, staged, step)
+    return (lowering or Bf16)(name, workload, view, slots, shape, target, packing, groups, staged, step)
 
 
 def row_step(view: Contraction, slots: Slots) -> int:
@@ -79,7 +86,9 @@ def _staged(a: Expr) -> Staged:
 
 
 @dataclass
-class _Bf16(DotContraction):
+class Bf16(DotContraction):
+    """Operands rounded to bf16, sums in fp32."""
+
     total: ClassVar[DType] = DType.F32
     suffix: ClassVar[str] = "bf16"
 

@@ -22,7 +22,6 @@ from typing import ClassVar
 from compiler.codegen.expressions import INTEGERS, Emitter, Vector
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
-from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import whole_lines
 from compiler.forms.groups import LANE_BYTES, Groups
@@ -38,9 +37,15 @@ from compiler.tuning.proposal import Proposal
 
 def integer_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """Tiles m x n of registers, cheapest by the model first; empty for a kernel that is no product of bytes."""
+    product = product_of(workload, target)
+    return product.tiles(target, lanes) if product else []
+
+
+def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
+    """The kernel as dot products see it; None for what is no product of bytes."""
     form = as_integer(workload)
     if form is None:
-        return []
+        return None
     bytes_too = target.multiplies_bytes
     return DotProduct(
         "integer",
@@ -50,20 +55,22 @@ def integer_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Pro
         staged=not (bytes_too and row_step(form, Slots(workload), _holds_signed(form, target))),
         packed=form.packing(workload, target.vector_floats) is not None,
         parts=1 if bytes_too else target.parts_of_halves,
-    ).tiles(target, lanes)
+    )
 
 
 I32 = DType.I32
 
 
-def integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+def integer(
+    name: str, workload: Workload, tile: Tile, target: CpuTarget, by_bytes: type[Bytes] | None = None
+) -> DotContraction:
     """A kernel that `as_integer` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
     shape = Shape.of(tile, form.view, target)
     found = form.packing(workload, shape.panel)
     panels = found[1] if found else Panels((0,), form.view.depth, form.view.columns, shape.panel, ())
-    lowering: type[_Bytes | _Halves] = _Bytes if target.multiplies_bytes else _Halves
+    lowering: type[Bytes | _Halves] = (by_bytes or Bytes) if target.multiplies_bytes else _Halves
     signed = _holds_signed(form, target)
     groups = lowering.groups_of(form, panels, signed)
     packing = (found[0], groups) if found else None
@@ -146,7 +153,7 @@ class _Integer(DotContraction):
 
 
 @dataclass
-class _Bytes(_Integer):
+class Bytes(_Integer):
     """Bytes of A, unsigned or signed, with signed ones of B."""
 
     suffix: ClassVar[str] = "u8"

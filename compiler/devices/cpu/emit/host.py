@@ -19,6 +19,9 @@ C_FEATURES = {
     "avx512_vnni": "avx512vnni",
     "avx512_bf16": "avx512bf16",
     "avx_vnni": "avxvnni",
+    "amx_tile": "amx-tile",
+    "amx_int8": "amx-int8",
+    "amx_bf16": "amx-bf16",
 }
 """Features that C compilers spell in another way than /proc/cpuinfo."""
 
@@ -48,6 +51,9 @@ def host_source(
     writer.line("#include <stddef.h>")
     if target.machine == "aarch64":
         writer.line("#include <sys/auxv.h>")
+    if target.has_tiles:
+        writer.line("#include <sys/syscall.h>")
+        writer.line("#include <unistd.h>")
     writer.line()
     _structs(writer)
     ports(writer, kernels)
@@ -156,6 +162,9 @@ def _cpu_check(writer: Writer, target: CpuTarget) -> None:
             for feature in target.features:
                 name = C_FEATURES.get(feature, feature)
                 writer.line(f'if (!__builtin_cpu_supports("{name}")) return "{name}";')
+            if target.has_tiles:
+                grants = "!syscall(SYS_arch_prctl, 0x1023 /* ARCH_REQ_XCOMP_PERM */, 18 /* tile data */)"
+                writer.line(f'if (!({grants})) return "amx-tile, which its operating system does not grant";')
         elif target.machine == "aarch64":
             for feature in target.features:
                 word, bit = ARM_BITS[feature]

@@ -20,20 +20,23 @@ HEADERS = (
 )
 
 
-SHORT_HEADER, SHORT_LOAD = "tw_short.h", "tw_load_bf16"
-"""The header of what loads elements that are shorter in memory, and how the names in it begin."""
+WHERE_NEEDED = {"tw_short.h": "tw_load_bf16", "tw_tiles.h": "tw_tile"}
+"""Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, and
+of products by tiles."""
 
 
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:
     """The hand-written headers of a program for a CPU, by file name, with those that only these sources include."""
     folder, texts = files("compiler.devices.cpu.runtime"), tuple(sources)
-    names = (*HEADERS, SHORT_HEADER) if any(SHORT_HEADER in INCLUDED.findall(text) for text in texts) else HEADERS
+    included = {header for text in texts for header in INCLUDED.findall(text)}
+    names = (*HEADERS, *(header for header in WHERE_NEEDED if header in included))
     return {**{name: (folder / name).read_text() for name in names}, **host_headers(), **small_header(texts)}
 
 
-def with_short(text: str) -> str:
-    """The text of a kernel below the header that it needs if it loads elements that are shorter in memory."""
-    return f'#include "{SHORT_HEADER}"\n{text}' if SHORT_LOAD in text else text
+def with_headers(text: str) -> str:
+    """The text of a kernel below those of WHERE_NEEDED that it needs."""
+    needed = [header for header, name in WHERE_NEEDED.items() if name in text]
+    return "".join(f'#include "{header}"\n' for header in needed) + text
 
 
 def build_library(

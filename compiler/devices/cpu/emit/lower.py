@@ -12,7 +12,7 @@ from compiler.codegen.scalars import with_small
 from compiler.codegen.task_grid import TaskGrid
 from compiler.devices.cpu.algorithms import lowering
 from compiler.devices.cpu.codegen.lowered import Lowered
-from compiler.devices.cpu.emit.library import SHORT_HEADER, runtime_headers, with_short
+from compiler.devices.cpu.emit.library import WHERE_NEEDED, runtime_headers, with_headers
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.target import CpuTarget
 from compiler.ir.machine import Workload
@@ -25,7 +25,7 @@ INCLUDES = '#include "tw_kernel.h"\n'
 def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
     """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
     lowered = lowering(name, workload, tile, target).lower()
-    return replace(lowered, text=with_short(with_small(lowered.text)))
+    return replace(lowered, text=with_headers(with_small(lowered.text)))
 
 
 def digest_of(lowered: Lowered, target: CpuTarget) -> str:
@@ -46,7 +46,9 @@ def _source_of(workload: Workload, tile: Tile, target: CpuTarget) -> str:
 
 
 def _headers(text: str) -> dict[str, str]:
-    return runtime_headers((text,)) if SHORT_HEADER in text else {**_always(), **small_header((text,))}
+    return (
+        runtime_headers((text,)) if any(one in text for one in WHERE_NEEDED) else {**_always(), **small_header((text,))}
+    )
 
 
 def count_tiles(workload: Workload, tile: Tile, target: CpuTarget) -> int:

@@ -20,12 +20,14 @@ def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[
         monkeypatch.setattr(cpu, "CPUINFO", tmp_path / "cpuinfo")
         monkeypatch.setattr(cpu, "CACHES", tmp_path / "cache")
         monkeypatch.setattr("platform.machine", lambda: machine)
+        monkeypatch.setattr(cpu, "grants_tiles", lambda: True)
 
     return pretend
 
 
 V4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi2 sse4_2 popcnt"
 FEATURES = {
+    "cpu:x86-64-v4-amx": f"{V4} avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16",
     "cpu:x86-64-v4-bf16": f"{V4} avx512_vnni avx512_bf16",
     "cpu:x86-64-v4-vnni": f"{V4} avx512_vnni avx_vnni",
     "cpu:x86-64-v4": V4,
@@ -43,6 +45,12 @@ def test_this_machine_is_the_best_profile_it_has(pretended, name: str) -> None: 
     assert here.is_here
     assert here.hardware.startswith(f"{name}/")
     assert resolve("cpu") == resolve(name) == here
+
+
+def test_tiles_that_the_operating_system_does_not_grant_are_not_there(pretended, monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    pretended("x86_64", f"flags : {FEATURES['cpu:x86-64-v4-amx']}")
+    monkeypatch.setattr(cpu, "grants_tiles", lambda: False)
+    assert this_machine().name == "cpu:x86-64-v4-bf16"
 
 
 def test_a_profile_stays_as_it_is_on_a_machine_that_can_do_more(pretended) -> None:  # type: ignore[no-untyped-def]
@@ -67,6 +75,8 @@ def test_a_profile_says_what_it_multiplies_and_tells_the_compiler(profile: CpuTa
         return
     for feature in (*of_bytes, *of_bf16):
         assert f"-m{feature.replace('_', '')}" in profile.flags
+    for feature in cpu.TILES:
+        assert (f"-m{feature.replace('_', '-')}" in profile.flags) == profile.has_tiles
 
 
 def test_bf16_is_refused_by_the_name_of_the_missing_feature_and_with_targets_that_have_it() -> None:

@@ -1,0 +1,203 @@
+"""Products of bf16 and of bytes by tiles (Intel AMX): one instruction multiplies 16 rows of A with 16 columns of B.
+
+Eight registers hold tiles of up to 16 rows of 64 bytes. A and B are held as `bf16` and `integer` hold them for their
+dot products: rows of groups of k, and panels in which the groups of 16 columns lie side by side. So a tile of A is 16
+rows of 16 groups, one of B 16 groups of 16 columns, and one instruction (TDPBF16PS, TDPBUSD) adds all their products to
+a tile of 16 x 16 sums, in the time of 16 vector instructions that do a sixteenth of it each.
+
+A register tile is one to four parts of equally many rows, by one to four vectors of columns. Where the rows are no
+multiple of the parts, the last part begins earlier and computes some rows again. What is left of k beyond whole tiles
+has registers of its own, since a register's shape is fixed when registers are configured, which takes as long as ten
+products: once a call, and twice more where a block's last rows are fewer.
+
+Rows of A are read in place only where each begins at a cache line: a tile load whose rows lie across two lines takes
+six times as long.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms import bf16, integer
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
+from compiler.devices.cpu.algorithms.blocking import even_part
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.cache_lines import LINE_BYTES
+from compiler.forms.groups import LANE_BYTES
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+from compiler.tuning.proposal import Proposal
+
+ROWS, GROUPS, COLUMNS = 16, 16, 16
+"""Of the largest tiles: rows of A, groups of k, columns of B."""
+SUMS = 4
+"""Registers for sums; the others hold A and B, each for whole tiles of k and for what is left of it."""
+A, A_REST, B, B_REST = 4, 5, 6, 7
+CYCLES_PER_FMA = 0.5
+"""Of a core with tiles: it has two units for vectors of fp32."""
+
+
+@dataclass(frozen=True)
+class TileProduct(DotProduct):
+    """A contraction as tiles of AMX see it; `steps_per_ns` counts as if each vector of sums were added by itself."""
+
+    def registers(self, target: CpuTarget) -> Iterator[tuple[int, int]]:
+        """Rows and vectors: as many parts of up to 16 rows as registers for sums allow, and fewer."""
+        for vectors in self.widths(1, target):
+            heights = {even_part(self.view.rows, ROWS * parts) for parts in range(1, SUMS // vectors + 1)}
+            yield from ((rows, vectors) for rows in sorted(heights))
+
+    def row_room(self, columns: int, target: CpuTarget) -> int:
+        """Half of the first-level cache where all panels stay in the second: so results are written row by row."""
+        is_small = columns * self.steps * LANE_BYTES <= target.l2_bytes // 2
+        return target.l1_bytes // 2 if is_small else target.l2_bytes // 2
+
+    def sums_ns(self, rows: int, vectors: int, target: CpuTarget) -> float:
+        """Nanoseconds that the products of a register tile take.
+
+        A product takes a cycle for each row; the first one with a tile of B takes 16 at least. Tiles that do not stay
+        in the first-level cache come from the second.
+        """
+        parts, part = parts_of(rows)
+        steps = -(-self.steps // GROUPS)
+        cycle = 1 / (CYCLES_PER_FMA * 4 * target.rates.fma_per_ns)
+        products = vectors * (max(part, ROWS) + (parts - 1) * part) * cycle
+        loads = LINE_BYTES * (GROUPS * vectors + rows) / target.rates.l2_per_ns
+        return steps * max(products, loads)
+
+
+def parts_of(rows: int) -> tuple[int, int]:
+    """Into how many parts rows are cut, and how many rows each has."""
+    parts = -(-rows // ROWS)
+    return parts, -(-rows // parts)
+
+
+@dataclass
+class _Tiles(DotContraction):
+    """The inner kernel of a lowering by tiles; what remains is that of the dot products."""
+
+    @property
+    def in_registers(self) -> bool:
+        """Sums leave tiles through memory."""
+        return False
+
+    @property
+    def tile_dot(self) -> str:
+        """The C macro of a product."""
+        return "tw_tile_dot_bf16" if self.total is DType.F32 else "tw_tile_dot_bytes"
+
+    def before_tasks(self) -> None:
+        self.writer.line(f"tw_tiles_begin(&{self._shapes(self.shape.rows)});")
+
+    def after_tasks(self) -> None:
+        self.writer.line("tw_tiles_end();")
+
+    def _shapes(self, rows: int) -> str:
+        return f"{self.name}_{rows}_shapes"
+
+    def _micro(self, rows: int) -> None:
+        """c[rows][panel] = a[rows][groups] b[groups][panel], by registers of the shapes that it declares."""
+        writer, vectors = self.writer, self.shape.vectors
+        parts, part = parts_of(rows)
+        whole, rest = divmod(self.groups.groups, GROUPS)
+        _declare_shapes(writer, self._shapes(rows), parts * vectors, part, rest)
+        head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            if rows != self.shape.rows:
+                writer.line(f"tw_tiles_begin(&{self._shapes(rows)});")
+            for register in range(parts * vectors):
+                writer.line(f"tw_tile_zero({register});")
+            if whole:
+                with writer.block(f"for (long k = 0; k < {whole}; k++)"):
+                    self._products(rows, "k", A, B)
+            if rest:
+                self._products(rows, f"{whole}L", A_REST, B_REST)
+            for at in range(parts):
+                for vector in range(vectors):
+                    place = f"c + {self._first(rows, at) * self.shape.panel + vector * COLUMNS}"
+                    writer.line(f"tw_tile_store({at * vectors + vector}, {place}, {self.shape.panel * LANE_BYTES}L);")
+            if rows != self.shape.rows:
+                writer.line(f"tw_tiles_begin(&{self._shapes(self.shape.rows)});")
+        writer.line()
+
+    def _products(self, rows: int, k: str, a: int, b: int) -> None:
+        """All products of one tile of k: by each tile of B all parts of A, back and forth, so that few are loaded."""
+        writer, shape = self.writer, self.shape
+        step, parts = self.row_step or self.row_bytes, parts_of(rows)[0]
+        order, loaded = list(range(parts)), -1
+        for vector in range(shape.vectors):
+            place = f"b + {k} * {GROUPS * shape.panel * LANE_BYTES} + {vector * COLUMNS * LANE_BYTES}"
+            writer.line(f"tw_tile_load({b}, {place}, {shape.panel * LANE_BYTES}L);")
+            for at in order:
+                if at != loaded:
+                    place = f"a + {k} * {GROUPS * LANE_BYTES} + {self._first(rows, at) * step}L"
+                    writer.line(f"tw_tile_load({a}, {place}, {step}L);")
+                    loaded = at
+                writer.line(f"{self.tile_dot}({at * shape.vectors + vector}, {a}, {b});")
+            order.reverse()
+
+    @staticmethod
+    def _first(rows: int, at: int) -> int:
+        """The first row of a part."""
+        part = parts_of(rows)[1]
+        return min(at * part, rows - part)
+
+
+def _declare_shapes(writer: Writer, name: str, sums: int, rows: int, rest: int) -> None:
+    """A table of registers' shapes: those for sums, for A and for B; `rest` groups are left beyond whole tiles of k."""
+    octets = dict.fromkeys([*range(sums), A, B, B_REST], LINE_BYTES) | {A_REST: rest * LANE_BYTES}
+    tall = dict.fromkeys([*range(sums), A, A_REST], rows) | {B: GROUPS, B_REST: rest}
+    if not rest:
+        octets, tall = ({at: size for at, size in one.items() if at not in (A_REST, B_REST)} for one in (octets, tall))
+    lists = [", ".join(f"[{at}] = {size}" for at, size in sorted(one.items())) for one in (octets, tall)]
+    writer.line(f"static const tw_tile_shapes {name} = {{1, .bytes = {{{lists[0]}}}, .rows = {{{lists[1]}}}}};")
+
+
+@dataclass
+class _Bf16Tiles(_Tiles, bf16.Bf16):
+    """Operands rounded to bf16."""
+
+
+@dataclass
+class _ByteTiles(_Tiles, integer.Bytes):
+    """Bytes of A, unsigned, with signed ones of B."""
+
+
+def amx_bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """Tiles m x n of registers, cheapest first; empty where there are no AMX tiles or the kernel is no contraction."""
+    product = bf16.product_of(workload, target) if target.has_tiles else None
+    return _product("amx_bf16", product).tiles(target, lanes) if product else []
+
+
+def amx_integer_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """The same for products of bytes."""
+    product = integer.product_of(workload, target) if target.has_tiles else None
+    return _product("amx_integer", product).tiles(target, lanes) if product else []
+
+
+def _product(algorithm: str, product: DotProduct) -> TileProduct:
+    return TileProduct(algorithm, product.view, product.group, product.steps_per_ns, product.staged, product.packed)
+
+
+def amx_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """As `bf16.bf16`, by tiles."""
+    return _aligned(bf16.bf16(name, workload, tile, target, _Bf16Tiles))
+
+
+def amx_integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """As `integer.integer`, by tiles."""
+    return _aligned(integer.integer(name, workload, tile, target, _ByteTiles))
+
+
+def _aligned(lowering: DotContraction) -> DotContraction:
+    """The lowering with its rows of A staged where they do not all begin at a cache line."""
+    return replace(lowering, row_step=0) if lowering.row_step % LINE_BYTES else lowering
+
+
+AMX_BF16 = Algorithm(("amx_bf16",), amx_bf16_tiles, amx_bf16, "bf16", any_short)
+AMX_INTEGER = Algorithm(("amx_integer",), amx_integer_tiles, amx_integer)

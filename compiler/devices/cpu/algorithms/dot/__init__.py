@@ -1,0 +1,10 @@
+"""What integer and bf16 products share: contractions whose inner step is a dot product of a group in each 32-bit lane.
+
+tiles     the legal tiles and what they should take
+lowering  the C function, of which `bf16` and `integer` say in which form operands are held
+"""
+
+from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Shape, Staged
+from compiler.devices.cpu.algorithms.dot.tiles import DotProduct
+
+__all__ = ["DotContraction", "DotProduct", "Shape", "Staged"]
