@@ -351,4 +351,5 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         sizes=proof.sizes,
         layers=errors_of_layers(session, front, built),
         quantised=session.quantised.report if session.quantised else None,
+        precisions=built.precisions.layers,
     )

@@ -6,7 +6,6 @@ gram      what the samples say of a layer's inputs: X X^T
 prune     one-shot pruning by magnitude, by magnitude and inputs, and with an update of what remains
 evaluate  the model's outputs with some weights replaced
 times     what each layer takes at each share of zeros
-knapsack  a share of zeros for each layer, by dynamic programming
 compress  all of it: the new model and its report
 """
 

@@ -13,7 +13,6 @@ import numpy as np
 from compiler.compress.evaluate import Deviation, Samples
 from compiler.compress.forms import levels_of, obstacle
 from compiler.compress.gram import gram
-from compiler.compress.knapsack import Choice, Frontier, Option
 from compiler.compress.layers import Layer, layers_of
 from compiler.compress.prune import Pruner
 from compiler.compress.times import Taken, Times
@@ -24,6 +23,7 @@ from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.progress import Progress, put
 from compiler.quantize.samples import derived, given, shaped
 from compiler.trace import Observer, StopRequest, ignore, never_stops
+from compiler.tuning.knapsack import Choice, Frontier, Option
 
 BEGINS = {"load": 0.0, "calibrate": 0.02, "prune": 0.1, "time": 0.5, "search": 0.85, "write": 0.97}
 """The steps as events name them, with the part of the whole at which each begins."""
@@ -72,7 +72,7 @@ def compress(
 ) -> dict[str, Any]:
     """Writes a pruned model to `out`, which appears whole, and returns what became of each layer.
 
-    A level for each layer is found by dynamic programming (`compiler.compress.knapsack`) under two assumptions: that
+    A level for each layer is found by dynamic programming (`compiler.tuning.knapsack`) under two assumptions: that
     times of layers add up, and that the squares of their relative errors do, as those of independent changes would.
     The first gives a predicted time; the second is checked by running the whole on held-out samples, and where the
     error found is above the budget the sum is held lower until it is not.

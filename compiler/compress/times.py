@@ -70,7 +70,9 @@ class Times:
             options or self.options, self.records, trace, self.stop_requested, self.measure, self.folder
         )
         front = front_of(session, file, data)
-        tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, roundings(session)[0])
+        rounding, _ = roundings(session)
+        kernels = session.backend.stored(front.fused.kernels, rounding.precision)
+        tiles = tile_kernels(session, kernels, front.weighed.kernels, rounding.tolerance, rounding.precision)
         costs = [menu.best.cost for menu in tiles.settled.menus if menu.variants]
         source = "model" if any(cost.source == "model" for cost in costs) else "measured"
         return Taken(sum(cost.seconds for cost in costs), source)

@@ -11,6 +11,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+AUTO = "auto"
+"""The value of `precision` that leaves it to the compiler, kernel by kernel, what is rounded within the tolerance."""
 PROFILE = r"[a-z0-9._-]{1,64}"
 """What stands behind the colon in a target's name."""
 
@@ -73,7 +75,7 @@ class Kind:
 CPU = Kind(
     name="cpu",
     title="CPU",
-    precisions=("fp32", "bf16", "int8"),
+    precisions=("fp32", "bf16", AUTO, "int8"),
     schedulers=("auto", "sequential", "aligned", "early_start", "stages"),
     threads=True,
     lane="lane",

@@ -287,9 +287,10 @@ class CompileOptions(Refusing):
     )
     precision: StrictStr = Field(
         default="fp32",
-        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, "
-        "products added in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights "
-        "too; `int8`: the model is quantised first, on the samples. NPU targets have `int8` alone, their default",
+        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, products added "
+        "in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights too; `auto` (CPU): "
+        "each kernel in fp32 or bf16, as is fastest within `tolerance`; `int8`: the model is quantised first, on the "
+        "samples. NPU targets have `int8` alone, their default",
         json_schema_extra=_show_precisions,
     )
     snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
@@ -429,6 +430,8 @@ class CompileOptions(Refusing):
                 "precision int8 is given beside devices: a model is quantised for one target",
                 fix="quantise it first (POST /quantizations), and compile what comes out in fp32",
             )
+        if self.precision == kinds.AUTO:
+            raise OptionsError("precision auto is for one device", fix="use fp32 or bf16, or leave devices out")
         several = isinstance(self.dims, tuple)
         if several or self.ranges:
             which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"

@@ -48,6 +48,27 @@ class LayerError:
 
 
 @dataclass(frozen=True)
+class LayerPrecision:
+    """The precision of a kernel, where the job leaves it to the compiler (`precision` auto).
+
+    nodes      of the model, that the kernel computes
+    precision  fp32; or bf16: it may multiply in bf16, and its results may lie in memory as bf16
+    fp32_us    microseconds on one lane by the model of costs with all kernels in fp32, and `bf16_us` in bf16
+    error      the largest error of the model's outputs where this kernel, or the run of kernels it was judged with,
+               alone is in bf16; null where that did not have to be known
+    reason     for the precision
+    """
+
+    nodes: tuple[str, ...]
+    kernel: str
+    precision: str
+    fp32_us: float
+    bf16_us: float
+    error: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
 class SizeReport:
     """What came of the proof at some sizes of dimensions that a binding leaves open: the errors of each output."""
 
@@ -343,6 +364,9 @@ class CompileReport:
     layers: tuple[LayerError, ...] = ()
     """Of each kernel, in the order in which they run; of a model of fixed shapes, compiled with a tuning budget of a
     minute or more for the CPU that compiles, whose reference takes no longer than a few seconds."""
+    precisions: tuple[LayerPrecision, ...] = ()
+    """Of each kernel before kernels are joined, in the order in which they run, of a job in precision auto; empty
+    where it was compiled again in fp32."""
     placement: PlacementReport | None = None
     """Of an artifact for an accelerator that has a compiler of its own."""
     quantised: QuantisedReport | None = None

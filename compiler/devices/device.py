@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,7 +151,9 @@ class Backend(Protocol):
     @property
     def target(self) -> Target: ...
 
-    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph: ...
+    def stored(self, kernels: KernelGraph, precision: str, exact: Collection[int] = ()) -> KernelGraph:
+        """Calls at the positions `exact` round nothing that they write."""
+        ...
 
     @property
     def joins(self) -> frozenset[str]: ...

@@ -7,7 +7,7 @@ memory in 16 bits is then exactly what tensor cores compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from dataclasses import replace
 
 import numpy as np
@@ -20,8 +20,8 @@ LEAST_CONSTANT = 1024
 """Elements of a constant that is worth shortening: scales and biases keep all their digits."""
 
 
-Takes = Callable[[KernelGraph, Call], bool]
-"""Whether a device can carry out a call on buffers whose elements are what the graph says."""
+Takes = Callable[[KernelGraph, int], bool]
+"""Whether a device can carry out the call at a position on buffers whose elements are what the graph says."""
 
 
 def with_storage(kernels: KernelGraph, element: DType) -> KernelGraph:
@@ -33,19 +33,24 @@ def with_storage(kernels: KernelGraph, element: DType) -> KernelGraph:
     return _shortened(kernels, element, _fixed(kernels, element))
 
 
-def with_short_activations(kernels: KernelGraph, element: DType, takes: Takes) -> KernelGraph:
+def with_short_activations(
+    kernels: KernelGraph, element: DType, takes: Takes, exact: Collection[int] = ()
+) -> KernelGraph:
     """Every fp32 activation, as `with_storage` has it, whose writers and readers all take it; constants stay.
+
+    So does what the calls at the positions `exact` write: they round nothing.
 
     What a call does not take goes back to fp32, with all that shares its memory. That may leave another call with a
     mixture, so calls are asked until each takes what it has: there are no more rounds than storages.
     """
-    fixed = {*_fixed(kernels, element), *(kernels.buffers[id].storage for id in kernels.constants)}
+    kept = [*kernels.constants, *(id for at in exact for id in kernels.calls[at].outputs)]
+    fixed = {*_fixed(kernels, element), *(kernels.buffers[id].storage for id in kept)}
     while True:
         changed = _shortened(kernels, element, fixed)
         refused = {
             changed.buffers[id].storage
-            for call in changed.calls
-            if not takes(changed, call)
+            for at, call in enumerate(changed.calls)
+            if not takes(changed, at)
             for id in (*call.inputs, *call.outputs)
         }
         if refused <= fixed:

@@ -37,6 +37,7 @@ class Explanation:
     taken    choices that pay by the costs of their kernels, and `left`: those that do not
     apart    kernels that touch and were not joined, by step of fusion
     zeros    weights of which a good part is zero, by how their zeros lie
+    precisions  of kernels, where each has its own (`precision` auto), by reason
     """
 
     applied: tuple[Entry, ...] = ()
@@ -45,6 +46,7 @@ class Explanation:
     left: tuple[Entry, ...] = ()
     apart: tuple[Entry, ...] = ()
     zeros: tuple[Entry, ...] = ()
+    precisions: tuple[Entry, ...] = ()
 
     @property
     def sections(self) -> tuple[tuple[str, Sequence[Entry]], ...]:
@@ -56,6 +58,7 @@ class Explanation:
             ("Choices left, and why", self.left),
             ("Kernels left apart, and why", self.apart),
             ("Weights with many zeros", self.zeros),
+            ("Kernels by precision", self.precisions),
         )
         return tuple((title, entries) for title, entries in found if entries)
 

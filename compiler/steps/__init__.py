@@ -4,6 +4,8 @@ building     an artifact under one rounding policy: tile, schedule, emit, pack
 joining      artifacts for several bindings of a model's dimensions, packed into one
 proving      the artifact run against the reference
 tiling       menus of all kernels, and the joins that pay
+precisions   fp32 or bf16 for each kernel, within a budget of error
+precision_costs  what kernels take in fp32, in bf16, and beside each other
 regions      the calls inside of loops and branches, tiled beside the others
 choosing     the search over choices, and the measurements that are made for it
 costs        what kernels cost, by records or by the model

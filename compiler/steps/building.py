@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ import numpy as np
 
 from compiler.codegen.weights import Weights
 from compiler.contract import DemandedRange
+from compiler.contract.kinds import AUTO
 from compiler.frontend import Loaded
 from compiler.fuse.fuse import Fused
 from compiler.ir.buffers import KernelGraph
@@ -24,8 +25,9 @@ from compiler.pack.explanation import Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.graphs import Step
 from compiler.pack.pack import PackedArtifact, pack
+from compiler.prove.agree import default_tolerance
 from compiler.prove.effort import Effort
-from compiler.prove.inputs import sample_inputs
+from compiler.prove.inputs import edge_inputs, sample_inputs
 from compiler.prove.ranges import Derived
 from compiler.prove.samples import Sample
 from compiler.prove.sizes import padded, usual_sizes
@@ -34,6 +36,7 @@ from compiler.session import Session
 from compiler.steps.choosing import Weighed
 from compiler.steps.explain import applications, explain, made
 from compiler.steps.planning import Planned, Scheduled, planned
+from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 from compiler.steps.zeros import zeros_notices, zeros_told
 
@@ -76,6 +79,20 @@ class Front:
         given = padded(graph, shapes, [*timed.values()])
         return {graph.values[value].name: array for value, array in given.items()}
 
+    def judged_inputs(self, seed: int) -> Iterator[dict[int, np.ndarray]]:
+        """Those on which an artifact is proved, by value id, as the program takes them.
+
+        Random ones come first, then samples, then edge cases; where dimensions are open there are random ones alone.
+        """
+        graph, shapes = self.loaded.graph, self.loaded.open_shapes
+        if shapes is not None and shapes.dimensions:
+            yield padded(graph, shapes, [*sample_inputs(self.usual, seed, shapes).values()])
+            return
+        yield sample_inputs(graph, seed, shapes)
+        yield from (dict(sample.arrays) for sample in self.samples)
+        if graph.inputs:
+            yield from (inputs for _, inputs in edge_inputs(graph, seed, shapes))
+
     @property
     def input_ranges(self) -> tuple[DemandedRange, ...]:
         graph = self.usual
@@ -110,6 +127,7 @@ class Built:
     """
 
     rounding: Rounding
+    precisions: Precisions
     tiles: TiledKernels
     plans: Planned
     program: Program
@@ -134,18 +152,23 @@ class Built:
         found: set[str] = set()
         for plan in self.all_plans:
             found |= {tile.algorithm for tile, _ in plan.tiles} & self.tiles.tiled.inexact
-            found |= session.backend.rounded(plan, self.rounding.precision)
+            found |= session.backend.rounded(plan, self.precisions.precision)
         inside = {tile.algorithm for tile in inner_tiles(self.kernels)}
-        return frozenset(found | inside & {*self.tiles.tiled.inexact, self.rounding.precision})
+        return frozenset(found | inside & {*self.tiles.tiled.inexact, self.precisions.precision})
 
 
 def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier: Weights | None = None) -> Built:
     """An artifact at `at`, whose weights follow those of `earlier` programs."""
     trace = session.trace
     with trace.step("tile"):
-        tiles = tile_kernels(session, front.fused.kernels, front.weighed.kernels, rounding)
+        precisions = _precisions(session, front, rounding)
+        stored, costs = precisions.kernels, front.weighed.kernels
+        tiles = tile_kernels(session, stored, costs, rounding.tolerance, precisions.precision, precisions.exact)
         tiles.verify()
-        explanation = front.explained(tiles)
+        explanation = replace(front.explained(tiles), precisions=precisions.entries)
+        if precisions.summary:
+            trace.notice(precisions.summary)
+            trace.show("precisions", precisions)
         for notice in zeros_notices(tiles.settled.menus):
             trace.notice(notice)
         trace.show("tile", tiles)
@@ -166,7 +189,16 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         records = [*tiles.records, *plans.records]
         used, log = session.log.packed(session.backend.target, records)
         packed = pack(program, plans.plan, tiles.kernels, used, facts, at, plans.others, log)
-    return Built(rounding, tiles, plans, program, packed, records, weights)
+    return Built(rounding, precisions, tiles, plans, program, packed, records, weights)
+
+
+def _precisions(session: Session, front: Front, rounding: Rounding) -> Precisions:
+    fused, options = front.fused.kernels, session.options
+    if rounding.precision != AUTO:
+        return one_precision(session, fused, rounding.precision)
+    accepted = default_tolerance(front.loaded.graph, AUTO) if options.tolerance is None else options.tolerance
+    graph, inputs = front.weighed.chosen.graph, front.judged_inputs(options.seed)
+    return chosen_precisions(session, graph, fused, rounding.tolerance, SHARE * accepted, inputs)
 
 
 def lines(items: Sequence[object]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler.contract.kinds import AUTO
 from compiler.fuse import fuse
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record, Workload
@@ -39,12 +40,13 @@ def weigh_choices(session: Session, graph: Graph) -> Weighed:
     no measuring, nor for a program that was weighed with this budget before.
     """
     kept, options = session.kept, session.options
-    kernels = session.backend.stored(fuse(graph, kept.without_steps).kernels, options.arithmetic)
+    precision = "fp32" if options.precision == AUTO else options.arithmetic  # AUTO: kernels get theirs once known
+    kernels = session.backend.stored(fuse(graph, kept.without_steps).kernels, precision)
     session.prepare(kernels)
     backend, setting, known = session.backend, session.backend.setting(kernels), session.records
     points = backend.starting_points(known, setting)
     meeting_s = split_seconds(session)
-    priced = kernel_costs(backend, points, setting, session.lanes, options.arithmetic)
+    priced = kernel_costs(backend, points, setting, session.lanes, precision)
     if not session.measures:
         costs = FusedCosts(priced, meeting_s, kept.without_steps)
         return Weighed(choose(graph, costs, kept.choices, kept.rules), priced)

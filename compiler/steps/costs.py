@@ -33,9 +33,11 @@ class KernelCosts:
     recalled: dict[str, float | None] = field(default_factory=dict, repr=False, compare=False)
     """Of those, what holds of the workloads that were asked for."""
     modelled: dict[str, float] = field(default_factory=dict, repr=False, compare=False)
+    is_stored: bool = False
+    """Whether the kernels that are asked for have the elements in memory that they are to have."""
 
     def of(self, kernels: KernelGraph, calls: Sequence[Call]) -> tuple[Cost, ...]:
-        kernels = self.backend.stored(kernels, self.precision)
+        kernels = kernels if self.is_stored else self.backend.stored(kernels, self.precision)
         workloads = [self.backend.workload_of(kernels, call) for call in calls]
         keys = [workload_key(workload) for workload in workloads]
         costs = self.recalling(dict(zip(keys, workloads, strict=True)))
@@ -66,13 +68,14 @@ class KernelCosts:
         return None
 
     def on(self, backend: Backend, precision: str) -> KernelCosts:
-        """The same for a backend of which more is known, or another precision.
+        """The same for a backend of which more is known, or another precision, and for kernels with stored elements.
 
         What was modelled stays where neither is new.
         """
         alike = (backend.target, precision) == (self.backend.target, self.precision)
         modelled, recalled = (self.modelled, self.recalled) if alike else ({}, {})
-        return replace(self, backend=backend, precision=precision, modelled=modelled, recalled=recalled)
+        changed = replace(self, backend=backend, precision=precision, modelled=modelled, recalled=recalled)
+        return replace(changed, is_stored=True)
 
     def model(self, key: str, workload: Workload) -> float:
         """Seconds under the tile that the model thinks best."""

@@ -328,7 +328,9 @@ def is_faster(record: Record | None) -> bool:
 def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     """The same kernels for another target: no call is joined that was not, or is taken apart."""
     session.kept = replace(session.kept, without_steps=session.kept.without_steps | {"joins"})
-    return tile_kernels(session, built.kernels, front.weighed.kernels, built.rounding)
+    rounding = built.rounding
+    kernels = session.backend.stored(built.kernels, rounding.precision)
+    return tile_kernels(session, kernels, front.weighed.kernels, rounding.tolerance, rounding.precision)
 
 
 def _division(session: Session, kernels: KernelGraph, devices: Devices, tiled: Sequence[TiledKernels]) -> Division:

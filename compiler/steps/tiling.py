@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from dataclasses import dataclass
 
 from compiler.devices.device import Backend
@@ -104,12 +104,23 @@ class TiledKernels:
         return f"workload {menu.workload}\n    {options}"
 
 
-def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, rounding: Rounding) -> TiledKernels:
-    """Measures what is worth it, and decides which calls are joined."""
-    kernels = session.backend.stored(fused, rounding.precision)
+def tile_kernels(
+    session: Session,
+    kernels: KernelGraph,
+    costs: KernelCosts,
+    tolerance: float,
+    precision: str,
+    exact: Set[int] = frozenset(),
+) -> TiledKernels:
+    """Measures what is worth it, and decides which calls are joined.
+
+    kernels    with the elements that they have in memory
+    tolerance  of which algorithms that are not exact may spend a part
+    precision  whose algorithms may be chosen, but for calls at the positions `exact`
+    """
     facts = session.prepare(kernels)
     backend, setting = session.backend, session.backend.setting(kernels)
-    offered = offered_joins(kernels, costs.on(backend, rounding.precision), session.kept.without_steps)
+    offered = offered_joins(kernels, costs.on(backend, precision), session.kept.without_steps)
     inner, outer = inner_workloads(kernels, backend.workload_of), outer_positions(kernels)
     joinable = [kernels.calls[at] for at in outer] + [join.call for join in offered]
     calls = (*joinable, *(one.call for one in inner))
@@ -121,11 +132,16 @@ def tile_kernels(session: Session, fused: KernelGraph, costs: KernelCosts, round
             workloads,
             session.lanes,
             setting,
-            rounding.tolerance,
-            rounding.precision,
+            tolerance,
+            precision,
             state_of(handover),
             (*(company[at] for at in outer), *(True for _ in offered), *(False for _ in inner)),
             (*(1 for _ in joinable), *(one.times for one in inner)),
+            (
+                *(at in exact for at in outer),
+                *(not exact.isdisjoint(join.calls) for join in offered),
+                *(bool(exact) for _ in inner),
+            ),
         )
         tiled = tune(
             tuning,

@@ -7,6 +7,7 @@
     search        which tiles are measured, in which order, and when to stop
     frugal        tiles that leave more of a GPU to kernels beside them, at little loss
     shared        kernels measured on several lanes
+    knapsack      a level for each layer within a budget of error, by dynamic programming
     tune          candidates, records looked up, those worth measuring measured within the budget
 
 May know: `ir`, `knowledge`, `trace`. Must not know: a kind of device, C, how anything is timed.

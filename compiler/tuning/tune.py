@@ -39,6 +39,8 @@ PROGRESS = 0.01
 """Part of the budget after which progress is told again."""
 MOST_FRUGAL = 3
 """Frugal tiles of a kernel that `choose` is offered."""
+EXACT = "fp32"
+"""The precision whose algorithms every call may have."""
 FEWEST_RANKED = 3
 """Tiles measured of a kernel before their ranks say anything of the model."""
 
@@ -123,6 +125,7 @@ class Tuning:
     state       whether the cores are `near` to each other or `far`; empty where nobody knows
     may_run_concurrently  which calls have others that they may run beside: their menus have a `frugal` tile too
     times       how often each call runs; those left out once
+    exact       which calls round no more than fp32 does, whatever the precision; those left out may
     """
 
     workloads: Sequence[Workload]
@@ -133,6 +136,7 @@ class Tuning:
     state: str = ""
     may_run_concurrently: Sequence[bool] = ()
     times: Sequence[int] = ()
+    exact: Sequence[bool] = ()
 
 
 @dataclass(frozen=True)
@@ -175,14 +179,19 @@ def tune(
     take counts as spent.
     """
     workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
-    target, choose = tiler.target, tiler.choose
+    target = tiler.target
     keys = [workload_key(workload) for workload in workloads]
     distinct = dict(zip(keys, workloads, strict=True))
     uses = dict.fromkeys(keys, 0)
     for key, times in zip_longest(keys, tuning.times, fillvalue=1):
         uses[str(key)] += int(times)
     records = Records.of(records)
-    legal = {key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision) for key, workload in distinct.items()}
+    exact = [is_exact for _, is_exact in zip_longest(keys, tuning.exact, fillvalue=False)]
+    rounding = {key for key, is_exact in zip(keys, exact, strict=True) if not is_exact}
+    legal = {
+        key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision if key in rounding else EXACT)
+        for key, workload in distinct.items()
+    }
     held = [one for key, each in legal.items() for one in _carried(records, key, distinct[key], each, tiler, setting)]
     records = Records([*records, *held]) if held else records
     known = known_alone(records, target, setting)
@@ -199,20 +208,21 @@ def tune(
             alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
             search = Search(contests, machine, alone, budget.stop_requested, lanes)
             terms = Terms(lanes, tuning.precision, error, setting.to_json(), search.total)
-            first = fanned_out(search, helpers, terms, trace, target, setting) if helpers else iter(())
+            is_shared = helpers is not None and len(rounding) == len(distinct)  # helpers know one precision for all
+            first = fanned_out(search, helpers, terms, trace, target, setting) if helpers and is_shared else iter(())
             measured = _searched(search, first, trace, target, setting, budget)
         budget.spent[TILES] += search.elsewhere_s
         budget.tried += sum(not record.variant.get(AGAIN) for record in measured)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
-    tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
-    tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
     shared_keys = {key for key, company in zip(keys, tuning.may_run_concurrently, strict=False) if company}
-    beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
-    menus = {
-        contest.key: _menu(contest, tried[contest.key], lanes, tiler.count_tiles, beside.get(contest.key))
-        for contest in contests
-    }
+    tried, menus = _offered(contests, fresh, nearby, shared_keys, lanes, tiler)
+    known = known_alone(Records([*records, *measured]), target, setting)
+    both = {key for key, is_exact in zip(keys, exact, strict=True) if is_exact and key in rounding}
+    plain = {key: propose(tiler.legal_tiles, distinct[key], lanes, error, EXACT) for key in sorted(both)}
+    known = known_alone(Records([*records, *measured]), target, setting) if both else known
+    exacts = [_contest(key, distinct[key], uses[key], options, known, nearby) for key, options in plain.items()]
+    _, exact_menus = _offered(exacts, fresh, nearby, shared_keys, lanes, tiler)
     reused = [*found.values()]
     if state and lanes > 1:
         sharing = Sharing(lanes, state, budget)
@@ -221,11 +231,16 @@ def tune(
         on_several = known_shared(records, target, setting, state).values()
         reused += [record for record in on_several if record.workload in distinct]
         measured += more
-        shared = with_shared([*menus.values()], [*records, *more], target, setting, state, more)
-        menus = dict(zip(menus, shared, strict=True))
+        known_now = [*records, *more]
+        for each in (menus, exact_menus):
+            shared = with_shared([*each.values()], known_now, target, setting, state, more)
+            each |= dict(zip(each, shared, strict=True))
     inexact = {option.tile.algorithm for one in contests for option in one.options if option.error}
     return Tiled(
-        tuple(menus[key] for key in keys),
+        tuple(
+            exact_menus.get(key, menus[key]) if is_exact else menus[key]
+            for key, is_exact in zip(keys, exact, strict=True)
+        ),
         tuple(measured),
         tuple(reused),
         tried,
@@ -233,6 +248,26 @@ def tune(
         _ranking(contests),
         tuple(held),
     )
+
+
+def _offered(
+    contests: Sequence[Contest],
+    fresh: set[tuple[str, Tile]],
+    nearby: Nearby,
+    shared_keys: set[str],
+    lanes: int,
+    tiler: Tiler,
+) -> tuple[dict[str, tuple[tuple[Tile, Cost], ...]], dict[str, Menu]]:
+    """Of each workload, by key, the tiles whose cost is known and the menu."""
+    choose = tiler.choose
+    tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
+    tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
+    beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
+    menus = {
+        contest.key: _menu(contest, tried[contest.key], lanes, tiler.count_tiles, beside.get(contest.key))
+        for contest in contests
+    }
+    return tried, menus
 
 
 def tune_for_another(

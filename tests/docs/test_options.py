@@ -91,8 +91,8 @@ def test_the_stated_limits_are_those_of_the_code() -> None:
     assert stated
     assert (float(stated[1]), float(stated[2])) == (DEFAULT_TOLERANCE["fp32"], QUANTISED_TOLERANCE)
     assert f"or {DEFAULT_TOLERANCE['bf16']:.0e} in bf16".replace("e-0", "e-") in PAGE
-    assert DEFAULT_TOLERANCE["tf32"] == DEFAULT_TOLERANCE["fp16"] == QUANTISED_TOLERANCE
-    assert "for models that quantise and in tf32 and fp16" in PAGE
+    assert {DEFAULT_TOLERANCE[name] for name in ("tf32", "fp16", "auto")} == {QUANTISED_TOLERANCE}
+    assert "for models that quantise and in tf32, fp16 and `auto`" in PAGE
 
 
 def test_every_step_of_fusion_is_named_and_every_rule_that_is_named_exists() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
@@ -16,6 +16,7 @@ from compiler.codegen.build import Objects, Stopped, Toolchain, environment_comp
 from compiler.codegen.calls import function_name, operands_of, workload_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
+from compiler.contract.kinds import AUTO
 from compiler.devices.cpu.algorithms import legal_tiles, takes_short
 from compiler.devices.cpu.algorithms.loops import LOOPS
 from compiler.devices.cpu.algorithms.sparse import SPARSE
@@ -57,6 +58,10 @@ from compiler.trace import StopRequest, never_stops
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.tune import best_by_model
 
+FEWEST_DOTS = 0.5
+"""Dot products of bf16 in the time of a multiply-add, where that was not measured and a job leaves it to the compiler
+whether to use them: those of cores that have fewest."""
+
 
 def cpu_backend(options: CompileOptions, environment: Mapping[str, str]) -> CpuBackend:
     """For a job's target, with the user's C compiler.
@@ -80,15 +85,16 @@ class CpuBackend:
     leaves_zeros_out: bool = True
     """Whether zero weights may be left out of products."""
 
-    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
+    def stored(self, kernels: KernelGraph, precision: str, exact: Collection[int] = ()) -> KernelGraph:
         """In bf16 with activations of bf16 where the calls on both sides take them without a dearer algorithm."""
-        if precision != "bf16":
+        if precision not in ("bf16", AUTO) or not self.target.multiplies_bf16:
             return kernels
-        return with_short_activations(kernels, DType.BF16, self._takes_short)
 
-    def _takes_short(self, kernels: KernelGraph, call: Call) -> bool:
-        workload = self.workload_of(kernels, call)
-        return takes_short(workload, self.target, "bf16")
+        def takes(kernels: KernelGraph, at: int) -> bool:
+            workload = self.workload_of(kernels, kernels.calls[at])
+            return takes_short(workload, self.target, "fp32" if at in exact else "bf16")
+
+        return with_short_activations(kernels, DType.BF16, takes, exact)
 
     @property
     def joins(self) -> frozenset[str]:
@@ -162,7 +168,10 @@ class CpuBackend:
         return CpuMachine(self.target, build, seed, setting or Setting(), stop_requested=stop_requested)
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
-        proposed = legal_tiles(workload, self.target, lanes, precision)
+        target = self.target
+        if precision == AUTO and target.rates.dots_per_fma is None:
+            target = replace(target, rates=replace(target.rates, dots_per_fma=FEWEST_DOTS))
+        proposed = legal_tiles(workload, target, lanes, precision)
         return (
             proposed if self.leaves_zeros_out else [one for one in proposed if one.tile.algorithm not in SPARSE.names]
         )
@@ -276,7 +285,7 @@ class CpuBackend:
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
         """All that goes through memory, or that the algorithm of a precision multiplies."""
-        return frozenset({precision} - {"fp32"})
+        return frozenset({"bf16" if precision == AUTO else precision} - {"fp32"})
 
     def _timer_library(self) -> bytes:
         return _timer_library(replace(self.target, rates=Rates()), self.toolchain)

@@ -25,6 +25,10 @@ class Rates:
     in_memory: bool = False
     """Of a model's constants: whether they are too many to stay in the last cache from one run to the next."""
 
+    dots_per_fma: float | None = None
+    """Dot products of bf16 pairs in the time of one multiply-add; None where that was not measured. Cores that make
+    two multiply-adds in a cycle make one or two of them."""
+
     @property
     def weights_per_ns(self) -> float:
         """Bytes of constants that arrive where a kernel reads them for the first time in a run."""

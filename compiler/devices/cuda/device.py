@@ -6,7 +6,7 @@ They are measured where a GPU is, and chosen by the model and what the compiler 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
@@ -80,7 +80,7 @@ class CudaBackend:
     def __post_init__(self) -> None:
         object.__setattr__(self, "candidates", Candidates(self.target))
 
-    def stored(self, kernels: KernelGraph, precision: str) -> KernelGraph:
+    def stored(self, kernels: KernelGraph, precision: str, exact: Collection[int] = ()) -> KernelGraph:
         return with_storage(kernels, ELEMENTS[precision]) if precision in ELEMENTS else kernels
 
     @property

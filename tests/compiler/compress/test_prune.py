@@ -1,12 +1,9 @@
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from compiler.compress.forms import LEVELS, levels_of, mask_of, obstacle
-from compiler.compress.knapsack import Frontier, Option
 from compiler.compress.prune import Pruner, inverse_factor
 
 
@@ -83,30 +80,3 @@ def test_the_least_magnitudes_go_first_and_a_form_that_does_not_fit_is_refused()
     assert obstacle("2:4", 8, 6) is not None
     with pytest.raises(ValueError, match="no form 1x4"):
         mask_of(scores, "1x4", 0.5)
-
-
-@pytest.mark.parametrize("seed", range(6))
-def test_the_frontier_holds_the_best_of_all_choices(seed: int) -> None:
-    random = np.random.default_rng(seed)
-    layers = [
-        [Option(float(cost), float(error)) for cost, error in random.integers(1, 40, size=(count, 2))]
-        for count in random.integers(2, 5, size=5)
-    ]
-    every = [
-        (sum(one.cost for one in picked), sum(one.error for one in picked)) for picked in itertools.product(*layers)
-    ]
-    frontier = Frontier(layers)
-    for bound in range(10, 160, 7):
-        within = [cost for cost, error in every if error <= bound]
-        if within:
-            found = frontier.cheapest(bound)
-            assert (found.cost, found.error <= bound) == (min(within), True)
-        affordable = [error for cost, error in every if cost <= bound]
-        nearest = frontier.nearest(bound)
-        assert (nearest.error if nearest else None) == min(affordable, default=None)
-    found = frontier.choice(len(frontier) // 2)
-    picked = [options[at] for options, at in zip(layers, found.levels, strict=True)]
-    assert (sum(one.cost for one in picked), sum(one.error for one in picked)) == (found.cost, found.error)
-    assert frontier.spread(4)[0].cost == max(frontier.cost)
-    with pytest.raises(ValueError, match="no choice has an error"):
-        frontier.cheapest(-1.0)

@@ -80,6 +80,6 @@ def test_its_refusals_name_it_like_the_others(dsp: Kind, asked: dict[str, Any], 
 
 def test_the_schema_shows_what_all_kinds_have(dsp: Kind) -> None:
     fields = properties(CompileOptions)
-    assert fields["precision"]["enum"] == ["fp32", "bf16", "int8", "tf32", "fp16"]
+    assert fields["precision"]["enum"] == ["fp32", "bf16", "auto", "int8", "tf32", "fp16"]
     assert "waves" in fields["scheduler"]["enum"]
     assert fields["target"]["pattern"].startswith("^((cpu|cuda|dsp)(:")

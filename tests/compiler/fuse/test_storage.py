@@ -9,7 +9,7 @@ from onnx import helper
 
 from compiler.fuse import fuse
 from compiler.fuse.storage import LEAST_CONSTANT, with_short_activations, with_storage
-from compiler.ir.buffers import Call, KernelGraph
+from compiler.ir.buffers import KernelGraph
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS
@@ -58,12 +58,13 @@ def test_activations_alone_are_short_where_all_calls_that_touch_them_take_it() -
     pools = [at for at, family in enumerate(families) if family == "MaxPool"]
     asked = []
 
-    def takes(graph: KernelGraph, call: Call) -> bool:
+    def takes(graph: KernelGraph, at: int) -> bool:
+        call = graph.calls[at]
         asked.append(call.kernel.family)
         mine = {graph.buffers[id].dtype for id in (*call.inputs, *call.outputs) if id not in graph.constants}
         return call.kernel.family != "Softmax" and (call.kernel.family != "MaxPool" or len(mine) == 1)
 
-    every = with_short_activations(kernels, DType.BF16, lambda graph, call: True)
+    every = with_short_activations(kernels, DType.BF16, lambda graph, at: True)
     some = with_short_activations(kernels, DType.BF16, takes)
     some.verify()
     short = [{at for at, call in enumerate(one.calls) if one.buffers[call.outputs[0]].element} for one in (every, some)]
@@ -71,6 +72,17 @@ def test_activations_alone_are_short_where_all_calls_that_touch_them_take_it() -
     assert short[1] == {at for at in short[0] if at < pools[-1] - 1}
     assert not any(some.buffers[id].element for id in (*some.constants, *some.inputs, *some.outputs))
     assert asked.count("Softmax") > 1
+
+
+def test_what_exact_calls_write_stays_as_it_is_and_they_are_asked_whether_they_read_what_others_shortened() -> None:
+    kernels = fuse(graph_of(convolutions())).kernels
+    exact = {1}
+    mixed = with_short_activations(kernels, DType.BF16, lambda graph, at: True, exact)
+    short = {at for at, call in enumerate(mixed.calls) if mixed.buffers[call.outputs[0]].element}
+    assert short == {*range(len(kernels.calls) - 1)} - exact
+    none = with_short_activations(kernels, DType.BF16, lambda graph, at: at not in exact, exact)
+    assert not any(none.buffers[id].element for id in none.calls[1].inputs)
+    assert none.buffers[none.calls[2].outputs[0]].element
 
 
 def test_a_constant_that_the_short_float_cannot_hold_stays_as_it_is() -> None:

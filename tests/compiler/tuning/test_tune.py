@@ -205,6 +205,28 @@ def test_equal_workloads_are_measured_once() -> None:
     assert len(once) == len({(trial.key, trial.tile) for trial in machine.asked})
 
 
+def test_an_exact_call_has_no_tile_that_rounds_though_its_workload_was_searched_with_them() -> None:
+    target = next(profile for profile in PROFILES if profile.name == "cpu:x86-64-v4-bf16")
+    work = WORKLOADS[0]
+    rounding = {one.tile for one in tiles_of(target)(work, 1, "bf16")} - {
+        one.tile for one in tiles_of(target)(work, 1, "fp32")
+    }
+    assert rounding
+
+    def menus(machine: FakeMachine | None, exact: Sequence[bool]) -> list[set[Tile]]:
+        budget, one = TuningBudget(60), lambda workload, tile: 1
+        options = [work, work], target, tiles_of(target), 1, (), SETTING, machine, budget, one, Trace()
+        found = tuned(*options, precision="bf16", exact=exact).menus
+        return [{variant.tile for variant in menu.variants} for menu in found]
+
+    for machine in (FakeMachine(), None):
+        rounded, exact = menus(machine, (False, True))
+        assert exact
+        assert exact.isdisjoint(rounding)
+        assert rounded == menus(FakeMachine() if machine else None, ())[0]
+        assert all(one.isdisjoint(rounding) for one in menus(FakeMachine() if machine else None, (True, True)))
+
+
 def test_the_key_of_a_workload_is_stable_and_knows_no_names() -> None:
     work = WORKLOADS[1]
     assert isinstance(work.kernel, Kernel)

@@ -27,7 +27,8 @@ def tuned(
     choose: Choose = best_by_model,
     state: str = "",
     may_run_concurrently: Sequence[bool] = (),
+    exact: Sequence[bool] = (),
 ) -> Tiled:
     """Menus for workloads in call order."""
-    tuning = Tuning(workloads, lanes, setting, tolerance, precision, state, may_run_concurrently)
+    tuning = Tuning(workloads, lanes, setting, tolerance, precision, state, may_run_concurrently, exact=exact)
     return tune(tuning, Tiler(target, legal_tiles, count_tiles, choose), records, machine, budget, trace)

@@ -28,6 +28,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from compiler.codegen.functions import with_c_names
+from compiler.contract.kinds import AUTO
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.amx import AMX_BF16, AMX_INTEGER
 from compiler.devices.cpu.algorithms.attention import ATTENTION
@@ -74,7 +75,8 @@ DEARER = 1.1
 
 def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
     """What every algorithm proposes that a job of this precision asks; plain loops and routines take what is left."""
-    asked = [one for one in ALGORITHMS if one.precision in ("fp32", precision) and one.takes(workload)]
+    able = ("fp32", "bf16" if precision == AUTO else precision)
+    asked = [one for one in ALGORITHMS if one.precision in able and one.takes(workload)]
     proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
     return proposed or [
         option for one in ALWAYS if one.takes(workload) for option in one.tiles(workload, target, lanes)

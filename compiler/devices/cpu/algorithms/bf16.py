@@ -41,7 +41,7 @@ def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
         "bf16",
         view,
         group=GROUP,
-        steps_per_ns=target.rates.fma_per_ns,
+        steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(view, Slots(workload)),
         packed=packing_of(view, workload, target.vector_floats) is not None,
     )

@@ -37,8 +37,11 @@ class _Fact:
     about: str
 
 
+DOT, DOT_FACT = "bf16_dot", _Fact(0, 1, "one dot product of bf16 pairs for a vector, one core at nothing else")
+
+
 def measure_rates(library: bytes, target: CpuTarget) -> list[Record]:
-    """One record for each field of `Rates`.
+    """One record for each field of `Rates`, and of a target with dot products of bf16 one of these.
 
     `workload` is the field, `seconds` those of one unit on one core, `threads` how many cores were measured together.
 
@@ -48,7 +51,9 @@ def measure_rates(library: bytes, target: CpuTarget) -> list[Record]:
     facts = _facts(target)
     memory = allocate(max(fact.bytes * fact.lanes for fact in facts.values()))
     with Timer(library) as timer:
-        return [_record(name, fact, _samples(timer, fact, memory, target), target) for name, fact in facts.items()]
+        records = [_record(name, fact, _samples(timer, fact, memory, target), target) for name, fact in facts.items()]
+        dots = [timer.probe_dot() for _ in range(SAMPLES)]
+    return [*records, _record(DOT, DOT_FACT, dots, target)] if all(dots) else records
 
 
 def rates_of(records: Sequence[Record], target: CpuTarget) -> tuple[Rates, list[Record]] | None:
@@ -63,7 +68,9 @@ def rates_of(records: Sequence[Record], target: CpuTarget) -> tuple[Rates, list[
     rates: dict[str, Any] = {
         name: (found[name].threads if name.startswith("all_") else 1) * _NS / found[name].seconds for name in names
     }
-    return Rates(**rates, measured=True), [found[name] for name in names]
+    used = [found[name] for name in (*names, *({DOT} & found.keys()))]
+    dots = found["fma_per_ns"].seconds / found[DOT].seconds if DOT in found else None
+    return Rates(**rates, measured=True, dots_per_fma=dots), used
 
 
 def _facts(target: CpuTarget) -> Mapping[str, _Fact]:

@@ -9,6 +9,9 @@
 #include <stdatomic.h>
 #include <stddef.h>
 #include <time.h>
+#ifdef __AVX512BF16__
+#include <immintrin.h>
+#endif
 
 #define TW_EXPORT __attribute__((visibility("default")))
 #define MAX_LANES 256
@@ -257,6 +260,29 @@ TW_EXPORT double tw_probe_fma(long lanes) {
     for (long lane = 1; lane < lanes; lane++)
         if (probe.rate[lane] < least) least = probe.rate[lane];
     return least;
+}
+
+/* Dot products of bf16 pairs for a whole vector that one core makes in a second; 0 where the
+ * compiler was given no instruction for it. */
+TW_EXPORT double tw_probe_dot(void) {
+#ifdef __AVX512BF16__
+    volatile unsigned short bits = 0x3c00;
+    __m512i factors = _mm512_set1_epi16((short)bits);
+    __m512 a[FMA_CHAINS];
+    for (int chain = 0; chain < FMA_CHAINS; chain++) a[chain] = _mm512_set1_ps((float)chain);
+    double started = now();
+    for (long step = 0; step < FMA_STEPS; step++) {
+#pragma GCC unroll 10
+        for (int chain = 0; chain < FMA_CHAINS; chain++)
+            a[chain] = _mm512_dpbf16_ps(a[chain], (__m512bh)factors, (__m512bh)factors);
+    }
+    double seconds = now() - started;
+    volatile float sink = 0;
+    for (int chain = 0; chain < FMA_CHAINS; chain++) sink = sink + _mm512_reduce_add_ps(a[chain]);
+    return FMA_STEPS * FMA_CHAINS / seconds;
+#else
+    return 0;
+#endif
 }
 
 typedef long long read_vector __attribute__((vector_size(4 * TW_LANES)));

@@ -95,6 +95,7 @@ class Timer:
         self._unload = weakref.finalize(self, _unload, self._library._handle)
         self._time = self._function("tw_time", ctypes.POINTER(Sample))
         self._probe = self._function("tw_probe_fma", ctypes.c_long)
+        self._dot = self._function("tw_probe_dot")
         self._read = self._function("tw_probe_read", ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
         self._handover = self._function("tw_handover", ctypes.c_long)
         passing = (ctypes.c_void_p, ctypes.c_long, ctypes.c_long, ctypes.c_long)
@@ -126,6 +127,10 @@ class Timer:
     def probe(self, lanes: int) -> float:
         """FLOP/s of the slowest of `lanes` cores at nothing but multiply-adds; takes some 50 microseconds."""
         return _measured(self._probe(lanes), "multiply-adds")
+
+    def probe_dot(self) -> float:
+        """Dot products of bf16 pairs for a whole vector in a second on one core; 0 where it has no instruction."""
+        return _measured(self._dot(), "dot products")
 
     def handover(self, rounds: int) -> float:
         """Nanoseconds until a second core sees what this one stored."""

@@ -9,7 +9,7 @@ from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.measure.rates import measure_rates, rates_of
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE
 from compiler.devices.cpu.rates import Rates
-from compiler.devices.cpu.target import PROFILES, this_machine
+from compiler.devices.cpu.target import BF16_DOT, PROFILES, this_machine
 from compiler.ir.machine import Record
 
 TARGET = replace(PROFILES[1], hardware="cpu:test/0", lanes=4)
@@ -33,7 +33,15 @@ def test_what_all_cores_reach_together_is_told_for_each_of_them() -> None:
     rates, used = found
     want = Rates(8.0, 500.0, 200.0, 100.0, 40.0, 200.0, 40.0, measured=True)
     assert asdict(rates) == pytest.approx(asdict(want))
-    assert {one.workload for one in used} == {field.name for field in fields(Rates)} - {"in_memory", "measured"}
+    others = {"in_memory", "measured", "dots_per_fma"}
+    assert {one.workload for one in used} == {field.name for field in fields(Rates)} - others
+
+
+def test_dot_products_are_told_in_multiply_adds_where_they_were_measured() -> None:
+    found = rates_of([*known(), record("bf16_dot", 0.5e-9)], TARGET)
+    assert found is not None
+    assert found[0].dots_per_fma == pytest.approx(0.25)
+    assert "bf16_dot" in {one.workload for one in found[1]}
 
 
 def test_the_last_record_of_a_rate_counts_and_those_of_other_machines_do_not() -> None:
@@ -58,6 +66,7 @@ def test_this_machine_is_measured_and_the_records_read_back() -> None:
     # No level is slower than one far beyond it: ten times as much as any noise.
     assert rates.l1_per_ns > rates.memory_per_ns / 10
     assert {one.threads for one in records} == {1, target.lanes}
+    assert (rates.dots_per_fma is not None) == (BF16_DOT in target.features)
 
 
 def test_constants_arrive_from_where_they_are() -> None:

@@ -2,8 +2,8 @@
 
 Layer by layer the cheapest ways to reach each error are kept; a way that another one beats in both cost and error is
 dropped, since whatever follows adds the same to both (Nemhauser and Ullmann, "Discrete Dynamic Programming and Capital
-Allocation", Management Science 1969). Costs and errors of layers are taken to add up; `compiler.compress` says what is
-added and checks the sum by running the whole.
+Allocation", Management Science 1969). Costs and errors of layers are taken to add up; who asks says what is added, and
+checks the sum by running the whole.
 """
 
 from __future__ import annotations
