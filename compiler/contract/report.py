@@ -153,7 +153,8 @@ class BindingReport:
 class PartReport:
     """One part of a model that several devices run: where, of how many kernels, and how long it takes for a frame.
 
-    busy  the share of the time that it was at work when frames were streamed
+    busy   the share of the time that it was at work when frames were streamed
+    share  of the frames, those that it does: below 1 where it is one of several replicas
     """
 
     device: str
@@ -161,6 +162,7 @@ class PartReport:
     kernels: int
     predicted_s: float
     busy: float
+    share: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -187,7 +189,7 @@ class DevicesReport:
     predicted_period_s    from one end of a frame to the next, with many in flight; `period_s` is what was measured
     predicted_latency_s   of one frame by itself through all parts; `latency_s` is what was measured
     max_relative          the largest error of an output of the parts, as in OutputError
-    curve                 of an objective that bounds the latency the divisions that were tried
+    curve                 of throughput, also within a bound of latency, the divisions that were tried
     """
 
     objective: str

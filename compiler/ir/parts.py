@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from math import lcm
 
 from compiler.errors import VerifyError
 from compiler.ir.accesses import Accesses
@@ -17,12 +18,41 @@ from compiler.ir.races import Step, verify_memory, verify_reads
 from compiler.ir.tile import Tile
 
 SLOTS = 2
-"""Of an edge: one is written while the other one is read."""
+"""Of an edge between parts that do every frame: one is written while the other one is read."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Of every so many frames that follow each other, those that a part does: a replica of a stage does not do all."""
+
+    every: int = 1
+    own: tuple[int, ...] = (0,)
+
+    @property
+    def share(self) -> float:
+        """Of all frames."""
+        return len(self.own) / self.every
+
+    def has(self, frame: int) -> bool:
+        """Whether it is the turn of this part."""
+        return frame % self.every in self.own
+
+    def before(self, frame: int) -> int:
+        """How many frames the part does before this one."""
+        rounds, left = divmod(frame, self.every)
+        return rounds * len(self.own) + sum(turn < left for turn in self.own)
+
+    def meets(self, other: Turns, frames: int) -> bool:
+        """Whether this part does a frame for which the other one has done that so many frames before."""
+        return any(self.has(one) and other.has(one - frames) for one in range(lcm(self.every, other.every)))
+
+    def __str__(self) -> str:
+        return f"frames {', '.join(map(str, self.own))} of {self.every}"
 
 
 @dataclass(frozen=True)
 class After:
-    """Holds a part back, for frame f, until another one has finished frame f - `frames`."""
+    """Holds a part back, for frame f, until another one has finished frame f - `frames`, if it does that one."""
 
     part: int
     frames: int
@@ -33,15 +63,20 @@ class After:
 
 @dataclass(frozen=True)
 class Part:
-    """The calls at these positions, in this order, on a device (a position in the devices of all parts)."""
+    """The calls at these positions, in this order, on a device (a position in the devices of all parts).
+
+    Replicas of a stage are parts with the same calls, of which each frame has its turn in one.
+    """
 
     device: int
     calls: tuple[int, ...]
     after: tuple[After, ...] = ()
+    turns: Turns = Turns()
 
     def __str__(self) -> str:
         after = f" after {', '.join(map(str, self.after))}" if self.after else ""
-        return f"device {self.device}: calls {', '.join(map(str, self.calls))}{after}"
+        turns = f", {self.turns}" if self.turns.every > 1 else ""
+        return f"device {self.device}: calls {', '.join(map(str, self.calls))}{turns}{after}"
 
 
 @dataclass(frozen=True)
@@ -93,8 +128,13 @@ class Parts:
 
     @property
     def frames(self) -> int:
-        """In flight at most: as many as all slots can hold, and one for the caller to prepare."""
-        return SLOTS * len(self.parts) + 1
+        """In flight at most: two rounds of turns for each stage, and one frame for the caller to prepare."""
+        return SLOTS * sum({part.calls: part.turns.every for part in self.parts}.values()) + 1
+
+    @property
+    def round(self) -> int:
+        """After so many frames the turns of all parts begin anew."""
+        return lcm(*(part.turns.every for part in self.parts))
 
     def verify(self, kernels: KernelGraph) -> None:
         """Raises VerifyError unless every call runs once, after what it reads, also with many frames in flight.
@@ -115,29 +155,47 @@ class Parts:
             if not 0 <= part.device < len(self.devices):
                 raise VerifyError(f"part {number} is on device {part.device} of {len(self.devices)}")
             for call in part.calls:
-                if runs.setdefault(call, number) != number:
+                if self.parts[runs.setdefault(call, number)].calls != part.calls:
                     raise VerifyError(f"call {call} `{kernels.calls[call]}` is in parts {runs[call]} and {number}")
             for after in part.after:
                 if not 0 <= after.part < len(self.parts) or (after.frames == 0 and after.part >= number):
                     raise VerifyError(f"part {number} waits for {after}, which may never come")
         if missing := sorted({*range(len(kernels.calls))} - runs.keys()):
             raise VerifyError(f"call {missing[0]} `{kernels.calls[missing[0]]}` is in no part")
+        self._verify_turns()
+
+    def _verify_turns(self) -> None:
+        """Raises VerifyError unless each frame is done by one of the parts that have the same calls."""
+        stages: dict[tuple[int, ...], list[int]] = {}
+        for number, part in enumerate(self.parts):
+            stages.setdefault(part.calls, []).append(number)
+        for numbers in stages.values():
+            turns = [self.parts[number].turns for number in numbers]
+            said = f"parts {', '.join(map(str, numbers))} have the same calls"
+            if len({one.every for one in turns}) > 1:
+                raise VerifyError(f"{said}, and turns of rounds of unequal length")
+            for frame in range(turns[0].every):
+                if (done := sum(one.own.count(frame) for one in turns)) != 1:
+                    raise VerifyError(f"{said}, and frame {frame} of {turns[0].every} has its turn {done} times")
 
     @property
     def _unrolled_frames(self) -> int:
-        """So many that each slot is used again after it was, and every wait for an earlier frame is met."""
+        """So many that each turn's slots are used again after they were, and its waits for earlier frames are met."""
         slots = [edge.slots for edge in self.edges]
-        return max([*slots, *(after.frames for part in self.parts for after in part.after), 1]) + 2
+        return max([*slots, *(after.frames for part in self.parts for after in part.after), 1]) + self.round + 1
 
     def _unrolled(self, kernels: KernelGraph) -> Iterator[Step]:
         """Every call of several frames as a step, a lane for each part; storages are named apart for each frame."""
         tasks: list[tuple[int, Task]] = []
         for frame in range(self._unrolled_frames):
             for number, part in enumerate(self.parts):
+                if not part.turns.has(frame):
+                    continue
+                awaited = [(after.part, self.parts[after.part], frame - after.frames) for after in part.after]
                 waits = tuple(
-                    Wait(after.part, (frame - after.frames + 1) * len(self.parts[after.part].calls))
-                    for after in part.after
-                    if frame >= after.frames
+                    Wait(other, one.turns.before(earlier + 1) * len(one.calls))
+                    for other, one, earlier in awaited
+                    if earlier >= 0 and one.turns.has(earlier)
                 )
                 for at, call in enumerate(part.calls):
                     tasks.append((frame, Task(call, number, 0, 1, () if at else waits)))
@@ -178,7 +236,7 @@ class Parts:
             for call in part.calls:
                 for id in (*kernels.calls[call].inputs, *kernels.calls[call].outputs):
                     storage = kernels.buffers[id].storage
-                    if storage not in own and first.setdefault(storage, number) != number:
+                    if storage not in own and self.parts[first.setdefault(storage, number)].calls != part.calls:
                         raise VerifyError(
                             f"storage s{storage} goes from part {first[storage]} to part {number}, and has no edge"
                         )

@@ -16,9 +16,9 @@ class Streamed:
     """How good parts are.
 
     alone_s     predicted seconds of an inference on each device alone
-    parts_s     predicted seconds of each part, taking over included
+    parts_s     predicted seconds of each part for a frame that it does, taking over included
     measured_s  from one end of a frame to the next, measured; None: not measured
-    curve       divisions that were tried between throughput and latency, one of them picked
+    curve       divisions that were tried for throughput, or between it and latency, one of them picked
     """
 
     alone_s: Sequence[float]
@@ -38,11 +38,15 @@ def devices_section(parts: Parts, streamed: Streamed) -> str:
     rows = []
     for device, name in enumerate(parts.devices):
         own = [(part, streamed.parts_s[at]) for at, part in enumerate(parts.parts) if part.device == device]
-        busy = sum(seconds for _, seconds in own)
+        busy = sum(part.turns.share * seconds for part, seconds in own)
         rows.append(
             (
                 f"<code>{escaped(name)}</code>",
-                ", ".join(f"part {parts.parts.index(part) + 1}: {plural(len(part.calls), 'kernel')}" for part, _ in own)
+                ", ".join(
+                    f"part {parts.parts.index(part) + 1}: {plural(len(part.calls), 'kernel')}"
+                    + (f", {len(part.turns.own)} of {part.turns.every} frames" if part.turns.every > 1 else "")
+                    for part, _ in own
+                )
                 or "nothing",
                 duration(busy),
                 f"{busy / period:.0%}",
@@ -50,13 +54,20 @@ def devices_section(parts: Parts, streamed: Streamed) -> str:
                 duration(streamed.alone_s[device]),
             )
         )
-    head = (("device", ""), ("parts", ""), ("work", "n"), ("busy", "n"), ("", "bar"), ("all of it there", "n"))
+    head = (
+        ("device", ""),
+        ("parts", ""),
+        ("work for a frame", "n"),
+        ("busy", "n"),
+        ("", "bar"),
+        ("all of it there", "n"),
+    )
     measured = streamed.measured_s
     ends = f"One inference ends every {duration(parts.period_s)} (predicted)"
     ends += f", {duration(measured)} (measured)" if measured else ""
     ends += f", with up to {parts.frames} in flight; no division can do it in less than {duration(streamed.bound_s)}."
     edges = sum(edge.bytes * edge.slots for edge in parts.edges)
-    words = f"{ends} Between parts lie {plural(len(parts.edges), 'edge')}, {edges} bytes, two slots each."
+    words = f"{ends} Between parts lie {plural(len(parts.edges), 'edge')}, {edges} bytes in all slots."
     return section("Devices", words, table(head, rows)) + _curve(streamed.curve)
 
 
@@ -78,5 +89,6 @@ def _curve(curve: Sequence[PointReport]) -> str:
     periods = (("an inference every, predicted", "n"), ("measured", "n"))
     latencies = (("latency of one, predicted", "n"), ("measured", "n"))
     head = (("kernels of each part", ""), *periods, *latencies, ("", ""))
-    words = "Divisions that were tried; of those whose latency is within the bound the greatest throughput is picked."
+    words = "Divisions that were tried; of those whose latency is within the bound, where there is one, the greatest "
+    words += "throughput is picked."
     return section("Throughput against latency", words, table(head, rows))

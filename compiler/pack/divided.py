@@ -23,9 +23,10 @@ from compiler.pack.pack import WEIGHTS, PackedArtifact, digest_of
 STREAM, HEADER, REPORT = "stream.so", "stream.h", "report.html"
 
 
-def folder_of(part: int) -> str:
-    """Where the files of a part lie, counted from 0: the prefix of their names."""
-    return f"parts/{part + 1}/"
+def folders_of(parts: Parts, targets: Sequence[str]) -> list[str]:
+    """Where the files of each part lie: the prefix of their names. Replicas for one target have one program."""
+    programs = [(part.calls, targets[part.device]) for part in parts.parts]
+    return [f"parts/{programs.index(one) + 1}/" for one in programs]
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,11 @@ def pack_divided(
     members[RECORDS] = "".join(f"{line}\n" for line in sorted(lines)).encode()
     section = devices_section(divided.parts, divided.streamed)
     members[REPORT] = members[REPORT].replace(b"\n</body>", f"\n{section}\n</body>".encode())
-    for number, program in enumerate(divided.programs):
-        members[f"{folder_of(number)}model.so"] = program.library
+    for folder, program in zip(folders_of(divided.parts, divided.targets), divided.programs, strict=True):
+        members[f"{folder}model.so"] = program.library
         for name, text in sorted(program.sources.items()):
             if members.get(f"source/{name}") != text.encode():  # the runtime is there once
-                members[f"{folder_of(number)}source/{name}"] = text.encode()
+                members[f"{folder}source/{name}"] = text.encode()
     members[STREAM], members[HEADER] = divided.stream.library, divided.stream.sources[HEADER].encode()
     members |= {f"source/{name}": text.encode() for name, text in sorted(divided.stream.sources.items())}
     members[WEIGHTS] = weights
@@ -90,12 +91,14 @@ def stream_json(divided: Divided) -> Mapping[str, Any]:
         "period_s": parts.period_s,
         "parts": [
             {
-                "folder": folder_of(number),
+                "folder": folder,
                 "device": part.device,
                 "calls": list(part.calls),
                 "after": [{"part": one.part, "frames": one.frames} for one in part.after],
+                "every": part.turns.every,
+                "turns": list(part.turns.own),
             }
-            for number, part in enumerate(parts.parts)
+            for folder, part in zip(folders_of(parts, divided.targets), parts.parts, strict=True)
         ],
         "edges": [{"bytes": edge.bytes, "slots": edge.slots} for edge in parts.edges],
     }

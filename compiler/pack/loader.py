@@ -682,7 +682,9 @@ class _Frames:
         self.parts = len(described["parts"])
         self.frames = int(described["frames"])
         try:
-            paths = [self._path(files.read(f"{part['folder']}model.so")) for part in described["parts"]]
+            folders = [part["folder"] for part in described["parts"]]
+            opened = {folder: self._path(files.read(f"{folder}model.so")) for folder in dict.fromkeys(folders)}
+            paths = [opened[folder] for folder in folders]
             self._calls = ctypes.CDLL(self._path(files.read("stream.so")))
             self._declare()
             weights, offset = files.locate("weights.bin")

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -26,11 +27,11 @@ from compiler.knowledge.kinds import STREAM
 from compiler.knowledge.making import stream_record
 from compiler.measure.compare import Comparison
 from compiler.pack.devices_section import Streamed
-from compiler.pack.divided import Divided, folder_of, pack_divided
+from compiler.pack.divided import Divided, folders_of, pack_divided
 from compiler.pack.join import Part
 from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
-from compiler.schedule.parts.dividing import division_of, pipeline, placed, tradeoff
+from compiler.schedule.parts.dividing import division_of, pipeline, placed, replicas, tradeoff
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
@@ -144,7 +145,9 @@ def divided(
             with trace.step("pack"):
                 pack(found, weights, [record] if record else [])
             with trace.step("agree"):
-                came = proved_parts(session, front, unproven, is_same=work.is_same(parts))
+                came = proved_parts(
+                    session, front, unproven, work.turns(parts), parts.round, is_same=work.is_same(parts)
+                )
                 if record is None and session.may_measure:
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
@@ -156,7 +159,7 @@ def divided(
                 trace.notice(f"one inference is not certainly faster in {len(parts.parts)} parts: one device runs it")
         picked = tried[-1]
         curve: tuple[PointReport, ...] = ()
-        if isinstance(devices.asked.objective, Within):
+        if devices.asked.objective != "latency":
             picked, notice = picked_of(tried, devices.asked.objective)
             if notice:
                 trace.notice(notice)
@@ -217,18 +220,19 @@ class Tried:
         )
 
 
-def picked_of(tried: Sequence[Tried], bound: Within) -> tuple[Tried, str]:
-    """The greatest throughput of those whose latency is within the bound; if none is, the least latency and a notice.
+def picked_of(tried: Sequence[Tried], objective: str | Within) -> tuple[Tried, str]:
+    """The greatest throughput, of those within a bound of latency; if none is, the least latency and a notice.
 
     Where nothing was measured they are judged as predicted. `tried` is not empty.
     """
-    within = [one for one in tried if one.latency_s <= bound.latency_ms / 1e3]
+    bound_ms = objective.latency_ms if isinstance(objective, Within) else inf
+    within = [one for one in tried if one.latency_s <= bound_ms / 1e3]
     if within:
         return min(within, key=lambda one: one.period_s), ""
     fastest = min(tried, key=lambda one: one.latency_s)
     how = "measured" if fastest.record else "predicted"
     return fastest, (
-        f"no division ends an inference within {bound.latency_ms:g} ms: the fastest of {len(tried)} takes "
+        f"no division ends an inference within {bound_ms:g} ms: the fastest of {len(tried)} takes "
         f"{1e3 * fastest.latency_s:.3g} ms ({how}) and is taken"
     )
 
@@ -256,16 +260,30 @@ class _Work:
         """Whether all parts are for the target of the program of one device."""
         return not any(self.targets[part.device] for part in parts.parts)
 
-    def candidates(self, *, may_race: bool) -> list[Parts]:
-        """Divisions to be tried in turn; the last one is that for many frames.
+    def turns(self, parts: Parts) -> list[int]:
+        """Of a round of frames those that between them go through every program that replicas have."""
+        ways = [
+            tuple(self.targets[part.device] for part in parts.parts if part.turns.has(turn))
+            for turn in range(parts.round)
+        ]
+        return sorted(ways.index(way) for way in {*ways})
 
-        For latency the one before is tried where it is predicted faster than the program of one device, and may be
-        raced against it. Where latency is bounded they are those between throughput and latency, and all are tried.
+    def candidates(self, *, may_race: bool) -> list[Parts]:
+        """Divisions to be tried in turn.
+
+        For throughput whole inferences on devices in turn, and a pipeline, and both are tried. For latency the last is
+        the better of these as predicted; the one before is tried where it is predicted faster than the program of one
+        device, and may be raced against it. Where latency is bounded they are those between throughput and latency, and
+        all are tried.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
         if isinstance(self.devices.asked.objective, Within):
             return tradeoff(kernels, names, self.division)
-        found = [pipeline(kernels, names, self.division)]
+        found = sorted(
+            (way(kernels, names, self.division) for way in (replicas, pipeline)), key=lambda parts: parts.period_s
+        )
+        if self.devices.asked.objective == "latency":
+            found = found[:1]
         if self.devices.asked.objective == "latency" and may_race:
             early = placed(kernels, names, self.division)
             found[:0] = [early] if early.predicted_s < self.alone_s[self.targets.index(0)] else []
@@ -303,8 +321,13 @@ class _Work:
         """A program for each part, and the file of weights of all."""
         kernels = self.built.kernels
         portions = [portion(kernels, parts, part) for part in parts.parts]
+        names = [self._name(at) for at in self.targets]
+        folders = folders_of(parts, names)
         weights, programs = self.built.weights, list[Program]()
-        for part, own in zip(parts.parts, portions, strict=True):
+        for part, own, folder in zip(parts.parts, portions, folders, strict=True):
+            if folder in folders[: len(programs)]:
+                programs.append(programs[folders.index(folder)])
+                continue
             tiled = self.tiled[self.targets[part.device]]
             menus = [tiled.settled.menus[call] for call in part.calls]
             plan = schedule(own.kernels, menus, 1, NOTHING, "sequential")[0].plan
@@ -313,8 +336,7 @@ class _Work:
         on_lanes = self.tiled[0].backend.lanes
         assert on_lanes is not None, "cores alone take part in such plans"
         cores = [device.core for device in self.devices.named]
-        stream = on_lanes.stream(kernels, parts, portions, cores, [folder_of(at) for at in range(len(programs))])
-        names = [self._name(at) for at in self.targets]
+        stream = on_lanes.stream(kernels, parts, portions, cores, folders)
         works = [self.division.work_s(part.device, sum(1 << call for call in part.calls)) for part in parts.parts]
         return Divided(parts, programs, stream, names, runs, Streamed(self.alone_s, works)), weights.bytes()
 
@@ -354,7 +376,14 @@ def _report(asked: CompileOptions, found: Divided, came: Came, curve: tuple[Poin
         parts.scheduler,
         tuple(streamed.alone_s),
         tuple(
-            PartReport(asked.devices[part.device], found.targets[part.device], len(part.calls), seconds, busy)
+            PartReport(
+                asked.devices[part.device],
+                found.targets[part.device],
+                len(part.calls),
+                seconds,
+                busy,
+                part.turns.share,
+            )
             for part, seconds, busy in each
         ),
         parts.period_s,

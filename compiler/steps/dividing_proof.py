@@ -8,17 +8,17 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice, repeat, takewhile
 from pathlib import Path
+from statistics import median
 
 import numpy as np
 
 from compiler.errors import Disagreement, InternalError
 from compiler.measure.benchmark import Run
 from compiler.measure.compare import Comparison
-from compiler.measure.latency import model_latency
 from compiler.measure.plans import SPIN_US, race_plans
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
-from compiler.prove.agree import agree
+from compiler.prove.agree import Agreement, agree
 from compiler.session import Session
 from compiler.steps.building import Front
 from compiler.steps.proving import AGREE_SECONDS, Case, in_declared_types
@@ -45,36 +45,44 @@ class Came:
     busy: tuple[float, ...]
 
 
-def proved_parts(session: Session, front: Front, path: Path, *, is_same: bool) -> Came:
+def proved_parts(session: Session, front: Front, path: Path, turns: Sequence[int], of: int, *, is_same: bool) -> Came:
     """Runs the artifact's parts against the reference and, frame by frame, against the program of one device.
 
-    `is_same` where all are for one target: then the results are the same bits.
+    Frames are dealt to replicas in rounds `of` so many: each of these `turns` meets the reference. `is_same` where all
+    parts are for one target: then the results are the same bits.
     """
     runner = session.backend.runner
     if runner is None or front.effort is None:
         raise InternalError("devices that are not here take part in no plan")
     with runner.open(path, plan=1, coded=True) as model:
-        case = Case(front.loaded.graph, None, front.effort, front.samples)
-        options = session.options
-        verdict = agree(
-            in_declared_types(lambda inputs: model.submit_flat(inputs).result_flat(), case),
-            case.graph,
-            OPERATORS,
-            options.tolerance,
-            options.seed,
-            precision=options.arithmetic,
-            budget_s=AGREE_SECONDS / 2,
-            samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
-        )
-        if not verdict.passed:
-            raise Disagreement(
-                f"the parts of the model do not compute what it says: off by {verdict.worst:.2e} of the largest value, "
-                f"where {verdict.tolerance:.2e} is granted",
-                fix="compile for one device, which agreed, and report this model: it is our fault",
-            )
-        _demand_apart(model, verdict.tolerance, is_same=is_same)
-        period_s, latency_s, work = _measured(model, session)
-    return Came(verdict.worst, period_s, latency_s, work)
+        verdicts = [_agreement(session, front, model, turn, of, AGREE_SECONDS / 2 / len(turns)) for turn in turns]
+        for verdict in verdicts:
+            if not verdict.passed:
+                raise Disagreement(
+                    f"the parts of the model do not compute what it says: off by {verdict.worst:.2e} of the largest "
+                    f"value, where {verdict.tolerance:.2e} is granted",
+                    fix="compile for one device, which agreed, and report this model: it is our fault",
+                )
+        _demand_apart(model, max(verdict.tolerance for verdict in verdicts), is_same=is_same)
+        period_s, latency_s, work = _measured(model, session, of)
+    return Came(max(verdict.worst for verdict in verdicts), period_s, latency_s, work)
+
+
+def _agreement(session: Session, front: Front, model: Model, turn: int, of: int, budget_s: float) -> Agreement:
+    """Of what frames at that turn of a round give; nothing else is submitted meanwhile."""
+    assert front.effort is not None, "what is here was estimated"
+    case = Case(front.loaded.graph, None, front.effort, front.samples)
+    options = session.options
+    return agree(
+        in_declared_types(lambda inputs: [model.submit_flat(inputs) for _ in range(of)][turn].result_flat(), case),
+        case.graph,
+        OPERATORS,
+        options.tolerance,
+        options.seed,
+        precision=options.arithmetic,
+        budget_s=budget_s,
+        samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
+    )
 
 
 def _demand_apart(model: Model, tolerance: float, *, is_same: bool) -> None:
@@ -102,14 +110,21 @@ def _near(one: np.ndarray, other: np.ndarray, tolerance: float) -> bool:
     return bool(np.allclose(one, other, rtol=0.0, atol=2 * tolerance * largest, equal_nan=True))
 
 
-def _measured(model: Model, session: Session) -> tuple[float, float, tuple[float, ...]]:
-    """Seconds from one end of a frame to the next, and of one frame by itself, with each part's share of the time."""
+def _measured(model: Model, session: Session, of: int) -> tuple[float, float, tuple[float, ...]]:
+    """Seconds from one end of a frame to the next, and of one frame by itself, with each part's share of the time.
+
+    Of `of` frames, a round of turns, that by itself is the slowest.
+    """
     inputs = model.random_inputs(session.options.seed)
 
-    def run_once() -> None:
-        model.submit(inputs).result_flat()
-
-    latency_s = model_latency(run_once, STREAM_SECONDS / 2).median
+    latencies: list[list[float]] = [[] for _ in range(of)]  # of each turn: replicas need not be equally fast
+    end = time.perf_counter() + STREAM_SECONDS / 2
+    while time.perf_counter() < end or not latencies[-1]:
+        for own in latencies:
+            begin = time.perf_counter()
+            model.submit(inputs).result_flat()
+            own.append(time.perf_counter() - begin)
+    latency_s = max(map(median, latencies))
 
     def endless() -> Iterator[Mapping[str, np.ndarray]]:
         end = time.perf_counter() + STREAM_SECONDS

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import groupby
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.parts import SLOTS, After, Edge, Part, Parts
+from compiler.ir.parts import After, Edge, Part, Parts, Turns
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.solvers.ideals import Division, Stage, Tensor
 from compiler.schedule.solvers.least_load import least_load
 from compiler.schedule.solvers.placement import placement
+from compiler.schedule.solvers.replicas import dealt, replicated
 from compiler.schedule.solvers.sets import bits
 from compiler.schedule.solvers.tradeoffs import tradeoffs
 
@@ -29,6 +31,12 @@ def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -
     return parts_of(kernels, devices, division, stages, "pipeline")
 
 
+def replicas(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
+    """Whole inferences in turn on those of the devices with which one ends most often. It is verified."""
+    found = [parts_of(kernels, devices, division, stages, "replicas") for stages in replicated(division)]
+    return min(found, key=lambda parts: parts.period_s)
+
+
 def placed(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """The calls where one inference ends earliest. It is verified."""
     stages, _ = placement(division)
@@ -40,7 +48,8 @@ def tradeoff(kernels: KernelGraph, devices: Sequence[str], division: Division, m
 
     The one with the greatest throughput is first, that with the least latency last; `most` of them at most, from 2.
     """
-    found = [parts_of(kernels, devices, division, stages, by) for stages, by in tradeoffs(division)]
+    ways = [*tradeoffs(division), *((stages, "replicas") for stages in replicated(division))]
+    found = [parts_of(kernels, devices, division, stages, by) for stages, by in ways]
     curve: list[Parts] = []
     for one in sorted(found, key=lambda parts: (parts.period_s, parts.predicted_s, len(parts.parts))):
         if not curve or one.predicted_s < curve[-1].predicted_s:
@@ -52,30 +61,50 @@ def tradeoff(kernels: KernelGraph, devices: Sequence[str], division: Division, m
 def parts_of(
     kernels: KernelGraph, devices: Sequence[str], division: Division, stages: Sequence[Stage], scheduler: str
 ) -> Parts:
-    """A part for each stage, with the waits by which they keep out of each other's way, verified."""
-    runs = {call: number for number, (_, calls) in enumerate(stages) for call in bits(calls)}
+    """A part for each stage, with the waits by which they keep out of each other's way, verified.
+
+    Neighbouring stages with the same calls are replicas, to which frames are dealt in turn.
+    """
+    runs: dict[int, set[int]] = {}  # the parts that have a call
+    for number, (_, calls) in enumerate(stages):
+        for call in bits(calls):
+            runs.setdefault(call, set()).add(number)
+    turns = _turns(division, stages)
     own = {kernels.buffers[id].storage for id in (*kernels.inputs, *kernels.outputs, *kernels.constants)}
     after: list[set[After]] = [set() for _ in stages]
     edges = []
     for storage, (size, writers, readers) in _storages(kernels).items():
-        made, read = {runs[call] for call in writers}, {runs[call] for call in readers}
+        made, read = ({part for call in calls for part in runs[call]} for calls in (writers, readers))
         for part in read:
-            after[part] |= {After(one, 0) for one in made if one < part}
-        if storage not in own and len(made | read) > 1:
-            edges.append(Edge(storage, size))
+            after[part] |= {After(one, 0) for one in made if one < part and turns[part].meets(turns[one], 0)}
+        if storage not in own and len({stages[part][1] for part in made | read}) > 1:
+            slots = sum(max((turns[part].every for part in each), default=1) for each in (made, read))
+            edges.append(Edge(storage, size, slots))
             for part in made:
-                after[part] |= {After(one, SLOTS) for one in (made | read) - {part}}
+                others = (made | read) - {part}
+                after[part] |= {After(one, slots) for one in others if turns[part].meets(turns[one], slots)}
     parts = tuple(
-        Part(device, tuple(bits(calls)), tuple(sorted(after[number], key=lambda one: (one.frames, one.part))))
-        for number, (device, calls) in enumerate(stages)
+        Part(device, tuple(bits(calls)), tuple(sorted(after[number], key=lambda one: (one.frames, one.part))), own)
+        for number, ((device, calls), own) in enumerate(zip(stages, turns, strict=True))
     )
-    found = Parts(tuple(devices), parts, tuple(edges), scheduler, *_predicted(division, stages))
+    found = Parts(tuple(devices), parts, tuple(edges), scheduler, *_predicted(division, stages, turns))
     found.verify(kernels)
     return found
 
 
-def _predicted(division: Division, stages: Sequence[Stage]) -> tuple[float, float]:
-    """Seconds of one frame by itself, each stage as soon as it may begin, and of the device with most to do."""
+def _turns(division: Division, stages: Sequence[Stage]) -> list[Turns]:
+    """Of each stage."""
+    found: list[Turns] = []
+    for calls, same in groupby(stages, key=lambda stage: stage[1]):
+        found += dealt([division.work_s(device, calls) for device, _ in same])
+    return found
+
+
+def _predicted(division: Division, stages: Sequence[Stage], turns: Sequence[Turns]) -> tuple[float, float]:
+    """Seconds of one frame by itself, each stage as soon as it may begin, and of the device with most to do.
+
+    Of replicas the frame has the one that ends last.
+    """
     free = [0.0] * len(division.seconds)
     loads = [0.0] * len(division.seconds)
     ends: list[float] = []
@@ -83,12 +112,12 @@ def _predicted(division: Division, stages: Sequence[Stage]) -> tuple[float, floa
         seconds, begin = division.work_s(device, calls), free[device]
         for earlier, (other, made) in enumerate(stages[:at]):
             read = [one.bytes for one in division.tensors if one.writers & made and one.readers & calls]
-            if other != device and read:
+            if other != device and made != calls and read:
                 begin = max(begin, ends[earlier] + division.handover_s)
                 seconds += division.byte_s * sum(read)
         free[device] = begin + seconds
         ends.append(free[device])
-        loads[device] += seconds
+        loads[device] += turns[at].share * seconds
     return max(ends), max(loads)
 
 

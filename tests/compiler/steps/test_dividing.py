@@ -26,7 +26,7 @@ from compiler.ir.lanes import NOTHING
 from compiler.knowledge.making import stream_record
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
-from compiler.schedule.parts.dividing import pipeline
+from compiler.schedule.parts.dividing import pipeline, replicas
 from compiler.steps import dividing, dividing_proof
 from tilewright.loading import load
 
@@ -60,7 +60,15 @@ def equal(model: Path) -> Iterator[tuple[Path, CompileReport]]:
     """On equal cores calls are given to both, whatever the model of costs says of so small ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+        patch.setattr(dividing, "replicas", pipeline)
         yield compiled(model, EQUAL, "equal.tw")
+
+
+@pytest.fixture(scope="module")
+def in_turn(model: Path) -> tuple[Path, CompileReport]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dividing, "pipeline", replicas)
+        return compiled(model, EQUAL, "in_turn.tw")
 
 
 def frames(opened: Model, count: int) -> list[dict[str, np.ndarray]]:
@@ -81,6 +89,26 @@ def test_streamed_results_are_the_bits_of_single_runs_where_cores_are_equal(
         ended, seconds = opened.occupancy()
         assert ended == 40
         assert len(seconds) == len(report.devices.parts)
+
+
+def test_equal_cores_have_whole_inferences_in_turn_by_one_program(in_turn: tuple[Path, CompileReport]) -> None:
+    artifact, report = in_turn
+    assert report.devices is not None
+    assert report.devices.scheduler == "replicas"
+    assert [(part.device, part.share) for part in report.devices.parts] == [("cpu:1", 0.5), ("cpu:0", 0.5)]
+    assert report.devices.predicted_period_s == pytest.approx(report.devices.alone_s[0] / 2)
+    with zipfile.ZipFile(artifact) as archive:
+        names = archive.namelist()
+    assert "parts/1/model.so" in names
+    assert "parts/2/model.so" not in names
+    with Model(artifact) as opened:
+        given = frames(opened, 25)
+        for inputs, streamed in zip(given, opened.stream(given), strict=True):
+            for name, alone in opened.run(inputs).items():
+                assert alone.tobytes() == streamed[name].tobytes()
+        ended, seconds = opened.occupancy()
+        assert ended == 25
+        assert all(spent > 0 for spent in seconds)
 
 
 def test_an_iterable_may_use_its_arrays_again(equal: tuple[Path, CompileReport]) -> None:
@@ -134,7 +162,8 @@ def test_unequal_cores_have_a_program_each_and_agree(unequal: tuple[Path, Compil
         page = archive.read("report.html").decode()
     assert manifest["options"]["devices"] == UNEQUAL["devices"]
     assert [one["name"] for one in manifest["stream"]["devices"]] == UNEQUAL["devices"]
-    assert sorted(call for part in manifest["stream"]["parts"] for call in part["calls"]) == [*range(manifest["calls"])]
+    calls = {tuple(part["calls"]): part["every"] for part in manifest["stream"]["parts"]}
+    assert sorted(call for each in calls for call in each) == [*range(manifest["calls"])]
     assert not manifest["stream"]["runs"]
     for number in range(1, len(manifest["stream"]["parts"]) + 1):
         assert f"parts/{number}/model.so" in names

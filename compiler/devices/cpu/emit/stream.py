@@ -61,7 +61,9 @@ def _source(
     writer.line("struct operand { enum space space; int at; };")
     writer.line("struct after { int part; int64_t frames; };")
     writer.line("struct edge { struct port port; int slots; size_t stride; };")
-    writer.line("struct part { int device; const char *folder; int first_operand, ins, outs, first_after, afters; };")
+    writer.line("struct part {")
+    writer.line("    int device; const char *folder; int first_operand, ins, outs, first_after, afters, every, turns;")
+    writer.line("};")
     writer.line()
     ports(writer, kernels)
     _edges(writer, parts.edges)
@@ -94,7 +96,7 @@ def _parts(writer: Writer, parts: Parts, portions: Sequence[Portion], folders: S
     for part, portion, folder in zip(parts.parts, portions, folders, strict=True):
         rows.append(
             f"{{{part.device}, {c_string(folder)}, {len(operands)}, {len(portion.inputs)}, {len(portion.outputs)}, "
-            f"{len(afters)}, {len(part.after)}}}"
+            f"{len(afters)}, {len(part.after)}, {part.turns.every}, {sum(1 << turn for turn in part.turns.own)}}}"
         )
         operands += [*portion.inputs, *portion.outputs]
         afters += [f"{{{after.part}, {after.frames}}}" for after in part.after]
@@ -110,6 +112,8 @@ def _description(parts: Parts, cores: Sequence[int], folders: Sequence[str]) -> 
             "folder": folder,
             "calls": len(part.calls),
             "after": [{"part": after.part, "frames": after.frames} for after in part.after],
+            "every": part.turns.every,
+            "turns": list(part.turns.own),
         }
         for part, folder in zip(parts.parts, folders, strict=True)
     ]

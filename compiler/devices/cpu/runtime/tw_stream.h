@@ -3,13 +3,13 @@
  * stream.c defines, before including this file:
  *   PORTS_IN, PORTS_OUT, ports[]   the model's inputs then outputs: dtype, shape, bytes
  *   DEVICES, cores[]               of each device the number of its core, among those the process may use
- *   PARTS, parts[]                 device, folder, operands, what it waits for
+ *   PARTS, parts[]                 device, folder, operands, what it waits for, and its turns: bits, of `every` frames those it does
  *   operands[], afters[], edges[]  tables that parts point into
  *   FRAMES                         in flight at most
  *   description[]
  *
- * Every part does one frame after another. It may begin frame f when each part that it is `after` has ended frame f - frames. That is all
- * that orders parts: what they hand over has come (frames 0), and slots of edges are free again (frames = slots). Compiler and tests
+ * Every part does one frame after another of those whose turn is its own. It may begin frame f when each part that it is `after` has ended
+ * frame f - frames, if it does that one. That is all that orders parts: what they hand over has come (frames 0), and slots of edges are free again (frames = slots). Compiler and tests
  * verify that it is enough. A device runs, of its parts that may begin, the one with the oldest frame.
  */
 #include <dlfcn.h>
@@ -40,7 +40,7 @@ struct program {
 };
 
 struct progress {
-    _Alignas(64) _Atomic int64_t done; /* frames that a part has ended */
+    _Alignas(64) _Atomic int64_t done; /* the frame that a part does next: it has ended all before that are its own */
     _Atomic long work_ns;
 };
 
@@ -72,7 +72,21 @@ static void tell_sleepers(tw_stream *s) {
     pthread_mutex_unlock(&s->mutex);
 }
 
+static int has_turn(int part, int64_t frame) { return parts[part].turns >> frame % parts[part].every & 1; }
+
+static int64_t next_turn(int part, int64_t frame) {
+    while (!has_turn(part, frame)) frame++;
+    return frame;
+}
+
 static int has_ended(tw_stream *s, int64_t frame) {
+    for (int part = 0; part < PARTS; part++)
+        if (has_turn(part, frame) && atomic_load(&s->parts[part].done) <= frame) return 0;
+    return 1;
+}
+
+/* A frame with all before it: of replicas one may be behind. */
+static int have_ended(tw_stream *s, int64_t frame) {
     for (int part = 0; part < PARTS; part++)
         if (atomic_load(&s->parts[part].done) <= frame) return 0;
     return 1;
@@ -98,7 +112,8 @@ static int may_begin(tw_stream *s, int part, int64_t frame) {
     if (atomic_load(&s->submitted) <= frame) return 0;
     for (int at = 0; at < parts[part].afters; at++) {
         const struct after *after = &afters[parts[part].first_after + at];
-        if (atomic_load(&s->parts[after->part].done) <= frame - after->frames) return 0;
+        int64_t awaited = frame - after->frames;
+        if (awaited >= 0 && has_turn(after->part, awaited) && atomic_load(&s->parts[after->part].done) <= awaited) return 0;
     }
     return 1;
 }
@@ -116,7 +131,7 @@ static int next_part(tw_stream *s, int device) {
 }
 
 static int has_work(tw_stream *s, int64_t device) {
-    return next_part(s, (int)device) >= 0 || (atomic_load(&s->stopping) && has_ended(s, atomic_load(&s->submitted) - 1));
+    return next_part(s, (int)device) >= 0 || (atomic_load(&s->stopping) && have_ended(s, atomic_load(&s->submitted) - 1));
 }
 
 static void spoil(tw_stream *s, int64_t frame, const char *said) {
@@ -163,8 +178,9 @@ static void *device_main(void *argument) {
         await(s, has_work, start.device);
         int part = next_part(s, start.device);
         if (part < 0) return NULL;
-        run_part(s, part, atomic_load_explicit(&s->parts[part].done, memory_order_relaxed));
-        atomic_fetch_add(&s->parts[part].done, 1);
+        int64_t frame = atomic_load_explicit(&s->parts[part].done, memory_order_relaxed);
+        run_part(s, part, frame);
+        atomic_store(&s->parts[part].done, next_turn(part, frame + 1));
         tell_sleepers(s);
     }
 }
@@ -251,6 +267,7 @@ TW_EXPORT int tw_stream_create(const tw_stream_config *config, tw_stream **strea
     pthread_mutex_init(&s->turn, NULL);
     pthread_cond_init(&s->wake, NULL);
     for (int at = 0; at < FAILURES; at++) s->failures[at].frame = -1;
+    for (int part = 0; part < PARTS; part++) atomic_store(&s->parts[part].done, next_turn(part, 0));
     s->spin_ns = config->spin_us < 0 ? DEFAULT_SPIN_NS : config->spin_us * 1000L;
     s->pin = config->pin;
     if (start_stream(s, config)) {

@@ -13,25 +13,32 @@ import pytest
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.parts import After, Edge, Parts
+from compiler.ir.parts import After, Edge, Part, Parts, Turns
 from compiler.ir.plan import Place, Plan, Task
-from compiler.schedule.parts.dividing import division_of, parts_of, pipeline, placed
+from compiler.schedule.parts.dividing import division_of, parts_of, pipeline, placed, replicas
 from compiler.schedule.parts.portions import portion
+from compiler.schedule.solvers import replicas as solver
 from compiler.schedule.solvers.ideals import Division, ideals
 from tests.compiler.schedule.kernel_graphs import PRIME, SIZE, SPLITS, Memory, chain, random_graph
 from tests.seeds import each
 
-FRAMES = 6
+FRAMES = 12
 NAMES = ("one", "other")
 
 
+@pytest.fixture(autouse=True)
+def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """So that few frames use every slot again."""
+    monkeypatch.setattr(solver, "MOST_TURNS", 3)
+
+
 def divided(random: Random) -> tuple[KernelGraph, Parts]:
-    """A graph in two to four random stages on two devices, or in those of least load."""
+    """A graph in two to four random stages on two devices, some of them replicated, or in those of least load."""
     kernels = random_graph(random, most=8)
     seconds = [[random.uniform(1.0, 3.0) for _ in kernels.calls] for _ in NAMES]
     division = division_of(kernels, seconds, LaneCosts(0.1, 1e-3))
     if random.random() < 0.3:
-        return kernels, random.choice((pipeline, placed))(kernels, NAMES, division)
+        return kernels, random.choice((pipeline, placed, replicas))(kernels, NAMES, division)
     return kernels, parts_of(kernels, NAMES, division, [*random_stages(random, division)], "random")
 
 
@@ -41,7 +48,8 @@ def random_stages(random: Random, division: Division) -> Iterator[tuple[int, int
     for _ in range(random.randint(1, 3)):
         larger = random.choice([one for one in sets if one & done == done])
         if larger & ~done:
-            yield random.randrange(2), larger & ~done
+            for device in random.choice(((0,), (1,), (0, 1))):
+                yield device, larger & ~done
             done = larger
     if division.whole & ~done:
         yield random.randrange(2), division.whole & ~done
@@ -62,6 +70,19 @@ class Frame(Memory):
             self.apart[storage] = given.integers(PRIME, size=sizes[storage] // SIZE)
 
 
+def next_turn(part: Part, frame: int) -> int:
+    return frame if part.turns.has(frame) else next_turn(part, frame + 1)
+
+
+def may_begin(parts: Parts, done: Sequence[int], number: int) -> bool:
+    """`done` is the frame that each part does next."""
+    for after in parts.parts[number].after:
+        awaited = done[number] - after.frames
+        if awaited >= 0 and parts.parts[after.part].turns.has(awaited) and done[after.part] <= awaited:
+            return False
+    return True
+
+
 def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[int, list[int]]]:
     """The results of frames, parts running in a random order that their waits allow, some far ahead of others."""
     memory = [Frame(kernels, parts, seed) for seed in range(FRAMES)]
@@ -71,16 +92,16 @@ def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[in
         edge.storage: [garbage.integers(PRIME, size=edge.bytes // SIZE) for _ in range(edge.slots)]
         for edge in parts.edges
     }
-    private = [dict(memory[0].apart) for _ in parts.parts]
-    done, inside = [0] * len(parts.parts), [0] * len(parts.parts)
+    private = [{storage: array.copy() for storage, array in memory[0].apart.items()} for _ in parts.parts]
+    done = [next_turn(part, 0) for part in parts.parts]
+    inside = [0] * len(parts.parts)
     pending: dict[int, tuple[Frame, list[tuple[int, tuple[int, ...], int]]]] = {}
     ranks = random.sample(range(len(parts.parts)), len(parts.parts))
     while min(done) < FRAMES:
         able = [
             number
             for number, part in enumerate(parts.parts)
-            if done[number] < FRAMES
-            and (inside[number] or number in pending or all(done[a.part] > done[number] - a.frames for a in part.after))
+            if done[number] < FRAMES and (inside[number] or number in pending or may_begin(parts, done, number))
         ]
         number = min(able, key=ranks.__getitem__) if random.random() < 0.9 else random.choice(able)
         frame, part = memory[done[number]], parts.parts[number]
@@ -93,7 +114,7 @@ def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[in
             where.store(written)
             inside[number] += 1
             if inside[number] == len(part.calls):
-                done[number], inside[number] = done[number] + 1, 0
+                done[number], inside[number] = next_turn(part, done[number] + 1), 0
         else:
             pending[number] = frame, frame.computed(Task(part.calls[inside[number]], 0, 0, 1))
         if random.random() < 0.05:
@@ -127,7 +148,7 @@ def test_frames_in_flight_give_what_each_gives_alone(seed: int) -> None:
 
 def test_the_verifier_misses_no_wait_without_which_a_frame_is_spoilt() -> None:
     refused = spoilt = 0
-    for seed in range(12):
+    for seed in range(8):
         random = Random(seed)
         kernels, parts = divided(random)
         expected = one_by_one(kernels, parts)
@@ -211,3 +232,40 @@ def test_one_slot_lets_frames_follow_each_other_one_by_one() -> None:
     single = replace(parts, edges=tuple(replace(edge, slots=1) for edge in parts.edges))
     refused(single, "overlap in the arena")
     changed(single, 0, after=(After(1, 1),)).verify(chain("sum", "sum", "sum"))
+
+
+def replicated_chain(*seconds: float) -> Parts:
+    """The second of three calls on two devices, which take so long for it, the others on a third one."""
+    kernels = chain("sum", "sum", "sum")
+    division = division_of(kernels, [[1.0] * 3, *([one] * 3 for one in seconds)], LaneCosts())
+    return parts_of(kernels, ("cpu:0", "cpu:1", "cpu:2"), division, [(0, 1), (1, 2), (2, 2), (0, 4)], "by hand")
+
+
+def test_frames_are_dealt_to_replicas_as_fast_as_they_are_and_come_back_in_order() -> None:
+    parts = replicated_chain(2.0, 4.0)
+    assert [part.turns for part in parts.parts] == [Turns(), Turns(3, (0, 2)), Turns(3, (1,)), Turns()]
+    assert parts.parts[1].after == (After(0, 0), After(2, 4), After(3, 4))
+    assert parts.parts[3].after == (After(1, 0), After(2, 0))
+    assert [edge.slots for edge in parts.edges] == [4, 4]
+    assert parts.round == 3
+    assert parts.frames == 2 * (1 + 3 + 1) + 1
+    assert parts.period_s == 2.0
+    assert parts.predicted_s == 6.0, "a frame may have its turn in the slower one"
+
+
+def test_turns_that_miss_or_double_a_frame_are_refused() -> None:
+    parts = replicated_chain(2.0, 2.0)
+    said = "parts 1, 2 have the same calls, and"
+    refused(changed(parts, 2, turns=Turns(2, (0,))), f"{said} frame 0 of 2 has its turn 2 times")
+    refused(changed(parts, 2, turns=Turns(2, ())), f"{said} frame 1 of 2 has its turn 0 times")
+    refused(changed(parts, 2, turns=Turns(4, (1, 3))), f"{said} turns of rounds of unequal length")
+    refused(changed(parts, 3, after=(After(1, 0),)), "nothing makes call 2")
+
+
+def test_whole_inferences_in_turn_leave_out_a_device_that_would_not_help() -> None:
+    kernels = chain("sum", "sum")
+    division = division_of(kernels, [[1.0] * 2, [1.0] * 2, [30.0] * 2], LaneCosts(5.0, 1.0))
+    found = replicas(kernels, ("cpu:0", "cpu:1", "cpu:2"), division)
+    assert [part.device for part in found.parts] == [0, 1]
+    assert not found.edges
+    assert (found.period_s, found.predicted_s) == (1.0, 2.0)

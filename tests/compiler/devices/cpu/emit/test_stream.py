@@ -52,19 +52,29 @@ class Built:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     """A chain in three parts, the middle one on the second of two devices."""
+    return made(tmp_path_factory.mktemp("stream"), [(0, 0b001), (1, 0b010), (0, 0b100)])
+
+
+@pytest.fixture(scope="module")
+def replicated(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    """The same with the middle stage on both devices, which have frames in turn."""
+    return made(tmp_path_factory.mktemp("replicated"), [(0, 0b001), (0, 0b010), (1, 0b010), (0, 0b100)])
+
+
+def made(folder: Path, stages: list[tuple[int, int]]) -> Built:
     kernels = chain(*["sum"] * PARTS)
     division = division_of(kernels, [[1.0] * PARTS] * 2, LaneCosts())
-    parts = parts_of(kernels, ("one", "other"), division, [(0, 0b001), (1, 0b010), (0, 0b100)], "by hand")
+    parts = parts_of(kernels, ("one", "other"), division, stages, "by hand")
     portions = [portion(kernels, parts, part) for part in parts.parts]
-    folders = [f"parts/{number}/" for number in range(PARTS)]
+    folders = [f"parts/{part.calls[0]}/" for part in parts.parts]
     made = emit_stream(kernels, parts, portions, [0, 1], folders, this_machine(), TOOLCHAIN)
     members = {"stream.so": made.library}
-    for number, folder in enumerate(folders):
-        source = f"#define PART {number}\n{STUB}"
+    for part, into in zip(parts.parts, folders, strict=True):
+        source = f"#define PART {part.calls[0]}\n{STUB}"
         library = compile_library({"part.c": source}, host_headers(), this_machine(), TOOLCHAIN)
-        members[f"{folder}model.so"] = library
-    described = {"frames": parts.frames, "parts": [{"folder": folder} for folder in folders]}
-    weights = tmp_path_factory.mktemp("stream") / "weights.bin"
+        members[f"{into}model.so"] = library
+    described = {"frames": parts.frames, "parts": [{"folder": into} for into in folders]}
+    weights = folder / "weights.bin"
     weights.write_bytes(b"")
     return Built(members, {"stream": described}, weights, dict(made.sources))
 
@@ -149,6 +159,24 @@ def _overfill(frames: _Frames, flag: ctypes.c_int) -> None:
     assert begun[0].result()["x"][0, 0] == expected(0.0)
 
 
+def test_replicas_take_turns_keep_frames_apart_and_fail_alone(replicated: Built) -> None:
+    opened = _Frames(replicated, None)  # type: ignore[arg-type]
+    try:
+        begun = [begin(opened, float(at), POISON + 1 if at % 5 == 3 else 0.0) for at in range(120)]
+        for at, frame in enumerate(begun):
+            if at % 5 == 3:
+                with pytest.raises(RunError, match=f"frame {at} failed: poisoned"):
+                    frame.result()
+            else:
+                assert frame.result()["x"][5, 3] == expected(float(at))
+        ended, seconds = opened.work()
+        assert ended == 120
+        assert len(seconds) == 4
+        assert all(spent > 0 for spent in seconds)
+    finally:
+        opened.close()
+
+
 def test_closing_waits_for_frames_in_flight(built: Built) -> None:
     opened = _Frames(built, 0)  # type: ignore[arg-type]
     begun = [begin(opened, float(at)) for at in range(5)]
@@ -216,8 +244,9 @@ def streamed_in_c(built: Built, folder: Path, runtime: str) -> subprocess.Comple
         (folder / name).write_text(text)
     libraries = []
     sanitizer = ["-fsanitize=thread", "-g", "-O1", "-std=gnu11", "-fPIC", "-pthread"]
-    for part in range(PARTS):
-        (folder / f"part{part}.c").write_text(f"#define PART {part}\n{STUB}")
+    for part, described in enumerate(built.manifest["stream"]["parts"]):
+        call = described["folder"].split("/")[1]
+        (folder / f"part{part}.c").write_text(f"#define PART {call}\n{STUB}")
         libraries.append(str(folder / f"part{part}.so"))
         command = [TOOLCHAIN.path, *sanitizer, "-shared", f"part{part}.c", "-o", libraries[-1]]
         subprocess.run(command, cwd=folder, check=True, capture_output=True)
@@ -231,13 +260,13 @@ def streamed_in_c(built: Built, folder: Path, runtime: str) -> subprocess.Comple
     )  # fmt: skip
 
 
-def test_parts_touch_no_memory_unordered(built: Built, tmp_path: Path) -> None:
-    runtime = built.sources["tw_stream.h"]
-    done = streamed_in_c(built, tmp_path / "right", runtime)
+def test_parts_touch_no_memory_unordered(replicated: Built, tmp_path: Path) -> None:
+    runtime = replicated.sources["tw_stream.h"]
+    done = streamed_in_c(replicated, tmp_path / "right", runtime)
     if "unexpected memory mapping" in done.stderr or "Operation not permitted" in done.stderr:
         pytest.skip("the thread sanitizer does not run here")
     assert done.returncode == 0, done.stderr
-    slots = "if (atomic_load(&s->parts[after->part].done) <= frame - after->frames) return 0;"
+    slots = "&& atomic_load(&s->parts[after->part].done) <= awaited) return 0;"
     assert slots in runtime
-    broken = streamed_in_c(built, tmp_path / "broken", runtime.replace(slots, ""))
+    broken = streamed_in_c(replicated, tmp_path / "broken", runtime.replace(slots, "&& 0) return 0;"))
     assert broken.returncode in (RACE, 5), "without waits for slots and results frames disturb each other"
