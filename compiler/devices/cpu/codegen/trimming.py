@@ -86,25 +86,35 @@ class Trimming:
                     self._store((one,), around)
                     self.writer.line("continue;")
 
-    def clip(self, span: Span, step: int, around: Sequence[Span]) -> str:
+    def clips(self, axes: Sequence[Axis]) -> bool:
+        """Whether a size is a bound on the outermost of these axes, so that `clip` may end a span of them."""
+        return any([*map(Index.of, axes[:1])] == [one.bound.place] for one in self.beyond)
+
+    def clip(self, span: Span, step: int, around: Sequence[Span], rest: int = 0) -> str:
         """A C name for where those places of a span end that lie below a size, in steps of `step` from its first on.
 
-        What lies beyond, up to the span's end, is stored, at all places of `around`, and at the points that other
-        shared axes have here. The span's own end where no bound is on the outermost of its axes.
+        With `rest` the last step is only as many times `rest` as it takes. What lies beyond, up to the span's end, is
+        stored, at all places of `around`, and at the points that other shared axes have here. The span's own end where
+        no bound is on the outermost of its axes.
         """
         for one in self.beyond:
             if [*map(Index.of, span.axes[:1])] == [one.bound.place]:
-                span = replace(span, past=self._clipped(one, span, step, around))
+                span = replace(span, past=self._clipped(one, span, step, around, rest or step))
         return span.past
 
-    def _clipped(self, one: Beyond, span: Span, step: int, around: Sequence[Span]) -> str:
+    def _clipped(self, one: Beyond, span: Span, step: int, around: Sequence[Span], rest: int) -> str:
         writer, first, past = self.writer, span.first, span.past
         live, clipped = writer.name("live"), writer.name("clipped")
         places = self._size(one.bound, span.axes[0].extent)
         if span.steps[:1] > (1,):
             places = f"({places} + {span.steps[0] - 1}) / {span.steps[0]}"
         writer.line(f"const long {live} = {places}{f' * {span.inner}' if span.inner > 1 else ''};")
-        up = f"{first} + ({live} - {first} + {step - 1}) / {step} * {step}" if step > 1 else live
+        up = f"{first} + ({live} - {first} + {rest - 1}) / {rest} * {rest}" if rest > 1 else live
+        if rest < step:
+            count = writer.name("count")
+            writer.line(f"const long {count} = {live} - {first};")
+            last = f"tw_least_of({step}, ({count} % {step} + {rest - 1}) / {rest} * {rest})"
+            up = f"{first} + {count} / {step} * {step} + {last}"
         writer.line(f"const long {clipped} = {live} <= {first} ? {first} : tw_least_of({past}, {up});")
         with writer.block(f"if ({clipped} < {past})"):
             self._store((one,), (replace(span, first=clipped), *around))
