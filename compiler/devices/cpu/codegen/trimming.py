@@ -184,8 +184,9 @@ class Trimming:
 
     def _store_one(self, stored: Stored, spans: Sequence[Span]) -> None:
         spans = [*spans, *(Span.whole(axis) for axis in stored.axes)]
-        along = self._along(stored, spans)
         with ExitStack() as stack:
+            spans = self._limited(stored, spans, stack)
+            along = self._along(stored, spans)
             for span in spans:
                 if span is not along:
                     self._loop(span, stack)
@@ -193,6 +194,41 @@ class Trimming:
                 self._put(stored, None)
             else:
                 self._vectors(stored, along)
+
+    def _limited(self, stored: Stored, spans: Sequence[Span], stack: ExitStack) -> list[Span]:
+        """The spans without what nobody reads behind sizes; where a task has but one such point, under a condition."""
+        limits = self._limits(stored)
+        inside = {axis for span in spans for axis in span.axes}
+        if tests := [f"{axis} < {limit}" for axis, limit in limits.items() if axis not in inside]:
+            stack.enter_context(self.writer.block(f"if ({' && '.join(tests)})"))
+        found = []
+        for span in spans:
+            limit = limits.get(span.axes[0])
+            if limit and span.steps[:1] <= (1,):
+                past = f"{limit} * {span.inner}" if span.inner > 1 else limit
+                span = replace(span, past=f"tw_least_of({span.past}, {past})")
+            found.append(span)
+        return found
+
+    def _limits(self, stored: Stored) -> dict[Axis, str]:
+        """By axis, from where on nobody reads what one store puts there, as C variables."""
+        buffer = self.slots.buffers[stored.store.slot]
+        margins: dict[Axis, list[str]] = {}
+        for place, margin in zip(stored.store.index, buffer.margins, strict=False):
+            axis = next(iter(place.axes), None)
+            if axis is None or place != Index.of(axis) or margin < 0:
+                continue
+            for bound in (one.bound for one in self.beyond if one.bound.place == place):
+                size = self._size(bound, axis.extent)
+                margins.setdefault(axis, []).append(f"{size} + {margin}" if margin else size)
+        limits: dict[Axis, str] = {}
+        for axis, ends in margins.items():
+            limits[axis] = self.writer.name("limit")
+            end = f"tw_least_of({axis.extent}, {ends[0]})"
+            for other in ends[1:]:
+                end = f"tw_least_of({end}, {other})"
+            self.writer.line(f"const long {limits[axis]} = {end};")
+        return limits
 
     def _along(self, stored: Stored, spans: Sequence[Span]) -> Span | None:
         """The loop along which a store's elements are neighbours."""
