@@ -26,9 +26,9 @@ Bounds = frozenset[tuple[int, int]]
 
 
 def with_bounds(graph: Graph) -> Graph:
-    """The graph with a PadBeyond behind each product that is read below a size only, and each map of zeros beyond one.
+    """The graph with a PadBeyond behind products and maps that join kernels, where readers do not say the size.
 
-    Where readers say the size themselves, or all that a map reads is below it by the same kernel, there is none.
+    Products are told sizes below which alone they are read; such maps also those beyond which they are zero.
     """
     if not any(node.op == PAD for node in graph.nodes):
         return graph
@@ -44,7 +44,7 @@ def with_bounds(graph: Graph) -> Graph:
         wanted = Bounds()
         if node.op in PRODUCTS:
             wanted = unseen[result]
-        elif node.op in MAPS and graph.type(result).dtype.is_float:
+        elif _joins_kernels(graph, node):
             wanted = (unseen[result] | zero[result]) - _kept(graph, result)
             wanted -= Bounds().union(*(unseen[id] | zero[id] for id in _only_map(graph, result)))
         for size, axis in sorted(wanted - _told(graph, result)):
@@ -55,6 +55,18 @@ def with_bounds(graph: Graph) -> Graph:
             nodes.append(Node(PAD, (renamed.get(result, result), size), (next_id,), attrs, node.source))
             renamed[result], next_id = next_id, next_id + 1
     return replace(graph, values=values, nodes=tuple(nodes)) if renamed else given
+
+
+def _joins_kernels(graph: Graph, node: Node) -> bool:
+    """Whether a map is of results that several kernels make: a residual sum, or channels that are scaled.
+
+    Of other maps, such as activations, the kernel before them knows the size.
+    """
+    dims = graph.type(node.outputs[0]).dims
+    operands = [graph.type(id).dims for id in node.used if not _is_number(graph, id)]
+    if not graph.type(node.outputs[0]).dtype.is_float or len(operands) != 2:
+        return False
+    return (node.op == "Add" and operands == [dims, dims]) or (node.op == "Mul" and operands[0] != operands[1])
 
 
 def _with_sizes_first(graph: Graph) -> Graph:
