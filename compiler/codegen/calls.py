@@ -35,7 +35,7 @@ def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Wo
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()
     return Workload(
         call.kernel,
-        tuple(replace(geometry(kernels.buffers[buffer]), unread=False) for buffer in call.inputs),
+        tuple(replace(geometry(kernels.buffers[buffer]), unread=False, margins=()) for buffer in call.inputs),
         tuple(geometry(kernels.buffers[buffer]) for buffer in call.outputs),
         tuple(buffer in kernels.constants for buffer in call.inputs),
         tuple(encodings(slot, id) for slot, id in bound),

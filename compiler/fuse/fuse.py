@@ -61,6 +61,8 @@ def fuse(
     without: frozenset[str] = frozenset(),
     costs: Costs | None = None,
     free: frozenset[int] = frozenset(),
+    *,
+    is_body: bool = False,
 ) -> Fused:
     """Kernels for a graph, without the steps that are named by `without`.
 
@@ -77,7 +79,7 @@ def fuse(
     inner: list[Fused] = []
 
     def fused(body: Graph) -> KernelGraph:
-        inner.append(fuse(body, without, costs))
+        inner.append(fuse(body, without, costs, is_body=True))
         return inner[-1].kernels
 
     opened = with_regions(with_bounds(graph), fused)
@@ -100,7 +102,8 @@ def fuse(
         other, otherwise = _laid_out(draft, cheaper, without, refusals) if cheaper != rule else (kernels, standing)
         if other is not kernels and is_cheaper(graph, other, kernels, costs):
             kernels, standing = other, otherwise
-    return Fused(with_unread(kernels), before, (*standing, *(one for body in inner for one in body.refusals)))
+    kernels = with_unread(kernels, frozenset() if is_body else frozenset(kernels.outputs))
+    return Fused(kernels, before, (*standing, *(one for body in inner for one in body.refusals)))
 
 
 def _laid_out(

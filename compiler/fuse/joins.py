@@ -115,7 +115,8 @@ def replaced(kernels: KernelGraph, chosen: Sequence[Join]) -> KernelGraph:
     bound = {id for call in kernels.calls for id in (*call.inputs, *call.outputs)}
     needed = {id for call in calls for id in (*call.inputs, *call.outputs)}
     buffers = {id: buffer for id, buffer in kernels.buffers.items() if id in needed or id not in bound}
-    return with_unread(replace(kernels, buffers=buffers, calls=calls))
+    cut = [id for id in kernels.outputs if id in buffers and (buffers[id].unread or buffers[id].margins)]
+    return with_unread(replace(kernels, buffers=buffers, calls=calls), frozenset(cut))
 
 
 def choose_joins(

@@ -2,8 +2,10 @@
 
 A program for all sizes of a dimension keeps zeros beyond the size (`compiler.forms.bounds`). Where every reader of a
 result has the same bound, and reads for each of its points below the size only elements below it, these zeros are
-written for nobody: at a batch of 2 of 8, three quarters of all that is written. Integers keep them: a number from
-memory that nobody wrote must not become a place. So do the model's outputs, which leave zero beyond their sizes.
+written for nobody: at a batch of 2 of 8, three quarters of all that is written. A window reads a few elements behind
+the size, its padding at the end, and no others: these alone are stored. Integers keep all: a number from memory that
+nobody wrote must not become a place. Of the model's outputs nobody reads what lies beyond their sizes, but for those
+of a body, which its next iteration may.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.forms.bounds import Beyond, beyond_bounds, bounds_in
+from compiler.forms.size_bounds import Sizes
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Position
 from compiler.ir.index import Axis, Index
@@ -27,26 +30,29 @@ class _Beyond:
     whole: Beyond
 
 
-def with_unread(kernels: KernelGraph) -> KernelGraph:
-    """The same, with `unread` right for each buffer."""
+def with_unread(kernels: KernelGraph, cut: frozenset[int] = frozenset()) -> KernelGraph:
+    """The same, with `unread` and `margins` right for each buffer.
+
+    `cut`: outputs of which nobody outside reads what lies beyond their sizes.
+    """
+    sizes = Sizes(kernels)
     bounds = [_bounds(call) for call in kernels.calls]
     touched: dict[int, list[int]] = {}
     for at, call in enumerate(kernels.calls):
         for id in dict.fromkeys((*call.inputs, *call.outputs)):
             touched.setdefault(kernels.buffers[id].storage, []).append(at)
-    fixed = {kernels.buffers[id].storage for id in (*kernels.inputs, *kernels.outputs) if id in kernels.buffers}
-    unread = {
-        id
-        for at, call in enumerate(kernels.calls)
-        for id in call.outputs
-        if _is_bounded(call, bounds[at])
-        and kernels.buffers[id].storage not in fixed
-        and kernels.buffers[id].type.dtype.is_float
-        and _is_unread(kernels, bounds, at, id, touched[kernels.buffers[id].storage])
-    }
-    if all(buffer.unread == (id in unread) for id, buffer in kernels.buffers.items()):
+    kept = [id for id in kernels.outputs if id not in cut]
+    fixed = {kernels.buffers[id].storage for id in (*kernels.inputs, *kept) if id in kernels.buffers}
+    found: dict[int, tuple[bool, tuple[int, ...]]] = {}
+    for at, call in enumerate(kernels.calls):
+        for id in call.outputs if _is_bounded(call, bounds[at]) else ():
+            buffer = kernels.buffers[id]
+            if buffer.storage not in fixed and (buffer.type.dtype.is_float or id in kernels.outputs):
+                found[id] = _margins(kernels, bounds, sizes, at, id, touched[buffer.storage])
+    marks = {id: found.get(id, (False, ())) for id in kernels.buffers}
+    if all((buffer.unread, buffer.margins) == marks[id] for id, buffer in kernels.buffers.items()):
         return kernels
-    buffers = {id: replace(buffer, unread=id in unread) for id, buffer in kernels.buffers.items()}
+    buffers = {id: replace(buffer, unread=marks[id][0], margins=marks[id][1]) for id, buffer in kernels.buffers.items()}
     return replace(kernels, buffers=buffers)
 
 
@@ -68,29 +74,88 @@ def _is_bounded(call: Call, bounds: Sequence[_Beyond]) -> bool:
     return bool(bounds) and isinstance(call.kernel, Kernel) and len(bounds) == len([*bounds_in(call.kernel)])
 
 
-def _is_unread(
-    kernels: KernelGraph, bounds: Sequence[Sequence[_Beyond]], writer: int, id: int, touching: Sequence[int]
-) -> bool:
-    """Whether what one call stores beyond its bounds is read by none of those that touch the same storage."""
+def _margins(
+    kernels: KernelGraph,
+    bounds: Sequence[Sequence[_Beyond]],
+    sizes: Sizes,
+    writer: int,
+    id: int,
+    touching: Sequence[int],
+) -> tuple[bool, tuple[int, ...]]:
+    """`unread` and `margins` of a result, as those say that touch the same storage."""
+    known = (False, ())
     readers = [at for at in touching if at != writer]
-    storage = kernels.buffers[id].storage
-    if any(kernels.buffers[other].storage == storage for at in readers for other in kernels.calls[at].outputs):
-        return False
+    buffer = kernels.buffers[id]
+    if any(kernels.buffers[other].storage == buffer.storage for at in readers for other in kernels.calls[at].outputs):
+        return known
     call = kernels.calls[writer]
-    if any(kernels.buffers[other].storage == storage for other in call.inputs):
-        return False
-    if [kernels.buffers[other].storage for other in call.outputs].count(storage) != 1:
-        return False
+    if any(kernels.buffers[other].storage == buffer.storage for other in call.inputs):
+        return known
+    if [kernels.buffers[other].storage for other in call.outputs].count(buffer.storage) != 1:
+        return known
     assert isinstance(call.kernel, Kernel)
     slot = call.kernel.outputs[call.outputs.index(id)].name
     stores = [store.index for block in call.kernel.blocks for store in block.stores if store.slot == slot]
+    margins = [-1] * buffer.type.rank
+    unread = True
     for one in bounds[writer]:
-        digits = {_digit(kernels.buffers[id], index, one.axis) for index in stores}
-        if len(digits) != 1 or None in digits:
-            return False
-        if not all(_stays_below(kernels, kernels.calls[at], bounds[at], one.size, storage, digits) for at in readers):
-            return False
-    return True
+        digits = {_digit(buffer, index, one.axis) for index in stores}
+        below = [
+            len(digits) == 1
+            and None not in digits
+            and _stays_below(kernels, kernels.calls[at], bounds[at], one.size, buffer.storage, digits)
+            for at in readers
+        ]
+        unread = unread and all(below)
+        dims = {index.index(Index.of(one.axis)) for index in stores if Index.of(one.axis) in index}
+        if len(dims) != 1 or len(stores) != 1:
+            continue
+        (dim,) = dims
+        others = [at for at, is_below in zip(readers, below, strict=True) if not is_below]
+        reached = [_reach(kernels, kernels.calls[at], bounds[at], sizes, one.size, buffer, dim) for at in others]
+        margins[dim] = -1 if None in reached else max([0, *(reach for reach in reached if reach is not None)])
+    return unread, () if unread or set(margins) == {-1} else tuple(margins)
+
+
+def _reach(
+    kernels: KernelGraph,
+    call: Call,
+    bounds: Sequence[_Beyond],
+    sizes: Sizes,
+    size: int,
+    written: Buffer,
+    dim: int,
+) -> int | None:
+    """How many elements behind a size along a dimension a reader's results come from at most; None if unknown."""
+    if not isinstance(call.kernel, Kernel):
+        return None
+    slots = _slots(kernels, call, written.storage)
+    if any(_geometry(buffer) != _geometry(written) for buffer in slots.values()):
+        return None
+    known = [one for one in bounds if not any(load.slot in slots for s in one.whole.stored for load in s.value.loads)]
+    most = 0
+    for _, index in _read(call.kernel, slots):
+        ends = [_end(sizes, one, size, index[dim]) for one in known]
+        least = min((end for end in ends if end is not None), default=None)
+        if least is None:
+            return None
+        most = max(most, least)
+    return most
+
+
+def _end(sizes: Sizes, bound: _Beyond, size: int, place: Index) -> int | None:
+    """How far behind a size a place lies at most, where a bound of a reader holds; None if unknown."""
+    factor = place.coefficient(bound.axis)
+    if not factor or factor < 0:
+        return None
+    excess = sizes.excess(bound.size, factor, size)
+    others = Index(tuple(term for term in place.terms if term[0] != bound.axis), place.const)
+    return None if excess is None else excess - factor + others.range[1] + 1
+
+
+def _geometry(buffer: Buffer) -> tuple[object, ...]:
+    """Where the elements of a buffer lie."""
+    return buffer.type, buffer.layout, buffer.storage, buffer.strides, buffer.offset
 
 
 def _stays_below(

@@ -43,10 +43,14 @@ class Buffer:
     unread: bool = False
     """Of a result: whether what lies beyond the bounds of the kernel that makes it may be anything
     (`compiler.fuse.unread`)."""
+    margins: tuple[int, ...] = ()
+    """Of a result: for each dimension how many elements behind a size of it are read, so that only those must be what
+    the kernel that makes it says; -1: all. Empty where nothing is known of any."""
 
     def __repr__(self) -> str:
         """Keys of records are hashed from it: it stays the same where what came later is not used."""
-        shown = (each.name for each in fields(self) if each.name != "unread" or self.unread)
+        later = ("unread", "margins")
+        shown = (each.name for each in fields(self) if each.name not in later or getattr(self, each.name))
         return f"Buffer({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
 
     @staticmethod

@@ -299,8 +299,9 @@ def _buffer(at: Cursor) -> Buffer:
         strides = at.listed(at.integer, "(", ")")
     else:
         strides = row_major(layout.physical(type.dims))
+    margins = at.listed(at.integer, "(", ")") if at.accept("margins") else ()
     unread = at.accept("unread")
-    return Buffer(id, type, layout, storage, strides, offset, at.optional_string(), element, unread)
+    return Buffer(id, type, layout, storage, strides, offset, at.optional_string(), element, unread, margins)
 
 
 def _call(at: Cursor, outputs: tuple[int, ...], kernels: Mapping[str, Kernel | Routine]) -> Call:

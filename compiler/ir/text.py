@@ -120,6 +120,8 @@ def print_buffer(buffer: Buffer) -> str:
         text += f" in s{buffer.storage} + {buffer.offset}"
     if buffer.strides != buffer.whole(buffer.id, buffer.type, buffer.layout).strides:
         text += f" strides ({', '.join(map(str, buffer.strides))})"
+    if buffer.margins:
+        text += f" margins ({', '.join(map(str, buffer.margins))})"
     return text + (" unread" if buffer.unread else "") + quoted(buffer.name)
 
 

@@ -101,7 +101,7 @@ def _stepped(
     wanted = evaluate_graph(graph, inputs, operators, keep=made)
     memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
     for buffer in kernels.buffers.values():
-        if buffer.unread:  # what a kernel leaves there is compared with zeros
+        if buffer.unread or buffer.margins:  # what a kernel leaves there is compared with zeros
             memories[buffer.storage][:] = 0
     for id, array in {**kernels.constants, **{id: inputs[id] for id in kernels.inputs}}.items():
         write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +11,7 @@ import pytest
 from compiler.forms.bounds import beyond_bounds, bounds_in
 from compiler.fuse import fuse
 from compiler.fuse.bounded import with_bounds
-from compiler.ir.buffers import KernelGraph
+from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.evaluate import evaluate
 from compiler.ir.expr import Apply, Const, Expr, Position, Where, conjuncts
 from compiler.ir.graph import Graph
@@ -90,6 +90,18 @@ def poisoned(kernel: Kernel) -> Kernel:
     return replace(kernel, blocks=blocks)
 
 
+def ends_of(kernel: Kernel, given: Sequence[np.ndarray], buffer: Buffer) -> Iterator[tuple[int, int]]:
+    """Dimensions of a result, and from where on its elements may be anything."""
+    sizes = {slot.name: array for slot, array in zip(kernel.inputs, given, strict=True)}
+    stores = [
+        store for block in kernel.blocks for store in block.stores if store.slot in {s.name for s in kernel.outputs}
+    ]
+    for dim, margin in enumerate(buffer.margins):
+        for bound in bounds_in(kernel) if margin >= 0 else ():
+            if all(store.index[dim] == bound.place for store in stores):
+                yield dim, int(sizes[bound.size.slot]) + margin
+
+
 def run(kernels: KernelGraph, inputs: Mapping[int, np.ndarray]) -> list[np.ndarray]:
     """Call by call, with NaN wherever a result may be anything."""
     memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
@@ -104,8 +116,11 @@ def run(kernels: KernelGraph, inputs: Mapping[int, np.ndarray]) -> list[np.ndarr
         assert isinstance(call.kernel, Kernel)
         unread = [kernels.buffers[id].unread for id in call.outputs]
         kernel = poisoned(call.kernel) if all(unread) else call.kernel
-        for id, array in zip(call.outputs, evaluate(kernel, [read(id) for id in call.inputs]), strict=True):
+        given = [read(id) for id in call.inputs]
+        for id, array in zip(call.outputs, evaluate(kernel, given), strict=True):
             buffer = kernels.buffers[id]
+            for dim, end in ends_of(call.kernel, given, buffer):
+                array[(*(slice(None),) * dim, slice(max(end, 0), None))] = np.nan
             write_buffer(operand(memories[buffer.storage], buffer), replace(buffer, offset=0), array)
     return [read(id) for id in kernels.outputs]
 
@@ -114,8 +129,10 @@ def run(kernels: KernelGraph, inputs: Mapping[int, np.ndarray]) -> list[np.ndarr
 def test_nothing_that_may_be_anything_is_read(name: str) -> None:
     graph = graph_of(name)
     kernels = fuse(graph).kernels
-    assert any(buffer.unread for buffer in kernels.buffers.values()) is CASES[name][1]
-    assert not any(kernels.buffers[id].unread for id in kernels.outputs)
+    inner = [buffer for id, buffer in kernels.buffers.items() if id not in kernels.outputs]
+    assert any(buffer.unread for buffer in inner) is CASES[name][1]
+    body = fuse(graph, is_body=True).kernels
+    assert not any(body.buffers[id].unread for id in body.outputs)
     x, size = graph.inputs
     for count in (0, 1, 3, BATCH):
         array = np.random.default_rng(count).normal(size=(BATCH, 4, 6, 6)).astype(np.float32)
@@ -123,7 +140,57 @@ def test_nothing_that_may_be_anything_is_read(name: str) -> None:
         inputs = {x: array, size: np.array(count)}
         (wanted,) = (evaluate_graph(graph, inputs, OPERATORS)[id] for id in graph.outputs)
         (found,) = run(kernels, inputs)
+        if any(kernels.buffers[id].unread for id in kernels.outputs):
+            axis = 2 if name == "windows" else 0
+            found, wanted = (np.take(array, range(count), axis) for array in (found, wanted))
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
+
+
+LONGEST = 14
+
+
+def chain(seed: int) -> tuple[Graph, list[tuple[int, int, int]]]:
+    """Windows one after another over an axis, each as a stride, a reach and what it is padded by in all."""
+    random, s = np.random.default_rng(seed), Sketch(dtype=DType.F32)
+    x, size = s.x(1, 3, LONGEST), s.x(dtype=DType.I64)
+    windows, most = [], LONGEST
+    for _ in range(3):
+        taps, dilation, stride = (int(random.integers(1, most + 1)) for most in (5, 3, 4))
+        reach = (taps - 1) * dilation + 1
+        pads = tuple(int(pad) for pad in random.integers(0, reach, 2))
+        if (most + sum(pads) - reach) // stride < 1:
+            continue
+        weights = s.normal(3, 3, taps)
+        moved = {"kernel_shape": (taps,), "pads": pads, "strides": (stride,), "dilations": (dilation,)}
+        x = s("Conv", x, weights, s.normal(3), **moved)
+        windows.append((stride, reach, sum(pads)))
+        most = (most + sum(pads) - reach) // stride + 1
+        more = sum(pads) - reach + stride * (1 + reach)
+        quotient = s("Div", s("Add", size, s.c(more, dtype=DType.I64)), s.c(stride, dtype=DType.I64))
+        size = s("Max", s("Sub", quotient, s.c(reach, dtype=DType.I64)), s.c(0, dtype=DType.I64))
+        x = s("Relu", s("PadBeyond", x, size, axis=2))
+    return s.graph(x), windows
+
+
+def test_windows_read_so_far_behind_a_size_and_no_further() -> None:
+    """NaN lies wherever a result may be anything: chains of convolutions at every size."""
+    margins = 0
+    for seed in range(8):
+        graph, windows = chain(seed)
+        kernels = fuse(graph).kernels
+        margins += sum(bool(buffer.margins) for buffer in kernels.buffers.values())
+        x, size = graph.inputs
+        for count in range(LONGEST + 1):
+            array = np.random.default_rng(count).normal(size=(1, 3, LONGEST)).astype(np.float32)
+            array[..., count:] = 0
+            inputs, end = {x: array, size: np.array(count)}, count
+            for stride, reach, pads in windows:
+                end = max((end + pads - reach) // stride + 1, 0)
+            (wanted,) = (evaluate_graph(graph, inputs, OPERATORS)[id] for id in graph.outputs)
+            (found,) = run(kernels, inputs)
+            message = f"seed {seed}, size {count}"
+            np.testing.assert_allclose(found[..., :end], wanted[..., :end], rtol=2e-4, atol=2e-4, err_msg=message)
+    assert margins >= 6
 
 
 def test_a_mark_is_printed_and_read_and_counts_for_keys_only_where_it_is() -> None:
@@ -132,6 +199,12 @@ def test_a_mark_is_printed_and_read_and_counts_for_keys_only_where_it_is() -> No
     marked = next(buffer for buffer in kernels.buffers.values() if buffer.unread)
     assert "unread=True" in repr(marked)
     assert "unread" not in repr(replace(marked, unread=False))
+    kernels = fuse(graph_of("windows")).kernels
+    assert parse_kernel_graph(str(kernels), kernels.constants).buffers == kernels.buffers
+    marked = next(buffer for buffer in kernels.buffers.values() if buffer.margins)
+    assert marked.margins == (-1, -1, 1, -1)
+    assert "margins=(-1, -1, 1, -1)" in repr(marked)
+    assert "margins" not in repr(replace(marked, margins=()))
 
 
 def split() -> Graph:
@@ -153,7 +226,7 @@ def test_products_that_are_read_below_a_size_are_told_it() -> None:
     arrays = [np.random.default_rng(1).normal(size=graph.type(id).dims).astype(np.float32) for id in graph.inputs[:2]]
     inputs = dict(zip(graph.inputs, (*arrays, np.array(3)), strict=True))
     (wanted,) = (evaluate_graph(graph, inputs, OPERATORS)[id] for id in graph.outputs)
-    (found,) = run(fuse(graph).kernels, inputs)
+    (found,) = run(fuse(graph, is_body=True).kernels, inputs)
     np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
 
 

@@ -86,25 +86,35 @@ class Trimming:
                     self._store((one,), around)
                     self.writer.line("continue;")
 
-    def clip(self, span: Span, step: int, around: Sequence[Span]) -> str:
+    def clips(self, axes: Sequence[Axis]) -> bool:
+        """Whether a size is a bound on the outermost of these axes, so that `clip` may end a span of them."""
+        return any([*map(Index.of, axes[:1])] == [one.bound.place] for one in self.beyond)
+
+    def clip(self, span: Span, step: int, around: Sequence[Span], rest: int = 0) -> str:
         """A C name for where those places of a span end that lie below a size, in steps of `step` from its first on.
 
-        What lies beyond, up to the span's end, is stored, at all places of `around`, and at the points that other
-        shared axes have here. The span's own end where no bound is on the outermost of its axes.
+        With `rest` the last step is only as many times `rest` as it takes. What lies beyond, up to the span's end, is
+        stored, at all places of `around`, and at the points that other shared axes have here. The span's own end where
+        no bound is on the outermost of its axes.
         """
         for one in self.beyond:
             if [*map(Index.of, span.axes[:1])] == [one.bound.place]:
-                span = replace(span, past=self._clipped(one, span, step, around))
+                span = replace(span, past=self._clipped(one, span, step, around, rest or step))
         return span.past
 
-    def _clipped(self, one: Beyond, span: Span, step: int, around: Sequence[Span]) -> str:
+    def _clipped(self, one: Beyond, span: Span, step: int, around: Sequence[Span], rest: int) -> str:
         writer, first, past = self.writer, span.first, span.past
         live, clipped = writer.name("live"), writer.name("clipped")
         places = self._size(one.bound, span.axes[0].extent)
         if span.steps[:1] > (1,):
             places = f"({places} + {span.steps[0] - 1}) / {span.steps[0]}"
         writer.line(f"const long {live} = {places}{f' * {span.inner}' if span.inner > 1 else ''};")
-        up = f"{first} + ({live} - {first} + {step - 1}) / {step} * {step}" if step > 1 else live
+        up = f"{first} + ({live} - {first} + {rest - 1}) / {rest} * {rest}" if rest > 1 else live
+        if rest < step:
+            count = writer.name("count")
+            writer.line(f"const long {count} = {live} - {first};")
+            last = f"tw_least_of({step}, ({count} % {step} + {rest - 1}) / {rest} * {rest})"
+            up = f"{first} + {count} / {step} * {step} + {last}"
         writer.line(f"const long {clipped} = {live} <= {first} ? {first} : tw_least_of({past}, {up});")
         with writer.block(f"if ({clipped} < {past})"):
             self._store((one,), (replace(span, first=clipped), *around))
@@ -174,8 +184,9 @@ class Trimming:
 
     def _store_one(self, stored: Stored, spans: Sequence[Span]) -> None:
         spans = [*spans, *(Span.whole(axis) for axis in stored.axes)]
-        along = self._along(stored, spans)
         with ExitStack() as stack:
+            spans = self._limited(stored, spans, stack)
+            along = self._along(stored, spans)
             for span in spans:
                 if span is not along:
                     self._loop(span, stack)
@@ -183,6 +194,41 @@ class Trimming:
                 self._put(stored, None)
             else:
                 self._vectors(stored, along)
+
+    def _limited(self, stored: Stored, spans: Sequence[Span], stack: ExitStack) -> list[Span]:
+        """The spans without what nobody reads behind sizes; where a task has but one such point, under a condition."""
+        limits = self._limits(stored)
+        inside = {axis for span in spans for axis in span.axes}
+        if tests := [f"{axis} < {limit}" for axis, limit in limits.items() if axis not in inside]:
+            stack.enter_context(self.writer.block(f"if ({' && '.join(tests)})"))
+        found = []
+        for span in spans:
+            limit = limits.get(span.axes[0])
+            if limit and span.steps[:1] <= (1,):
+                past = f"{limit} * {span.inner}" if span.inner > 1 else limit
+                span = replace(span, past=f"tw_least_of({span.past}, {past})")
+            found.append(span)
+        return found
+
+    def _limits(self, stored: Stored) -> dict[Axis, str]:
+        """By axis, from where on nobody reads what one store puts there, as C variables."""
+        buffer = self.slots.buffers[stored.store.slot]
+        margins: dict[Axis, list[str]] = {}
+        for place, margin in zip(stored.store.index, buffer.margins, strict=False):
+            axis = next(iter(place.axes), None)
+            if axis is None or place != Index.of(axis) or margin < 0:
+                continue
+            for bound in (one.bound for one in self.beyond if one.bound.place == place):
+                size = self._size(bound, axis.extent)
+                margins.setdefault(axis, []).append(f"{size} + {margin}" if margin else size)
+        limits: dict[Axis, str] = {}
+        for axis, ends in margins.items():
+            limits[axis] = self.writer.name("limit")
+            end = f"tw_least_of({axis.extent}, {ends[0]})"
+            for other in ends[1:]:
+                end = f"tw_least_of({end}, {other})"
+            self.writer.line(f"const long {limits[axis]} = {end};")
+        return limits
 
     def _along(self, stored: Stored, spans: Sequence[Span]) -> Span | None:
         """The loop along which a store's elements are neighbours."""

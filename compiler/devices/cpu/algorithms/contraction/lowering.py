@@ -49,6 +49,8 @@ Columns = tuple[int, ...]
 SIMPLE = frozenset(("add", "sub", "mul", "div", "min", "max", "neg", "abs"))
 """Functions of a few instructions: at most MAX_MAPS maps of them are applied while the sums are in registers."""
 MAX_MAPS = 6
+REST_PARTS = 4
+"""Of a register tile: where a size ends rows, the last tile has as many of its quarters as it takes."""
 MOST_SHARING = 256
 """Register tiles of a block that share the fetching of B."""
 
@@ -105,6 +107,8 @@ class BlockedProduct(Lowering):
         self.counts: dict[Axis, tuple[int, ...]] = {
             axis: (self.block[axis], axis.extent % self.block[axis]) for axis in view.m
         }
+        clipped = [axis for axis in view.m if not rows and self.trimming.clips(self._rows_of(axis))]
+        self.rests = {axis: -(-self.part[axis] // REST_PARTS) for axis in clipped}
         if rows:
             self.counts[view.m[-1]] = tuple(rows)
         for axis in view.m if not rows else ():
@@ -271,7 +275,7 @@ class BlockedProduct(Lowering):
             before = [Span(self._rows_of(done), f"first_{done}", f"past_{done}") for done in view.m[:place]]
             after = [Span(self._rows_of(other), f"first_{other}", self._ends(other)) for other in view.m[place + 1 :]]
             rows = Span(self._rows_of(axis), f"first_{axis}", self._ends(axis))
-            past = self.trimming.clip(rows, self.part[axis], (*before, *after, columns))
+            past = self.trimming.clip(rows, self.part[axis], (*before, *after, columns), self.rests.get(axis, 0))
             writer.line(f"const long past_{axis} = {past};")
 
     def _rows_of(self, axis: Axis) -> tuple[Axis, ...]:
@@ -360,9 +364,10 @@ class BlockedProduct(Lowering):
         return iter(kinds)
 
     def _lengths(self, axis: Axis) -> tuple[int, ...]:
-        """Of register tiles along an axis: whole ones, if any block holds one, and what blocks leave over."""
+        """Of register tiles along an axis: whole ones, if any block holds one, and what blocks or sizes leave over."""
         part, counts = self.part[axis], self.counts[axis]
-        rests = sorted({count % part for count in counts} - {0})
+        shorter = range(0, min(part, max(counts)), self.rests[axis]) if axis in self.rests else ()
+        rests = sorted({*(count % part for count in counts), *shorter} - {0})
         return (*((part,) if max(counts) >= part else ()), *rests)
 
     def _tiles(self, axes: Sequence[Axis], rows: tuple[int, ...], columns: Columns) -> None:

@@ -28,7 +28,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_winograd,
 )
 from tests.compiler.devices.cpu.library import Case, array_of, draws
-from tests.compiler.devices.cpu.sizes import Sized, bounded, bounded_case
+from tests.compiler.devices.cpu.sizes import Sized, bounded, bounded_case, with_margin
 from tests.compiler.rewrite.sketch import Sketch
 
 HERE = this_machine()
@@ -58,14 +58,18 @@ def judged(cases: list[Case], algorithm: str, least: int) -> None:
 @pytest.mark.parametrize("part", range(2))
 def test_contractions_stop_at_sizes(part: int) -> None:
     strategy = test_contraction.tiled(bounded_kernels(test_contraction.kernels()), HERE)
-    judged(draws(strategy, 40)[part::2], "contraction", 8)
+    judged([with_margin(case, at % 3 - 1) for at, case in enumerate(draws(strategy, 40)[part::2])], "contraction", 8)
 
 
 @st.composite
 def bounded_cases(draw: st.DrawFn, cases: st.SearchStrategy[Case]) -> Case:
     """Cases with their last result bounded along some dimensions, under the same tile."""
     case = draw(cases)
-    return bounded_case(case, draw(dims_of(case.kernel.outputs[-1].type.rank)))
+    return with_margin(bounded_case(case, draw(dims_of(case.kernel.outputs[-1].type.rank))), draw(MARGINS))
+
+
+MARGINS = st.sampled_from([-1, 0, 1, 3])
+"""Elements behind a size that somebody reads; -1: all."""
 
 
 def is_float(case: Case) -> bool:
@@ -148,7 +152,7 @@ def only_call(graph: Graph) -> Case:
     (call,) = kernels.calls
     assert isinstance(call.kernel, Kernel)
     ids = (*call.inputs, *call.outputs)
-    buffers = tuple(replace(kernels.buffers[id], id=at, storage=at) for at, id in enumerate(ids))
+    buffers = tuple(replace(kernels.buffers[id], id=at, storage=at, unread=False) for at, id in enumerate(ids))
     return Case(call.kernel, buffers, tuple(array_of(kernels.buffers[id].type, random) for id in call.inputs))
 
 

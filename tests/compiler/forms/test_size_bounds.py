@@ -1,0 +1,60 @@
+"""What one size exceeds a multiple of another by is never more than said, and said where windows need it."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.forms.size_bounds import Sizes
+from compiler.fuse import fuse
+from compiler.ir.graph import Graph
+from compiler.ir.tensor import DType
+from compiler.ops import OPERATORS
+from compiler.prove.reference import evaluate_graph
+from tests.compiler.rewrite.sketch import Sketch
+
+MOST = 20
+I64 = DType.I64
+
+
+def drawn(seed: int) -> Graph:
+    """Two sizes, of which each is computed from a given one by random steps."""
+    random, s = np.random.default_rng(seed), Sketch(dtype=DType.F32)
+    given = s.x(dtype=I64)
+    found = [given]
+    for _ in range(int(random.integers(2, 7))):
+        one = found[int(random.integers(len(found)))]
+        number = s.c(int(random.integers(1, 5)), dtype=I64)
+        op = str(random.choice(["Add", "Sub", "Mul", "Div", "Div", "Max", "Min"]))
+        other = found[int(random.integers(len(found)))] if op in ("Add", "Sub", "Max", "Min") else number
+        found.append(s(op, one, number if random.random() < 0.5 else other))
+    return s.graph(found[-1], found[-2])
+
+
+def test_a_bound_holds_at_every_size() -> None:
+    judged = 0
+    for seed in range(40):
+        graph = drawn(seed)
+        sizes = Sizes(fuse(graph).kernels)
+        one, other = graph.outputs
+        bounds = {factor: sizes.excess(one, factor, other) for factor in (1, 2, 3)}
+        judged += sum(bound is not None for bound in bounds.values())
+        for size in range(MOST):
+            values = evaluate_graph(graph, {graph.inputs[0]: np.array(size)}, OPERATORS)
+            for factor, bound in bounds.items():
+                excess = factor * int(values[one]) - int(values[other])
+                assert bound is None or excess <= bound, f"seed {seed}, size {size}, factor {factor}"
+    assert judged >= 12
+
+
+def test_the_bound_of_a_window_is_the_least() -> None:
+    """Of a stride of 2 over a size that another stride of 2 left: 2 * floor((s + 1) / 2) <= s + 1."""
+    s = Sketch(dtype=DType.F32)
+    size, one, two = s.x(dtype=I64), s.c(1, dtype=I64), s.c(2, dtype=I64)
+    half = s("Div", s("Add", size, one), two)
+    quarter = s("Div", s("Add", half, one), two)
+    sizes = Sizes(fuse(s.graph(half, quarter)).kernels)
+    assert sizes.excess(half, 2, size) == 1
+    assert sizes.excess(quarter, 2, half) == 1
+    assert sizes.excess(size, 1, size) == 0
+    assert sizes.excess(size, 2, size) is None
+    assert sizes.excess(size, 1, half) is None
