@@ -1,6 +1,7 @@
 """What the algorithms of CUDA targets print CUDA C++ with.
 
 lowered       what lowering a kernel gives; entry: the __global__ function of a launch
+regions       the same of a loop or a branch: kernels of bodies, and what the host decides by
 scalars       scalar functions, casts and literals, where they differ from C's
 fragments     fragments of tensor cores; rows: how rows lie in shared memory
 operands      operands on their way to fragments; axes: positions decoded
