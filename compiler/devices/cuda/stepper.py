@@ -12,7 +12,7 @@ from typing import Self
 import numpy as np
 
 from compiler.devices.cuda.candidates import Candidate, Candidates
-from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import Device, Launch, Memory
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan

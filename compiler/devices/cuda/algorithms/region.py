@@ -8,7 +8,7 @@ The kernels of a body are those of its calls, on one stream, planned and verifie
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 from compiler.codegen.calls import function_name
@@ -20,7 +20,7 @@ from compiler.devices.cuda.codegen.last_block import last_block
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.regions import CudaBody, CudaRegion, Spot, Step
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
-from compiler.devices.cuda.emit.workload import WIDEST_ACCESS, cuda_workload_of
+from compiler.devices.cuda.codegen.workload import WIDEST_ACCESS, cuda_workload_of
 from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer, KernelGraph
@@ -201,7 +201,7 @@ class _Lowering:
         columns = range(loop.carried, loop.carried + loop.columns) if any(loop.given) or loop.decides else ()
         moves = [_Move(self._result(at), types[at], Spot(loop.first + at)) for at in range(loop.carried)]
         moves += [_Move(self._result(at), types[at]) for at in columns]
-        return _step(f"{self.name}_entry", moves, self._result(loop.carried + loop.columns), "0")
+        return _step(f"{self.name}_entry", moves, self._result(loop.carried + loop.columns), counts=False)
 
     def _turn(self, loop: Loop, beside: Mapping[int, Spot], rows: Mapping[int, Spot]) -> Step:
         """New values to the place of the old ones, rows to their columns; one more iteration was done."""
@@ -211,7 +211,7 @@ class _Lowering:
             _Move(self._result(at), TensorType(types[at].dtype, types[at].dims[1:]), spot, is_row=True)
             for at, spot in rows.items()
         ]
-        return _step(f"{self.name}_turn", moves, self._result(loop.carried + loop.columns), "number + 1")
+        return _step(f"{self.name}_turn", moves, self._result(loop.carried + loop.columns), counts=True)
 
 
 def _plan(graph: KernelGraph, tiles: Sequence[Tile], lowered: Sequence[CudaLowered]) -> Plan:
@@ -234,8 +234,11 @@ class _Move:
     is_row: bool = False
 
 
-def _step(name: str, moves: Sequence[_Move], number: Spot, becomes: str) -> Step:
-    """A kernel whose threads share out what is moved. Then the number of iterations changes, which all have read."""
+def _step(name: str, moves: Sequence[_Move], number: Spot, *, counts: bool) -> Step:
+    """A kernel whose threads share out what is moved.
+
+    Of iterations there is one more, when all blocks have read how many there were; or, unless it `counts`, none.
+    """
     moves = [move for move in moves if move.type.bytes]
     sources = [(move.source, move.type) for move in moves if move.source]
     results = [*((move.to, move.type) for move in moves), (number, NUMBER)]
@@ -247,7 +250,9 @@ def _step(name: str, moves: Sequence[_Move], number: Spot, becomes: str) -> Step
     blocks = min(max(sum(move.type.bytes for move in moves) // BLOCK_BYTES, 1), MOST_BLOCKS)
     left = iter(inputs)
     writer = Writer()
-    writer.line(f"const int64_t first = (int64_t)tile * {THREADS} + threadIdx.x, number = *{counted};")
+    writer.line(f"const int64_t first = (int64_t)tile * {THREADS} + threadIdx.x;")
+    if counts:
+        writer.line(f"const int64_t number = *{counted};")
     for move, output in zip(moves, outputs, strict=False):
         is_wide = move.type.bytes % WIDEST_ACCESS == 0
         kind = "uint4" if is_wide else CUDA_TYPES[move.type.dtype]
@@ -255,16 +260,15 @@ def _step(name: str, moves: Sequence[_Move], number: Spot, becomes: str) -> Step
         to = f"(({kind} *){output.name})[{f'number * {count} + ' if move.is_row else ''}at]"
         value = f"((const {kind} *){next(left).name})[at]" if move.source else f"{kind}{{}}"
         writer.line(f"for (int64_t at = first; at < {count}; at += {THREADS * blocks}) {to} = {value};")
-    with ExitStack() as last:
-        if blocks > 1:
-            last.enter_context(last_block(writer, "0", blocks, "((int *)shared)"))
-        else:
+    meets = counts and blocks > 1
+    with last_block(writer, "0", blocks, "((int *)shared)") if meets else nullcontext():
+        if counts and not meets:
             writer.line("__syncthreads();")
-        writer.line(f"if (threadIdx.x == 0) *{counted} = {becomes};")
+        writer.line(f"if ({'threadIdx.x' if counts else 'first'} == 0) *{counted} = {'number + 1' if counts else '0'};")
     buffers = [tuple(Buffer.whole(at, slot.type) for at, slot in enumerate(own)) for own in (inputs, outputs)]
     routine = Routine("While", name, inputs, outputs)
     workload = Workload(routine, buffers[0], buffers[1], (False,) * len(inputs))
-    frame = Frame(blocks, THREADS, FLAG_BYTES * (blocks > 1), counters=int(blocks > 1))
+    frame = Frame(blocks, THREADS, FLAG_BYTES * meets, counters=int(meets))
     spots = tuple(spot for spot, _ in (*sources, *results))
     return Step(framed(name, workload, writer.lines, frame), spots)
 

@@ -16,12 +16,12 @@ from compiler.codegen.calls import lower_each
 from compiler.codegen.weights import Weights
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.lowered import CudaLowered, unit_text
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.flow import Flow
 from compiler.devices.cuda.emit.host import Image, cuda_host_source
 from compiler.devices.cuda.emit.launches import Launch, launches
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.emit.side_by_side import side_by_side
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.target import CudaTarget
 from compiler.devices.cuda.toolchain import HOST, CudaToolchain
 from compiler.ir.buffers import KernelGraph

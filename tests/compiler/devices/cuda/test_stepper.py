@@ -14,8 +14,8 @@ import pytest
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.candidates import Candidates
 from compiler.devices.cuda.codegen.lowered import PREAMBLE
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.stepper import CudaStepper
 from compiler.devices.cuda.target import resolve
 from compiler.devices.kinds import propose
