@@ -266,7 +266,7 @@ class CudaBackend:
         return Runner(Model) if self.target.is_here else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
-        return CudaStepper(kernels, plan, self.candidates)
+        return CudaStepper(kernels, plan, self.candidates, self.emit)
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
         """All that goes through memory, or that tensor cores multiply."""
