@@ -30,6 +30,7 @@ from compiler.schedule.memory.buffers import place_buffers
 from compiler.session import Session
 from tests.compiler.devices.cuda.artifact_on_double import Outcome, Twin, on_double
 from tests.compiler.devices.cuda.branches import functions
+from tests.compiler.devices.cuda.codegen.test_declared import check
 from tests.compiler.devices.cuda.emit.test_tensors import AT_THE_END, ON_GPU
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
@@ -251,6 +252,13 @@ def test_a_value_is_written_over_the_old_one_where_nothing_reads_that_and_else_b
     assert in_place == [False, True, False], "the cache is written where it lies"
     scatter = next(one for one in body.lowered if "Scatter" in one.text)
     assert "t_x0[" not in scatter.text, "and not copied to itself"
+
+
+def test_the_kernels_of_a_loop_declare_what_their_text_shows() -> None:
+    steps = [step for one in lowered() for step in (one.entry_step, one.turn_step) if step]
+    assert {step.kernel.counters for step in steps} == {0, 1}
+    for step in steps:
+        check(step.kernel)
 
 
 def test_the_plan_of_a_body_is_verified(monkeypatch: pytest.MonkeyPatch) -> None:
