@@ -5,6 +5,7 @@
     expressions  expressions and indices as C, scalar or vectorised
     reductions   the order of reduction loops, what they begin from, one step
     functions    how a generated function begins
+    region_bodies  what bodies of loops and branches are to every kind of device
     calls        calls as workloads, names of generated functions
     task_grid    what points tile tasks work on
     weights      the weights file

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
@@ -41,8 +42,8 @@ def _coded(ports: Sequence[TensorType]) -> list[tuple[int, TensorType, tuple[str
     return [(at, port, DLPACK[port.dtype]) for at, port in enumerate(ports)]
 
 
-def table(writer: Writer, struct: str, name: str, count: str, rows: Sequence[str]) -> None:
-    """An array of structures and how many there are."""
+def table(writer: Writer, struct: str, name: str, count: str, rows: Sequence[object]) -> None:
+    """An array of structures, given as they print, and how many there are."""
     writer.line(f"enum {{ {count} = {len(rows)} }};")
     with writer.block(f"static const struct {struct} {name}[{max(len(rows), 1)}] =", "};"):
         for row in rows:
@@ -52,8 +53,24 @@ def table(writer: Writer, struct: str, name: str, count: str, rows: Sequence[str
     writer.line()
 
 
-def operand(kernels: KernelGraph, plan: Plan, id: int, packing: Packing | None, weights: Weights) -> str:
-    """A row of `operands`: where a buffer's first element lies. A constant is added to `weights`."""
+@dataclass(frozen=True)
+class Operand:
+    """A row of `operands`: a place, by byte, in one of the spaces; of an input or an output its position is `port`."""
+
+    space: str
+    port: int
+    at: int
+
+    def behind(self, size: int) -> Operand:
+        """What lies so many bytes behind."""
+        return replace(self, at=self.at + size)
+
+    def __str__(self) -> str:
+        return f"{{{self.space}, {self.port}, {self.at}}}"
+
+
+def operand(kernels: KernelGraph, plan: Plan, id: int, packing: Packing | None, weights: Weights) -> Operand:
+    """Where a buffer's first element lies. A constant is added to `weights`."""
     buffer = kernels.buffers[id]
     place = plan.places[buffer.storage]
     at = buffer.offset * buffer.dtype.bytes
@@ -63,7 +80,7 @@ def operand(kernels: KernelGraph, plan: Plan, id: int, packing: Packing | None, 
     if place.space == "constant":
         source = kernels.buffers[buffer.storage]
         at = weights.place(source, kernels.constants[source.id], packing) + (0 if packing else at)
-    return f"{{{SPACES[place.space]}, {port}, {at}}}"
+    return Operand(SPACES[place.space], port, at)
 
 
 def description(kernels: KernelGraph, plan: Plan, weight_bytes: int, others: Sequence[Plan] = ()) -> str:

@@ -96,6 +96,7 @@ CUDA = Kind(
     accelerator=True,
     here="the NVIDIA GPU of the worker that takes the job, measured there; waits for a worker with one",
     package="compiler.devices.cuda",
+    regions=True,
     holder="worker.gpu",
     hardware="an NVIDIA GPU",
     builder="NVRTC",

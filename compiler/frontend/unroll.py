@@ -105,7 +105,9 @@ def _region_or(walk: Walk, region: Callable[[], Ids], written: Callable[[bool], 
         try:
             return written(True)
         except TooLong as no:
-            raise Unsupported(no.reason, f"{no.fix}; or compile for a CPU, whose artifacts decide that") from no
+            raise Unsupported(
+                no.reason, f"{no.fix}; or compile for a CPU or a GPU, whose artifacts decide that"
+            ) from no
     if is_short:
         try:
             with attempt(walk):

@@ -35,6 +35,8 @@ class Program:
     """Identity of the compiler that built the library: name, version and flags."""
     launches: tuple[tuple[int, ...], ...] = ()
     """On a GPU: the calls that each launch carries out side by side, in order of launches."""
+    graphs: tuple[int, ...] = ()
+    """How many of these launches each CUDA graph has; empty: all are one graph, and the host decides nothing."""
     machine: str = ""
     """The architecture of a library for a CPU, as `platform.machine()` says it."""
     features: tuple[str, ...] = ()

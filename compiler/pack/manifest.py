@@ -75,8 +75,8 @@ def plan_json(
 
     Times are the predicted begin and end in seconds, and the measured ones where it was traced.
 
-    For a GPU also the launches, each by the calls that it carries out side by side; where the artifact holds several
-    plans, the `others` too.
+    For a GPU also the launches, each by the calls that it carries out side by side, and how many each graph has where
+    the host decides between graphs; where the artifact holds several plans, the `others` too.
     """
     if len(facts.costs) != len(kernels.calls):
         raise VerifyError(f"{len(facts.costs)} costs for {len(kernels.calls)} calls")
@@ -101,6 +101,7 @@ def plan_json(
         ],
         "storages": storages_json(plan),
         **({"launches": [list(calls) for calls in program.launches]} if program.launches else {}),
+        **({"graphs": list(program.graphs)} if program.graphs else {}),
         **guarded_json(plan, others),
     }
 

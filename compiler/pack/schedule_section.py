@@ -29,7 +29,9 @@ def schedule_section(program: Program, plan: Plan, kernels: KernelGraph, facts: 
 
 
 def _words(program: Program, schedule: Schedule) -> str:
-    launches = f"One CUDA graph with {plural(len(program.launches), 'node')}. " if program.launches else ""
+    nodes, graphs = plural(len(program.launches), "node"), len(program.graphs)
+    several = f"{plural(graphs, 'CUDA graph')} with {nodes}, between which the host decides. "
+    launches = several if graphs else f"One CUDA graph with {nodes}. " if program.launches else ""
     kind = "chain of launches that follow each other" if schedule.lane == "stream" else "thread"
     reading = f"Time runs to the right, each {schedule.lane} is a {kind}, each box work on one kernel"
     shared = f": {sharing(schedule)}" if sharing(schedule) else ""

@@ -17,7 +17,7 @@ import pytest
 from compiler.__main__ import main
 from compiler.contract import PHASES, CompileOptions, CompileReport
 from compiler.devices.cuda import nvrtc
-from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.target import PROFILES, resolve
 from compiler.devices.kinds import propose

@@ -17,7 +17,7 @@ from compiler.contract import CompileOptions
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.target import PROFILES, CpuTarget, this_machine
 from compiler.devices.cuda import target as cuda
-from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.target import CudaTarget
 from compiler.devices.kinds import propose
 from compiler.errors import SourceUnavailable

@@ -43,8 +43,7 @@ NOTES = {
     "rounded to 8 bits at each step. MatMulNBits and GatherBlockQuantized need their packed numbers as constants, "
     "which are unpacked when compiling. GroupQueryAttention needs `total_sequence_length` where its cache grows, which "
     "follows from the mask's shape as exporters write it; places of a cache that no token is in hold what they held.",
-    "ai.onnx.ml": " SVMClassifier with `prob_a` couples probabilities in a loop that data end; on "
-    "GPUs all of its turns are written out, in thousands of nodes.",
+    "ai.onnx.ml": " SVMClassifier with `prob_a` couples probabilities in a loop that data end.",
 }
 
 
@@ -77,7 +76,7 @@ def _others() -> Iterator[str]:
     yield _paragraph(
         f"**Resolved while reading.** {_names(_shown(INLINED))}: an If whose condition is known is the branch that it "
         "selects; a short Loop or Scan of known length is unrolled. What data decide runs as a loop, or as one of two "
-        "branches, on CPUs ([how](decisions/regions-are-calls-of-calls.md)). Dropout is the identity, or draws; a "
+        "branches ([how](decisions/regions-are-calls-of-calls.md)). Dropout is the identity, or draws; a "
         "ZipMap at the end of a model is left out. Sequences are resolved where their lengths and the positions in "
         "them are known when compiling."
     )

@@ -24,9 +24,9 @@ from compiler.devices.cuda.algorithms import legal_tiles, model
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.program import ALIGNMENT, emit_cuda
 from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.measure.driver import gpu_here
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.measure.splits import known_split, measure_splits
@@ -266,7 +266,7 @@ class CudaBackend:
         return Runner(Model) if self.target.is_here else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
-        return CudaStepper(kernels, plan, self.candidates)
+        return CudaStepper(kernels, plan, self.candidates, self.emit)
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
         """All that goes through memory, or that tensor cores multiply."""

@@ -193,8 +193,8 @@ def reason(data: bytes, **options: Any) -> str:
 def test_a_trip_count_from_an_input_has_a_bound_where_rows_are_stacked_and_the_target_can_decide_that() -> None:
     inputs = [info("n", INT64, []), info("x", shape=[1, 3])]
     stacked = model([node("Loop", ["n", "", "x"], ["y", "rows"], body=STEP)], inputs, ["y", "rows"])
-    assert reason(stacked, target="cuda:sm_80").startswith("its trip count is not known when compiling")
-    assert '"n": {"value": ...}' in reason(stacked, target="cuda:sm_80")
+    assert reason(stacked, target="npu:ethos-u55-128").startswith("its trip count is not known when compiling")
+    assert '"n": {"value": ...}' in reason(stacked, target="npu:ethos-u55-128")
     shapes = load(stacked, CompileOptions(bounds={"#0 Loop": 7}), OPERATORS).open_shapes
     assert shapes is not None
     (limit,) = shapes.limits
@@ -223,7 +223,7 @@ def test_a_condition_that_depends_on_data_ends_a_loop_where_the_target_can_decid
     )
     data = model([node("Loop", ["", "yes", "x"], ["y"], body=until)], [info("x", shape=[2])], ["y"], yes=True)
     assert_as_onnxruntime_says(data, {"x": np.array([1, 2], np.float32)})
-    found = reason(data, target="cuda:sm_80")
+    found = reason(data, target="npu:ethos-u55-128")
     assert found.startswith("data decide how often it runs, which may be more than 256 times")
 
 
@@ -300,7 +300,7 @@ def test_a_body_of_many_constants_is_not_entered_without_end() -> None:
     )
     data = model([node("Loop", ["n", "", "x"], ["y"], body=many)], [info("x", shape=[2])], ["y"], n=10**12)
     with pytest.raises(ModelTooLarge, match="read more than 20000 tensors"):
-        load(data, CompileOptions(target="cuda:sm_80"), OPERATORS, Limits(reads=20_000))
+        load(data, CompileOptions(target="npu:ethos-u55-128"), OPERATORS, Limits(reads=20_000))
 
 
 def test_a_body_may_give_back_what_it_was_given() -> None:

@@ -8,28 +8,22 @@ A body's other values lie in an arena in the lane's scratch, in front of that of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Sequence
 from functools import cached_property
-
-import numpy as np
 
 from compiler.codegen.calls import function_name, workload_of
 from compiler.codegen.functions import describe
-from compiler.codegen.weights import physical_array
+from compiler.codegen.region_bodies import carried_in_place, packed, updating, uses_of
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Lower
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, signature
 from compiler.devices.cpu.target import CpuTarget
 from compiler.errors import InternalError
-from compiler.forms.updates import without_copy
-from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.machine import Workload
-from compiler.ir.packing import Packing
 from compiler.ir.plan import Place
-from compiler.ir.region import Loop, Region, Use
-from compiler.ir.tensor import DType, Layout
+from compiler.ir.region import Loop, Region
 from compiler.ir.tile import Tile
 from compiler.schedule.memory.buffers import place_buffers
 from compiler.tuning.proposal import Proposal
@@ -37,18 +31,6 @@ from compiler.tuning.proposal import Proposal
 ALIGNMENT = 64
 PLAIN = Tile("loops")
 LegalTiles = Callable[[Workload, CpuTarget, int, str], list[Proposal]]
-
-
-@dataclass(frozen=True)
-class Laid:
-    """A constant in the layout and the dtype that a buffer of a body has."""
-
-    layout: Layout
-    dtype: DType
-    elements: int
-
-    def pack(self, constant: np.ndarray) -> np.ndarray:
-        return physical_array(constant, self.layout).astype(self.dtype.numpy, copy=False).reshape(-1)
 
 
 def region_algorithm(legal_tiles: LegalTiles, lower: Lower) -> Algorithm:
@@ -109,7 +91,11 @@ class RegionLowering(Lowering):
                 _Loop(self, self._bodies[0], self.region.loop).write(writer)
             else:
                 self._write_choice(writer)
-        packings = {use.slot: packing for body in self._bodies for use, packing in body.packed()}
+        packings = {
+            use.slot: packing
+            for body in self._bodies
+            for use, packing in packed(body.graph, body.uses, [kernel.packings for kernel in body.kernels])
+        }
         return Lowered(self.name, "\n".join((*texts, writer.text())), 1, self.scratch_bytes, packings)
 
     @property
@@ -143,43 +129,25 @@ class _Body:
     def __init__(self, of: RegionLowering, number: int, known: dict[tuple[Workload, Tile], Lowered]) -> None:
         self.graph: KernelGraph = of.region.bodies[number]
         self.places, self.arena_bytes = place_buffers(self.graph)
-        self.uses = {(use.call, use.operand): use for use in of.region.uses if use.body == number}
-        self.in_place = _in_place(self.graph, of.region.loop) if of.region.loop else []
+        self.uses = uses_of(of.region, number)
+        loop = of.region.loop
+        self.in_place = carried_in_place(self.graph, loop) if loop else []
         self.kernels: list[Lowered] = []
         for at, call in enumerate(self.graph.calls):
             workload = workload_of(self.graph, call)
             tile = of.region.tiles[number][at] if of.region.tiles else _best(of, workload)
-            if at in self.in_place and tile == PLAIN:
-                workload = self._updating(workload, call, self.in_place.index(at), of.region.loop)
+            if loop and at in self.in_place and tile == PLAIN:
+                workload = updating(workload, self.graph, call, self.in_place.index(at), loop)
             key = workload.nameless, tile
             if key not in known:
                 name = f"{of.name}_{function_name(workload, len(known))}"
                 known[key] = of._lower(name, workload, tile, of.target).lower()
             self.kernels.append(known[key])
 
-    def _updating(self, workload: Workload, call: Call, carried: int, loop: Loop | None) -> Workload:
-        """The kernel that writes a carried value over the old one, without a copy of it to itself."""
-        assert loop is not None
-        read = workload.kernel.inputs[call.inputs.index(self.graph.inputs[1 + carried])]
-        written = workload.kernel.outputs[call.outputs.index(self.graph.outputs[loop.decides + carried])]
-        kernel = without_copy(workload.kernel, read, written)
-        return replace(workload, kernel=kernel) if kernel else workload
-
     @property
     def bytes(self) -> int:
         """Of the arena and the scratch of the kernels behind it."""
         return self.arena_bytes + max((_whole(kernel.scratch_bytes) for kernel in self.kernels), default=0)
-
-    def packed(self) -> Iterator[tuple[Use, Packing]]:
-        """How constants are to lie, where that is not as they are."""
-        for (call, operand), use in self.uses.items():
-            packing = self.kernels[call].packings.get(operand)
-            if packing is None:
-                buffer = self.graph.buffers[use.constant]
-                if buffer.layout.is_plain and buffer.dtype is buffer.type.dtype:
-                    continue
-                packing = Laid(buffer.layout, buffer.dtype, buffer.span)
-            yield use, packing
 
     def write(self, writer: Writer, inputs: Sequence[str], outputs: Sequence[str], scratch: int) -> None:
         """The calls in their order, on these pointers; the arena begins at a byte of the scratch."""
@@ -268,32 +236,6 @@ class _Loop:
         for place, row in zip(columns, rows, strict=True):
             writer.line(f"memset((char *)p[{place}] + number * {row}, 0, ({loop.most} - number) * {row});")
         writer.line(f"*(int64_t *)p[{results + loop.carried + loop.columns}] = number;")
-
-
-def _in_place(graph: KernelGraph, loop: Loop) -> list[int | None]:
-    """Of each carried value the call that writes the new one over the old one, which nothing reads after it; or None.
-
-    The old value, and the new one, must fill a storage of their own.
-    """
-    stores, reads = (
-        [{graph.buffers[id].storage for id in side} for side in sides]
-        for sides in ([call.outputs for call in graph.calls], [call.inputs for call in graph.calls])
-    )
-    found: list[int | None] = []
-    for carried in range(loop.carried):
-        old, new = graph.inputs[1 + carried], graph.outputs[loop.decides + carried]
-        writers = [at for at, written in enumerate(stores) if graph.buffers[new].storage in written]
-        found.append(None)
-        if len(writers) != 1 or any(graph.buffers[id].storage != id for id in (old, new)):
-            continue
-        (writer,) = writers
-        call = graph.calls[writer]
-        pairs = {(call.outputs[out], call.inputs[into]) for out, into in call.in_place}
-        needed = any(old in read for read in reads[writer + 1 :])
-        once = [graph.buffers[id].storage for id in call.inputs].count(old) == 1
-        if (new, old) in pairs and once and not needed:
-            found[-1] = writer
-    return found
 
 
 def _best(of: RegionLowering, workload: Workload) -> Tile:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler.codegen.host_tables import c_string, description, nanoseconds, operand, ports, table
+from compiler.codegen.host_tables import Operand, c_string, description, nanoseconds, operand, ports, table
 from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.lowered import Lowered
@@ -118,7 +118,7 @@ def _plans(writer: Writer, plans: Sequence[Plan]) -> None:
     table(writer, "plan", "plans", "PLANS", rows)
 
 
-def _operands(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights) -> list[str]:
+def _operands(kernels: KernelGraph, plan: Plan, lowered: Sequence[Lowered], weights: Weights) -> list[Operand]:
     return [
         operand(kernels, plan, id, kernel.packings.get(position), weights)
         for call, kernel in zip(kernels.calls, lowered, strict=True)

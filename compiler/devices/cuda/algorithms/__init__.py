@@ -12,13 +12,16 @@ transpose    maps that read along one axis and write along another, through shar
 recurrent    recurrent layers: hidden units dealt out to a cluster of blocks, which exchange the state
 loops        teams of threads for each point, step after step where there is an order: any loop nest
 routine      what is no loop nest, written by hand
+region       loops and branches that are decided while running, around kernels of all the others
 
 algorithm    what an algorithm is
 model        what all of them cost beside their work
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 
+from compiler.codegen.functions import with_c_names
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.attention import ATTENTION
 from compiler.devices.cuda.algorithms.contraction import CONTRACTION, WGMMA
@@ -27,12 +30,15 @@ from compiler.devices.cuda.algorithms.gemv import GEMV
 from compiler.devices.cuda.algorithms.integer import INTEGER
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.algorithms.recurrent import RECURRENT
+from compiler.devices.cuda.algorithms.region import region_algorithm
 from compiler.devices.cuda.algorithms.routine import ROUTINE
 from compiler.devices.cuda.algorithms.separable import SEPARABLE
 from compiler.devices.cuda.algorithms.transpose import TRANSPOSE
 from compiler.devices.cuda.algorithms.window import WINDOW
+from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.machine import Workload
+from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 ALGORITHMS: tuple[CudaAlgorithm, ...] = (
@@ -48,13 +54,24 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     RECURRENT,
 )
 """All are asked; of several tiles that cost the same the first proposed is taken."""
-ALWAYS: tuple[CudaAlgorithm, ...] = (LOOPS, ROUTINE)
-"""Those that take whatever no other does."""
-BY_NAME: Mapping[str, CudaAlgorithm] = {name: one for one in (*ALGORITHMS, *ALWAYS) for name in one.names}
-"""By what tiles call them."""
 
 
 def legal_tiles(workload: Workload, target: CudaTarget, lanes: int, precision: str) -> list[Proposal]:
-    """What every algorithm proposes; loops and routines take what nothing else does. Launches have no `lanes`."""
+    """What every algorithm proposes; loops, routines and regions take what is left. Launches have no `lanes`."""
     proposed = [option for one in ALGORITHMS for option in one.tiles(workload, target, precision)]
     return proposed or [option for one in ALWAYS for option in one.tiles(workload, target, precision)]
+
+
+def lowered(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
+    """A kernel as CUDA C++, with names that clash with nothing there, by the algorithm that its tile names.
+
+    Raises KeyError for an algorithm that there is not.
+    """
+    workload = replace(workload, kernel=with_c_names(workload.kernel))
+    return BY_NAME[tile.algorithm].lower(name, workload, tile, target)
+
+
+ALWAYS: tuple[CudaAlgorithm, ...] = (LOOPS, ROUTINE, region_algorithm(legal_tiles, lowered))
+"""Those that take whatever no other does."""
+BY_NAME: Mapping[str, CudaAlgorithm] = {name: one for one in (*ALGORITHMS, *ALWAYS) for name in one.names}
+"""By what tiles call them."""

@@ -17,6 +17,7 @@ from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
+from compiler.ir.region import Region
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
@@ -34,8 +35,8 @@ ROUTINE_NS = 1.0
 
 
 def cuda_routine_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
-    """The hand-written form of a Routine; empty for a Kernel."""
-    if not isinstance(workload.kernel, Routine):
+    """The hand-written form of a Routine; empty for a Kernel and for a Region."""
+    if not isinstance(workload.kernel, Routine) or isinstance(workload.kernel, Region):
         return []
     if workload.kernel.name == "forest":
         return [Proposal(Tile("routine"), seconds(forest_ns(workload.kernel), target))]

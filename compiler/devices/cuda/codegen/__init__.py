@@ -1,6 +1,8 @@
 """What the algorithms of CUDA targets print CUDA C++ with.
 
+workload      a call with as much of its buffers' geometry as its code depends on
 lowered       what lowering a kernel gives; entry: the __global__ function of a launch
+regions       the same of a loop or a branch: kernels of bodies, and what the host decides by
 scalars       scalar functions, casts and literals, where they differ from C's
 fragments     fragments of tensor cores; rows: how rows lie in shared memory
 operands      operands on their way to fragments; axes: positions decoded

@@ -1,9 +1,9 @@
 """Plan -> Program for a GPU.
 
 lower         one kernel, by the algorithm its tile names
-workload      a call with as much of its buffers' geometry as its code depends on
 launches      the plan as the nodes and edges of a graph
 side_by_side  independent small kernels as one launch
+flow          launches as graphs, and what the host decides between them
 host          the plan as tables
 program       all of it together
 """

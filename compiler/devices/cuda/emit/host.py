@@ -7,19 +7,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.host_tables import SPACES, c_string, description, operand, ports, table
-from compiler.codegen.weights import Weights
+from compiler.codegen.host_tables import SPACES, Operand, c_string, description, ports, table
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.drivers import INTERFACE, oldest_driver
-from compiler.devices.cuda.emit.launches import Launch, scratch_offsets
+from compiler.devices.cuda.emit.flow import Flow, Item, Node
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 
-COUNTER_BYTES = 4
 EMBED = r"""
 /* An image of compiled kernels, in a section of its own, from which it can be taken out again. */
 #define EMBED(symbol, file)                                            \
@@ -52,53 +50,17 @@ class Image:
         return f"image_{self.unit}_{self.architecture}"
 
 
-@dataclass(frozen=True)
-class Given:
-    """For each launch, rows of `operands`: where what its kernel is given lies.
-
-    And the bytes that scratch and counters need in all.
-    """
-
-    operands: tuple[tuple[str, ...], ...]
-    scratch_bytes: int
-    counter_bytes: int
-
-    @staticmethod
-    def of(
-        kernels: KernelGraph, plan: Plan, lowered: Sequence[CudaLowered], nodes: Sequence[Launch], weights: Weights
-    ) -> Given:
-        """`lowered` is in call order. Constants are added to `weights` as they are met."""
-        pieces, scratch_bytes = scratch_offsets(plan, lowered, nodes)
-        counters = 0
-        operands: list[tuple[str, ...]] = []
-        for node in nodes:
-            rows: list[str] = []
-            for position in node.calls:
-                call, kernel = kernels.calls[position], lowered[position]
-                rows += [
-                    operand(kernels, plan, id, kernel.packings.get(slot), weights)
-                    for slot, id in enumerate((*call.inputs, *call.outputs))
-                ]
-                rows += [f"{{SPACE_SCRATCH, 0, {pieces[position]}}}"] * (kernel.scratch_bytes > 0)
-                rows += [f"{{SPACE_COUNTERS, 0, {COUNTER_BYTES * counters}}}"] * (kernel.counters > 0)
-                counters += kernel.counters
-            operands.append(tuple(rows))
-        return Given(tuple(operands), scratch_bytes, COUNTER_BYTES * counters)
-
-
 def cuda_host_source(
     kernels: KernelGraph,
     plan: Plan,
-    nodes: Sequence[Launch],
-    launched: Sequence[CudaLowered],
-    given: Given,
+    flow: Flow,
     units: Sequence[Sequence[CudaLowered]],
     images: Sequence[Image],
     weight_bytes: int,
     nvrtc: tuple[int, int],
     split: int | None = None,
 ) -> str:
-    """The text of model.c; `launched` are the kernels of `nodes`.
+    """The text of model.c.
 
     `split` is the part of shared memory, in percent, that all of them ask for; None: none does.
     """
@@ -111,15 +73,17 @@ def cuda_host_source(
     ports(writer, kernels)
     order = {kernel.name: at for at, kernel in enumerate(kernel for unit in units for kernel in unit)}
     _kernels(writer, units)
-    _nodes(writer, nodes, [order[kernel.name] for kernel in launched], given)
+    _nodes(writer, flow.nodes, order)
+    if flow.decisions:
+        _decisions(writer, flow)
     writer.line(f"enum {{ CALLS = {len(kernels.calls)} }};")
     major, minor = nvrtc
     port_bytes = sum(kernels.buffers[port].type.bytes for port in (*kernels.inputs, *kernels.outputs))
     sizes = {
         "ARENA_BYTES": plan.arena_bytes,
         "WEIGHT_BYTES": weight_bytes,
-        "SCRATCH_BYTES": given.scratch_bytes,
-        "COUNTER_BYTES": given.counter_bytes,
+        "SCRATCH_BYTES": flow.scratch_bytes,
+        "COUNTER_BYTES": flow.counter_bytes,
     }
     for name, size in (*sizes.items(), ("NEEDED_BYTES", sum(sizes.values()) + port_bytes)):
         writer.line(f"#define {name} {size}UL")
@@ -189,21 +153,47 @@ def _kernels(writer: Writer, units: Sequence[Sequence[CudaLowered]]) -> None:
     table(writer, "kernel", "kernels", "KERNELS", rows)
 
 
-def _nodes(writer: Writer, nodes: Sequence[Launch], kernels: Sequence[int], given: Given) -> None:
+def _nodes(writer: Writer, nodes: Sequence[Node], kernels: Mapping[str, int]) -> None:
     """The tables of launches and of what they are given, whose calls they carry out, after which others."""
     rows: list[str] = []
-    operands: list[str] = []
+    operands: list[Operand] = []
     calls: list[str] = []
     edges: list[str] = []
-    for node, kernel, own in zip(nodes, kernels, given.operands, strict=True):
-        spans = (len(operands), len(own), len(calls), len(node.calls), len(edges), len(node.after))
-        rows.append(f"{{{kernel}, {', '.join(map(str, spans))}}}")
-        operands += own
+    for node in nodes:
+        spans = (len(operands), len(node.operands), len(calls), len(node.calls), len(edges), len(node.after))
+        rows.append(f"{{{kernels[node.kernel.name]}, {', '.join(map(str, spans))}}}")
+        operands += node.operands
         calls += map(str, node.calls)
         edges += map(str, node.after)
     table(writer, "operand", "operands", "OPERANDS", operands)
     table(writer, "node", "nodes", "NODES", rows)
     for name, kind, of in (("calls", "calls of the plan", calls), ("edges", "positions in nodes[]", edges)):
         writer.line(f"static const int {name}[] = {{{', '.join(of) or '0'}}}; /* {kind} */")
-    writer.line(f"enum {{ MOST_OPERANDS = {max(map(len, given.operands), default=0)} }};")
+    writer.line(f"enum {{ MOST_OPERANDS = {max((len(node.operands) for node in nodes), default=0)} }};")
     writer.line(f"enum {{ MOST_EDGES = {max((len(node.after) for node in nodes), default=0)} }};")
+
+
+def _decisions(writer: Writer, flow: Flow) -> None:
+    """The tables of graphs, of sequences of graphs and decisions, and of what is read before it is decided."""
+    writer.line("struct graph { int first_node, end; };")
+    writer.line("struct item { int graph, decision; }; /* one of the two; the other is -1 */")
+    writer.line("struct sequence { int first_item, items; };")
+    writer.line("struct answer { int is_there; struct operand at; };")
+    writer.line("struct answers { int64_t trips; uint8_t going; };")
+    writer.line("struct decision { int is_loop; int64_t most; struct answer trips, going, again; int bodies[2]; };")
+    writer.line()
+    table(writer, "graph", "graphs", "GRAPHS", [f"{{{span.start}, {span.stop}}}" for span in flow.graphs])
+    items: list[Item] = []
+    rows = []
+    for sequence in flow.sequences:
+        rows.append(f"{{{len(items)}, {len(sequence)}}}")
+        items += sequence
+    each = [tuple(-1 if at is None else at for at in (item.graph, item.decision)) for item in items]
+    table(writer, "item", "items", "ITEMS", [f"{{{graph}, {decision}}}" for graph, decision in each])
+    table(writer, "sequence", "sequences", "SEQUENCES", rows)
+    rows = []
+    for one in flow.decisions:
+        answers = ", ".join(f"{{1, {at}}}" if at else "{0}" for at in (one.trips, one.going, one.again))
+        most = one.loop.most if one.loop else 0
+        rows.append(f"{{{int(one.loop is not None)}, {most}, {answers}, {{{', '.join(map(str, one.bodies))}}}}}")
+    table(writer, "decision", "decisions", "DECISIONS", rows)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from compiler.codegen.functions import with_c_names
-from compiler.devices.cuda.algorithms import BY_NAME
+from compiler.devices.cuda.algorithms import lowered
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.machine import Workload
@@ -14,5 +11,4 @@ from compiler.ir.tile import Tile
 
 def lower_cuda(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
     """A kernel as CUDA C++ called `name`. Raises KeyError for an algorithm that CUDA targets do not have."""
-    workload = replace(workload, kernel=with_c_names(workload.kernel))
-    return BY_NAME[tile.algorithm].lower(name, workload, tile, target)
+    return lowered(name, workload, tile, target)

@@ -16,19 +16,22 @@ from compiler.codegen.calls import lower_each
 from compiler.codegen.weights import Weights
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.lowered import CudaLowered, unit_text
-from compiler.devices.cuda.emit.host import Given, Image, cuda_host_source
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
+from compiler.devices.cuda.emit.flow import Flow
+from compiler.devices.cuda.emit.host import Image, cuda_host_source
 from compiler.devices.cuda.emit.launches import Launch, launches
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.emit.side_by_side import side_by_side
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.target import CudaTarget
 from compiler.devices.cuda.toolchain import HOST, CudaToolchain
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 
-HEADERS = ("tw_cuda_runtime.h", "tw_cuda_driver.h")
-"""Of model.c, beside those of every host."""
+HEADERS, DECIDING = ("tw_cuda_runtime.h", "tw_cuda_driver.h"), "tw_cuda_decisions.h"
+"""Of model.c, beside those of every host; where the host decides between graphs one more."""
+EITHER = re.compile(r"#ifdef DECISIONS\n(.*?)(?:#else\n(.*?))?#endif\n", re.DOTALL)
+"""What the runtime of a model has for whose graphs the host decides, and (`#else`) what that of any other has."""
 UNITS, MOST_UNITS = 4, 16
 """Kernel source files, for as many threads of NVRTC at a time: fewer where there are few kernels, more of long ones."""
 UNIT_LENGTH = 128 << 10
@@ -58,16 +61,16 @@ def emit_cuda(
     plan.tasks_of_one_device()
     lowered = lower_cuda_calls(kernels, plan, target)
     nodes = launches(plan, lowered)
-    launched = launched_kernels(nodes, lowered)
+    weights = weights or Weights(ALIGNMENT)
+    flow = Flow.of(kernels, plan, lowered, nodes, launched_kernels(nodes, lowered), weights)
+    launched = [node.kernel for node in flow.nodes]
     units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
     texts = [unit_text(unit) for unit in units]
     images = compile_units(texts, architectures(target, launched), jobs, {} if kept is None else kept)
-    weights = weights or Weights(ALIGNMENT)
-    given = Given.of(kernels, plan, lowered, nodes, weights)
     split = target.split_of((one.grid, one.shared_bytes) for one in launched)
-    host = cuda_host_source(kernels, plan, nodes, launched, given, units, images, weights.size, toolchain.nvrtc, split)
+    host = cuda_host_source(kernels, plan, flow, units, images, weights.size, toolchain.nvrtc, split)
     headers = files("compiler.devices.cuda.runtime")
-    runtime = {**host_headers(), **{name: (headers / name).read_text() for name in HEADERS}}
+    runtime = {**host_headers(), **host_runtime(decides=bool(flow.decisions))}
     binaries = {image.file: image.content for image in images}
     library = compile_library({"model.c": host}, runtime, HOST, toolchain.host, jobs, binaries=binaries)
     return Program(
@@ -83,8 +86,16 @@ def emit_cuda(
         inputs=Port.of(kernels, kernels.inputs),
         outputs=Port.of(kernels, kernels.outputs),
         toolchain=toolchain.identity(target),
-        launches=tuple(node.calls for node in nodes),
+        launches=tuple(node.calls for node in flow.nodes),
+        graphs=tuple(map(len, flow.graphs)) if flow.decisions else (),
     )
+
+
+def host_runtime(*, decides: bool) -> dict[str, str]:
+    """The headers of model.c, by file name, with what a model needs whose graphs the host decides between, or not."""
+    headers = files("compiler.devices.cuda.runtime")
+    texts = {name: (headers / name).read_text() for name in (*HEADERS, *([DECIDING] if decides else ()))}
+    return {name: EITHER.sub(lambda found: found[1 if decides else 2] or "", text) for name, text in texts.items()}
 
 
 def lower_cuda_calls(kernels: KernelGraph, plan: Plan, target: CudaTarget) -> list[CudaLowered]:

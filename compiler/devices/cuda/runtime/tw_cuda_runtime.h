@@ -34,9 +34,17 @@ struct tw_instance {
     CUdeviceptr given[PORTS + 1]; /* what the graph uses for each; 0: its nodes are not known to agree */
     CUdeviceptr bound[OPERANDS + 1];
     CUstream stream;
+#ifdef DECISIONS
+    CUgraph graph; /* the last of `graphs` to which nodes were added */
+    CUgraph graphs[GRAPHS + 1];
+    CUgraphNode nodes[NODES + 1];
+    CUgraphExec executables[GRAPHS + 1];
+    struct answers *answers; /* page-locked memory of the host, in which the GPU leaves what is decided by */
+#else
     CUgraph graph;
     CUgraphNode nodes[NODES + 1];
     CUgraphExec executable;
+#endif
     CUevent events[NODES + 1]; /* of a profile */
 };
 
@@ -197,11 +205,24 @@ static int add_node(tw_instance *m, int node) {
 static int make_graph(tw_instance *m) {
     for (int port = 0; port < PORTS; port++) m->given[port] = m->own[port];
     for (int at = 0; at < OPERANDS; at++) m->bound[at] = address(m, &operands[at], m->own);
+#ifdef DECISIONS
+    if (check(cu.MemAllocHost((void **)&m->answers, sizeof *m->answers), "allocating page-locked memory")) return -1;
+    for (int at = 0; at < GRAPHS; at++) {
+        if (check(cu.GraphCreate(&m->graphs[at], 0), "making a graph")) return -1;
+        m->graph = m->graphs[at];
+        for (int node = graphs[at].first_node; node < graphs[at].end; node++)
+            if (add_node(m, node)) return -1;
+        if (check(cu.GraphInstantiate(&m->executables[at], m->graph, 0), "instantiating a graph")) return -1;
+        if (check(cu.GraphUpload(m->executables[at], m->stream), "uploading a graph")) return -1;
+    }
+    return 0;
+#else
     if (check(cu.GraphCreate(&m->graph, 0), "making the graph")) return -1;
     for (int node = 0; node < NODES; node++)
         if (add_node(m, node)) return -1;
     if (check(cu.GraphInstantiate(&m->executable, m->graph, 0), "instantiating the graph")) return -1;
     return check(cu.GraphUpload(m->executable, m->stream), "uploading the graph");
+#endif
 }
 
 static int prepare(tw_instance *m, const tw_config *config) {
@@ -253,7 +274,17 @@ static int uses_changed_port(const struct node *node, const char *changed) {
     return 0;
 }
 
+#ifdef DECISIONS
+static int graph_of(int node) {
+    int at = 0;
+    while (node >= graphs[at].end) at++;
+    return at;
+}
+
 /* Aims the kernels at the ports' memory of this run; only nodes that use one that has changed are told. */
+#else
+/* Aims the kernels at the ports' memory of this run; only nodes that use one that has changed are told. */
+#endif
 static int aim(tw_instance *m, const tw_tensor *in, const tw_tensor *out) {
     CUdeviceptr wanted[PORTS + 1];
     char changed[PORTS + 1];
@@ -270,7 +301,11 @@ static int aim(tw_instance *m, const tw_tensor *in, const tw_tensor *out) {
         if (!uses_changed_port(&nodes[node], changed)) continue;
         for (int at = first; at < first + nodes[node].operands; at++) m->bound[at] = address(m, &operands[at], wanted);
         const KernelNodeParams launch = launch_of(m, node, arguments);
+#ifdef DECISIONS
+        if (check(cu.GraphExecKernelNodeSetParams(m->executables[graph_of(node)], m->nodes[node], &launch), "aiming a kernel at a tensor")) return -1;
+#else
         if (check(cu.GraphExecKernelNodeSetParams(m->executable, m->nodes[node], &launch), "aiming a kernel at a tensor")) return -1;
+#endif
     }
     memcpy(m->given, wanted, sizeof wanted);
     return 0;
@@ -313,10 +348,17 @@ static void unstage(tw_instance *m, tw_tensor *out) {
     }
 }
 
+#ifdef DECISIONS
+/* A graph's nodes, from `first` to before `end`, one after another in the stream, with an event between any two. */
+static int launch_apart(tw_instance *m, int first, int end) {
+    if (check(cu.EventRecord(m->events[first], m->stream), "recording an event")) return -1;
+    for (int node = first; node < end; node++) {
+#else
 /* All nodes one after another in the stream, with an event between any two. */
 static int launch_apart(tw_instance *m) {
     if (check(cu.EventRecord(m->events[0], m->stream), "recording an event")) return -1;
     for (int node = 0; node < NODES; node++) {
+#endif
         void *arguments[MOST_OPERANDS + 1];
         const KernelNodeParams launch = launch_of(m, node, arguments);
         LaunchAttribute cluster = {.id = CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION, .value.clusterDim = {kernels[nodes[node].kernel].cluster, 1, 1}};
@@ -333,10 +375,16 @@ static int make_events(tw_instance *m) {
     return 0;
 }
 
+#ifdef DECISIONS
+/* Calls that share a launch are given equal parts of its time, each beside what it had. */
+static int read_events(tw_instance *m, int first, int end, double *seconds) {
+    for (int node = first; node < end; node++) {
+#else
 /* Calls that share a launch are given equal parts of its time. */
 static int read_events(tw_instance *m, double *seconds) {
     for (int call = 0; call < CALLS; call++) seconds[call] = 0;
     for (int node = 0; node < NODES; node++) {
+#endif
         float milliseconds = 0;
         if (check(cu.EventElapsedTime(&milliseconds, m->events[node], m->events[node + 1]), "reading an event")) return -1;
         for (int at = 0; at < nodes[node].calls; at++) seconds[calls[nodes[node].first_call + at]] += 1e-3 * (double)milliseconds / nodes[node].calls;
@@ -344,12 +392,26 @@ static int read_events(tw_instance *m, double *seconds) {
     return 0;
 }
 
+#ifdef DECISIONS
+#include "tw_cuda_decisions.h"
+
+/* One inference: as graphs, or, where `seconds` are asked for, kernel by kernel. */
+#else
 /* One inference: as one graph, or, where `seconds` are asked for, kernel by kernel. */
+#endif
 static int run_in_context(tw_instance *m, const tw_tensor *in, tw_tensor *out, double *seconds) {
     int failed = (seconds && make_events(m)) || aim(m, in, out) || send_inputs(m, in) ||
+#ifdef DECISIONS
+                 run_model(m, seconds) || fetch_outputs(m, out);
+#else
                  (seconds ? launch_apart(m) : check(cu.GraphLaunch(m->executable, m->stream), "launching the graph")) || fetch_outputs(m, out);
+#endif
     CUresult ended = cu.StreamSynchronize(m->stream); /* also after a failure: nothing may use the caller's memory later */
+#ifdef DECISIONS
+    if (!failed) failed = check(ended, "running the model");
+#else
     if (!failed) failed = check(ended, "running the model") || (seconds && read_events(m, seconds));
+#endif
     if (failed) memset(m->given, 0, sizeof m->given);
     return failed ? -1 : 0;
 }
@@ -384,8 +446,16 @@ TW_EXPORT int tw_plan(const tw_instance *m, double *handover_s) {
 static void give_back(tw_instance *m) {
     for (int at = 0; at <= NODES; at++)
         if (m->events[at]) cu.EventDestroy(m->events[at]);
+#ifdef DECISIONS
+    for (int at = 0; at < GRAPHS; at++) {
+        if (m->executables[at]) cu.GraphExecDestroy(m->executables[at]);
+        if (m->graphs[at]) cu.GraphDestroy(m->graphs[at]);
+    }
+    if (m->answers) cu.MemFreeHost(m->answers);
+#else
     if (m->executable) cu.GraphExecDestroy(m->executable);
     if (m->graph) cu.GraphDestroy(m->graph);
+#endif
     if (m->stream) cu.StreamDestroy(m->stream);
     for (int port = 0; port < PORTS; port++) {
         if (m->staging[port]) cu.MemFreeHost(m->staging[port]);

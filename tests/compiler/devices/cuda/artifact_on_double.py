@@ -147,14 +147,19 @@ def on_double(artifact: Path, flavour: str = "plain") -> Twin:
             name for name in archive.namelist() if name.startswith("source/kernels_") and name.endswith(".cu")
         )
         sources = {Path(name).name: archive.read(name).decode() for name in units}
+    return Twin(artifact, " ".join([f"sm={capability}", *modules_of(library, sources, flavour)]))
+
+
+def modules_of(library: bytes, sources: Mapping[str, str], flavour: str = "plain") -> list[str]:
+    """The double's settings for the images in a library, whose sources are compiled for the double."""
     with ThreadPoolExecutor(2) as pool:
         built = pool.map(lambda unit: compile_kernels(sources[unit], flavour, unit), sources)
         objects = dict(zip(sources, built, strict=True))
-    settings = [f"sm={capability}"]
+    settings = []
     for name, content in images_of(library):
         unit, architecture, _ = name.split(".")
         settings.append(f"module={_image_file(content)}:{architecture}:{objects[f'{unit}.cu']}")
-    return Twin(artifact, " ".join(settings))
+    return settings
 
 
 def _image_file(content: bytes) -> Path:

@@ -108,7 +108,7 @@ def test_a_loop_without_a_bound_ends_where_data_say_or_is_refused_where_it_would
     }""")
     agree(model, x=np.array([7.0, 10.0], np.float32), limit=np.array(0.01, np.float32))
     with pytest.raises(UnsupportedModel, match="more than 256 times"):
-        load(model, CompileOptions(target="cuda:sm_80"), OPERATORS)
+        load(model, CompileOptions(target="npu:ethos-u55-128"), OPERATORS)
 
 
 COUNTED = model_of("""m (float[n,3] x) => (float[3] y, float[n,3] rows)

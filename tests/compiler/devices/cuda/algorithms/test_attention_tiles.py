@@ -15,8 +15,8 @@ from bench.zoo.catalogue import build
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms.attention.geometry import FlashBlocks, as_flash_attention
 from compiler.devices.cuda.algorithms.attention.tiles import cuda_attention_tiles
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.forms.attention import as_attention
 from compiler.frontend import load

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler.devices.cuda.algorithms.excitation.geometry import Shares, as_shared_out
-from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.fuse import fuse
 from compiler.fuse.joins import joins
 from compiler.ir.machine import Workload

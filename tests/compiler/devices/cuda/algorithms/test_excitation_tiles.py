@@ -8,8 +8,8 @@ from __future__ import annotations
 import pytest
 
 from compiler.devices.cuda.algorithms.excitation.tiles import cuda_excitation_tiles
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.target import PROFILES, CudaTarget
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse

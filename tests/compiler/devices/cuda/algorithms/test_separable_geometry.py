@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from compiler.devices.cuda.algorithms.separable.geometry import as_staged, element_of
-from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.fuse import fuse
 from compiler.fuse.joins import joins
 from compiler.ir.expr import Apply, Expr

@@ -12,8 +12,8 @@ import pytest
 
 from compiler.devices.cuda.algorithms.contraction.tiles import MOST_PROPOSALS
 from compiler.devices.cuda.algorithms.separable.tiles import SeparableWork, cuda_separable_tiles
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.target import PROFILES, CudaTarget
 from compiler.devices.kinds import propose
 from compiler.fuse import fuse

@@ -12,8 +12,8 @@ from bench.zoo import build
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import ALGORITHMS
 from compiler.devices.cuda.algorithms.window.tiles import cuda_window_tiles
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.devices.cuda.emit.workload import cuda_workload_of
 from compiler.devices.cuda.target import PROFILES
 from compiler.frontend import load
 from compiler.fuse import fuse

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cuda.emit.workload import cuda_workload_of
+from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.parse import parse_kernel, parse_workload
 from compiler.ir.tensor import DType
