@@ -57,14 +57,14 @@ class Searched:
 def fan_out(data: Path, model: Path, budget_s: float, workers: int) -> Searched:
     """Compile on one core with so many workers, 1 or 2, on a server of its own with `data`.
 
-    Raises `UsageError` on a machine of fewer cores, and `ClientError`.
+    Raises `UsageError` on a machine of fewer cores or too busy to measure anything, and `ClientError`.
     """
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < workers:
         raise UsageError(f"{workers} workers need as many cores", fix="run it on a machine that has them")
     with contextlib.ExitStack() as opened:
         with _on(cores[0]):
-            client = opened.enter_context(server(data))
+            client = opened.enter_context(server(data, TILEWRIGHT_FAN_OUT="true"))
         here = Server(client.url, (data / "api_key").read_text().strip())
         if workers > 1:
             with _on(cores[1]):
@@ -80,7 +80,9 @@ def fan_out(data: Path, model: Path, budget_s: float, workers: int) -> Searched:
 
 
 def searched(workers: int, told: Mapping[str, Any], job: Mapping[str, Any]) -> Searched:
-    """From the answers of `GET /jobs/ID/tuning` and `GET /jobs/ID`."""
+    """From the answers of `GET /jobs/ID/tuning` and `GET /jobs/ID`. Raises `UsageError` where nothing was measured."""
+    if not told["points"]:
+        raise UsageError("nothing was measured in time", fix="give a larger --budget, or a machine with less to do")
     last, helpers = told["points"][-1], told["helpers"]
     return Searched(
         workers,

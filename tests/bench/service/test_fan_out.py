@@ -20,6 +20,11 @@ def test_a_search_is_told_by_its_last_point_and_all_who_helped() -> None:
     assert found.tiles_per_s == 6.0
 
 
+def test_a_search_that_measured_nothing_has_no_figures() -> None:
+    with pytest.raises(UsageError, match="nothing was measured"):
+        fan_out.searched(1, {"points": [], "kernels": [], "helpers": []}, {"run_seconds": 9.0})
+
+
 def test_each_worker_needs_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {3})
     with pytest.raises(UsageError, match="2 workers"):
