@@ -24,8 +24,10 @@ _POLL_S = 0.05
 
 
 @contextlib.contextmanager
-def server(data: Path) -> Iterator[Client]:
+def server(data: Path, **settings: str) -> Iterator[Client]:
     """A client of a server whose data folder is `data`, emptied first; every process is gone afterwards.
+
+    settings  variables of the service, `TILEWRIGHT_...`, other than their defaults
 
     Raises `UsageError` when another `tilewright up` uses the folder, `ServerUnreachable` when the server does not come
     up.
@@ -36,6 +38,7 @@ def server(data: Path) -> Iterator[Client]:
     ready_file = data / "ready.json"
     # Settings of the user's own service, such as its database, are not this one's.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")}
+    environment |= settings
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     up = [sys.executable, "-P", "-m", "tilewright", "up", "--port", "0"]
     process = Supervised("up", [*up, "--data", str(data), "--ready-file", str(ready_file)], environment, log)

@@ -25,9 +25,8 @@ from service.jobs.records import LONGEST, MAX_TEXT_BYTES
 from service.logs import logger
 from worker.desk import Desk
 from worker.frames import GarbledFrame
-from worker.mailbox import answer_path
+from worker.mailbox import MOST_TASKS, answer_path
 
-MOST_TASKS = 2_000
 MOST_TERMS_BYTES = 4_000
 NOBODY: Mapping[str, Any] = {}
 
@@ -54,10 +53,10 @@ class Answers:
         A database that is away answers that there is nobody.
         """
         number, ask = message.get("number"), message.get("ask")
-        if not isinstance(number, int) or not 0 < number < 1 << 31 or ask not in ("offer", "take"):
+        if not isinstance(number, int) or not 0 < number < 1 << 31 or ask not in ("offer", "take", "over"):
             raise GarbledFrame("a question lacks its number, or asks nothing")
         try:
-            said = self._offered(message) if ask == "offer" else self._taken(message)
+            said = self._said(ask, message)
         except DatabaseUnavailable as error:
             log.warning("kernels are not divided among workers", reason=error.message)
             said = NOBODY
@@ -65,6 +64,15 @@ class Answers:
         hidden = path.with_suffix(".new")
         hidden.write_text(json.dumps(said))
         os.replace(hidden, path)
+
+    def _said(self, ask: str, message: Mapping[str, Any]) -> Mapping[str, Any]:
+        match ask:
+            case "offer":
+                return self._offered(message)
+            case "take":
+                return self._taken(message)
+        fan_out.over(self._desk.db, self._offer)
+        return NOBODY
 
     def _offered(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         terms, tasks = message.get("terms"), message.get("tasks")

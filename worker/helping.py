@@ -1,6 +1,6 @@
 """An idle worker measures kernels of another one's job, in a sandboxed child like that of a job.
 
-It gives them back, with what was measured kept, when a job comes that it could run, when it goes down, and when the
+It gives them back, with what was measured kept, when a job comes that it may claim, when it goes down, and when the
 job they are of has ended. A helper that dies costs the time until its lease runs out.
 """
 
@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from compiler.contract import Event, generator, kinds
 from compiler.errors import TilewrightError
-from service.db import jobs
 from service.errors import DatabaseUnavailable
 from service.jobs import fan_out, lease
 from service.jobs.fan_out import Taken
@@ -170,9 +169,8 @@ class _Helping:
                 if not fan_out.keep(self._desk.db, self._taken, self._desk.name, brought):
                     self.bell.ring("lost")
                     return
-                with self._desk.db.read() as session:
-                    if jobs.newest_waiting(session, self._desk.queues) is not None:
-                        self.bell.ring("stop")
+                if lease.is_ready(self._desk.db, self._desk.queues, self._desk.owner_limits):
+                    self.bell.ring("stop")
             except DatabaseUnavailable:
                 with self._lock:
                     self._waiting.insert(0, brought)

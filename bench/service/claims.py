@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import statistics
@@ -45,6 +46,11 @@ def without_broker(up: int) -> Iterator[None]:
         yield
     finally:
         os.kill(broker, signal.SIGCONT)
+
+
+def up(data: Path) -> int:
+    """The process of the `tilewright up` whose data folder this is."""
+    return int(json.loads((data / "ready.json").read_text())["pid"])
 
 
 def below(up: int, part: bytes) -> int:

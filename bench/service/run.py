@@ -19,8 +19,8 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.server import server
-from bench.service import claims, hostile, proof, reads, streams, transfer
-from bench.service.claims import below
+from bench.service import claims, fan_out, hostile, proof, reads, streams, transfer
+from bench.service.claims import below, up
 from bench.service.wire import Server
 from bench.subjects import from_zoo
 from tilewright import Client
@@ -46,6 +46,9 @@ def main(arguments: list[str]) -> int:
         "--proof", action="store_true", help="only: states read while two models compile and hostile callers call"
     )
     alone.add_argument("--claims", action="store_true", help="only: from a request to the claim of an idle worker")
+    alone.add_argument("--fan-out", action="store_true", help="only: a search on one worker, and on two")
+    parser.add_argument("--network", default=LARGE, help="of the zoo, with --fan-out (default: %(default)s)")
+    parser.add_argument("--budget", type=float, default=120.0, help="seconds of tuning with --fan-out")
     parser.add_argument("--out", type=Path, default=OUT, help="where the server's data goes (default: build)")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the figures there too")
     given = parser.parse_args(arguments)
@@ -57,6 +60,8 @@ def main(arguments: list[str]) -> int:
             figures = measure_proof(data, given.seconds)
         elif given.claims:
             figures = measure_claims(data)
+        elif given.fan_out:
+            figures = measure_fan_out(data, given.network, given.budget)
         else:
             figures = measure(data, given.seconds, given.mib << 20)
     except ClientError as error:
@@ -64,7 +69,13 @@ def main(arguments: list[str]) -> int:
         return error.exit_status
     if given.json:
         given.json.write_text(json.dumps(figures, indent=2) + "\n")
-    shown = (given.hostile, show_beset), (given.proof, show_proof), (given.claims, show_claims), (True, show)
+    shown = (
+        (given.hostile, show_beset),
+        (given.proof, show_proof),
+        (given.claims, show_claims),
+        (given.fan_out, show_fan_out),
+        (True, show),
+    )
     next(how for asked, how in shown if asked)(figures)
     return 1 if given.proof and not figures["proof"]["holds"] else 0
 
@@ -78,7 +89,7 @@ def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
     figures: dict[str, Any] = {"load_average": os.getloadavg()[0], "cores": os.cpu_count()}
     with server(data) as client:
         here = Server(client.url, (data / "api_key").read_text().strip())
-        pid = below(_up(data), b"service")
+        pid = below(up(data), b"service")
         first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
         jobs = [first.id, *(client.compile(small, {"tuning_budget_s": 0}).id for _ in range(JOBS - 1))]
         with console.status("reading states"):
@@ -101,7 +112,7 @@ def measure(data: Path, seconds: float, size: int) -> dict[str, Any]:
 def measure_beset(data: Path, seconds: float) -> dict[str, Any]:
     """An honest caller beside hostile ones. Raises `ClientError` when there is no server."""
     with server(data) as client:
-        pid = below(_up(data), b"service")
+        pid = below(up(data), b"service")
         honest = Server(client.url, (data / "api_key").read_text().strip())
         other = Server(client.url, _key(data, "mallory"))
         found = asdict(hostile.beset(honest, other, pid, seconds))
@@ -114,7 +125,7 @@ def measure_proof(data: Path, seconds: float) -> dict[str, Any]:
     models.mkdir(parents=True, exist_ok=True)
     small, busy = (from_zoo(name, models).file for name in (SMALL, BUSY))
     with server(data) as client:
-        pid = below(_up(data), b"service")
+        pid = below(up(data), b"service")
         honest = Server(client.url, (data / "api_key").read_text().strip())
         other = Server(client.url, _key(data, "mallory"))
         first = client.wait(client.compile(small, {"tuning_budget_s": 0})).require_success()
@@ -170,7 +181,7 @@ def measure_claims(data: Path) -> dict[str, Any]:
     with server(data) as client:
         claims.claims(client, small, 1)
         figures["with_broker"] = asdict(claims.claims(client, small, CLAIMS))
-        with claims.without_broker(_up(data)):
+        with claims.without_broker(up(data)):
             figures["without_broker"] = asdict(claims.claims(client, small, CLAIMS))
     return figures
 
@@ -184,8 +195,34 @@ def show_claims(figures: Mapping[str, Any]) -> None:
     Console().print(table)
 
 
-def _up(data: Path) -> int:
-    return int(json.loads((data / "ready.json").read_text())["pid"])
+def measure_fan_out(data: Path, network: str, budget_s: float) -> dict[str, Any]:
+    """The same search on one worker and on two, on a core each. Raises `ClientError`."""
+    models = data.with_name("service-models")
+    models.mkdir(parents=True, exist_ok=True)
+    model = from_zoo(network, models).file
+    figures: dict[str, Any] = {"cores": os.cpu_count(), "network": network, "budget_s": budget_s, "searches": []}
+    for workers in (1, 2):
+        before = os.getloadavg()[0]
+        found = fan_out.fan_out(data, model, budget_s, workers)
+        figures["searches"].append({"load_average": before, "tiles_per_s": found.tiles_per_s, **asdict(found)})
+    return figures
+
+
+def show_fan_out(figures: Mapping[str, Any]) -> None:
+    """The table that people read."""
+    table = Table("workers", "search", "tiles", "of them helped", "tiles/s", "best", "whole job", "load")
+    for one in figures["searches"]:
+        table.add_row(
+            str(one["workers"]),
+            f"{one['search_s']:.1f} s",
+            f"{one['tiles']} of {one['kernels']} kernels",
+            f"{one['helped_tiles']} of {one['helped']} kernels in {one['helped_s']:.1f} s",
+            f"{one['tiles_per_s']:.2f}",
+            f"{1e3 * one['best_s']:.2f} ms{', nothing left' if one['exhausted'] else ''}",
+            f"{one['whole_s']:.1f} s",
+            f"{one['load_average']:.0f}",
+        )
+    Console().print(table)
 
 
 def _key(data: Path, owner: str) -> str:

@@ -100,6 +100,10 @@ class Helpers(Protocol):
         """The next kernels for this process; those it was given before are done, and took so much."""
         ...
 
+    def over(self) -> None:
+        """What was offered and is not done is nobody's to measure any more."""
+        ...
+
 
 def fanned_out(
     search: Search,
@@ -115,12 +119,29 @@ def fanned_out(
     Yields each measurement with its contest, which knows it, and whether a helper made it. `search.elsewhere_s` becomes
     the seconds that helpers took; kernels that a lost helper had come back to be taken again.
     """
-    contests = {contest.key: contest for contest in search.contests}
-    if len(contests) < 2 or search.budget.seconds < WORTH_S:
+    if len(search.contests) < 2 or search.budget.seconds < WORTH_S:
         return
     tasks = tasks_of(search.contests, search.budget.seconds, search.budget.trials)
     if not helpers.offer(terms, tasks):
         return
+    try:
+        yield from _divided(search, helpers, terms, tasks, trace, target, setting, sleep)
+    finally:
+        helpers.over()
+
+
+def _divided(
+    search: Search,
+    helpers: Helpers,
+    terms: Terms,
+    tasks: Sequence[Task],
+    trace: Trace,
+    target: Target,
+    setting: Setting,
+    sleep: Callable[[float], None],
+) -> Iterator[tuple[Contest, Record, bool]]:
+    """What `fanned_out` yields, of kernels that were offered."""
+    contests = {contest.key: contest for contest in search.contests}
     seconds_of = {task.key: task.seconds for task in tasks}
     trials_of = {task.key: task.trials for task in tasks}
     known: set[tuple[str, str, float]] = set()

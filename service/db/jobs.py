@@ -193,14 +193,25 @@ def best(
     """
     had = sa.and_(Share.queue == Job.queue, Share.owner_id == Job.owner_id)
     query = (
-        sa.select(Job.id)
+        _ready(queues, barred, compiler)
         .outerjoin(Share, had)
-        .where(Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0, _may_take(compiler))
         .order_by(Job.priority.desc(), sa.func.coalesce(Share.used_s, 0.0), Job.created_at, Job.id)
         .limit(1)
         .with_for_update(skip_locked=not wait, of=Job)
     )
-    return session.scalar(query if barred is None else query.where(Job.owner_id.not_in(barred)))
+    return session.scalar(query)
+
+
+def any_ready(session: Session, queues: Collection[str], barred: sa.Select[uuid.UUID], *, compiler: str) -> bool:
+    """Whether `best` would find one."""
+    return session.scalar(_ready(queues, barred, compiler).limit(1)) is not None
+
+
+def _ready(queues: Collection[str], barred: sa.Select[uuid.UUID] | None, compiler: str) -> sa.Select[uuid.UUID]:
+    query = sa.select(Job.id).where(
+        Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0, _may_take(compiler)
+    )
+    return query if barred is None else query.where(Job.owner_id.not_in(barred))
 
 
 @dataclass(frozen=True)

@@ -74,7 +74,8 @@ def free(
 ) -> Sequence[TuningShare]:
     """Kernels that nobody measures now, of one offer, the first first; locked until the transaction ends.
 
-    A kernel that another offer of the same owner has being measured on such a device is left out: its records come.
+    A kernel that another job of the same owner has being measured on such a device is left out: its records come. What
+    an attempt held that is over is nobody's.
     Without a job the oldest offer that has any. Empty where there is none.
     """
     query = _free(places, compiler)
@@ -100,15 +101,21 @@ def newest(session: Session) -> uuid.UUID | None:
 
 
 def _free(places: Collection[Place], compiler: str) -> sa.Select[TuningShare]:
-    other = aliased(TuningShare)
-    elsewhere = sa.select(other.id).where(
-        other.owner_id == TuningShare.owner_id,
-        other.workload == TuningShare.workload,
-        other.target == TuningShare.target,
-        other.hardware == TuningShare.hardware,
-        other.id != TuningShare.id,
-        other.done_at.is_(None),
-        other.lease_until >= clock(),
+    other, its_job = aliased(TuningShare), aliased(Job)
+    elsewhere = (
+        sa.select(other.id)
+        .join(its_job, its_job.id == other.job_id)
+        .where(
+            other.owner_id == TuningShare.owner_id,
+            other.workload == TuningShare.workload,
+            other.target == TuningShare.target,
+            other.hardware == TuningShare.hardware,
+            other.job_id != TuningShare.job_id,
+            other.done_at.is_(None),
+            other.lease_until >= clock(),
+            its_job.state.in_(HELD),
+            its_job.fence == other.fence,
+        )
     )
     return (
         sa.select(TuningShare)
@@ -151,6 +158,11 @@ def done(session: Session, ids: Collection[uuid.UUID], worker: str, seconds: flo
 def give_back(session: Session, ids: Collection[uuid.UUID], worker: str) -> None:
     """Those of them that the worker still has may be taken by others."""
     _change(session, TuningShare.id.in_(ids), *_of(worker), worker=None, lease_until=None)
+
+
+def withdraw(session: Session, job_id: uuid.UUID) -> None:
+    """Remove the job's kernels that are not done: whoever measures some of them has them no longer."""
+    session.execute(sa.delete(TuningShare).where(TuningShare.job_id == job_id, TuningShare.done_at.is_(None)))
 
 
 def of_offer(session: Session, job_id: uuid.UUID, fence: int, offer: int) -> Sequence[TuningShare]:

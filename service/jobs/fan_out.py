@@ -73,14 +73,16 @@ class Progress:
 def offer(db: Database, made: Offer, terms: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> bool:
     """Let others take these kernels, which come with the key and the text of each, the dearest first.
 
-    False, and nothing is written, where no other live worker has this device, or the claim is lost.
+    False, and nothing is written, where no other live worker has this device and no job, or the claim is lost. What the
+    job offered before is withdrawn.
     """
     claim, (target, hardware) = made.claim, made.place
     with db.write() as session:
         job = session.get(Job, claim.job_id)
-        others = [one.hardware for one in workers.alive(session, ALIVE_S) if one.name != made.worker]
-        if job is None or job.fence != claim.fence or not any(_helps(one, hardware) for one in others):
+        others = [one for one in workers.alive(session, ALIVE_S) if one.name != made.worker and one.busy_with is None]
+        if job is None or job.fence != claim.fence or not any(_helps(one.hardware, hardware) for one in others):
             return False
+        tuning_shares.withdraw(session, claim.job_id)
         workloads.keep_all(session, claim.owner, {task["key"]: task["text"] for task in tasks})
         same = {
             "job_id": claim.job_id,
@@ -137,6 +139,14 @@ def take_own(
             sum(row.seconds for row in finished),
             {name: names.count(name) for name in names},
         )
+
+
+def over(db: Database, made: Offer) -> None:
+    """What is not done of the job's kernels need not be measured any more; nothing happens when the claim is lost."""
+    with db.write() as session:
+        job = session.get(Job, made.claim.job_id)
+        if job is not None and job.fence == made.claim.fence:
+            tuning_shares.withdraw(session, made.claim.job_id)
 
 
 def take(db: Database, worker: str, places: Sequence[Place], compiler: str, lease_s: float) -> Taken | None:

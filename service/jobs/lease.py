@@ -52,6 +52,7 @@ __all__ = [
     "first_made",
     "heartbeat",
     "inferred",
+    "is_ready",
     "keep",
     "minimised",
     "quantized",
@@ -150,6 +151,14 @@ def claim(
             if quotas.may_start(session, jobs.locked(session, job_id).owner_id, limits):
                 return _take(session, job_id, worker, lease_s)
         # Another worker's claim came between the two questions: the owner is barred in the next round.
+
+
+def is_ready(
+    db: Database, queues: Sequence[str], limits: Limits = UNLIMITED, *, compiler: str = COMPILER_VERSION
+) -> bool:
+    """Whether `claim` would find a job."""
+    with db.read() as session:
+        return jobs.any_ready(session, queues, quotas.barred(session, limits), compiler=compiler)
 
 
 def heartbeat(

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import textwrap
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -18,19 +20,23 @@ import pytest
 import sqlalchemy as sa
 from onnx import helper, numpy_helper
 
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, generator
 from service.db import tuning_shares, workers
 from service.db.models import JobState, Model, TuningRecord
 from service.db.tuning_shares import TuningShare
 from service.jobs import fan_out, lease
 from service.jobs.fan_out import Offer
 from service.jobs.lease import Measured
+from service.jobs.quotas import Limits
+from worker import helping
 from worker.desk import Desk
 from worker.fan_out import Answers
 from worker.frames import GarbledFrame
 
 WIDTHS = (3, 8, 12, 16, 20, 24)
 TRIALS = 24
+TASKS = [{"key": f"k{at}", "text": f"text {at}", "uses": 1, "seconds": 60.0, "trials": None} for at in range(6)]
+TERMS = {"lanes": 1}
 
 
 def network() -> bytes:
@@ -165,15 +171,13 @@ def claimed(office: Any, worker: str) -> lease.Claim:
 
 def test_kernels_are_taken_once_and_come_back(office: Any, record: dict[str, Any]) -> None:
     hardware = {"fingerprint": "h", "fan_out": True}
-    terms = {"lanes": 1}
-    tasks = [{"key": f"k{at}", "text": f"text {at}", "uses": 1, "seconds": 1.0, "trials": None} for at in range(6)]
     first, other = (Offer(claimed(office, "one"), "one", 1, ("cpu", "h"), "c") for _ in range(2))
-    assert not fan_out.offer(office.db, first, terms, tasks)  # there is nobody else
+    assert not fan_out.offer(office.db, first, TERMS, TASKS)  # there is nobody else
     lease.seen(office.db, "two", ["cpu"], {**hardware, "fan_out": False}, "c", None)
-    assert not fan_out.offer(office.db, first, terms, tasks)  # nobody who helps
+    assert not fan_out.offer(office.db, first, TERMS, TASKS)  # nobody who helps
     lease.seen(office.db, "two", ["cpu"], hardware, "c", None)
-    assert fan_out.offer(office.db, first, terms, tasks)
-    assert fan_out.offer(office.db, other, terms, tasks[:5])
+    assert fan_out.offer(office.db, first, TERMS, TASKS)
+    assert fan_out.offer(office.db, other, TERMS, TASKS[:5])
 
     mine = fan_out.take_own(office.db, first, (), 0.0, 0, set())
     assert (mine.keys, mine.pending) == (("k0", "k1", "k2", "k3"), 2)
@@ -197,6 +201,80 @@ def test_kernels_are_taken_once_and_come_back(office: Any, record: dict[str, Any
     assert fan_out.take_own(office.db, first, (), 0.0, 0, seen).records == []
     freed = fan_out.take_own(office.db, other, (), 0.0, 0, set())
     assert [one["workload"] for one in freed.records] == (["k4"] if "k4" in freed.keys else [])
+
+
+def offered(office: Any, claim: lease.Claim, number: int = 0) -> Offer:
+    """All kernels, offered by the worker `one` beside an idle one."""
+    lease.seen(office.db, "two", ["cpu"], {"fingerprint": "h", "fan_out": True}, "c", None)
+    made = Offer(claim, "one", number, ("cpu", "h"), "c")
+    assert fan_out.offer(office.db, made, TERMS, TASKS)
+    return made
+
+
+def test_what_a_dead_attempt_held_is_not_waited_for(office: Any) -> None:
+    """It was held for twice what measuring may take, which is minutes, and the next attempt offers the same kernels."""
+    first = claimed(office, "one")
+    assert len(fan_out.take_own(office.db, offered(office, first), (), 0.0, 0, set()).keys) == 4
+    assert lease.release(office.db, first)
+    again = lease.claim(office.db, "one", ["cpu"], 30.0)
+    assert again is not None
+    assert again.job_id == first.job_id
+    assert fan_out.take_own(office.db, offered(office, again), (), 0.0, 0, set()).keys == ("k0", "k1", "k2", "k3")
+
+
+def test_what_a_job_held_that_has_ended_is_not_waited_for(office: Any) -> None:
+    first, other = claimed(office, "one"), claimed(office, "one")
+    fan_out.take_own(office.db, offered(office, first), (), 0.0, 0, set())
+    made = offered(office, other)
+    assert fan_out.take_own(office.db, made, (), 0.0, 0, set()).keys == ("k4", "k5")
+    assert lease.cancelled(office.db, first)
+    assert fan_out.take_own(office.db, made, (), 0.0, 0, set()).keys == ("k0", "k1", "k2", "k3")
+
+
+def test_an_offer_that_is_over_is_nobodys(office: Any, record: dict[str, Any]) -> None:
+    """Neither the same job's next offer nor another job waits for what was taken of it."""
+    claim = claimed(office, "one")
+    made = offered(office, claim)
+    fan_out.take_own(office.db, made, (), 0.0, 0, set())
+    helper = fan_out.take(office.db, "two", [("cpu", "h")], "c", 30.0)
+    assert helper is not None
+    assert fan_out.keep(office.db, helper, "two", Measured(({**record, "workload": "k4"},)))
+    fan_out.over(office.db, made)
+    assert not fan_out.keep(office.db, helper, "two", Measured())
+    assert fan_out.take(office.db, "two", [("cpu", "h")], "c", 30.0) is None
+    assert len(fan_out.take_own(office.db, offered(office, claim, 1), (), 0.0, 0, set()).keys) == 4
+    assert len(fan_out.take_own(office.db, offered(office, claim, 2), (), 0.0, 0, set()).keys) == 4
+
+
+def test_workers_that_have_a_job_are_offered_nothing(office: Any) -> None:
+    """The search would be cut into pieces for nobody."""
+    claim = claimed(office, "one")
+    lease.seen(office.db, "two", ["cpu"], {"fingerprint": "h", "fan_out": True}, "c", claim.job_id)
+    assert not fan_out.offer(office.db, Offer(claim, "one", 0, ("cpu", "h"), "c"), TERMS, TASKS)
+
+
+@pytest.mark.parametrize("claimable", [False, True])
+def test_a_helper_stops_for_a_job_that_it_may_claim_and_for_no_other(
+    office: Any, desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, claimable: bool
+) -> None:
+    """One that stopped for others would take the same kernels again and again, and measure none."""
+    child = """
+    if spec["job"] == "tuning":
+        end = time.monotonic() + 2.0
+        while time.monotonic() < end: time.sleep(0.01)
+        send(kind="report", report={"measured": 0})
+    """
+    monkeypatch.setattr(helping, "places", lambda desk, targets: (("cpu", "h"),))
+    desk = desk_with(
+        textwrap.dedent(child), name="two", lease_s=0.6, owner_limits=Limits(concurrent_jobs=0 if claimable else 1)
+    )
+    made = replace(offered(office, claimed(office, "one")), compiler=generator())
+    fan_out.offer(office.db, made, TERMS, TASKS)
+    office.submit()
+    assert lease.is_ready(office.db, desk.queues, desk.owner_limits) is claimable
+    helping.help_out(desk, -1)
+    shares = shares_of(office, made.claim.job_id)
+    assert [share.done_at is None for share in shares if share.worker] == ([] if claimable else [False] * 4)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,66 @@
+"""What a child says to its worker about kernels for others to measure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler.tuning.helpers import Given, Task, Terms
+from service.jobs.records import MAX_TEXT_BYTES
+from worker import mailbox
+from worker.mailbox import Mailbox, answer_path
+from worker.supervise import MAX_MESSAGE_BYTES
+
+TERMS = Terms(1, "fp32", 0.0, {}, 1.0)
+
+
+def task(at: int, text: str = "kernel") -> Task:
+    return Task(f"k{at}", text, 1, 0.5)
+
+
+class Answering:
+    """A worker that answers each question at once."""
+
+    def __init__(self, folder: Path, said: Mapping[str, Any]) -> None:
+        self.folder, self.said = folder, said
+        self.heard: list[Mapping[str, Any]] = []
+
+    def __call__(self, message: Mapping[str, Any]) -> None:
+        self.heard.append(message)
+        answer_path(self.folder, message["number"]).write_text(json.dumps(self.said))
+
+
+def test_each_question_has_a_number_of_its_own(tmp_path: Path) -> None:
+    worker = Answering(tmp_path, {"keys": ["k0"], "records": [], "pending": 1, "seconds": 2.0, "by": {"two": 1}})
+    box = Mailbox(worker, tmp_path)
+    assert not box.offer(TERMS, [task(0)])
+    assert box.take(1.5, 3) == Given(("k0",), (), 1, 2.0, {"two": 1})
+    box.over()
+    assert [(one["number"], one["ask"]) for one in worker.heard] == [(1, "offer"), (2, "take"), (3, "over")]
+    assert (worker.heard[1]["seconds"], worker.heard[1]["measured"]) == (1.5, 3)
+
+
+def test_no_answer_is_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mailbox, "PATIENCE_S", 0.02)
+    box = Mailbox(lambda message: None, tmp_path)
+    assert not box.offer(TERMS, [task(0)])
+    assert box.take(0.0, 0) == Given()
+
+
+def test_only_what_a_message_may_hold_is_offered(tmp_path: Path) -> None:
+    """Beyond it the worker would end the job."""
+    worker = Answering(tmp_path, {"offered": True})
+    long = "x" * (mailbox.MOST_TEXT_BYTES + 1)
+    many = [task(at) for at in range(mailbox.MOST_TASKS + 5)]
+    assert Mailbox(worker, tmp_path).offer(TERMS, [task(-1, long), *many])
+    assert [one["key"] for one in worker.heard[-1]["tasks"]] == [one.key for one in many[: mailbox.MOST_TASKS]]
+    large = [task(at, "x" * mailbox.MOST_TEXT_BYTES) for at in range(100)]
+    assert Mailbox(worker, tmp_path).offer(TERMS, large)
+    offered = worker.heard[-1]["tasks"]
+    assert 50 < len(offered) < 64
+    assert len(json.dumps(offered)) <= mailbox.MOST_BYTES < MAX_MESSAGE_BYTES
+    assert mailbox.MOST_TEXT_BYTES <= MAX_TEXT_BYTES
