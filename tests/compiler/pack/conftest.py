@@ -186,3 +186,14 @@ def loader_of(path: Path) -> ModuleType:
 @pytest.fixture(scope="session")
 def loader() -> ModuleType:
     return loader_of(ROOT / "compiler" / "pack" / "loader.py")
+
+
+@pytest.fixture
+def guarded(parts: Parts, build: Callable[..., bytes], tmp_path: Path) -> Path:
+    """An artifact with a second plan, without the first one's last task.
+
+    Its library says that it takes the last plan.
+    """
+    other = replace(parts.plan, tasks=parts.plan.tasks[:2], scheduler="greedy", most_handover_s=1e-7)
+    both = replace(parts.library(build("-DSEVERAL")), others=(other,))
+    return Path(both.pack(tmp_path / "guarded.tw").path)
