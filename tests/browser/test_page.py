@@ -17,6 +17,8 @@ from tests.end_to_end.house import House
 from tests.end_to_end.models import LONG, model, tiny
 
 NODE = "a_strange_node"
+ALL_OF_IT = "\ue009a\ue000"
+"""Control and A, then both let go (WebDriver, section 17.4.2): what is typed after it replaces a field's text."""
 VIEWS = {
     "jobs": "succeeded",
     "compile": "Drop an ONNX model here",
@@ -302,9 +304,7 @@ def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page
     page.sees("compile it")
     for thing, name in (("job", "first"), ("model", "tiny one")):
         page.press(f"Name the {thing}")
-        page.find("form.box input[name=name]")
-        page.run("document.querySelector('form.box input[name=name]').value = ''")
-        page.type("form.box input[name=name]", name)
+        page.type("form.box input[name=name]", f"{ALL_OF_IT}{name}")
         page.type("form.box input[name=tags]", f"ci {thing}")
         page.type("form.box textarea", f"note of the {thing}")
         page.press("Save")

@@ -217,7 +217,9 @@ def test_preflight_counts_the_layers_and_names_those_that_cannot_be_int8(tmp_pat
 
 
 @pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
-def test_a_gpu_is_given_the_same_quantised_model(tmp_path: Path) -> None:
+def test_a_gpu_is_given_the_same_quantised_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As without a GPU, whatever double another test left loaded.
+    monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
     path, out = saved(network(), tmp_path), tmp_path / "alone.onnx"
     report, _, _ = compiled(path, target="cuda:sm_90", threads=None, dims={"N": 1})
     quantize(path, out, QuantizeOptions(snr_db=20.0, dims={"N": 1}))
