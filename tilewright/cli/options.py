@@ -25,8 +25,8 @@ Precision = Annotated[
     str | None,
     typer.Option(
         "--precision",
-        help="fp32; int8: quantised first, on the samples, and all that an NPU has; on a GPU tf32, fp16 or bf16; "
-        "bf16 on some CPUs.",
+        help="fp32; int8: quantised first, on the samples, and all that an NPU has; on a GPU tf32, fp16 or bf16; on "
+        "CPUs bf16 where they multiply it, and auto: each kernel in fp32 or bf16, within --tolerance.",
     ),
 ]
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
