@@ -65,7 +65,7 @@ class TileProduct(DotProduct):
         """
         parts, part = parts_of(rows)
         steps = -(-self.steps // GROUPS)
-        cycle = 1 / (CYCLES_PER_FMA * 4 * target.rates.fma_per_ns)
+        cycle = 1 / (CYCLES_PER_FMA * target.rates.fma_per_ns)
         products = vectors * (max(part, ROWS) + (parts - 1) * part) * cycle
         loads = LINE_BYTES * (GROUPS * vectors + rows) / target.rates.l2_per_ns
         return steps * max(products, loads)

@@ -46,9 +46,8 @@ def _source_of(workload: Workload, tile: Tile, target: CpuTarget) -> str:
 
 
 def _headers(text: str) -> dict[str, str]:
-    return (
-        runtime_headers((text,)) if any(one in text for one in WHERE_NEEDED) else {**_always(), **small_header((text,))}
-    )
+    needs_more = any(header in text for header in WHERE_NEEDED)
+    return runtime_headers((text,)) if needs_more else {**_always(), **small_header((text,))}
 
 
 def count_tiles(workload: Workload, tile: Tile, target: CpuTarget) -> int:

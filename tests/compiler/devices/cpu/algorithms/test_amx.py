@@ -103,6 +103,19 @@ def test_sums_have_four_registers_and_parts_no_more_rows_than_a_tile() -> None:
         assert 1 <= rows <= product.view.rows
 
 
+def test_a_product_takes_a_cycle_for_each_row_and_sixteen_where_its_tile_of_b_is_new() -> None:
+    rates = replace(
+        WITH_TILES.rates, fma_per_ns=2.0, l2_per_ns=1e6
+    )  # two multiply-adds a cycle: a cycle is a nanosecond
+    target = replace(WITH_TILES, rates=rates)
+    view = as_contraction(draws(of_bf16(products()), 1)[0].workload)
+    assert view is not None
+    product = TileProduct("amx_bf16", view, 2, 1.0, True, True)
+    steps = -(-product.steps // 16)
+    expected = {(16, 1): 16, (8, 1): 16, (32, 1): 32, (24, 1): 28, (32, 2): 64, (16, 4): 64, (64, 1): 64}
+    assert {shape: product.sums_ns(*shape, target) / steps for shape in expected} == pytest.approx(expected)
+
+
 def test_a_kernel_configures_its_registers_first_and_frees_them_last() -> None:
     case = draws(of_bf16(products()), 1)[0]
     text = lower("k0_product", case.workload, case.tile, WITH_TILES).text
