@@ -132,6 +132,15 @@ class Parts:
         return SLOTS * sum({part.calls: part.turns.every for part in self.parts}.values()) + 1
 
     @property
+    def unpredicted(self) -> Parts:
+        """Without what was predicted of it: what is left says what is run."""
+        return replace(self, predicted_s=0.0, period_s=0.0)
+
+    def is_like(self, other: Parts) -> bool:
+        """Whether the same is run, whatever was predicted of it and whoever found it."""
+        return replace(self.unpredicted, scheduler=other.scheduler) == other.unpredicted
+
+    @property
     def round(self) -> int:
         """After so many frames the turns of all parts begin anew."""
         return lcm(*(part.turns.every for part in self.parts))

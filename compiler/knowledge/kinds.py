@@ -31,6 +31,8 @@ SECONDS, TRIALS, EXHAUSTED = "seconds", "trials", "exhausted"
 """With which tuning budget something was searched, and whether nothing promising was left (`known.covers`)."""
 SOURCE = "source"
 """A digest of the code that was measured: where the compiler was changed since, a record counts while this is equal."""
+PARTS_S = "parts_s"
+"""Processor seconds of each part of a model for an inference that it does, with many in flight."""
 BUDGET_S = "budget_s"
 """How many seconds there were for the stages of a model."""
 
@@ -108,7 +110,7 @@ STREAM = Kind(
     "stream",
     "from one end of an inference to the next, with many in flight on several devices",
     "the digest of the model's kernels and of the buffers that join them",
-    frozenset(("parts", "ratio", "low", "high", "latency_s", *_SETTING)),
+    frozenset(("parts", "ratio", "low", "high", "latency_s", PARTS_S, *_SETTING)),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN, STREAM)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -23,7 +23,7 @@ from compiler.ir.machine import Record
 from compiler.ir.parts import Parts
 from compiler.ir.program import Program
 from compiler.ir.region import Region
-from compiler.knowledge.kinds import STREAM
+from compiler.knowledge.kinds import PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
 from compiler.measure.compare import Comparison
 from compiler.pack.devices_section import Streamed
@@ -31,7 +31,16 @@ from compiler.pack.divided import Divided, folders_of, pack_divided
 from compiler.pack.join import Part
 from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
-from compiler.schedule.parts.dividing import division_of, pipeline, placed, replicas, tradeoff
+from compiler.schedule.parts.corrections import Ran, corrected
+from compiler.schedule.parts.dividing import (
+    division_of,
+    pipeline,
+    placed,
+    replicas,
+    seconds_of,
+    stages_of,
+    tradeoff,
+)
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
@@ -40,6 +49,9 @@ from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.plans import model_key
 from compiler.steps.tiling import TiledKernels, tile_kernels
+
+WORTH = 0.98
+"""A division that is planned anew is built where it is predicted to take at most so much of the best one's period."""
 
 
 @dataclass(frozen=True)
@@ -123,9 +135,6 @@ def divided(
         tiled = [built.tiles, *(_tiled(one, front, built) for one in sessions[1:])]
     with trace.step("schedule"):
         work = _Work(devices, tiled, _division(session, built.kernels, devices, tiled), built)
-        candidates = work.candidates(may_race=session.may_measure)
-        for one in candidates:
-            trace.show("devices", one)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
     tried: list[Tried] = []
@@ -135,8 +144,8 @@ def divided(
         return pack_divided(whole, one, [*map(_line, used)], weights, devices.asked, unproven)
 
     try:
-        for parts in candidates:
-            races = devices.asked.objective == "latency" and parts is not candidates[-1]
+        for parts, races in work.candidates(tried, may_race=session.may_measure):
+            trace.show("devices", parts)
             with trace.step("emit"):
                 found, weights = work.emitted(parts, runs=races)
             record = work.known(session, parts)
@@ -199,6 +208,14 @@ class Tried:
         """Of one inference by itself through the parts: as recorded, else as predicted."""
         said = self.record.variant.get("latency_s") if self.record else None
         return said if isinstance(said, float) else self.found.parts.predicted_s
+
+    @property
+    def ran(self) -> Ran | None:
+        """What the parts took beside each other, as recorded; None where nothing was measured."""
+        seconds = self.record.variant.get(PARTS_S) if self.record else None
+        if not isinstance(seconds, list) or len(seconds) != len(self.found.parts.parts):
+            return None
+        return Ran(self.found.parts, seconds) if all(isinstance(one, float) for one in seconds) else None
 
     @property
     def period_s(self) -> float:
@@ -268,30 +285,46 @@ class _Work:
         ]
         return sorted(ways.index(way) for way in {*ways})
 
-    def candidates(self, *, may_race: bool) -> list[Parts]:
-        """Divisions to be tried in turn.
+    def candidates(self, tried: Sequence[Tried], *, may_race: bool) -> Iterator[tuple[Parts, bool]]:
+        """Divisions to be tried in turn, and whether one inference is raced against the program of one device.
 
         For throughput whole inferences on devices in turn, and a pipeline, and both are tried. For latency the last is
         the better of these as predicted; the one before is tried where it is predicted faster than the program of one
         device, and may be raced against it. Where latency is bounded they are those between throughput and latency, and
-        all are tried.
+        all are tried. `tried` is what has come of those before.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
         if isinstance(self.devices.asked.objective, Within):
-            return tradeoff(kernels, names, self.division)
-        found = sorted(
-            (way(kernels, names, self.division) for way in (replicas, pipeline)), key=lambda parts: parts.period_s
-        )
-        if self.devices.asked.objective == "latency":
-            found = found[:1]
-        if self.devices.asked.objective == "latency" and may_race:
-            early = placed(kernels, names, self.division)
-            found[:0] = [early] if early.predicted_s < self.alone_s[self.targets.index(0)] else []
-        return found
+            yield from ((one, False) for one in tradeoff(kernels, names, self.division))
+        elif self.devices.asked.objective == "throughput":
+            yield from ((one, False) for one in self._often(tried))
+        else:
+            if may_race:
+                early = placed(kernels, names, self.division)
+                if early.predicted_s < self.alone_s[self.targets.index(0)]:
+                    yield early, True
+            found = [way(kernels, names, self.division) for way in (replicas, pipeline)]
+            yield min(found, key=lambda parts: parts.period_s), False
+
+    def _often(self, tried: Sequence[Tried]) -> Iterator[Parts]:
+        """For throughput, each planned with what calls were measured to take when those before it ran.
+
+        Both ways once, then again where it is to gain: the speeds of devices beside each other are known by then.
+        """
+        kernels, names = self.built.kernels, self.devices.asked.devices
+        for again in (False, True):
+            for way in (replicas, pipeline):
+                runs = [one.ran for one in tried if one.ran]
+                parts = way(kernels, names, corrected(self.division, runs))
+                if any(parts.is_like(one.found.parts) for one in tried):
+                    continue
+                if again and not (runs and parts.period_s < WORTH * min(one.busiest_s for one in runs)):
+                    continue
+                yield parts
 
     def _identity(self, session: Session, parts: Parts) -> dict[str, Any]:
         """What the variant of a record must say to be of these parts."""
-        shown = repr((str(replace(parts, predicted_s=0.0, period_s=0.0)), [self._name(at) for at in self.targets]))
+        shown = repr((str(parts.unpredicted), [self._name(at) for at in self.targets]))
         return {"parts": sha256(shown.encode()).hexdigest()[:24], **self.tiled[0].setting.to_json()}
 
     @cached_property
@@ -310,7 +343,8 @@ class _Work:
         """Of these parts, with how one inference through them compares with one on a single device."""
         about = f"{parts.scheduler}: {len(parts.parts)} parts on {', '.join(parts.devices)}; the whole model"
         compared = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high} if ratio else {}
-        reached = {**self._identity(session, parts), **compared, "latency_s": came.latency_s}
+        seconds = [busy * came.period_s / part.turns.share for part, busy in zip(parts.parts, came.busy, strict=True)]
+        reached = {**self._identity(session, parts), **compared, "latency_s": came.latency_s, PARTS_S: seconds}
         target = self.tiled[0].backend.target
         return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))
 
@@ -337,7 +371,7 @@ class _Work:
         assert on_lanes is not None, "cores alone take part in such plans"
         cores = [device.core for device in self.devices.named]
         stream = on_lanes.stream(kernels, parts, portions, cores, folders)
-        works = [self.division.work_s(part.device, sum(1 << call for call in part.calls)) for part in parts.parts]
+        works = seconds_of(self.division, stages_of(parts))
         return Divided(parts, programs, stream, names, runs, Streamed(self.alone_s, works)), weights.bytes()
 
 

@@ -100,6 +100,28 @@ def _turns(division: Division, stages: Sequence[Stage]) -> list[Turns]:
     return found
 
 
+def seconds_of(division: Division, stages: Sequence[Stage]) -> list[float]:
+    """Of each stage for a frame that it does: its calls, and reading what other devices wrote."""
+    return [
+        division.work_s(device, calls)
+        + division.byte_s * sum(sum(handed_over(division, one, (device, calls))) for one in stages[:at])
+        for at, (device, calls) in enumerate(stages)
+    ]
+
+
+def handed_over(division: Division, earlier: Stage, later: Stage) -> list[int]:
+    """Bytes of each tensor that a stage reads of an earlier one on another device. Replicas hand each other nothing."""
+    (device, made), (other, calls) = earlier, later
+    if device == other or made == calls:
+        return []
+    return [one.bytes for one in division.tensors if one.writers & made and one.readers & calls]
+
+
+def stages_of(parts: Parts) -> list[Stage]:
+    """The stages that parts were made of."""
+    return [(part.device, _set(part.calls)) for part in parts.parts]
+
+
 def _predicted(division: Division, stages: Sequence[Stage], turns: Sequence[Turns]) -> tuple[float, float]:
     """Seconds of one frame by itself, each stage as soon as it may begin, and of the device with most to do.
 
@@ -108,13 +130,12 @@ def _predicted(division: Division, stages: Sequence[Stage], turns: Sequence[Turn
     free = [0.0] * len(division.seconds)
     loads = [0.0] * len(division.seconds)
     ends: list[float] = []
-    for at, (device, calls) in enumerate(stages):
-        seconds, begin = division.work_s(device, calls), free[device]
-        for earlier, (other, made) in enumerate(stages[:at]):
-            read = [one.bytes for one in division.tensors if one.writers & made and one.readers & calls]
-            if other != device and made != calls and read:
+    for at, (stage, seconds) in enumerate(zip(stages, seconds_of(division, stages), strict=True)):
+        device = stage[0]
+        begin = free[device]
+        for earlier in range(at):
+            if handed_over(division, stages[earlier], stage):
                 begin = max(begin, ends[earlier] + division.handover_s)
-                seconds += division.byte_s * sum(read)
         free[device] = begin + seconds
         ends.append(free[device])
         loads[device] += turns[at].share * seconds

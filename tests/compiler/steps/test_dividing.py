@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -22,11 +22,16 @@ from compiler.contract import CompileOptions, CompileReport
 from compiler.contract.devices import Within
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import OptionsError, TargetUnavailable, TilewrightError, UnsupportedModel
-from compiler.ir.lanes import NOTHING
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.lanes import NOTHING, LaneCosts
+from compiler.knowledge.kinds import PARTS_S
 from compiler.knowledge.making import stream_record
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
-from compiler.schedule.parts.dividing import pipeline, replicas
+from compiler.schedule.parts.corrections import Ran, corrected
+from compiler.schedule.parts.dividing import division_of, pipeline, replicas
+from compiler.schedule.solvers.ideals import Division
+from compiler.session import Session
 from compiler.steps import dividing, dividing_proof
 from tilewright.loading import load
 
@@ -244,7 +249,9 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
         dividing, "placed", lambda *given: replace(pipeline(*given), predicted_s=0.0, scheduler="placement")
     )
     candidates = dividing._Work.candidates
-    monkeypatch.setattr(dividing._Work, "candidates", lambda work, may_race: candidates(work, may_race=True))
+    monkeypatch.setattr(
+        dividing._Work, "candidates", lambda work, tried, may_race: candidates(work, tried, may_race=True)
+    )
     verdicts = [True, False]
     monkeypatch.setattr(dividing, "is_faster", lambda record: verdicts.pop(0))
     options = {**EQUAL, "objective": "latency"}
@@ -392,3 +399,53 @@ def test_a_record_must_be_certain_that_parts_are_faster(variant: dict[str, Any],
     record = stream_record("m", "", this_machine(), {"parts": "p", **variant}, 1e-3, 2)
     assert dividing.is_faster(record) is verdict
     assert not dividing.is_faster(None)
+
+
+def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each call is foreseen to take 1 ms, and takes three on the second core, which is then to have less."""
+
+    def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts) -> Division:
+        return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
+
+    monkeypatch.setattr(dividing, "division_of", foreseen)
+    runs: list[int] = []
+
+    def measured(opened: Model, session: Session, of: int) -> tuple[float, float, tuple[float, ...]]:
+        parts = opened.manifest["stream"]["parts"]
+        work = [
+            len(part["calls"]) * len(part["turns"]) / part["every"] * (3.0 if part["device"] else 1.0) for part in parts
+        ]
+        return 1e-3 * max(work), 1e-3 * sum(work), tuple(one / max(work) for one in work)
+
+    def seen(division: Division, ran: Sequence[Ran]) -> Division:
+        runs.append(len(ran))
+        return corrected(division, ran)
+
+    monkeypatch.setattr(dividing_proof, "_measured", measured)
+    monkeypatch.setattr(dividing, "corrected", seen)
+    artifact, report = compiled(model, {**EQUAL, "tuning_budget_s": 0.05}, "measured.tw")
+    assert report.devices is not None
+    curve = report.devices.curve
+    assert curve[0].scheduler == "replicas"
+    assert runs[:2] == [0, 1]
+    *_, again = curve
+    assert again.scheduler == "replicas"
+    assert curve[0].period_s == pytest.approx(3 * curve[0].predicted_period_s)
+    assert again.period_s == pytest.approx(curve[0].period_s / 2)
+    assert again.period_s == pytest.approx(again.predicted_period_s)
+    assert again.picked
+    with zipfile.ZipFile(artifact) as archive:
+        records = [json.loads(line) for line in archive.read("records.jsonl").splitlines()]
+        divided = json.loads(archive.read("manifest.json"))["stream"]
+    assert sum(PARTS_S in one["variant"] for one in records if one["kind"] == "stream") == len(curve)
+    given = list(runs)
+    runs.clear()
+    monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (1.0, 1.0, (1.0, 1.0)))
+    repeated = artifact.with_name("repeated.tw")
+    options = CompileOptions.from_json({**EQUAL, "tuning_budget_s": 0.05})
+    compile_model(model, repeated, options, records=records)
+    assert runs == given
+    with zipfile.ZipFile(repeated) as archive:
+        assert json.loads(archive.read("manifest.json"))["stream"] == divided

@@ -1,0 +1,71 @@
+"""Divisions corrected by what parts of them took, against seconds that are known."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from random import Random
+
+import pytest
+
+from compiler.ir.parts import Part, Parts, Turns
+from compiler.schedule.parts.corrections import Ran, corrected
+from compiler.schedule.parts.dividing import seconds_of, stages_of
+from compiler.schedule.solvers.ideals import Division, Tensor
+from tests.compiler.schedule.solvers.test_least_load import random_division
+from tests.seeds import each
+
+CHAIN = Division([(), (0,), (1,)], [[1.0, 2.0, 3.0], [2.0, 2.0, 2.0]])
+NAMES = ("cpu:0", "cpu:1")
+
+
+def parts_of(*stages: tuple[int, tuple[int, ...]]) -> Parts:
+    return Parts(NAMES, tuple(Part(device, calls) for device, calls in stages), (), "by hand")
+
+
+def test_without_runs_nothing_is_corrected() -> None:
+    assert corrected(CHAIN, []) is CHAIN
+
+
+def test_calls_take_what_their_part_took_and_others_as_much_longer_as_their_device() -> None:
+    ran = Ran(parts_of((0, (0, 1)), (1, (2,))), [6.0, 3.0])
+    assert corrected(CHAIN, [ran]).seconds == [[2.0, 4.0, 6.0], [3.0, 3.0, 3.0]]
+
+
+def test_a_device_that_had_nothing_is_as_far_off_as_the_others() -> None:
+    assert corrected(CHAIN, [Ran(parts_of((0, (0, 1, 2))), [9.0])]).seconds == [[1.5, 3.0, 4.5], [3.0, 3.0, 3.0]]
+
+
+def test_of_several_runs_the_last_counts_for_its_calls_and_all_for_the_device() -> None:
+    first, second = Ran(parts_of((0, (0, 1))), [6.0]), Ran(parts_of((0, (1,))), [1.0])
+    assert corrected(CHAIN, [first, second]).seconds[0] == pytest.approx([2.0, 1.0, 3.0 * 7 / 5])
+
+
+def test_a_part_that_did_no_frame_says_nothing() -> None:
+    assert corrected(CHAIN, [Ran(parts_of((0, (0,)), (1, (1, 2))), [0.0, 8.0])]).seconds[1] == [4.0, 4.0, 4.0]
+    assert corrected(CHAIN, [Ran(parts_of((0, (0, 1, 2))), [0.0])]) is CHAIN
+
+
+def test_reading_what_another_device_wrote_is_part_of_what_was_foreseen() -> None:
+    division = replace(CHAIN, tensors=[Tensor(4, 0b010, 0b100)], byte_s=0.5)
+    ran = Ran(parts_of((0, (0, 1)), (1, (2,))), [3.0, 8.0])
+    assert seconds_of(division, stages_of(ran.parts)) == [3.0, 4.0]
+    assert corrected(division, [ran]).seconds[1][2] == 4.0
+
+
+def test_the_busiest_device_has_most_by_the_frames_that_it_does() -> None:
+    turns = Turns(4, (0, 1, 3)), Turns(4, (2,))
+    parts = Parts(NAMES, tuple(Part(at, (0, 1, 2), turns=one) for at, one in enumerate(turns)), (), "by hand")
+    assert Ran(parts, [2.0, 8.0]).busiest_s == 2.0
+    assert Ran(parts, [4.0, 8.0]).busiest_s == 3.0
+
+
+@each(range(40))
+def test_corrected_by_a_run_the_run_is_predicted_as_it_was(seed: int) -> None:
+    """Where handing over is free: what is read of other devices is not made slower with the calls."""
+    random = Random(seed)
+    division = replace(random_division(random), byte_s=0.0)
+    devices = [random.randrange(len(division.seconds)) for _ in division.before]
+    parts = parts_of(*((device, (call,)) for call, device in enumerate(devices)))
+    took = [random.uniform(0.5, 3.0) for _ in devices]
+    found = corrected(division, [Ran(parts, took)])
+    assert seconds_of(found, stages_of(parts)) == pytest.approx(took)
