@@ -38,6 +38,7 @@ from compiler.schedule.parts.dividing import (
     placed,
     replicas,
     seconds_of,
+    shared,
     stages_of,
     tradeoff,
 )
@@ -218,6 +219,11 @@ class Tried:
         return Ran(self.found.parts, seconds) if all(isinstance(one, float) for one in seconds) else None
 
     @property
+    def busiest_s(self) -> float:
+        """Of the device with most to do, for a frame: as recorded, else as predicted."""
+        return self.ran.busiest_s if self.ran else self.found.parts.period_s
+
+    @property
     def period_s(self) -> float:
         """From one end of an inference to the next with many in flight: as recorded, else as predicted."""
         return self.record.seconds if self.record else self.found.parts.period_s
@@ -309,17 +315,17 @@ class _Work:
     def _often(self, tried: Sequence[Tried]) -> Iterator[Parts]:
         """For throughput, each planned with what calls were measured to take when those before it ran.
 
-        Both ways once, then again where it is to gain: the speeds of devices beside each other are known by then.
+        Replicas and a pipeline, then what is to gain by what is known then: the same planned anew, and a pipeline with
+        stages that equal devices share.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
-        for again in (False, True):
-            for way in (replicas, pipeline):
-                runs = [one.ran for one in tried if one.ran]
-                parts = way(kernels, names, corrected(self.division, runs))
-                if any(parts.is_like(one.found.parts) for one in tried):
-                    continue
-                if again and not (runs and parts.period_s < WORTH * min(one.busiest_s for one in runs)):
-                    continue
+        for number, way in enumerate((replicas, pipeline, replicas, pipeline, shared)):
+            runs = [one.ran for one in tried if one.ran]
+            parts = way(kernels, names, corrected(self.division, runs))
+            best_s = min((one.busiest_s for one in tried), default=inf)
+            if number < 2 or (
+                parts.period_s < WORTH * best_s and not any(parts.is_like(one.found.parts) for one in tried)
+            ):
                 yield parts
 
     def _identity(self, session: Session, parts: Parts) -> dict[str, Any]:

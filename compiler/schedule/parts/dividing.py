@@ -31,6 +31,12 @@ def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -
     return parts_of(kernels, devices, division, stages, "pipeline")
 
 
+def shared(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
+    """As `pipeline`, with stages that equal devices may share by taking turns. It is verified."""
+    stages, _ = least_load(division, replicated=True)
+    return parts_of(kernels, devices, division, stages, "shared pipeline")
+
+
 def replicas(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """Whole inferences in turn on those of the devices with which one ends most often. It is verified."""
     found = [parts_of(kernels, devices, division, stages, "replicas") for stages in replicated(division)]

@@ -1,48 +1,87 @@
-"""A pipeline: the calls in stages, each on a device of its own, so that the device with most to do has least.
+"""A pipeline: the calls in stages, each on devices of its own, so that the device with most to do has least.
 
 With frames following each other, one ends as often as the slowest stage takes: 1 / throughput. Dynamic programming
-over ideals and sets of devices (NeurIPS 2020, as in `ideals`): the least load of the first stages that together are an
-ideal is the larger of the last stage's and of the least load of what is before it.
+over ideals (NeurIPS 2020, as in `ideals`) and over how many devices of each kind are used: the least load of the first
+stages that together are an ideal is the larger of the last stage's and of the least load of what is before it. A stage
+may have several equal devices, to which frames are dealt in turn (Narayanan et al., "PipeDream", SOSP 2019, section 3).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
 from compiler.schedule.solvers.ideals import Division, Stage, ideals
 
 MOST_IDEALS = 700
-"""Pairs of them are looked at: some tenths of a second for two devices."""
+"""Pairs of them are looked at: a tenth of a second for two devices, half a second for eight of two kinds."""
 
 
-def least_load(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple[Stage, ...], float]:
-    """The stages, first to last, and the largest load of one in seconds; devices that would slow it down have none.
+def least_load(
+    division: Division, most_ideals: int = MOST_IDEALS, *, replicated: bool = False
+) -> tuple[tuple[Stage, ...], float]:
+    """The stages, first to last, and the seconds of the busiest device; devices that would slow it down have none.
 
-    Exact where there are at most `most_ideals` ideals. Of equal loads the one with the fewest stages is taken.
-    O(ideals² · devices · 2^devices).
+    Each stage has one device, or `replicated` several equal ones: then neighbours of the result with the same calls are
+    one stage. Exact where there are at most `most_ideals` ideals. Of equal loads the one with the fewest devices is
+    taken. O(ideals² · states · kinds), a vector of ideals at a time; a state is how many of each kind are used.
     """
     sets = ideals(division.before, most_ideals)
-    devices = range(len(division.seconds))
-    work = {device: {one: division.work_s(device, one) for one in sets} for device in devices}
-    paid = {one: division.taking_over_s(one) for one in sets}
-    best: dict[tuple[int, int], tuple[float, int]] = {(0, 0): (0.0, 0)}  # of an ideal on a set of devices
-    last: dict[tuple[int, int], tuple[int, int]] = {}  # the ideal before its last stage, and that one's device
+    kinds = equal_devices(division)
+    states = [*product(*(range(len(kind) + 1) for kind in kinds))]
+    steps = [*_steps(kinds, states, replicated=replicated)]
+    work = np.array([[division.work_s(kind[0], one) for one in sets] for kind in kinds])
+    paid = np.array([division.taking_over_s(one) for one in sets])
+    load = np.full((len(states), len(sets)), np.inf)
+    load[0, 0] = 0.0
+    last: dict[tuple[int, int], tuple[_Step, int]] = {}  # of a state and an ideal: the step to it, and from which ideal
     for at, ideal in enumerate(sets[1:], 1):
-        for begin in sets[:at]:
-            if begin & ~ideal:
-                continue
-            for device in devices:
-                load = work[device][ideal] - work[device][begin] + paid[begin]
-                for used in range(1 << len(devices)):
-                    if used >> device & 1 or (begin, used) not in best:
-                        continue
-                    reached, stages = best[begin, used]
-                    found = (max(reached, load), stages + 1)
-                    key = ideal, used | 1 << device
-                    if key not in best or found < best[key]:
-                        best[key], last[key] = found, (begin, device)
-    load, key = min((best[key][0], best[key][1], key) for key in best if key[0] == division.whole)[::2]
-    stages_found: list[Stage] = []
-    while key in last:
-        begin, device = last[key]
-        stages_found.append((device, key[0] & ~begin))
-        key = begin, key[1] & ~(1 << device)
-    return tuple(stages_found[::-1]), load
+        begins = np.array([begin for begin in range(at) if not sets[begin] & ~ideal])
+        for step in steps:
+            own = (work[step.kind, at] - work[step.kind, begins] + paid[begins]) / step.count
+            reached = np.maximum(load[step.state, begins], own)
+            best = int(reached.argmin())
+            if reached[best] < load[step.to, at]:
+                load[step.to, at] = reached[best]
+                last[step.to, at] = step, int(begins[best])
+    ends = load[:, -1]
+    state = min((sum(states[one]), int(one)) for one in np.flatnonzero(ends == ends.min()))[1]
+    found: list[Stage] = []
+    at = len(sets) - 1
+    while (state, at) in last:
+        step, begin = last[state, at]
+        first = states[step.state][step.kind]
+        devices = kinds[step.kind][first : first + step.count]
+        found = [*((device, sets[at] & ~sets[begin]) for device in devices), *found]
+        state, at = step.state, begin
+    return tuple(found), float(ends.min())
+
+
+def equal_devices(division: Division) -> list[list[int]]:
+    """The devices by kind: those of one take the same for every call."""
+    kinds: dict[tuple[float, ...], list[int]] = {}
+    for device, seconds in enumerate(division.seconds):
+        kinds.setdefault(tuple(seconds), []).append(device)
+    return [*kinds.values()]
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One more stage, on `count` devices of a kind: from one state, of how many of each kind are used, to another."""
+
+    kind: int
+    count: int
+    state: int
+    to: int
+
+
+def _steps(kinds: Sequence[Sequence[int]], states: Sequence[tuple[int, ...]], *, replicated: bool) -> Iterator[_Step]:
+    number = {state: at for at, state in enumerate(states)}
+    for state, (kind, devices) in product(states, enumerate(kinds)):
+        free = len(devices) - state[kind]
+        for count in range(1, (free if replicated else min(free, 1)) + 1):
+            to = tuple(one + count if at == kind else one for at, one in enumerate(state))
+            yield _Step(kind, count, number[state], number[to])

@@ -61,12 +61,12 @@ def unequal(model: Path) -> tuple[Path, CompileReport]:
 
 
 @pytest.fixture(scope="module")
-def equal(model: Path) -> Iterator[tuple[Path, CompileReport]]:
+def equal(model: Path) -> tuple[Path, CompileReport]:
     """On equal cores calls are given to both, whatever the model of costs says of so small ones."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
         patch.setattr(dividing, "replicas", pipeline)
-        yield compiled(model, EQUAL, "equal.tw")
+        return compiled(model, EQUAL, "equal.tw")
 
 
 @pytest.fixture(scope="module")
@@ -252,6 +252,7 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
     monkeypatch.setattr(
         dividing._Work, "candidates", lambda work, tried, may_race: candidates(work, tried, may_race=True)
     )
+    monkeypatch.setattr(dividing, "replicas", pipeline)
     verdicts = [True, False]
     monkeypatch.setattr(dividing, "is_faster", lambda record: verdicts.pop(0))
     options = {**EQUAL, "objective": "latency"}
@@ -432,8 +433,8 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     assert runs[:2] == [0, 1]
     *_, again = curve
     assert again.scheduler == "replicas"
-    assert curve[0].period_s == pytest.approx(3 * curve[0].predicted_period_s)
-    assert again.period_s == pytest.approx(curve[0].period_s / 2)
+    assert curve[0].predicted_period_s == pytest.approx(again.predicted_period_s * 2 / 3)
+    assert curve[0].period_s == pytest.approx(again.predicted_period_s * 2)
     assert again.period_s == pytest.approx(again.predicted_period_s)
     assert again.picked
     with zipfile.ZipFile(artifact) as archive:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import combinations, groupby
+from operator import itemgetter
 from random import Random
 
-from compiler.schedule.solvers.ideals import Division, Tensor, ideals
+import pytest
+
+from compiler.schedule.solvers.ideals import Division, Stage, Tensor, ideals
 from compiler.schedule.solvers.least_load import least_load
 from compiler.schedule.solvers.sets import bits
 from tests.seeds import each
@@ -34,16 +39,19 @@ def every_ideal(division: Division) -> list[int]:
     return [calls for calls in range(division.whole + 1) if is_closed(division, calls)]
 
 
-def loads(division: Division, done: int, free: frozenset[int]) -> Iterator[float]:
-    """The largest load of every way to do what is left in stages on devices that are free."""
+def loads(division: Division, done: int, free: frozenset[int], most: int = 1) -> Iterator[float]:
+    """The largest load of every way to do what is left in stages, each on at most so many equal devices of the free."""
     if done == division.whole:
         yield 0.0
     for ideal in every_ideal(division):
         if ideal & done != done or ideal == done:
             continue
-        for device in free:
-            own = division.taking_over_s(done) + division.work_s(device, ideal & ~done)
-            yield from (max(own, rest) for rest in loads(division, ideal, free - {device}))
+        for count in range(1, most + 1):
+            for devices in combinations(sorted(free), count):
+                if len({tuple(division.seconds[device]) for device in devices}) > 1:
+                    continue
+                own = division.taking_over_s(done) + division.work_s(devices[0], ideal & ~done)
+                yield from (max(own / count, rest) for rest in loads(division, ideal, free - {*devices}, most))
 
 
 @each(range(60))
@@ -66,17 +74,45 @@ def test_too_many_ideals_leave_prefixes(seed: int) -> None:
 def test_no_pipeline_has_a_smaller_largest_load(seed: int) -> None:
     division = random_division(Random(seed), most=6)
     stages, load = least_load(division)
-    assert load == min(loads(division, 0, frozenset(range(len(division.seconds)))))
-    done, reached = 0, 0.0
-    for device, calls in stages:
+    assert load == pytest.approx(min(loads(division, 0, frozenset(range(len(division.seconds))))))
+    assert reached(division, stages) == pytest.approx(load)
+    assert len({calls for _, calls in stages}) == len(stages)
+
+
+@each(range(40))
+def test_none_whose_stages_equal_devices_may_share_has_a_smaller_one_either(seed: int) -> None:
+    random = Random(seed)
+    division = random_division(random, most=5)
+    seconds = [random.choice(division.seconds[:2]) for _ in range(random.randint(2, 4))]
+    division = replace(division, seconds=seconds)
+    stages, load = least_load(division, replicated=True)
+    assert load == pytest.approx(min(loads(division, 0, frozenset(range(len(seconds))), most=4)))
+    assert reached(division, stages) == pytest.approx(load)
+    assert load <= least_load(division)[1]
+
+
+def reached(division: Division, stages: Sequence[Stage]) -> float:
+    """The largest load of a device; the stages must be a division."""
+    done, found = 0, 0.0
+    for calls, replicas in groupby(stages, key=itemgetter(1)):
+        devices = [device for device, _ in replicas]
         assert calls
         assert not done & calls
-        reached = max(reached, division.taking_over_s(done) + division.work_s(device, calls))
+        own = division.taking_over_s(done) + division.work_s(devices[0], calls)
+        found = max(found, own / len(devices))
         done |= calls
         assert is_closed(division, done)
     assert done == division.whole
-    assert reached == load
     assert len({device for device, _ in stages}) == len(stages)
+    return found
+
+
+def test_a_stage_that_cannot_be_cut_is_shared_by_equal_devices() -> None:
+    """A call that only the second kind of device does well, in the middle of others."""
+    fast, slow = [1.0, 8.0, 1.0], [9.0, 4.0, 9.0]
+    stages, load = least_load(Division([(), (0,), (1,)], [slow, fast, slow, fast]), replicated=True)
+    assert stages == ((1, 0b001), (0, 0b010), (2, 0b010), (3, 0b100))
+    assert load == 2.0
 
 
 def test_a_device_that_would_slow_the_pipeline_down_has_nothing() -> None:
