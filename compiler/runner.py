@@ -28,6 +28,7 @@ from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
 from compiler.measure.held import grown, resident_bytes
 from compiler.measure.npz import SMALL, read_fitting, write_outputs
+from compiler.measure.streaming import is_divided, streams
 from compiler.pack.loader import ArtifactError, Binding, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
 from compiler.trace import Observer, ignore
 
@@ -43,7 +44,7 @@ PROFILE_REPEATS = (3, 20)
 MOST_NODES, LONGEST_NODE = 8, 120
 """Names of nodes, and letters of each, that are told of a kernel: models choose them."""
 
-PHASE_BEGINS: Mapping[str, float] = {"open": 0.0, "warm": 0.1, "time": 0.2, "profile": 0.9}
+PHASE_BEGINS: Mapping[str, float] = {"open": 0.0, "warm": 0.1, "time": 0.2, "stream": 0.8, "profile": 0.9}
 
 
 class _Contender:
@@ -104,6 +105,11 @@ class _Contender:
         self.model.close()
 
     @property
+    def named(self) -> dict[str, np.ndarray]:
+        """What it is given, by the model's names."""
+        return {spec.name: array for spec, array in zip(self.model.inputs, self.given, strict=True)}
+
+    @property
     def dims(self) -> dict[str, int]:
         """Of the binding that runs, at the sizes of what it is given."""
         binding = self.model.binding
@@ -137,7 +143,9 @@ def benchmark(
                       compute_s (inputs and outputs used in place, on a GPU in its memory), copy_in_s and copy_out_s (of
                       all inputs or outputs, from and to other memory of the host: no part of the samples); kernels
                       (null unless options.profile): call, family, nodes (the first MOST_NODES of the model that it
-                      computes), tile, seconds, share, each run one lane at a time; inputs, outputs: name, dtype, shape
+                      computes), tile, seconds, share, each run one lane at a time; inputs, outputs: name, dtype, shape;
+                      stream: null, or of an artifact for several devices what many inferences in flight reach
+                      (`measure.streaming.streams`), for options.seconds more
         comparisons   for every two artifacts of equal inputs and outputs: a, b, ratio (b's seconds over a's), low,
                       high, confidence, faster ("a", "b" or null), verdict ("a is faster by 1.23x ± 0.02" or "cannot
                       tell"); outputs: for each output of both on the same inputs its max_relative difference (to the
@@ -154,8 +162,9 @@ def benchmark(
     Of artifacts for accelerators, which cannot be timed here, `artifacts` has estimates, and who made them under
     `estimated`; they take no part in comparisons.
 
-    Emits events with the phases open, warm, time, profile. Raises OptionsError without artifacts, TargetUnavailable
-    when one cannot run on this machine, ArtifactUnusable when one is damaged: each names the artifact.
+    Emits events with the phases open, warm, time, stream (where one is for several devices), profile. Raises
+    OptionsError without artifacts, TargetUnavailable when one cannot run on this machine, ArtifactUnusable when one is
+    damaged: each names the artifact.
     """
     if not artifacts:
         raise OptionsError("there is no artifact to run", fix="name one or more")
@@ -177,10 +186,13 @@ def benchmark(
             timed = _timed(entries, options, progress)
             after, hot = conditions(), _gpu().clock_now() if on_gpu else None
             during = between(started, after)
+            if any(is_divided(entry.model) for entry in entries):
+                progress.phase("stream")
+            streamed = streams([one.model for one in entries], [one.named for one in entries], options.seconds)
             progress.phase("profile")
             described = []
-            for entry, one in zip(entries, timed, strict=True):
-                described.append(_described(entry, one, options))
+            for entry, one, many in zip(entries, timed, streamed, strict=True):
+                described.append({**_described(entry, one, options), "stream": many})
                 progress.part("profile", len(described) / len(entries))
         except RunError as reason:
             raise InternalError(f"a run failed: {reason}") from reason
@@ -446,9 +458,8 @@ def _port(spec: TensorSpec) -> dict[str, Any]:
 def _kernels(entry: _Contender, run_s: float) -> list[dict[str, Any]]:
     least, most = PROFILE_REPEATS
     repeats = min(max(round(PROFILE_SECONDS / max(run_s * entry.model.lanes, 1e-9)), least), most)
-    given = {spec.name: array for spec, array in zip(entry.model.inputs, entry.given, strict=True)}
     kept = ("call", "family", "tile", "seconds", "share")
-    rows = entry.model.profile(given, repeats)
+    rows = entry.model.profile(entry.named, repeats)
     return [{**{key: row[key] for key in kept}, "nodes": _nodes(row.get("sources", ()))} for row in rows]
 
 

@@ -19,6 +19,9 @@ class Timed:
     samples_s                   single runs in the order taken
     kernels                     call, family, nodes, seconds, share of each, run one lane at a time; empty when not
                                 profiled
+    stream                      many inferences in flight on several devices: per_second, period_s,
+                                predicted_period_s, devices (name, target, busy), parts (device, kernels, seconds,
+                                share) and bubble; None for one device
     """
 
     artifact: str
@@ -35,6 +38,7 @@ class Timed:
     copy_out_s: float
     samples_s: tuple[float, ...] = field(repr=False)
     kernels: tuple[Mapping[str, Any], ...] = field(repr=False)
+    stream: Mapping[str, Any] | None = field(repr=False)
     said: Mapping[str, Any] = field(repr=False)
 
     @classmethod
@@ -58,6 +62,7 @@ class Timed:
             warm_load_s=said["load"]["warm_s"],
             samples_s=tuple(said.get("samples_s") or ()),
             kernels=tuple(said.get("kernels") or ()),
+            stream=said.get("stream"),
             said=said,
         )
 

@@ -92,6 +92,7 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         "round_median_s": [],
         "runs": 0,
         **times,
+        "stream": None,
         "copy_in_s": 0.0,
         "copy_out_s": 0.0,
         "kernels": None if rows is None else [_row(at, row, clock_hz, seconds) for at, row in enumerate(rows)],

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from itertools import islice, repeat, takewhile
 from pathlib import Path
 from statistics import median
 
@@ -16,6 +15,7 @@ from compiler.errors import Disagreement, InternalError
 from compiler.measure.benchmark import Run
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import SPIN_US, race_plans
+from compiler.measure.streaming import stream
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
 from compiler.prove.agree import Agreement, agree
@@ -126,19 +126,8 @@ def _measured(model: Model, session: Session, of: int) -> tuple[float, float, tu
             own.append(time.perf_counter() - begin)
     latency_s = max(map(median, latencies))
 
-    def endless() -> Iterator[Mapping[str, np.ndarray]]:
-        end = time.perf_counter() + STREAM_SECONDS
-        yield from takewhile(lambda _: time.perf_counter() < end, repeat(inputs))
-
-    for _ in islice(model.stream(repeat(inputs)), 8):
-        pass
-    _, worked = model.occupancy()
-    begin = time.perf_counter()
-    frames = sum(1 for _ in model.stream(endless()))
-    whole = time.perf_counter() - begin
-    _, work = model.occupancy()
-    busy = tuple((after - start) / whole for start, after in zip(worked, work, strict=True))
-    return whole / max(frames, 1), latency_s, busy
+    streamed = stream(model, inputs, STREAM_SECONDS)
+    return streamed.period_s, latency_s, streamed.busy
 
 
 def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None:

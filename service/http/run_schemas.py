@@ -57,6 +57,7 @@ REPORT_EXAMPLE: dict[str, Any] = {
             "kernels": [
                 {"call": 0, "family": "Conv+Relu", "nodes": ["conv_1", "relu_1"], "seconds": 0.00021, "share": 0.05}
             ],
+            "stream": None,
         }
     ],
     "comparisons": [

@@ -27,6 +27,7 @@ from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda import target as cuda
 from compiler.errors import ArtifactUnusable, InputsError, InternalError, OptionsError, TargetUnavailable
 from compiler.fuse import fuse
+from compiler.measure import streaming
 from compiler.measure.benchmark import added_seconds
 from compiler.pack.loader import Model, RunError, TensorSpec
 from compiler.pipeline import compile_model
@@ -133,6 +134,45 @@ def test_the_report_tells_all_of_an_artifact(small: Path, monkeypatch: pytest.Mo
     assert report["machine"]["cores"] >= 1
     assert report["machine"]["during"]["own_cpu_s"] > 0
     assert set(report["machine"]["before"]) == set(report["machine"]["after"])
+
+
+@pytest.mark.skipif(this_machine().lanes < 2, reason="needs two cores")
+def test_of_an_artifact_for_several_devices_throughput_and_idle_time_are_told_too(small: Path, tmp_path: Path) -> None:
+    options = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput", "tuning_budget_s": 0}
+    divided = tmp_path / "divided.tw"
+    compile_model(small.with_name("model.onnx"), divided, CompileOptions.from_json(options))
+    events: list[Event] = []
+    report = benchmark([("one", small), ("both", divided)], replace(SHORT, profile=False), events.append)
+    assert [event.phase for event in events if event.kind == "phase"] == ["open", "warm", "time", "stream", "profile"]
+    one, both = (artifact["stream"] for artifact in report["artifacts"])
+    assert one is None
+    assert both["per_second"] == pytest.approx(1 / both["period_s"])
+    assert len(both["periods_s"]) == streaming.BLOCKS
+    assert min(both["periods_s"]) <= both["period_s"] <= max(both["periods_s"])
+    assert [device["name"] for device in both["devices"]] == options["devices"]
+    busy = [device["busy"] for device in both["devices"]]
+    assert all(share > 0 for share in busy)
+    with Model(divided) as model:
+        described = model.manifest["stream"]
+    assert both["predicted_period_s"] == described["period_s"]
+    assert [part["kernels"] for part in both["parts"]] == [len(part["calls"]) for part in described["parts"]]
+    assert [part["share"] for part in both["parts"]] == [0.5, 0.5]
+    assert both["bubble"] == pytest.approx(max(0.0, 1 - sum(busy) / 2))
+
+
+def test_shares_and_idle_time_are_of_processor_time_by_the_clock() -> None:
+    parts = [
+        {"device": 0, "calls": [0, 1, 2], "every": 4, "turns": [0, 1, 3]},
+        {"device": 2, "calls": [0, 1, 2], "every": 4, "turns": [2]},
+    ]
+    devices = [{"name": f"cpu:{at}", "target": "cpu"} for at in range(3)]
+    blocks = [streaming.Streamed(40, 1.0, [0.6, 0.4]), streaming.Streamed(40, 3.0, [1.8, 1.6])]
+    found = streaming._report({"period_s": 0.02, "parts": parts, "devices": devices}, blocks)
+    assert [device["busy"] for device in found["devices"]] == pytest.approx([0.6, 0.0, 0.5])
+    assert found["bubble"] == pytest.approx(0.45)
+    assert [part["seconds"] for part in found["parts"]] == pytest.approx([2.4 / 60, 2.0 / 20])
+    assert found["period_s"] == pytest.approx(0.05)
+    assert found["per_second"] == pytest.approx(20.0)
 
 
 def test_without_a_profile_there_are_no_kernels(small: Path) -> None:

@@ -55,12 +55,30 @@ def timed(artifact: str, median: float) -> dict[str, Any]:
         "copy_in_s": 2e-5,
         "copy_out_s": 1e-6,
         "kernels": [kernel],
+        "stream": None,
     }
 
 
+STREAM: dict[str, Any] = {
+    "per_second": 781.8,
+    "period_s": 0.00128,
+    "predicted_period_s": 0.00105,
+    "periods_s": [0.00128],
+    "devices": [
+        {"name": "cpu:0", "target": "cpu:x86-64-v4", "busy": 0.91},
+        {"name": "cpu:1@x86-64-v2", "target": "cpu:x86-64-v2", "busy": 0.75},
+    ],
+    "parts": [
+        {"device": 0, "kernels": 23, "seconds": 0.00116, "share": 1.0},
+        {"device": 1, "kernels": 9, "seconds": 0.00096, "share": 0.25},
+    ],
+    "bubble": 0.17,
+}
+"""Of an artifact for two devices."""
+
 REPORT: dict[str, Any] = {
     "machine": {"target": "cpu:x86-64-v4"},
-    "artifacts": [timed(ARTIFACT, 0.0041), timed(OTHER, 0.005)],
+    "artifacts": [timed(ARTIFACT, 0.0041), {**timed(OTHER, 0.005), "stream": STREAM}],
     "comparisons": [
         {
             "a": ARTIFACT,

@@ -51,11 +51,27 @@ export function Benchmark({ id }) {
         ["inferences a second", figures(1 / artifact.median_s)], ["first run", seconds(artifact.first_run_s)],
         ["load", seconds(artifact.load.first_s)], ["runs", figures(artifact.runs)],
       ]} />
-      ${artifact.samples_s && artifact.samples_s.length > 1 && html`<${Histogram} samples=${artifact.samples_s} median=${artifact.median_s} />`}`)}
+      ${artifact.samples_s && artifact.samples_s.length > 1 && html`<${Histogram} samples=${artifact.samples_s} median=${artifact.median_s} />`}
+      ${artifact.stream && html`<${Streamed} stream=${artifact.stream} />`}`)}
     ${timed.some((artifact) => artifact.kernels.length > 0) && html`<h2>Kernels</h2><${Kernels} timed=${timed} />`}`;
 }
 
 const name = (artifact) => brief(artifact.artifact);
+
+/** Many inferences in flight on several devices: how often one ends, and what each device has to do. */
+function Streamed({ stream }) {
+  const percent = (share) => `${figures(100 * share)} %`;
+  const own = (at) => stream.parts.filter((part) => part.device === at);
+  return html`
+    <h3>Many inferences in flight</h3>
+    <${Facts} facts=${[
+      ["inferences a second", figures(stream.per_second)], ["one ends every", seconds(stream.period_s)],
+      ["predicted", seconds(stream.predicted_period_s)], ["devices are idle", percent(stream.bubble)],
+    ]} />
+    <${Table} columns=${["device", "target", "#busy", "#kernels", "#of a frame", "#of the frames"]} rows=${stream.devices.map((device, at) => [
+      device.name, device.target, percent(device.busy), own(at).map((part) => part.kernels).join(" + ") || "0",
+      own(at).map((part) => seconds(part.seconds)).join(" + ") || "", own(at).map((part) => percent(part.share)).join(" + ") || ""])} />`;
+}
 
 /** Which of two is faster, with the interval in which the ratio of their times lies. */
 function Pairs({ pairs }) {

@@ -149,6 +149,11 @@ def test_bench_shows_times_and_the_verdict(command: Command, server: Any) -> Non
     assert "A is faster by 1.23x ± 0.02 than B" in done.stdout
     assert "note: artifact B runs 4 lanes on 2 cores" in done.stdout
     assert "Conv+Relu" not in done.stdout
+    assert "A with many" not in done.stdout
+    assert "B with many inferences in flight: 781.8 a second, one each 1.280 ms (predicted 1.050 ms)" in done.stdout
+    assert "devices are idle for 17% of the time" in done.stdout
+    for cells in (("cpu:0 ", "91%", "23", "100%"), ("cpu:1@x86-64-v2", "75%", "9", "25%")):
+        assert any(all(cell in line for cell in cells) for line in done.stdout.splitlines()), cells
 
 
 def test_bench_shows_kernels_when_asked_and_prints_everything_as_json(command: Command, server: Any) -> None:

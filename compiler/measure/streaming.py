@@ -1,0 +1,123 @@
+"""Many inferences in flight through an artifact for several devices: how often one ends, and how busy devices are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, repeat, takewhile
+from statistics import median
+from typing import Any, Protocol
+
+import numpy as np
+
+FILLING = 8
+"""Frames before the time is taken: by then every device has work."""
+BLOCKS = 5
+
+
+class Streaming(Protocol):
+    """An opened artifact, as the loader gives it."""
+
+    @property
+    def manifest(self) -> Mapping[str, Any]: ...
+
+    def stream(self, inputs: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
+        """The outputs of each frame, in order, with as many in flight as may be."""
+        ...
+
+    def occupancy(self) -> tuple[int, Sequence[float]]:
+        """How many frames have ended, and each part's seconds of processor time."""
+        ...
+
+
+@dataclass(frozen=True)
+class Streamed:
+    """A block of frames.
+
+    frames  that ended; `seconds` by the clock for them
+    work_s  of each part, in processor time: that of another program on the same core is not in it
+    """
+
+    frames: int
+    seconds: float
+    work_s: Sequence[float]
+
+    @property
+    def period_s(self) -> float:
+        """From one end of a frame to the next."""
+        return self.seconds / self.frames
+
+    @property
+    def busy(self) -> tuple[float, ...]:
+        """Of each part the share of the time that it was at work."""
+        return tuple(work / self.seconds for work in self.work_s)
+
+
+def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -> Streamed:
+    """Streams the same inputs for so long, at least one frame. Raises RunError for an artifact for one device."""
+
+    def endless() -> Iterator[Mapping[str, np.ndarray]]:
+        end = time.perf_counter() + seconds
+        yield inputs
+        yield from takewhile(lambda _: time.perf_counter() < end, repeat(inputs))
+
+    for _ in islice(model.stream(repeat(inputs)), FILLING):
+        pass
+    _, before = model.occupancy()
+    begin = time.perf_counter()
+    frames = sum(1 for _ in model.stream(endless()))
+    whole = time.perf_counter() - begin
+    _, after = model.occupancy()
+    return Streamed(frames, whole, [last - first for first, last in zip(before, after, strict=True)])
+
+
+def is_divided(model: Streaming) -> bool:
+    """Whether an artifact has parts for several devices."""
+    return "stream" in model.manifest
+
+
+def streams(
+    models: Sequence[Streaming], inputs: Sequence[Mapping[str, np.ndarray]], seconds: float
+) -> list[dict[str, Any] | None]:
+    """What streaming says of each model, None of those for one device; blocks of all take turns, `seconds` for each.
+
+    per_second, period_s  medians of the blocks' throughput; `predicted_period_s` by the compiler
+    periods_s             of each block
+    devices               name, target, and the share of the time that it was busy, by processor time
+    parts                 device (a position in devices), kernels, seconds of a frame that it does, share of the frames
+    bubble                the share of the devices' time in which they did nothing, of those that have a part
+    """
+    blocks: list[list[Streamed]] = [[] for _ in models]
+    for _ in range(BLOCKS):
+        for own, model, given in zip(blocks, models, inputs, strict=True):
+            if is_divided(model):
+                own.append(stream(model, given, seconds / BLOCKS))
+    return [_report(model.manifest["stream"], own) if own else None for model, own in zip(models, blocks, strict=True)]
+
+
+def _report(described: Mapping[str, Any], blocks: Sequence[Streamed]) -> dict[str, Any]:
+    parts = described["parts"]
+    work = [sum(each) for each in zip(*(block.work_s for block in blocks), strict=True)]
+    seconds, frames = sum(block.seconds for block in blocks), sum(block.frames for block in blocks)
+    busy = [0.0 for _ in described["devices"]]
+    for part, own in zip(parts, work, strict=True):
+        busy[part["device"]] += own / seconds
+    used = sorted({part["device"] for part in parts})
+    shares = [len(part["turns"]) / part["every"] for part in parts]
+    period_s = median(block.period_s for block in blocks)
+    return {
+        "per_second": 1 / period_s,
+        "period_s": period_s,
+        "predicted_period_s": described["period_s"],
+        "periods_s": [block.period_s for block in blocks],
+        "devices": [
+            {"name": one["name"], "target": one["target"], "busy": share}
+            for one, share in zip(described["devices"], busy, strict=True)
+        ],
+        "parts": [
+            {"device": part["device"], "kernels": len(part["calls"]), "seconds": own / (frames * share), "share": share}
+            for part, own, share in zip(parts, work, shares, strict=True)
+        ],
+        "bubble": max(0.0, 1 - sum(busy[at] for at in used) / len(used)),
+    }
