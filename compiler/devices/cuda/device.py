@@ -22,6 +22,7 @@ from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
 from compiler.devices.cuda.algorithms.loops import LOOPS
+from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
@@ -263,7 +264,7 @@ class CudaBackend:
 
     @property
     def runner(self) -> Runner | None:
-        return Runner(Model) if self.target.is_here else None
+        return Runner(Model, arrays=cupy_arrays) if self.target.is_here else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
         return CudaStepper(kernels, plan, self.candidates, self.emit)

@@ -12,10 +12,11 @@ from bench.kernels import run
 from bench.kernels.profile import Profile
 from bench.kernels.row import rows_of
 from bench.kernels.run import main
-from bench.kernels.sample import SAMPLES, build
+from bench.kernels.sample import build
 from bench.kernels.table import by_group, most_lost
 from bench.zoo.builder import GraphBuilder
 from bench.zoo.flops import gflop
+from bench.zoo.operators import SAMPLES
 
 
 def two_convolutions() -> onnx.ModelProto:
