@@ -29,6 +29,8 @@ def names(requirements: list[str]) -> set[str]:
 
 
 EXTRAS = {extra: names(requirements) for extra, requirements in PROJECT["optional-dependencies"].items()}
+CUPY = EXTRAS["gpu-arrays"] | {"cupy", "cupyx"}
+"""A wheel for each version of CUDA has these modules; where none is installed they are their own names."""
 
 
 @pytest.fixture(scope="module")
@@ -98,11 +100,11 @@ def imported_distributions(package: str) -> dict[str, set[str]]:
     ("package", "allowed"),
     [
         ("tilewright", BASE | EXTRAS["verify"]),
-        ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["solver"]),
+        ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["solver"] | CUPY),
         ("service", BASE | EXTRAS["server"]),
         ("worker", BASE | EXTRAS["server"] | EXTRAS["cuda"]),
         ("migrations", BASE | EXTRAS["server"]),
-        ("bench", BASE | EXTRAS["server"] | EXTRAS["bench"] | EXTRAS["gpu-peers"]),
+        ("bench", BASE | EXTRAS["server"] | EXTRAS["bench"] | EXTRAS["gpu-peers"] | CUPY),
     ],
 )
 def test_a_package_imports_only_what_pyproject_declares(package: str, allowed: set[str]) -> None:

@@ -26,7 +26,7 @@ TURN = 20
 WARMING = 3
 """Inferences before a turn is timed."""
 OURS = "ours"
-STAGES = (("eager", OURS, "graph", "xla"), ("compiled",), ("autotuned",))
+STAGES = (("eager", OURS, "graph", "cublas", "xla"), ("compiled",), ("autotuned",))
 """Engines that are prepared before all so far are timed."""
 RESERVE_S = {"compiled": 60.0, "autotuned": 150.0, "xla": 60.0}
 """Seconds that must be left before such an engine is prepared."""
@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("network")
     parser.add_argument("precision")
     parser.add_argument("--artifact", type=Path, help="ours; left out where there is none")
-    parser.add_argument("--engines", default="eager,graph,compiled,autotuned,xla")
+    parser.add_argument("--engines", default="eager,graph,cublas,compiled,autotuned,xla")
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--folder", type=Path, required=True, help="where models lie")
     parser.add_argument("--json", type=Path, required=True, help="the row to write")
@@ -78,7 +78,7 @@ def contest(
     """
     import torch
 
-    from bench.gpu.engines import SETS, Engine, TorchEngines, ours, xla
+    from bench.gpu.engines import SETS, Engine, TorchEngines, cublas, ours, xla
 
     model = onnx.load(model_file(network, folder))
     program = translate(model)
@@ -88,6 +88,7 @@ def contest(
         "eager": torches.eager,
         OURS: lambda: ours(_given(artifact), inputs),
         "graph": lambda: torches.graphed("graph", torches.module),
+        "cublas": lambda: cublas(program, precision, inputs),
         "xla": lambda: xla(program, precision, inputs),
         "compiled": lambda: torches.compiled("compiled", None),
         "autotuned": lambda: torches.compiled("autotuned", "max-autotune-no-cudagraphs"),

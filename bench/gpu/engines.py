@@ -167,6 +167,14 @@ def xla(program: Program, precision: str, inputs: Sequence[Mapping[str, np.ndarr
     return Engine("xla", submit, lambda: [np.asarray(one) for one in last[0]], seconds, finish)
 
 
+def cublas(program: Program, precision: str, inputs: Sequence[Mapping[str, np.ndarray]]) -> Engine:
+    """CuPy's functions, whose products are cuBLAS's, in one CUDA graph. Raises ImportError without CuPy."""
+    from bench.gpu.cupy_network import Captured
+
+    made = Captured(program, precision, inputs)
+    return Engine("cublas", made.submit, made.outputs, made.prepared_s, made.stream.synchronize, made)
+
+
 def copy(into: Sequence[torch.Tensor], from_: Sequence[torch.Tensor]) -> None:
     """Into tensors that keep their addresses, as a captured graph needs them; equal numbers and shapes."""
     for static, tensor in zip(into, from_, strict=True):

@@ -1,4 +1,4 @@
-"""The four parts of the check: what is left to do of each, done until the time is over."""
+"""The parts of the check: what is left to do of each, done until the time is over."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.gpu import child, records
 from bench.gpu.calibration import calibrated
 from bench.gpu.child import Ended
 from bench.gpu.notebook import Deadline, Notebook, Row
-from bench.gpu.subjects import PRECISIONS
+from bench.gpu.subjects import KERNELS, PRECISIONS
 
 FAMILY_S = 240.0
 """A family of kernels that has not ended by then hangs."""
@@ -24,6 +24,8 @@ MOST_PLANS_S = 400.0
 """... and after so long it is given up."""
 CONTEST_S = 180.0
 """The same for all engines on one network, without autotuning."""
+KERNEL_S = 40.0
+"""What a single operator takes, compiled and beside its peers; an estimate."""
 AUTOTUNED_S = 240.0
 """What autotuning adds."""
 CLOSING_S = 5.0
@@ -217,8 +219,25 @@ def told_plans(row: Row) -> str:
     )
 
 
+def kernels(asked: Asked) -> bool:
+    """Single operators beside cuDNN and cuBLAS, through PyTorch and CuPy. Returns whether none is left."""
+    notes = asked.notebook("kernels")
+    for kernel in KERNELS:
+        for precision in asked.precisions:
+            key = key_of(kernel, precision)
+            if key in notes.rows:
+                continue
+            made = compiled(asked, kernel, precision, asked.budget_s / 10) if asked.has(KERNEL_S) else None
+            found = None if made is None else _contest(asked, kernel, precision, made, ("eager", "graph", "cublas"))
+            if found is None:
+                return False
+            notes.put(key, found)
+            asked.tell(f"{key}: {told_contest(found)}")
+    return True
+
+
 def bench(asked: Asked) -> bool:
-    """Networks beside PyTorch's modes and XLA. Returns whether none is left."""
+    """Networks beside PyTorch's modes, cuBLAS and XLA. Returns whether none is left."""
     notes = asked.notebook("bench")
     left = asked.autotuned
     for network, precision in _pairs(asked):
@@ -237,19 +256,19 @@ def bench(asked: Asked) -> bool:
         made = compiled(asked, network, precision, 0.0)
         if made is None:
             return False
-        found = _contest(asked, network, precision, made, autotuned=autotuned)
+        engines = ("eager", "graph", "cublas", "compiled", *["autotuned"] * autotuned, "xla")
+        found = _contest(asked, network, precision, made, engines)
         if found is None:
             return False
-        notes.put(key, found)
+        notes.put(key, {**found, "postponed": [] if autotuned else ["autotuned"]})
         asked.tell(f"{key}: {told_contest(found)}")
     return all(not row.get("postponed") for row in notes.rows.values())
 
 
-def _contest(asked: Asked, network: str, precision: str, made: Row, *, autotuned: bool) -> Row | None:
-    engines = ["eager", "graph", "compiled", *["autotuned"] * autotuned, "xla"]
+def _contest(asked: Asked, network: str, precision: str, made: Row, engines: Sequence[str]) -> Row | None:
     file = asked.out / "contest.json"
     file.unlink(missing_ok=True)
-    seconds = asked.seconds(CONTEST_S + AUTOTUNED_S * autotuned)
+    seconds = asked.seconds(CONTEST_S + AUTOTUNED_S * ("autotuned" in engines))
     arguments = [network, precision, "--engines", ",".join(engines), "--seconds", f"{seconds - 20:.0f}"]
     arguments += ["--folder", str(asked.out / "models"), "--json", str(file)]
     if "problem" not in made:
@@ -257,7 +276,7 @@ def _contest(asked: Asked, network: str, precision: str, made: Row, *, autotuned
     ended = asked.run("bench.gpu.contest", arguments, seconds)
     if ended.status is None and not asked.has(1.0):
         return None
-    facts: Row = {"compilation": made, "postponed": [] if autotuned else ["autotuned"]}
+    facts: Row = {"compilation": made}
     became = "did not end in its time" if ended.status is None else f"ended with status {ended.status}"
     if not file.exists():
         said = f"{became}: {ended.said[-600:]}"

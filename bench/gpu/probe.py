@@ -1,7 +1,7 @@
 """`python -m bench.gpu.probe`: what of this machine's GPU decides how kernels begin, measured once.
 
-Whether one split of L1 and shared memory is better, and each habit of `compiler.devices.cuda.measure.switches`. The
-records are added to a file, where compilations find them.
+What launches cost, whether one split of L1 and shared memory is better, and each habit of
+`compiler.devices.cuda.measure.switches`. The records are added to a file, where compilations find them.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import json
 import sys
 from pathlib import Path
 
+from compiler.devices.cuda.measure import launches
 from compiler.devices.cuda.measure.driver import gpu_here
+from compiler.devices.cuda.measure.launches import known_launches, measure_launches
 from compiler.devices.cuda.measure.splits import EACH, ONCE, known_split, measure_splits
 from compiler.devices.cuda.measure.switches import SWITCHES, known_switch, measure_switches
 from compiler.devices.cuda.target import resolve
@@ -30,17 +32,19 @@ def main(arguments: list[str]) -> int:
     except TilewrightError as error:
         print(f"{error.message}: {error.fix}", file=sys.stderr)
         return 1
-    found = [*measure_splits(target), *measure_switches(target)]
+    found = [*measure_splits(target), *measure_launches(target), *measure_switches(target)]
     given.records.parent.mkdir(parents=True, exist_ok=True)
     with given.records.open("a") as kept:
         kept.writelines(json.dumps(record.to_json()) + "\n" for record in found)
     rows = {"one_split": _row(found, EACH, ONCE, known_split(found, target))}
     for switch in SWITCHES:
         rows[switch.field] = _row(found, switch.fact(False), switch.fact(True), known_switch(found, target, switch))
-    given.json.write_text(json.dumps(rows) + "\n")
+    costs = known_launches(found, target)
+    given.json.write_text(json.dumps({**rows, "launches": costs}) + "\n")
+    print(launches.told(costs))
     for name, row in rows.items():
         print(told(name, row))
-    return int(any(row["on"] is None for row in rows.values()))
+    return int(not costs or any(row["on"] is None for row in rows.values()))
 
 
 def _row(found: list[Record], off: str, on: str, better: bool | None) -> dict[str, float | bool | None]:

@@ -1,4 +1,4 @@
-"""What needs a GPU, in parts: first; or tests, tune, plans, bench, which are all.
+"""What needs a GPU, in parts: first; or tests, tune, plans, bench, kernels, which are all.
 
 They stop before their minutes are over and go on where they stopped.
 """
@@ -25,9 +25,16 @@ from bench.schedule import table as schedules
 from compiler.devices.cuda.measure.driver import gpu_here, refusal
 
 PARTS: Mapping[str, Callable[[Asked], bool]] = MappingProxyType(
-    {"first": first, "tests": parts.tests, "tune": parts.tune, "plans": parts.plans, "bench": parts.bench}
+    {
+        "first": first,
+        "tests": parts.tests,
+        "tune": parts.tune,
+        "plans": parts.plans,
+        "bench": parts.bench,
+        "kernels": parts.kernels,
+    }
 )
-ALL = ("tests", "tune", "plans", "bench")
+ALL = ("tests", "tune", "plans", "bench", "kernels")
 """What `first` does these do more of."""
 MINUTES = 9.0
 OUT = ROOT / "bench" / "results" / "gpu"
@@ -101,6 +108,7 @@ def main(arguments: list[str]) -> int:
     tables = {
         "plans": lambda rows: schedules.markdown([one for row in rows.values() for one in row.get("plans", [row])]),
         "bench": markdown,
+        "kernels": markdown,
     }
     for name in (name for name in tables if name in found):
         (asked.out / f"{name}.md").write_text(tables[name](found[name]))

@@ -11,6 +11,7 @@ import onnx
 
 from bench.zoo import build
 from bench.zoo.flops import gflop, static_shapes
+from bench.zoo.operators import SAMPLES, model_of
 from compiler.devices.cuda.target import CudaTarget
 
 NETWORKS = (
@@ -34,13 +35,19 @@ SMALL_NUMBERS = 2
 """Integer inputs are drawn below this: token types of BERT know no other, words and masks take them too."""
 
 
+KERNELS = tuple(sample.name for sample in SAMPLES)
+"""Single operators, each a network of its own."""
+
+
 def model_file(name: str, folder: Path) -> Path:
-    """A network as a file, made if it is not there: the same name gives the same bytes."""
+    """A network or kernel as a file, made if it is not there: the same name gives the same bytes."""
     file = folder / f"{name}.onnx"
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
         draft = file.with_suffix(".part")
-        draft.write_bytes(build(name).SerializeToString(deterministic=True))
+        samples = [model_of(sample) for sample in SAMPLES if sample.name == name]
+        model = samples[0] if samples else build(name)
+        draft.write_bytes(model.SerializeToString(deterministic=True))
         draft.replace(file)
     return file
 

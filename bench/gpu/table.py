@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-PEERS = ("eager", "graph", "compiled", "autotuned", "xla")
+PEERS = ("eager", "graph", "cublas", "compiled", "autotuned", "xla")
 
 
 def markdown(rows: Mapping[str, Mapping[str, Any]]) -> str:

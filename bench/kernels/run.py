@@ -16,17 +16,20 @@ from bench.cache import Cache
 from bench.ending import ended
 from bench.engines import tilewright
 from bench.engines.catalogue import chosen, telling
+from bench.gpu import check
 from bench.kernels import table
 from bench.kernels.profile import ROUNDS, profile
 from bench.kernels.row import Row, rows_of
-from bench.kernels.sample import SAMPLES, Sample, Sampled, build, sampled
+from bench.kernels.sample import Sampled, build, sampled
 from bench.kernels.wording import describe
 from bench.models.measure import Asked, measure, prepare
 from bench.race import race
 from bench.race.cores import Probe, probe
 from bench.subject import Subject
-from bench.subjects import check, subject
+from bench.subjects import check as known
+from bench.subjects import subject
 from bench.zoo.flops import static_shapes
+from bench.zoo.operators import SAMPLES, Sample
 
 
 def main(arguments: list[str]) -> int:
@@ -34,11 +37,21 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench kernels", description=__doc__)
     parser.add_argument("models", nargs="*", metavar="MODEL", help="of the zoo or the public set, or an .onnx file")
     parser.add_argument("--sample", action="store_true", help="ten kernels of known networks, each a model of its own")
+    parser.add_argument(
+        "--target",
+        choices=("cpu", "cuda"),
+        default="cpu",
+        help="cuda: the samples beside cuDNN and cuBLAS, as `bench gpu kernels` has them (default: %(default)s)",
+    )
     parser.add_argument("--rounds", type=positive, help="of each race and profile (default: that of each)")
     add_common(parser)
     given = parser.parse_args(arguments)
     if bool(given.models) == given.sample:
         parser.error("name models, or ask for --sample")
+    if given.target == "cuda":
+        if not given.sample:
+            parser.error("kernels of whole models are measured on CPUs; ask for --sample")
+        return check.main(["kernels", "--budget", str(10 * given.budget)])
     console = Console(stderr=True, highlight=False)
     return ended(partial(run, given, arguments, console), parser, console)
 
@@ -47,7 +60,7 @@ def run(given: argparse.Namespace, arguments: Sequence[str], console: Console) -
     """What was asked for, measured and printed: exit status 0."""
     peers = telling(chosen(given.peers))
     for name in given.models:
-        check(name)
+        known(name)
     asked = Asked(peers, given.precision, given.budget, Cache(given.cache))
     section = report.Section("kernels", arguments, peers)
     measured = (

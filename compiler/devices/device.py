@@ -23,6 +23,7 @@ from compiler.ir.touched import Regions
 from compiler.knowledge.budget import Share
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
+from compiler.prove.array_module import ArrayModule
 from compiler.prove.bisect import Stepper
 from compiler.schedule import JointLaunch
 from compiler.trace import StopRequest
@@ -114,10 +115,12 @@ class Runner:
 
     open      the loader: it takes the artifact's path, and `plan`
     emulator  what stands in for the device, in words; empty for the device itself. Times under one mean nothing
+    arrays    arrays on the device, in which a reference is evaluated sooner than in numpy's; None where there are none
     """
 
     open: type[Model]
     emulator: str = ""
+    arrays: Callable[[], ArrayModule | None] = lambda: None
 
 
 class Backend(Protocol):

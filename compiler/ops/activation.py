@@ -13,9 +13,11 @@ from compiler.ir.expr import Expr, Where
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops.arrays import as_array
 from compiler.ops.attributes import number_of, word_of
 from compiler.ops.build import call, cast, map_kernel, number
-from compiler.ops.elementwise import elementwise, erf, same_type, unary
+from compiler.ops.elementwise import elementwise, same_type, unary
+from compiler.ops.error_function import erf
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, arrays_at, given, optional, present
 from compiler.ops.traits import PLAIN, Trait
@@ -51,7 +53,7 @@ def activation(
     def evaluate(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         (x,) = arrays_at(arrays, 0)
         with np.errstate(all="ignore"):
-            return (np.asarray(reference(x, *numbers(node))).astype(x.dtype),)
+            return (as_array(reference(x, *numbers(node))).astype(x.dtype),)
 
     return Operator(name, same_type, evaluate, define, traits=UNARY_MAP | traits)
 
@@ -79,12 +81,12 @@ def _softplus(x: Expr) -> Expr:
 
 
 def _reference_softplus(x: np.ndarray) -> np.ndarray:
-    return np.asarray(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
+    return as_array(np.maximum(x, 0) + np.log1p(np.exp(-np.abs(x))))
 
 
 def _reference_sigmoid(x: np.ndarray) -> np.ndarray:
     e = np.exp(-np.abs(x))
-    return np.asarray(np.where(x < 0, e, 1) / (1 + e))
+    return as_array(np.where(x < 0, e, 1) / (1 + e))
 
 
 def _hard_sigmoid(x: Expr, alpha: Expr, beta: Expr) -> Expr:
@@ -177,7 +179,7 @@ def _gelu_record() -> Operator:
 
 
 def _reference_gelu_tanh(x: np.ndarray) -> np.ndarray:
-    return np.asarray(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
+    return as_array(0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))))
 
 
 def _infer_prelu(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -220,7 +222,7 @@ OPERATORS: tuple[Operator, ...] = (
     unary(
         "Relu",
         _relu,
-        lambda x: np.maximum(x, np.zeros((), x.dtype)),
+        lambda x: np.maximum(x, x.dtype.type(0)),
         traits=Trait.POSITIVE_HOMOGENEOUS | Trait.NOT_NEGATIVE,
     ),
     elementwise(

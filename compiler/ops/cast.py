@@ -140,7 +140,7 @@ def _bits(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     target = dtype_of(node.attrs.get("to")).numpy
     if x.dtype.kind == "f":
         x = x.astype(np.dtype(f"f{target.itemsize}"))
-    return (np.ascontiguousarray(x).view(target).reshape(x.shape),)
+    return (x.reshape(-1).view(target).reshape(x.shape),)
 
 
 OPERATORS: tuple[Operator, ...] = (

@@ -82,7 +82,7 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     blocks = [window.extent for window in windows]
     parts: Any = x.reshape(x.shape[0], -1, *(window.kernel for window in windows), *blocks)
     room = [max((w.extent - 1) * w.stride + w.reach, w.before + w.outputs) for w in windows]
-    image = np.zeros((*parts.shape[:2], *room), x.dtype)
+    image = np.zeros_like(x, shape=(*parts.shape[:2], *room))
     for tap in itertools.product(*(range(window.kernel) for window in windows)):
         places = tuple(
             slice(at * w.dilation, at * w.dilation + (w.extent - 1) * w.stride + 1, w.stride)

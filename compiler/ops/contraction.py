@@ -14,6 +14,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import Dim, DType, Shape, TensorType, broadcast, static
+from compiler.ops.arrays import as_array
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.quantised import requantise, requantised, zeroed
@@ -110,7 +111,7 @@ def _define_matmul(node: Node, types: Types, outputs: tuple[TensorType, ...]) ->
 
 def _reference_matmul(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     a, b = map(at_least_f32, arrays_at(arrays, 0, 1))
-    return (np.asarray(np.matmul(a, b)),)
+    return (as_array(np.matmul(a, b)),)
 
 
 def _gemm_dims(node: Node, types: Types) -> tuple[Dim, Dim, Dim]:
@@ -230,10 +231,8 @@ def _define_integer(node: Node, types: Types, outputs: tuple[TensorType, ...]) -
     return Kernel("MatMulInteger", input_slots(types), output_slots(outputs), blocks, shared=nest.shared)
 
 
-def _spread_rows(array: np.ndarray | None, axis: int) -> np.ndarray:
+def _spread_rows(array: np.ndarray, axis: int) -> np.ndarray:
     """A scale or zero point in float64: a vector runs along rows (axis -2) or columns (axis -1)."""
-    if array is None:
-        return np.zeros(())
     wide = array.astype(np.float64)
     if wide.size == 1:
         return wide.reshape(())
@@ -246,8 +245,12 @@ def _integer_sum(
     """Exact in float64: products of bytes stay below 2**53."""
     assert a is not None
     assert b is not None
-    left = a.astype(np.float64) - (_spread_rows(a_zero, -2) if a.ndim > 1 else _spread_rows(a_zero, -1))
-    return np.asarray(np.matmul(left, b.astype(np.float64) - _spread_rows(b_zero, -1)))
+    left, right = a.astype(np.float64), b.astype(np.float64)
+    if a_zero is not None:
+        left = left - _spread_rows(a_zero, -2 if a.ndim > 1 else -1)
+    if b_zero is not None:
+        right = right - _spread_rows(b_zero, -1)
+    return as_array(np.matmul(left, right))
 
 
 def _reference_integer(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
@@ -279,8 +282,8 @@ def _define_quantised(node: Node, types: Types, outputs: tuple[TensorType, ...])
 
 def _reference_quantised(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     total = _integer_sum(arrays[0], arrays[3], arrays[2], arrays[5])
-    scales = (_spread_rows(arrays[1], -2), _spread_rows(arrays[4], -1), _spread_rows(arrays[6], -1))
-    (zero,) = arrays_at(arrays, 7)
+    a_scale, b_scale, y_scale, zero = arrays_at(arrays, 1, 4, 6, 7)
+    scales = _spread_rows(a_scale, -2), _spread_rows(b_scale, -1), _spread_rows(y_scale, -1)
     return (requantised(total, *scales, zero),)
 
 

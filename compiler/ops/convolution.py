@@ -281,7 +281,7 @@ def _pieces_transposed(node: Node, arrays: Arrays) -> Pieces:
     def parts() -> Iterator[tuple[Region, np.ndarray]]:
         for batch, *positions in regions((x.shape[0], *outputs), x.shape[1] + 2 * filters):
             counts = tuple(one.stop - one.start for one in positions)
-            y = np.zeros((batch.stop - batch.start, groups, w.shape[1], *counts), x.dtype)
+            y = np.zeros_like(x, shape=(batch.stop - batch.start, groups, w.shape[1], *counts))
             for tap in np.ndindex(*w.shape[2:]):
                 kernel = (
                     w[(slice(None), slice(None), *tap)].reshape(groups, x.shape[1] // groups, w.shape[1]).swapaxes(1, 2)
@@ -317,8 +317,11 @@ def _integer_sum(
     """Exact in float64: products of bytes stay below 2**53."""
     assert x is not None
     assert w is not None
-    x_wide = x.astype(np.float64) - spread(x_zero, 0, 1)
-    w_wide = w.astype(np.float64) - spread(w_zero, 0, w.ndim)
+    x_wide, w_wide = x.astype(np.float64), w.astype(np.float64)
+    if x_zero is not None:
+        x_wide = x_wide - spread(x_zero, 0, 1)
+    if w_zero is not None:
+        w_wide = w_wide - spread(w_zero, 0, w.ndim)
     return _correlated(node, x_wide, w_wide)
 
 
@@ -329,7 +332,7 @@ def _pieces_integer(node: Node, arrays: Arrays) -> Pieces:
 
 def _pieces_quantised(node: Node, arrays: Arrays) -> Pieces:
     total = _integer_sum(node, arrays[0], arrays[3], arrays[2], arrays[5])
-    x_scale, w_scale, y_scale = (spread(arrays[position], 1, len(total.shape)) for position in (1, 4, 6))
+    x_scale, w_scale, y_scale = (spread(scale, 1, len(total.shape)) for scale in arrays_at(arrays, 1, 4, 6))
     (zero,) = arrays_at(arrays, 7)
 
     def quantised(y: np.ndarray) -> np.ndarray:

@@ -12,6 +12,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import Dim, Shape, TensorType, extent
+from compiler.ops.arrays import as_array
 from compiler.ops.build import call, cast
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import accumulator_of, at_least_f32, input_slots, output_slots
@@ -99,7 +100,7 @@ def _define(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel
 def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     there = [at_least_f32(array) for array in arrays if array is not None]
     text = str(node.attrs["equation"]).replace(" ", "")
-    return (np.asarray(np.einsum(text, *there, optimize=True)),)
+    return (as_array(np.einsum(text, *there, optimize=True)),)
 
 
 OPERATORS: tuple[Operator, ...] = (Operator("Einsum", _infer, _reference, _define, traits=Trait.CONTRACTION),)

@@ -6,7 +6,6 @@ Arithmetic, comparison, logic, bits, selection, and functions of one argument.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -16,8 +15,10 @@ from compiler.ir.expr import Expr, Where
 from compiler.ir.graph import Node
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, Shape, TensorType, broadcast
+from compiler.ops.arrays import as_array
 from compiler.ops.attributes import word_of
 from compiler.ops.build import call, cast, chain, map_kernel, number
+from compiler.ops.error_function import erf
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.slots import arrays_at, given
 from compiler.ops.traits import PLAIN, Trait
@@ -62,7 +63,7 @@ def elementwise(
 
     def evaluate(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         with np.errstate(all="ignore"):
-            return (np.asarray(reference(*(array for array in arrays if array is not None))),)
+            return (as_array(reference(*(array for array in arrays if array is not None))),)
 
     return Operator(name, infer, evaluate, define, traits=traits | Trait.ELEMENTWISE)
 
@@ -103,13 +104,13 @@ def _reference_pow(base: np.ndarray, exponent: np.ndarray) -> np.ndarray:
     if base.dtype.kind in "iu" and exponent.dtype.kind in "iu":
         inverse = np.where(np.abs(base) == 1, np.power(base, np.abs(exponent) % 2), 0)
         return np.where(exponent < 0, inverse, np.power(base, np.maximum(exponent, 0))).astype(base.dtype)
-    return np.asarray(np.power(base, exponent)).astype(base.dtype)
+    return as_array(np.power(base, exponent)).astype(base.dtype)
 
 
 def _reference_div(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Integers truncate towards zero, and give 0 where they are divided by it."""
     if a.dtype.kind not in "iu":
-        return np.asarray(a / b)
+        return as_array(a / b)
     divisor = np.where(b == 0, np.ones_like(b), b)
     below = (a % divisor != 0) & ((a < 0) != (b < 0))
     return np.where(b == 0, 0, a // divisor + below).astype(a.dtype)
@@ -193,12 +194,6 @@ def _isinf_record() -> Operator:
 
 def _where_type(node: Node, types: Types) -> tuple[TensorType, ...]:
     return (TensorType(given(types, 1).dtype, broadcast_shape(types)),)
-
-
-def erf(x: np.ndarray) -> np.ndarray:
-    """The error function, which numpy lacks, by the C library in float64."""
-    wide = np.asarray(x, np.float64)
-    return np.fromiter(map(math.erf, wide.ravel().tolist()), np.float64, wide.size).reshape(wide.shape).astype(x.dtype)
 
 
 UNARY = (

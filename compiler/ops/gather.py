@@ -9,6 +9,7 @@ from compiler.ir.graph import Attr, Node
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, Shape, TensorType, at_most, extent
+from compiler.ops.arrays import checked_indices
 from compiler.ops.build import at, call, cast, view_kernel
 from compiler.ops.indices import axis_of, selected
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -37,7 +38,7 @@ def _define_gather(node: Node, types: Types, outputs: tuple[TensorType, ...]) ->
 
 def _reference_gather(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, indices = arrays_at(arrays, 0, 1)
-    return (np.take(x, indices, axis=axis_of(node, x.ndim)),)
+    return (np.take(x, checked_indices(indices, x.shape[axis_of(node, x.ndim)]), axis=axis_of(node, x.ndim)),)
 
 
 def _infer_elements(node: Node, types: Types) -> tuple[TensorType, ...]:
@@ -68,10 +69,10 @@ def _reference_elements(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, indices = arrays_at(arrays, 0, 1)
     axis = axis_of(node, x.ndim)
     index = [
-        np.broadcast_to(np.arange(n).reshape(-1, *(1,) * (x.ndim - d - 1)), indices.shape)
+        np.broadcast_to(np.arange(n, like=x).reshape(-1, *(1,) * (x.ndim - d - 1)), indices.shape)
         for d, n in enumerate(indices.shape)
     ]
-    index[axis] = indices
+    index[axis] = checked_indices(indices, x.shape[axis])
     return (x[tuple(index)],)
 
 
@@ -112,10 +113,11 @@ def _reference_nd(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, indices = arrays_at(arrays, 0, 1)
     batch, _ = _nd_parts(node, x.shape, indices.shape)
     ranges = [
-        np.arange(extent).reshape(-1, *(1,) * (indices.ndim - 2 - place))
+        np.arange(extent, like=x).reshape(-1, *(1,) * (indices.ndim - 2 - place))
         for place, extent in enumerate(x.shape[:batch])
     ]
-    return (x[(*ranges, *np.moveaxis(indices, -1, 0))],)
+    chosen = zip(np.moveaxis(indices, -1, 0), x.shape[batch:], strict=False)
+    return (x[(*ranges, *(checked_indices(index, extent) for index, extent in chosen))],)
 
 
 def _depth(node: Node) -> int:
@@ -154,7 +156,7 @@ def _reference_one_hot(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     axis, depth = axis_of(node, indices.ndim + 1, default=-1), _depth(node)
     whole = indices.astype(np.int64)
     whole = np.where(whole < 0, whole + depth, whole)
-    hot = np.expand_dims(whole, axis) == np.arange(depth).reshape(-1, *(1,) * (indices.ndim - axis))
+    hot = np.expand_dims(whole, axis) == np.arange(depth, like=whole).reshape(-1, *(1,) * (indices.ndim - axis))
     return (np.where(hot, values[1], values[0]),)
 
 

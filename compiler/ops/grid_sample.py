@@ -13,6 +13,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, TensorType, at_most
+from compiler.ops.arrays import as_array
 from compiler.ops.attributes import word_of
 from compiler.ops.build import at, call, cast, chain, number, view_kernel
 from compiler.ops.interpolation import cubic, hat
@@ -140,7 +141,7 @@ def _folded(c: np.ndarray, low: float, high: float) -> np.ndarray:
     if high == low:
         return np.full_like(c, low)
     phase = np.mod((c - low) / (high - low), 2)
-    return np.asarray(low + (high - low) * (1 - np.abs(phase - 1)))
+    return as_array(low + (high - low) * (1 - np.abs(phase - 1)))
 
 
 def _tap_arrays(node: Node, g: np.ndarray, extent: int) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -173,11 +174,11 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, grid = map(at_least_f32, arrays_at(arrays, 0, 1))
     rank = x.ndim - 2
     axes = [_tap_arrays(node, grid[..., rank - 1 - place], x.shape[2 + place]) for place in range(rank)]
-    total = np.zeros((*x.shape[:2], math.prod(grid.shape[1:-1])), x.dtype)
-    batch = np.arange(x.shape[0])[:, None]
+    total = np.zeros_like(x, shape=(*x.shape[:2], math.prod(grid.shape[1:-1])))
+    batch = np.arange(x.shape[0], like=x)[:, None]
     for chosen in itertools.product(*axes):
-        weight = math.prod((tap[1] for tap in chosen), start=np.ones(grid.shape[:-1], x.dtype))
-        flat = np.zeros(grid.shape[:-1], np.int64)
+        weight = math.prod((tap[1] for tap in chosen), start=np.ones_like(x, shape=grid.shape[:-1]))
+        flat = np.zeros_like(x, np.int64, shape=grid.shape[:-1])
         for (place, _), extent in zip(chosen, x.shape[2:], strict=True):
             flat = flat * extent + place
         picked = x.reshape(*x.shape[:2], -1).swapaxes(1, 2)[batch, flat.reshape(x.shape[0], -1)]

@@ -76,7 +76,7 @@ def _reference_split(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
     axis = axis_of(node, x.ndim)
     sizes = _split_sizes(node, x.shape[axis], len(node.outputs))
-    return tuple(np.split(x, np.cumsum(sizes)[:-1], axis)[: len(node.outputs)])
+    return tuple(np.split(x, np.cumsum(sizes)[:-1].tolist(), axis)[: len(node.outputs)])
 
 
 def _define_split(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:

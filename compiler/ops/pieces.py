@@ -9,8 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -24,26 +23,29 @@ PIECE_ELEMENTS = 2**24
 Region = tuple[slice, ...]
 
 
-@dataclass(frozen=True)
+@dataclass
 class Pieces:
     """A result of `shape` and `dtype`, and its parts: where each lies, and its elements. The parts cover the result."""
 
     shape: tuple[int, ...]
     dtype: np.dtype
     parts: Iterator[tuple[Region, np.ndarray]]
-
-    @cached_property
-    def result(self) -> np.ndarray:
-        """As far as it is assembled."""
-        return np.empty(self.shape, self.dtype)
+    _result: np.ndarray | None = field(default=None, init=False, repr=False)
 
     def assembly(self) -> Iterator[float]:
         """After each part how much of the result there is, from 0 to 1."""
-        written = 0
+        written, size = 0, math.prod(self.shape)
         for region, part in self.parts:
-            self.result[region] = part
+            if self._result is None:
+                self._result = np.empty_like(part, self.dtype, shape=self.shape)
+            self._result[region] = part
             written += part.size
-            yield written / max(self.result.size, 1)
+            yield written / max(size, 1)
+
+    @property
+    def result(self) -> np.ndarray:
+        """As far as it is assembled, in the module of its parts."""
+        return np.empty(self.shape, self.dtype) if self._result is None else self._result
 
     def assembled(self) -> np.ndarray:
         """The whole result."""
@@ -79,7 +81,7 @@ def unfolded(x: np.ndarray, places: Sequence[Window], outputs: Region, padding: 
     """The windows of x [N, C, *S] for a region of outputs: [N, C, *taps, *outputs], `padding` outside of x."""
     taps = tuple(place.kernel for place in places)
     counts = tuple(one.stop - one.start for one in outputs)
-    found = np.full((*x.shape[:2], *taps, *counts), padding, x.dtype)
+    found = np.full_like(x, padding, shape=(*x.shape[:2], *taps, *counts))
     whole = slice(None), slice(None)
     if math.prod(taps) <= math.prod(counts):
         for tap in np.ndindex(*taps):

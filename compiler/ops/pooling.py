@@ -13,6 +13,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect, flatten, unflatten
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, Shape, TensorType, static
+from compiler.ops.arrays import alike, as_array
 from compiler.ops.build import call, cast, number
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
 from compiler.ops.pieces import InPieces, Pieces, Region, regions, unfolded
@@ -206,9 +207,9 @@ def _reference_max(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         return (most,)
     every = tuple(slice(0, window.outputs) for window in places)
     windows = _windows_last(x, places, every, _lowest(x.dtype))
-    inside = _windows_last(np.ones(x.shape, np.bool_), places, every, False)
+    inside = _windows_last(np.ones_like(x, np.bool_), places, every, False)
     best = np.argmax(inside & (windows == most[..., None]), axis=-1)
-    flat_index = np.arange(x.size, dtype=np.int64).reshape(x.shape)
+    flat_index = np.arange(x.size, dtype=np.int64, like=x).reshape(x.shape)
     found = np.take_along_axis(_windows_last(flat_index, places, every, 0), best[..., None], axis=-1)[..., 0]
     if node.attrs.get("storage_order", 0):
         n, c, *spatial = np.unravel_index(found, x.shape)
@@ -224,7 +225,7 @@ def _pieces_average(node: Node, arrays: Arrays) -> Pieces:
 
     def mean(windows: np.ndarray, outputs: Region) -> np.ndarray:
         counts = [_counted(window, one, padded) for window, one in zip(places, outputs, strict=True)]
-        return np.asarray(windows.sum(axis=-1) / reduce(np.multiply.outer, counts).astype(x.dtype))
+        return as_array(windows.sum(axis=-1) / alike(reduce(np.multiply.outer, counts).astype(x.dtype), x))
 
     return _reduced(x, places, 0, mean)
 

@@ -100,9 +100,9 @@ def _infer_reverse(node: Node, types: Types) -> tuple[TensorType, ...]:
 def _reference_reverse(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, lengths = arrays_at(arrays, 0, 1)
     outer = x if node.attrs.get("time_axis", 0) == 0 else x.swapaxes(0, 1)
-    steps, lengths = np.arange(outer.shape[0])[:, None], np.minimum(lengths, outer.shape[0])
+    steps, lengths = np.arange(outer.shape[0], like=x)[:, None], np.minimum(lengths, outer.shape[0])
     source = np.where(steps < lengths, lengths - 1 - steps, steps)
-    reversed_ = outer[source, np.arange(outer.shape[1])]
+    reversed_ = outer[source, np.arange(outer.shape[1], like=x)]
     return (reversed_ if outer is x else reversed_.swapaxes(0, 1),)
 
 

@@ -221,7 +221,8 @@ def _reference_dynamic(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
     # In f32 for the same reason.
     x = x.astype(np.float32)
-    low, high = min(np.float32(0), x.min(initial=0)), max(np.float32(0), x.max(initial=0))
+    low, high = (np.float32(float(find())) if x.size else np.float32(0) for find in (x.min, x.max))
+    low, high = min(np.float32(0), low), max(np.float32(0), high)
     scale = np.float32((high - low) / np.float32(255)) or np.float32(1)
     zero = np.uint8(np.clip(np.rint(-low / scale), 0, 255))
     y = np.clip(np.rint(x / scale) + np.float32(zero), 0, 255).astype(np.uint8)

@@ -7,6 +7,7 @@ import numpy as np
 from compiler.ir.expr import Expr, Load
 from compiler.ir.index import Index
 from compiler.ir.tensor import DType
+from compiler.ops.arrays import as_array
 from compiler.ops.build import call, cast
 from compiler.ops.operator import Types, Unsupported
 
@@ -45,10 +46,8 @@ def requantise(total: Expr, x_scale: Expr, w_scale: Expr, y_scale: Expr, y_zero:
     return cast(call("add", rounded, cast(y_zero, DType.F32)), y_zero.dtype, saturate=True)
 
 
-def spread(array: np.ndarray | None, axis: int, rank: int) -> np.ndarray:
-    """For references: a scale or zero point in float64 with its elements along `axis`; 0 when absent."""
-    if array is None:
-        return np.zeros(())
+def spread(array: np.ndarray, axis: int, rank: int) -> np.ndarray:
+    """For references: a scale or zero point in float64 with its elements along `axis`."""
     wide = array.astype(np.float64)
     if wide.size == 1:
         return wide.reshape(())
@@ -67,4 +66,4 @@ def requantised(
     x_scale, w_scale, y_scale = (scale.astype(np.float32) for scale in (x_scale, w_scale, y_scale))
     limits = np.iinfo(zero.dtype)
     shifted = np.rint(total.astype(np.float32) * (x_scale * w_scale / y_scale)) + zero.astype(np.float32)
-    return np.asarray(np.clip(shifted, limits.min, limits.max), zero.dtype)
+    return as_array(np.clip(shifted, limits.min, limits.max)).astype(zero.dtype)

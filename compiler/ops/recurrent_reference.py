@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.ir.graph import Node
+from compiler.ops.arrays import as_array
 from compiler.ops.cell_functions import Activation, activations
 from compiler.ops.operator import Arrays
 from compiler.ops.slots import optional
@@ -68,9 +69,9 @@ def _lstm_step(layer: _Layer, x: np.ndarray, state: State) -> State:
 
 def _mirrored(x: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """x [steps, batch, ...] with each sequence's own elements in reverse order, the rest in place."""
-    steps = np.arange(x.shape[0])[:, None]
+    steps = np.arange(x.shape[0], like=x)[:, None]
     order = np.where(steps < lengths, lengths - 1 - steps, steps)
-    return np.asarray(x[order, np.arange(x.shape[1])])
+    return as_array(x[order, np.arange(x.shape[1], like=x)])
 
 
 def _layer(node: Node, arrays: Arrays, direction: int, functions: tuple[Activation, ...]) -> _Layer:
@@ -79,9 +80,9 @@ def _layer(node: Node, arrays: Arrays, direction: int, functions: tuple[Activati
     assert r is not None
     rows, hidden = w.shape[1], r.shape[2]
     both = optional(arrays, 3)
-    bias = np.zeros(2 * rows, w.dtype) if both is None else both[direction]
+    bias = np.zeros_like(w, shape=(2 * rows,)) if both is None else both[direction]
     peep = optional(arrays, 7)
-    peepholes = np.zeros(3 * hidden, w.dtype) if peep is None else peep[direction]
+    peepholes = np.zeros_like(w, shape=(3 * hidden,)) if peep is None else peep[direction]
     return _Layer(node, w[direction], r[direction], bias[:rows], bias[rows:], peepholes, functions)
 
 
@@ -93,10 +94,14 @@ def _run(node: Node, arrays: Arrays, step: Step, defaults: tuple[str, ...], stat
     x = x.swapaxes(0, 1) if batch_first else x
     directions, hidden = r.shape[0], r.shape[2]
     given = optional(arrays, 4)
-    lengths = np.full(x.shape[1], x.shape[0]) if given is None else given
+    lengths = np.full_like(x, x.shape[0], np.int64, shape=(x.shape[1],)) if given is None else given
     initial = [optional(arrays, 5 + place) for place in range(states)]
     starts = [
-        np.zeros((directions, x.shape[1], hidden), x.dtype) if a is None else a.swapaxes(0, 1) if batch_first else a
+        np.zeros_like(x, shape=(directions, x.shape[1], hidden))
+        if a is None
+        else a.swapaxes(0, 1)
+        if batch_first
+        else a
         for a in initial
     ]
     every = activations(node, defaults, directions)

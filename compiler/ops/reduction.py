@@ -15,6 +15,7 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, Shape, TensorType, at_most, static
 from compiler.ops import running
+from compiler.ops.arrays import as_array, largest, smallest
 from compiler.ops.attributes import axes_of
 from compiler.ops.build import at, axes_for, call, cast, number
 from compiler.ops.indices import axis_of
@@ -98,7 +99,7 @@ def _reference(function: Over) -> Callable[[Node, Arrays], tuple[np.ndarray, ...
         (x,) = arrays_at(arrays, 0)
         over = _reduced(node, x.ndim)
         with np.errstate(all="ignore"):
-            result = np.asarray(function(x, over)).astype(x.dtype)
+            result = as_array(function(x, over)).astype(x.dtype)
         return (result.reshape(static(_kept_dims(x.shape, over, _keeps(node)))),)
 
     return evaluate
@@ -152,12 +153,12 @@ def _extreme(name: str, monoid: str, on_booleans: str) -> Operator:
     def reference(x: np.ndarray, over: tuple[int, ...]) -> np.ndarray:
         """Of no elements at all, the identity: what every element is at least, or at most."""
         if x.dtype == np.bool_:
-            return np.asarray((np.any if monoid == "max" else np.all)(x, axis=over, keepdims=True))
+            return as_array((np.any if monoid == "max" else np.all)(x, axis=over, keepdims=True))
         real = not np.issubdtype(x.dtype, np.integer)
         low, high = (-np.inf, np.inf) if real else (np.iinfo(x.dtype).min, np.iinfo(x.dtype).max)
         if monoid == "max":
-            return np.asarray(np.max(x, axis=over, keepdims=True, initial=low))
-        return np.asarray(np.min(x, axis=over, keepdims=True, initial=high))
+            return largest(x, over, low)
+        return smallest(x, over, high)
 
     traits = Trait.REDUCTION | Trait.STEPWISE | Trait.POSITIVE_HOMOGENEOUS
     return Operator(name, _infer, _reference(reference), define, ((1, "axes"),), traits=traits)
@@ -184,9 +185,9 @@ def _define_log_sum_exp(node: Node, types: Types, outs: tuple[TensorType, ...]) 
 
 def _log_sum_exp(x: np.ndarray, over: tuple[int, ...]) -> np.ndarray:
     wide = x.astype(np.float64)
-    top = np.max(wide, axis=over, keepdims=True, initial=-np.inf)
+    top = largest(wide, over, -np.inf)
     top = np.where(np.isinf(top), 0, top)
-    return np.asarray(np.log(np.sum(np.exp(wide - top), axis=over, keepdims=True)) + top)
+    return as_array(np.log(np.sum(np.exp(wide - top), axis=over, keepdims=True)) + top)
 
 
 # Positions of extremes
@@ -222,7 +223,7 @@ def _arg(name: str, best: str, function: Callable[..., np.ndarray]) -> Operator:
             found = x.shape[axis] - 1 - function(np.flip(x, axis), axis=axis)
         else:
             found = function(x, axis=axis)
-        return (np.asarray(found).reshape(static(_kept_dims(x.shape, (axis,), _keeps(node)))),)
+        return (as_array(found).reshape(static(_kept_dims(x.shape, (axis,), _keeps(node)))),)
 
     return Operator(name, _infer_arg, reference, define)
 

@@ -9,6 +9,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops.arrays import as_array, checked_indices
 from compiler.ops.attributes import number_of, word_of
 from compiler.ops.build import call, cast, chain, number
 from compiler.ops.indices import selected
@@ -120,18 +121,19 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     for place, extent in enumerate(x.shape[2:]):
         first, last = scaled[:, 1 - place], scaled[:, 3 - place]
         size = last - first if _half_pixel(node) else np.maximum(last - first, 1)
-        middles = (np.arange(out[place] * count) + 0.5) / (out[place] * count)
+        middles = (np.arange(out[place] * count, like=x) + 0.5) / (out[place] * count)
         at = first[:, None] + size[:, None] * middles
         near = np.clip(at, 0, extent - 1)
         low = np.floor(near).astype(np.int64)
         sides.append((low, np.minimum(low + 1, extent - 1), near - low, (at >= -1) & (at <= extent)))
     (top, bottom, down, hit_y), (left, right, across, hit_x) = sides
+    checked_indices(images, x.shape[0])
     image = x[np.where(images < 0, images + x.shape[0], images)]
-    regions = np.arange(len(rois))[:, None, None]
+    regions = np.arange(len(rois), like=x)[:, None, None]
 
     def corner(rows: np.ndarray, columns: np.ndarray, weight: np.ndarray) -> np.ndarray:
         picked = image.transpose(0, 2, 3, 1)[regions, rows[:, :, None], columns[:, None, :]]
-        return np.asarray(picked * weight[..., None])
+        return as_array(picked * weight[..., None])
 
     corners = [
         corner(top, left, (1 - down)[:, :, None] * (1 - across)[:, None, :]),
@@ -140,7 +142,7 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         corner(bottom, right, down[:, :, None] * across[:, None, :]),
     ]
     average = _average(node)
-    samples = np.sum(corners, axis=0) if average else np.max(corners, axis=0)
+    samples = (np.sum if average else np.max)(np.stack(corners), axis=0)
     samples = np.where((hit_y[:, :, None] & hit_x[:, None, :])[..., None], samples, 0)
     tiled = samples.reshape(len(rois), out[0], count, out[1], count, x.shape[1])
     pooled = tiled.mean(axis=(2, 4)) if average else tiled.max(axis=(2, 4))

@@ -19,6 +19,7 @@ from compiler.ir.graph import Attr, Node
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops.arrays import alike
 from compiler.ops.build import call, cast, number
 from compiler.ops.interpolation import cubic, hat
 from compiler.ops.operator import Arrays, Operator, Types, Unsupported
@@ -275,13 +276,13 @@ def _reference(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
             continue
         at = np.round(float(line.slope) * np.arange(line.outputs) + float(line.offset), 9)
         if node.attrs.get("mode", "nearest") == "nearest":
-            y = np.take(y, _nearest_rows(node, at, line.extent), axis=axis)
+            y = np.take(y, alike(_nearest_rows(node, at, line.extent), y), axis=axis)
         else:
             rows = _weight_rows(node, at, line).astype(y.dtype if y.dtype.itemsize >= 4 else np.float32)
-            y = np.moveaxis(np.tensordot(rows, y.astype(rows.dtype, copy=False), axes=(1, axis)), 0, axis)
+            y = np.moveaxis(np.tensordot(alike(rows, y), y.astype(rows.dtype, copy=False), axes=(1, axis)), 0, axis)
         outside |= ((at < 0) | (at > line.extent - 1)).reshape(-1, *(1,) * (x.ndim - axis - 1))
     if node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize":
-        y = np.where(outside, y.dtype.type(_numbers((node.attrs.get("extrapolation_value", 0.0),))[0]), y)
+        y = np.where(alike(outside, y), y.dtype.type(_numbers((node.attrs.get("extrapolation_value", 0.0),))[0]), y)
     if x.dtype.kind in "iu":
         limits = np.iinfo(x.dtype)
         y = np.trunc(np.clip(y + np.copysign(NEARLY, y), limits.min, limits.max)) if y.dtype.kind == "f" else y

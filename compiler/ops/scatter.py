@@ -11,6 +11,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Store
 from compiler.ir.tensor import DType, TensorType, at_most, extent
+from compiler.ops.arrays import alike, checked_indices, is_numpy
 from compiler.ops.attributes import word_of
 from compiler.ops.build import at, axes_for, call, cast
 from compiler.ops.indices import axis_of, selected
@@ -68,8 +69,11 @@ _UFUNCS: dict[str, Callable[..., None]] = {
 
 def _scatter(node: Node, x: np.ndarray, index: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
     y = x.copy()
+    index = tuple(checked_indices(one, extent) for one, extent in zip(index, x.shape, strict=False))
     reduction = str(node.attrs.get("reduction", "none"))
     if reduction == "none":
+        if not is_numpy(x):
+            raise NotImplementedError("which of several writes to one element is the last is certain in numpy alone")
         y[index] = updates
     else:
         _UFUNCS[reduction](y, index, updates)
@@ -78,7 +82,8 @@ def _scatter(node: Node, x: np.ndarray, index: tuple[np.ndarray, ...], updates: 
 
 def _reference_elements(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     x, indices, updates = arrays_at(arrays, 0, 1, 2)
-    index: list[np.ndarray] = list(np.indices(indices.shape, sparse=True))
+    axes: tuple[np.ndarray, ...] = np.indices(indices.shape, sparse=True)
+    index = [alike(one, x) for one in axes]
     axis = axis_of(node, x.ndim)
     index[axis] = np.where(indices < 0, indices + x.shape[axis], indices)
     return (_scatter(node, x, tuple(index), updates),)
@@ -160,7 +165,7 @@ def _reference_tensor(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     writes = arrays[2] if len(arrays) > 2 and arrays[2] is not None else np.zeros(past.shape[0], np.int64)
     y = past.copy()
     for batch, start in enumerate(writes):
-        steps = start + np.arange(update.shape[axis])
+        steps = start + np.arange(update.shape[axis], like=past)
         if _wraps(node):
             steps %= past.shape[axis]
         np.moveaxis(y[batch], axis - 1, 0)[steps] = np.moveaxis(update[batch], axis - 1, 0)

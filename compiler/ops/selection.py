@@ -85,7 +85,7 @@ def _infer_nonzero(node: Node, types: Types) -> tuple[TensorType, ...]:
 
 def _reference_nonzero(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
-    return (np.array(np.nonzero(np.atleast_1d(x)), np.int64),)
+    return (np.stack(np.nonzero(np.atleast_1d(x))).astype(np.int64),)
 
 
 def _define_nonzero(node: Node, types: Types, outputs: tuple[TensorType, ...]) -> Kernel:

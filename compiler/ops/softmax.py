@@ -9,6 +9,7 @@ from compiler.ir.graph import Node
 from compiler.ir.index import Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
+from compiler.ops.arrays import as_array, largest
 from compiler.ops.build import at, axes_for, call, cast, number
 from compiler.ops.indices import axis_of
 from compiler.ops.operator import Arrays, Operator, Types
@@ -33,7 +34,7 @@ def _lines(node: Node, x: TensorType) -> tuple[Group, Expr]:
 def _shifted(node: Node, x: np.ndarray) -> tuple[np.ndarray, int]:
     """x less the greatest value of its line, and the axis."""
     axis = axis_of(node, x.ndim, default=-1)
-    return np.asarray(x - np.max(x, axis=axis, keepdims=True, initial=-np.inf)), axis
+    return as_array(x - largest(x, axis, -np.inf)), axis
 
 
 def _define_softmax(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:

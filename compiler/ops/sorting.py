@@ -54,7 +54,7 @@ def _reference_top(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
         order = x.shape[axis] - 1 - np.flip(np.argsort(np.flip(keys, axis), axis=axis, kind="stable"), axis)
     else:
         order = np.argsort(keys, axis=axis, kind="stable")
-    best = np.take(order, np.arange(k), axis=axis)
+    best = np.take(order, np.arange(k, like=x), axis=axis)
     return (np.take_along_axis(x, best, axis=axis), best.astype(np.int64))[: len(node.outputs)]
 
 

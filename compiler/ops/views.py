@@ -172,7 +172,7 @@ def _infer_slice(node: Node, types: Types) -> tuple[TensorType, ...]:
 def _reference_slice(node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
     (x,) = arrays_at(arrays, 0)
     for axis, (start, step, count) in enumerate(_windows(node, x.shape)):
-        x = x.take(start + step * np.arange(extent(count)), axis)
+        x = x.take(start + step * np.arange(extent(count), like=x), axis)
     return (x,)
 
 

@@ -19,6 +19,7 @@ from compiler.ir.small import places, wide
 from compiler.ir.tensor import DType
 from compiler.ops import having
 from compiler.ops.traits import Trait
+from compiler.prove.array_module import ArrayModule
 from compiler.prove.choices import is_torn
 from compiler.prove.inputs import edge_inputs, sample_inputs
 from compiler.prove.reference import Operators, Watch, evaluate_graph, rounds_to_small, unwatched
@@ -109,6 +110,7 @@ def agree(
     samples: Mapping[str, Mapping[int, np.ndarray]] | None = None,
     watch: Watch = unwatched,
     shapes: OpenShapes | None = None,
+    module: ArrayModule | None = None,
 ) -> Agreement:
     """Runs the program on random inputs, samples and edge cases, each judged against the unrewritten graph's reference.
 
@@ -119,9 +121,10 @@ def agree(
     values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn inputs that
     lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that follows from
     data: the runners give the model's outputs alone, at these sizes. `watch` is told of every evaluation of the graph
-    how far it is. Raises InputsError where a sample leads outside, or where drawn inputs do and there are no samples.
+    how far it is, and evaluated in a `module` where one is given. Raises InputsError where a sample leads outside, or
+    where drawn inputs do and there are no samples.
     """
-    evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch)
+    evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
     names: list[str] = []
     undecided: list[str] = []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 import numpy as np
@@ -11,8 +11,10 @@ import numpy as np
 from compiler.errors import InputsError, InternalError, Refusal, TilewrightError, UnsupportedModel
 from compiler.ir.graph import Graph, Node
 from compiler.ir.tensor import DType
+from compiler.ops.arrays import as_array
 from compiler.ops.operator import Arrays, Operator
 from compiler.ops.pieces import InPieces, Pieces
+from compiler.prove.array_module import ArrayModule
 from compiler.prove.region import evaluate_region
 
 Operators = Mapping[str, Operator]
@@ -20,6 +22,9 @@ Operators = Mapping[str, Operator]
 Watch = Callable[[int, float], None]
 """Is told the position of a node in the graph and how much of it is done, from 0 to 1: after each node, and after each
 piece of one that is computed in pieces. What it raises ends the evaluation."""
+
+Guard = Callable[[Graph, Node, Sequence[int]], AbstractContextManager[None]]
+"""What becomes of an error of a reference, which reads positions from inputs of these numbers."""
 
 
 def unwatched(position: int, part: float) -> None:
@@ -36,6 +41,7 @@ def evaluate_graph(
     nudge: float = 0.0,
     keep: Collection[int] = (),
     watch: Watch = unwatched,
+    module: ArrayModule | None = None,
 ) -> dict[int, np.ndarray]:
     """Values of the graph's outputs, and of those in `keep`, by id.
 
@@ -47,6 +53,7 @@ def evaluate_graph(
               bf16; 0: none is
     nudge   added to floats before they are rounded to a small type, times the largest of them: what rounds to another
             element for a small nudge up or down lies near the middle between two
+    module  in which nodes are evaluated, but for those that it refuses: they are numpy's, and counted
 
     `watch` is told how far the evaluation is. A value is dropped after its last reader, so memory stays near the
     model's own. Raises InternalError, naming the node, when an operator has no record, its reference fails, or a result
@@ -63,28 +70,46 @@ def evaluate_graph(
             values[value] = _rounded(_declared(np.asarray(given), graph.type(value).dtype, wide), mantissa)
         return values[value]
 
+    def here(value: int) -> np.ndarray:
+        return module.downloaded(value_of(value)) if module else value_of(value)
+
+    def there(value: int) -> np.ndarray:
+        """Kept there, so that what several nodes read is copied once."""
+        assert module is not None
+        values[value] = module.uploaded(value_of(value))
+        return values[value]
+
     def inner(body: Graph, given: Sequence[np.ndarray]) -> list[np.ndarray]:
         bound = dict(zip(body.inputs, given, strict=True))
-        found = evaluate_graph(body, bound, operators, wide=wide, mantissa=mantissa, nudge=nudge)
+        found = evaluate_graph(body, bound, operators, wide=wide, mantissa=mantissa, nudge=nudge, module=module)
         return [found[value] for value in body.outputs]
 
     for position, node in enumerate(graph.nodes):
-        arrays = tuple(None if value is None else value_of(value) for value in node.inputs)
-        if nudge and rounds_to_small(graph, node):
-            arrays = (_nudged(arrays[0], nudge), *arrays[1:])
-        if node.bodies:
-            made = evaluate_region(graph, node, arrays, inner, partial(watch, position))
-            results = [_checked(graph, node, value, one, wide) for value, one in zip(node.outputs, made, strict=True)]
-        else:
-            results = _results(graph, node, arrays, operators, wide, partial(watch, position))
-        for value, result in zip(node.outputs, results, strict=False):
+
+        def results(
+            place: Callable[[int], np.ndarray], guard: Guard, node: Node = node, at: int = position
+        ) -> tuple[np.ndarray, ...]:
+            with guard(graph, node, ()):
+                arrays = tuple(None if value is None else place(value) for value in node.inputs)
+                if nudge and rounds_to_small(graph, node):
+                    arrays = (_nudged(arrays[0], nudge), *arrays[1:])
+            if node.bodies:
+                made: Sequence[np.ndarray] = evaluate_region(graph, node, arrays, inner, partial(watch, at))
+            else:
+                made = _computed(graph, node, arrays, operators, wide, guard, partial(watch, at))
+            with guard(graph, node, ()):
+                given = zip(node.outputs, made, strict=bool(node.bodies))
+                return tuple(_rounded(_checked(graph, node, value, one, wide), mantissa) for value, one in given)
+
+        found = _attempted(module, node, partial(results, there)) if module else None
+        for value, result in zip(node.outputs, found or results(here, _blamed), strict=False):
             if value in wanted or value in last:
-                values[value] = _rounded(result, mantissa)
+                values[value] = result
         watch(position, 1.0)
         for value in node.used:
             if last[value] == position and value not in wanted:
                 values.pop(value, None)
-    return {value: value_of(value) for value in wanted}
+    return {value: here(value) for value in wanted}
 
 
 def rounds_to_small(graph: Graph, node: Node) -> bool:
@@ -95,34 +120,66 @@ def rounds_to_small(graph: Graph, node: Node) -> bool:
 
 def _nudged(array: np.ndarray | None, nudge: float) -> np.ndarray:
     assert array is not None
-    largest = np.max(np.abs(array), initial=0.0, where=np.isfinite(array))
-    return np.asarray(array + nudge * largest, array.dtype)
+    if not array.size:
+        return array
+    largest = np.max(np.where(np.isfinite(array), np.abs(array), 0.0))
+    return as_array(array + nudge * largest).astype(array.dtype)
 
 
-def _results(
-    graph: Graph, node: Node, arrays: Arrays, operators: Operators, wide: bool, watch: Callable[[float], None]
-) -> list[np.ndarray]:
+class _Refused(Exception):
+    """What a module does not do of a reference."""
+
+
+@contextmanager
+def _refusing(graph: Graph, node: Node, indices: Sequence[int]) -> Iterator[None]:
+    """Whatever fails in a module: numpy, which evaluates the node then, has the last word on it."""
+    try:
+        yield
+    except Exception as error:
+        raise _Refused(f"{type(error).__name__}: {error}") from error
+
+
+def _attempted(
+    module: ArrayModule, node: Node, results: Callable[[Guard], tuple[np.ndarray, ...]]
+) -> tuple[np.ndarray, ...] | None:
+    """The results of a node in a module; None where it refuses, or there is nothing that it would work on."""
+    if node.bodies or not node.used:
+        return None
+    try:
+        found = results(_refusing)
+    except _Refused as refused:
+        module.refused(node.op, str(refused))
+        return None
+    module.there[node.op] += 1
+    return found
+
+
+def _computed(
+    graph: Graph,
+    node: Node,
+    arrays: Arrays,
+    operators: Operators,
+    wide: bool,
+    guard: Guard,
+    watch: Callable[[float], None],
+) -> tuple[np.ndarray, ...]:
+    """What a reference gives, under the `guard`. What `watch` raises is not the node's fault."""
     if node.op not in operators:
         raise InternalError(f"node {node.source!r} has operator {node.op}, of which there is no record")
     if wide and node.op in ("Cast", "CastLike") and _widens(graph.type(node.outputs[0]).dtype):
         assert arrays[0] is not None
-        results: tuple[np.ndarray, ...] = (arrays[0].astype(np.float64),)
-    else:
-        reference = operators[node.op].reference
-        with np.errstate(all="ignore"), _blamed(graph, node, operators[node.op].indices):
-            made = reference.pieces(node, arrays) if isinstance(reference, InPieces) else reference(node, arrays)
-        results = (_assembled(graph, node, made, watch),) if isinstance(made, Pieces) else made
-    return [_checked(graph, node, value, result, wide) for value, result in zip(node.outputs, results, strict=False)]
-
-
-def _assembled(graph: Graph, node: Node, pieces: Pieces, watch: Callable[[float], None]) -> np.ndarray:
-    """The result. What `watch` raises is not the node's fault."""
-    assembly = pieces.assembly()
+        return (arrays[0].astype(np.float64),)
+    reference = operators[node.op].reference
+    with np.errstate(all="ignore"), guard(graph, node, operators[node.op].indices):
+        made = reference.pieces(node, arrays) if isinstance(reference, InPieces) else reference(node, arrays)
+    if not isinstance(made, Pieces):
+        return made
+    assembly = made.assembly()
     while True:
-        with np.errstate(all="ignore"), _blamed(graph, node, ()):
+        with np.errstate(all="ignore"), guard(graph, node, ()):
             part = next(assembly, None)
         if part is None:
-            return pieces.result
+            return (made.result,)
         watch(part)
 
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, NoReturn
 
 import numpy as np
@@ -24,6 +24,7 @@ from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree, merged
+from compiler.prove.array_module import ArrayModule
 from compiler.prove.bisect import bisect, demand_same_meaning, layer_errors
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.inputs import sample_inputs
@@ -40,6 +41,9 @@ FIXED = 2
 LATENCY_SECONDS = 0.5
 PROGRESS_FROM_S = 3.0
 """Estimated seconds of an evaluation of the reference from which on its progress is told."""
+ON_DEVICE_FROM_S = 2.0
+"""Estimated seconds of an evaluation in numpy from which on it is done on the device: compiling a module's own kernels
+takes as long."""
 PROGRESS_STEP = 0.02
 """Of an evaluation, between two such events."""
 BEYOND_RANGE = "beyond_range"
@@ -110,7 +114,12 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
             opened.enter_context(runner.open(built.packed.path, plan=number, coded=True))
             for number in built.plans.numbers
         ]
-        found = [_judged(session, front, built, models, case, end) for case in _cases(front, options, front.effort)]
+        arrays = cache(runner.arrays)
+        cases = _cases(front, options, front.effort)
+        found = [_judged(session, front, built, models, case, end, arrays) for case in cases]
+        if arrays.cache_info().currsize and (module := arrays()):
+            session.trace.remark(f"float64 reference: {module}")
+            module.free()
         timed = front.timed_inputs(options.seed)
         inputs = [timed[spec.name] for spec in models[0].inputs]
 
@@ -183,7 +192,13 @@ def _fixed(front: Front, shapes: OpenShapes | None) -> Iterator[Case]:
 
 
 def _judged(
-    session: Session, front: Front, built: Built, models: Sequence[Model], case: Case, end: float
+    session: Session,
+    front: Front,
+    built: Built,
+    models: Sequence[Model],
+    case: Case,
+    end: float,
+    arrays: Callable[[], ArrayModule | None],
 ) -> tuple[Case, Agreement]:
     """The verdict on one case, which passed; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
@@ -201,6 +216,7 @@ def _judged(
         samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
         watch=Progress(session.trace, session.budget.stop_requested, case.effort),
         shapes=case.shapes,
+        module=arrays() if case.effort.seconds >= ON_DEVICE_FROM_S else None,
     )
     if verdict.beyond_range:
         fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"

@@ -17,9 +17,11 @@ from bench.zoo import ZOO
 from compiler.__main__ import main
 from compiler.codegen import scalars as c_scalar
 from compiler.contract import PHASES, CompileOptions, Event
+from compiler.devices.cpu.device import CpuBackend
 from compiler.devices.cpu.emit.program import emit
 from compiler.devices.cpu.measure.timer import Timer
 from compiler.devices.cpu.target import PROFILES, runs_here, this_machine
+from compiler.devices.device import Runner
 from compiler.disabled import EnabledPasses, enabled_passes
 from compiler.errors import Disagreement, UnsupportedModel
 from compiler.fuse import fuse
@@ -29,11 +31,14 @@ from compiler.ir.plan import Plan, Task
 from compiler.knowledge.making import handover_record
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.prove.array_module import ArrayModule
 from compiler.rewrite import EXACT, Rule
 from compiler.rewrite.view import Rewrite, View
+from compiler.steps import proving
 from compiler.steps.guards import NEAR_S, Guarded
 from tests.compiler.conftest import Compiled
 from tests.compiler.networks import Network
+from tests.device_arrays.stand_in import DeviceArray, uploaded
 
 Compile = Callable[..., Compiled]
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
@@ -478,3 +483,24 @@ def test_an_operator_without_a_definition_is_refused_by_name(tmp_path: Path) -> 
     onnx.save(net.model([net.node("StringNormalizer", [net.input(1, 8)], (1, 8))]), tmp_path / "model.onnx")
     with pytest.raises(UnsupportedModel, match="StringNormalizer"):
         compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+
+
+@pytest.mark.parametrize("from_s", [0.0, 1e9])
+def test_a_reference_that_takes_long_is_evaluated_in_the_devices_arrays(
+    from_s: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    freed: list[bool] = []
+    module = ArrayModule("the stand-in", uploaded, DeviceArray.get, lambda: freed.append(True))
+    monkeypatch.setattr(CpuBackend, "runner", property(lambda self: Runner(Model, arrays=lambda: module)))
+    monkeypatch.setattr(proving, "ON_DEVICE_FROM_S", from_s)
+    net = Network()
+    x = net.input(2, 8)
+    y = net.node("Softmax", [net.node("MatMul", [x, net.weight(8, 5)], (2, 5))], (2, 5), axis=1)
+    onnx.save(net.model([y]), tmp_path / "model.onnx")
+    said: list[Event] = []
+    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED, observe=said.append)
+    told = [event.message for event in said if event.kind == "notice" and "reference" in event.message]
+    evaluations = 0 if from_s else module.there["MatMul"]
+    assert bool(evaluations) == (from_s == 0.0)
+    assert told == ([f"float64 reference: {2 * evaluations} nodes by the stand-in"] if evaluations else [])
+    assert freed == [True] * bool(evaluations)

@@ -195,6 +195,42 @@ def test_a_race_names_both_lines() -> None:
             device.launch("add_one", [1], [32], [x, np.uint64(x.address + 4), 32])
 
 
+NON_COHERENT = """
+#include "tw_cuda.h"
+extern "C" __global__ void __launch_bounds__(32) fill(float *x) {
+    tw_grid_launch_dependents();
+    tw_grid_dependency_wait();
+    for (int i = 0; i < 4; i++) x[4 * threadIdx.x + i] = (float)threadIdx.x;
+}
+extern "C" __global__ void __launch_bounds__(32) read_once(const float *x, float *y) {
+    tw_grid_launch_dependents();
+    tw_grid_dependency_wait();
+    y[threadIdx.x] = __uint_as_float(tw_load_once(x + 4 * threadIdx.x).x);
+}
+extern "C" __global__ void __launch_bounds__(32) exchange(float *x, float *y) {
+    for (int i = 0; i < 4; i++) x[4 * threadIdx.x + i] = (float)threadIdx.x;
+    __syncthreads();
+    y[threadIdx.x] = __uint_as_float(tw_load_once(x + 4 * (31 - threadIdx.x)).x);
+}
+"""
+
+
+def test_a_non_coherent_read_of_what_the_kernel_can_have_cached_before_is_found() -> None:
+    """The L1 that it goes through knows of no write while the kernel runs, whatever orders the two."""
+    checked = compile_kernels(NON_COHERENT, "checked", "non_coherent.cu")
+    stale = r"stale: read_once .*non_coherent.cu:11: a non-coherent read of byte \d+ .* before a write"
+    for mode in MODES:
+        with Device(checked, mode) as device:
+            x, y = device.allocate(512), device.allocate(128)
+            first, late = Node("fill", [1], [32], [x]), Node("read_once", [1], [32], [x, y], after=(0,))
+            device.graph([first, late])  # begins when the write is over
+            np.testing.assert_array_equal(device.download(y, (32,), np.float32), np.arange(32))
+            with pytest.raises(Fault, match=stale):
+                device.graph([first, Node("read_once", [1], [32], [x, y], early=(0,))])
+        with Device(checked, mode) as device, pytest.raises(Fault, match=r"stale: exchange"):
+            device.launch("exchange", [1], [32], [device.allocate(512), device.allocate(128)])
+
+
 # ---- Contexts and leaks ----------------------------------------------------------------------------------------------
 
 

@@ -22,12 +22,14 @@ from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
 from compiler.devices.cuda.algorithms.loops import LOOPS
+from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.devices.cuda.emit.program import ALIGNMENT, emit_cuda
 from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.measure.driver import gpu_here
+from compiler.devices.cuda.measure.launches import known_launches, measure_launches
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.measure.splits import known_split, measure_splits
 from compiler.devices.cuda.measure.switches import SWITCHES, known_switch, measure_switches
@@ -102,15 +104,17 @@ class CudaBackend:
     def prepared(
         self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool
     ) -> tuple[CudaBackend, list[Record]]:
-        """With the habits that launches gain by; else a GPU is what its profile and its driver say."""
+        """With what launches cost and gain by; else a GPU is what its profile and its driver say."""
         target, found = self.target, list[Record]()
         if measure and target.is_here:
             found += measure_splits(target) if known_split(known, target) is None else []
+            found += [] if known_launches(known, target) else measure_launches(target)
             new = [switch for switch in SWITCHES if known_switch(known, target, switch) is None]
             found += measure_switches(target, new) if new else []
         facts = [*known, *found]
-        said = {"one_split": known_split(facts, target)}
+        said: dict[str, Any] = {"one_split": known_split(facts, target)}
         said |= {switch.field: known_switch(facts, target, switch) for switch in SWITCHES}
+        said |= known_launches(facts, target)
         changed: dict[str, Any] = {
             name: on for name, on in said.items() if on is not None and on != getattr(target, name)
         }
@@ -263,7 +267,7 @@ class CudaBackend:
 
     @property
     def runner(self) -> Runner | None:
-        return Runner(Model) if self.target.is_here else None
+        return Runner(Model, arrays=cupy_arrays) if self.target.is_here else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
         return CudaStepper(kernels, plan, self.candidates, self.emit)

@@ -47,7 +47,8 @@ class CudaTarget:
                       H100 (Spector et al., "Look ma, no bubbles! Designing a low-latency megakernel for Llama-1B",
                       2025)
     cross_ns          what that takes longer where the next has to wait for another stream: CROSS_NS
-    fan_in_ns         the same for each further launch of other streams that it waits for: FAN_IN_NS
+    fan_in_ns         the same for each further launch of other streams that it waits for: FAN_IN_NS. These three are
+                      estimates until a GPU was asked (`measure.launches`)
     one_split         whether all kernels of a plan ask for one split of L1 and shared memory, since changing it from
                       launch to launch was measured to take longer (`measure.splits`)
     prefetch          whether kernels ask for the weights that they read later before they wait for their predecessor,

@@ -17,6 +17,7 @@ from bench.gpu import parts
 from bench.gpu.child import Ended
 from bench.gpu.notebook import Deadline
 from bench.gpu.parts import Asked
+from bench.gpu.subjects import KERNELS
 
 FAMILIES = ["mma", "ldmatrix", "loops fp16"]
 REPORT = {
@@ -195,6 +196,16 @@ def test_nothing_is_begun_that_cannot_end(asked: Asked, played: Played) -> None:
     assert not parts.tune(in_no_time(asked))
     assert not parts.bench(in_no_time(asked))
     assert played.calls == []
+
+
+def test_single_operators_are_raced_beside_the_libraries_once(asked: Asked, played: Played) -> None:
+    assert not parts.kernels(in_no_time(asked))
+    assert parts.kernels(asked)
+    assert parts.kernels(asked)
+    raced = played.of("bench.gpu.contest")
+    assert [arguments[:2] for arguments in raced] == [[kernel, way] for kernel in KERNELS for way in asked.precisions]
+    assert {arguments[arguments.index("--engines") + 1] for arguments in raced} == {"eager,graph,cublas"}
+    assert all("--artifact" in arguments for arguments in raced)
 
 
 def test_networks_are_raced_once_and_autotuned_a_few_in_a_call(asked: Asked, played: Played) -> None:

@@ -3,9 +3,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
 
-from bench.gpu.subjects import NETWORKS, floor_ms, inputs_of, model_file
+from bench.gpu.subjects import KERNELS, NETWORKS, floor_ms, inputs_of, model_file
 from bench.zoo import build, entry
 from compiler.devices.cuda.target import resolve
 
@@ -21,6 +22,12 @@ def test_a_model_is_written_once(tmp_path: Path) -> None:
     assert file.read_bytes() == build("tiny_cnn").SerializeToString(deterministic=True)
     file.write_bytes(b"kept")
     assert model_file("tiny_cnn", tmp_path / "models").read_bytes() == b"kept"
+
+
+def test_a_single_operator_is_a_network_too(tmp_path: Path) -> None:
+    assert "matmul_197_768_3072" in KERNELS
+    model = onnx.load(model_file("matmul_197_768_3072", tmp_path))
+    assert [node.op_type for node in model.graph.node] == ["MatMul"]
 
 
 def test_inputs_fit_and_no_mask_hides_everything() -> None:

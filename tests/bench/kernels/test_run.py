@@ -8,14 +8,16 @@ import pytest
 
 from bench.engines.catalogue import DRIVERS, OURS
 from bench.engines.driver import Layer
+from bench.gpu import check
 from bench.kernels import run
 from bench.kernels.profile import Profile
 from bench.kernels.row import rows_of
 from bench.kernels.run import main
-from bench.kernels.sample import SAMPLES, build
+from bench.kernels.sample import build
 from bench.kernels.table import by_group, most_lost
 from bench.zoo.builder import GraphBuilder
 from bench.zoo.flops import gflop
+from bench.zoo.operators import SAMPLES
 
 
 def two_convolutions() -> onnx.ModelProto:
@@ -65,6 +67,20 @@ def test_either_models_or_samples_are_asked_for(arguments: list[str]) -> None:
     with pytest.raises(SystemExit) as refused:
         main(arguments)
     assert refused.value.code == 2
+
+
+def test_samples_for_a_gpu_are_the_part_of_its_check(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def played(arguments: list[str]) -> int:
+        asked.append(arguments)
+        return 0
+
+    monkeypatch.setattr(check, "main", played)
+    assert main(["--sample", "--target", "cuda", "--budget", "3"]) == 0
+    assert asked == [["kernels", "--budget", "30.0"]]
+    with pytest.raises(SystemExit):
+        main(["resnet18", "--target", "cuda"])
 
 
 def test_every_default_peer_tells_its_layers() -> None:

@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.tensor import DType, TensorType
-from compiler.ops.elementwise import OPERATORS, UNARY, erf
+from compiler.ops.elementwise import OPERATORS, UNARY
+from compiler.ops.error_function import erf
 from compiler.ops.operator import Unsupported
 from tests.compiler.ops.node_cases import Case, cases, run
 from tests.compiler.ops.single import Shape, check, compare, normal, octets, prepare

@@ -47,6 +47,7 @@ unsigned add_release(unsigned *global, unsigned value, Site at);
 unsigned char *dynamic_shared();
 unsigned shared_address(const void *shared);
 void copy_async(void *shared, const void *global, unsigned size, unsigned bytes, Site at);
+void check_unwritten(const void *global, unsigned bytes, Site at); /* before a non-coherent read */
 void prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads, Site at);
 void copy_commit();
 void copy_wait(unsigned pending);

@@ -31,7 +31,10 @@ TW_DEVICE float tw_tanh_approx(float x) { return tanhf(x); }
 
 TW_DEVICE unsigned char *tw_dynamic_shared() { return twd::dynamic_shared(); }
 TW_DEVICE unsigned tw_shared_address(const void *shared) { return twd::shared_address(shared); }
-TW_DEVICE uint4 tw_load_once(const void *global) { return *(const uint4 *)global; }
+TW_DEVICE uint4 tw_load_once(const void *global, TW_AT) {
+    twd::check_unwritten(global, sizeof(uint4), at);
+    return *(const uint4 *)global;
+}
 template <class T> TW_DEVICE const T *tw_early(const T *global) { return global; }
 TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads, TW_AT) {
     twd::prefetch(global, bytes, thread, threads, at);

@@ -403,6 +403,22 @@ void check(const void *address, size_t bytes, Access access, const void *counter
     if (engine.checked) check_as(address, bytes, access, self().actor, self().clock, false, counter);
 }
 
+void check_unwritten(const void *address, unsigned bytes, Site site) {
+    size_t offset;
+    std::vector<Word> *words = engine.checked ? words_of(address, bytes, offset) : nullptr;
+    if (!words) return;
+    const uint32_t node = self().block->launch->node;
+    for_words(offset, bytes, *words, [&](Word &w, uint8_t mask, size_t at) {
+        if (w.operation != operation) return;
+        for (const Entry &e : w.entries) {
+            bool over = e.node != node && node < at_start.size() && e.node < at_start[node].size() && at_start[node][e.node];
+            if (e.bytes & mask && e.access != Access::Read && !over)
+                fault("stale", "%s:%d: a non-coherent read of %s may see what was there before %s%s, during which its kernel ran", site.file, site.line,
+                      describe((const char *)address + at).c_str(), verb(e), position(e.program_counter).c_str());
+        }
+    });
+}
+
 void check_async(const void *address, size_t bytes, Access access, unsigned actor, bool bulk) {
     if (engine.checked) check_as(address, bytes, access, actor, UNDER_WAY, bulk, nullptr);
 }

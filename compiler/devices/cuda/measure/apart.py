@@ -64,6 +64,11 @@ class BenchApart:
         taken: Sequence[float] = self._ask("alternate", image, name, list(shared_bytes), split)
         return taken
 
+    def forks(self, image: bytes, name: str, width: int) -> Sequence[float]:
+        """As `Bench.forks`. Raises Refused and Lost."""
+        taken: Sequence[float] = self._ask("forks", image, name, width)
+        return taken
+
     def sample(self, at: int) -> float:
         """As `Bench.sample`. Raises Lost."""
         return float(self._ask("sample", at))

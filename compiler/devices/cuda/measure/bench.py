@@ -29,6 +29,8 @@ MOST_LAUNCHES = 2048
 stays in L2 all the same."""
 FEW_LAUNCHES = 8
 """In the graph that tells how long a launch takes."""
+FORKS = 32
+"""With their joins, in a graph that shows what they cost."""
 ALTERNATIONS, ALTERNATED = 64, 15
 """Launches of a graph of kernels with different shared memory, and how often it is timed."""
 DTYPES = frozenset(dtype.value for dtype in DType)
@@ -272,6 +274,31 @@ class Bench:
                 graph = held.enter_context(self._device.chain(launches, early=self._early))
                 self._timed(graph)
                 return [self._timed(graph) / ALTERNATIONS for _ in range(ALTERNATED)]
+        except DriverError as error:
+            if error.loses_context:
+                raise
+            raise Refused(str(error)) from error
+
+    def forks(self, image: bytes, name: str, width: int) -> list[float]:
+        """Seconds of a fork into `width` launches with their join, where many of these follow each other.
+
+        With a `width` of 1 these are two launches of a chain. The kernel takes a pointer to a float and has one block
+        of a warp. Raises Refused, and DriverError where the context is lost.
+        """
+        after: list[Sequence[int]] = [()]
+        for _ in range(FORKS):
+            begins = len(after)
+            after += [(begins - 1,)] * width
+            after.append(range(begins, begins + width))
+        try:
+            with ExitStack() as held:
+                function = held.enter_context(self._device.module(image)).function(name, 0)
+                memory = held.enter_context(self._device.upload(np.zeros(len(after), np.float32)))
+                launches = [Launch(function, 1, 32, (memory.address + 4 * at,), 0) for at in range(len(after))]
+                self._device.synchronize()
+                graph = held.enter_context(self._device.graph(launches, after, early=self._early))
+                self._timed(graph)
+                return [self._timed(graph) / FORKS for _ in range(ALTERNATED)]
         except DriverError as error:
             if error.loses_context:
                 raise

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from types import TracebackType
@@ -354,7 +354,14 @@ class Device:
 
         `early` lets it begin before that one has ended (sm_90 and later).
         """
-        return Graph(self.driver, launches, early=early)
+        return self.graph(launches, [(at - 1,) if at else () for at in range(len(launches))], early=early)
+
+    def graph(self, launches: Sequence[Launch], after: Sequence[Sequence[int]], *, early: bool = False) -> Graph:
+        """A graph in which each launch follows those before it that are named by their places.
+
+        `early` lets one that follows a single launch begin before that has ended (sm_90 and later).
+        """
+        return Graph(self.driver, launches, after, early=early)
 
     def synchronize(self) -> None:
         """Wait for everything. Raises DriverError where a kernel failed."""
@@ -482,14 +489,17 @@ class Stream(_Owned):
 
 
 class Graph(_Owned):
-    """Launches one after another, instantiated: they are started together, without the host between them."""
+    """Launches with their order, instantiated: they are started together, without the host between them."""
 
-    def __init__(self, driver: Driver, launches: Iterable[Launch], *, early: bool) -> None:
+    def __init__(
+        self, driver: Driver, launches: Sequence[Launch], after: Sequence[Sequence[int]], *, early: bool
+    ) -> None:
         graph = _HANDLE(driver.number("cuGraphCreate", 0, kind=_HANDLE))
         try:
-            before: ctypes.c_void_p | None = None
-            for launch in launches:
-                before = _add(driver, graph, launch, before, early=early)
+            nodes: list[ctypes.c_void_p] = []
+            for launch, earlier in zip(launches, after, strict=True):
+                before = [nodes[at] for at in earlier]
+                nodes.append(_add(driver, graph, launch, before, early=early and len(before) == 1))
             handle = _HANDLE(driver.number("cuGraphInstantiateWithFlags", graph, 0, kind=_HANDLE))
         finally:
             driver.call("cuGraphDestroy", graph)
@@ -497,25 +507,23 @@ class Graph(_Owned):
 
 
 def _add(
-    driver: Driver, graph: ctypes.c_void_p, launch: Launch, before: ctypes.c_void_p | None, *, early: bool
+    driver: Driver, graph: ctypes.c_void_p, launch: Launch, before: Sequence[ctypes.c_void_p], *, early: bool
 ) -> ctypes.c_void_p:
-    """A node, after `before` where there is one. The driver copies the arguments."""
+    """A node after others, of which one with `early` may still run. The driver copies the arguments."""
     pointers, values = _parameters(launch.pointers)
     shape = (launch.grid, 1, 1, launch.block, 1, 1, launch.shared_bytes)
     params = KernelNodeParams(launch.function, *shape, ctypes.addressof(pointers))
-    full = before if before is not None and not early else None
-    after = ctypes.byref(full) if full is not None else None
+    full = [] if early else [one.value for one in before]
+    after = (_HANDLE * len(full))(*full) if full else None
     node = _HANDLE()
-    driver.call(
-        "cuGraphAddKernelNode_v2", ctypes.byref(node), graph, after, int(full is not None), ctypes.byref(params)
-    )
+    driver.call("cuGraphAddKernelNode_v2", ctypes.byref(node), graph, after, len(full), ctypes.byref(params))
     del values
     if launch.cluster > 1:
         cluster = Extent(launch.cluster, 1, 1)
         driver.call("cuGraphKernelNodeSetAttribute", node, CLUSTER_DIMENSION, ctypes.byref(cluster))
-    if before is not None and early:
+    for one in before if early else ():
         edge = EdgeData(PROGRAMMATIC_PORT, 0, PROGRAMMATIC_EDGE)
-        ends = ctypes.byref(before), ctypes.byref(node)
+        ends = ctypes.byref(one), ctypes.byref(node)
         driver.call("cuGraphAddDependencies_v2", graph, *ends, ctypes.byref(edge), 1)
     return node
 
