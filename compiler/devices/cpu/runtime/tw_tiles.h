@@ -13,6 +13,11 @@ typedef struct __attribute__((packed, aligned(64))) {
     uint8_t rows[16];
 } tw_tile_shapes;
 
+/* Asks for lines that are read soon, into the second-level cache. */
+TW_INLINE void tw_tile_ahead(const char *p, int lines) {
+    for (int line = 0; line < lines; line++) __builtin_prefetch(p + 64 * line, 0, 2);
+}
+
 #if defined(__AMX_TILE__)
 #include <sys/syscall.h>
 #include <unistd.h>
