@@ -248,10 +248,10 @@ class _WindowTiles(amx.Tiles):
                 with writer.block(f"if (!({test}))"), emitter.scope():
                     writer.line(self.fill("row", str(columns * self.row_elements), emitter))
                     writer.line("continue;")
-            if not self._copy_line(columns, column_phase, waiting, emitter):
+            if not self._copy_line(columns, waiting, emitter):
                 self._copy_pixels(columns, column_phase, waiting, emitter)
 
-    def _copy_line(self, columns: int, phase: int, guards: list[Expr], emitter: Emitter) -> bool:
+    def _copy_line(self, columns: int, guards: list[Expr], emitter: Emitter) -> bool:
         """All pixels of a line at once; False where they do not follow each other in memory as they do when staged."""
         writer, rows, source = self.writer, self.rows, self.staged.source
         side = rows.columns
