@@ -27,7 +27,7 @@ def drawn(count: int) -> list[Case]:
 
 @pytest.mark.parametrize("target", HERE)
 def test_attention_is_off_by_the_rounding_of_its_operands(target: CpuTarget) -> None:
-    found = drawn(10)
+    found = drawn(6)
     assert {case.tile.extent("block", "m") for case in found} == {16, 32}
     library = Library.of(found, target, optimise="-O1")
     for number, case in enumerate(found):

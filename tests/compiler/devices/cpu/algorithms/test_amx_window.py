@@ -95,18 +95,18 @@ def of_bf16(drawn: st.SearchStrategy[Kernel], count: int, tolerance: float) -> l
 
 @pytest.mark.parametrize("target", HERE)
 def test_windows_of_rounded_operands_are_off_by_their_rounding(target: CpuTarget) -> None:
-    check(of_bf16(convolutions(), 8, 4 * BF16_STEP), target, "-O1")
+    check(of_bf16(convolutions(), 5, 4 * BF16_STEP), target, "-O1")
 
 
 @pytest.mark.parametrize("target", HERE)
 def test_windows_of_bf16_lose_nothing_but_what_fp32_sums_do(target: CpuTarget) -> None:
-    plain = of_bf16(convolutions().filter(is_plain), 8, 1e-5)
+    plain = of_bf16(convolutions().filter(is_plain), 5, 1e-5)
     check([replace(one, inputs=(*map(bf16, one.inputs[:2]), *one.inputs[2:])) for one in plain], target, "-O1")
 
 
 @pytest.mark.parametrize("target", HERE)
 def test_windows_of_bytes_equal_their_definition_bit_by_bit(target: CpuTarget) -> None:
-    drawn = [case for by_line in (False, True) for case in draws(windows(byte_convolutions(), by_line), 9)]
+    drawn = [case for by_line in (False, True) for case in draws(windows(byte_convolutions(), by_line), 7)]
     check(drawn, target, "-O1")
 
 
