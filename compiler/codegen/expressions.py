@@ -29,6 +29,8 @@ VECTOR_FUNCTIONS = frozenset(
         *("tanh", "erf", "sigmoid", "expm1", "log1p", "floor", "ceil", "round"),
     )
 )
+SHORT_FORMS = frozenset(("erf",))
+"""Functions with a faster form for results that are rounded to bf16."""
 INTEGERS: Mapping[DType, str] = {
     DType.I32: "i",
     DType.I16: "i16",
@@ -288,7 +290,8 @@ class Emitter:
                 args.reverse()
             if isinstance(args[1], Const) and not math.isnan(args[1].value):
                 return f"tw_{function}_of({self.vf(args[1])}, {self.vf(args[0])})"
-        return f"tw_{function}({', '.join(self.vf(arg) for arg in args)})"
+        short = "_bf16" if function in SHORT_FORMS and self.writer.rounds_results else ""
+        return f"tw_{function}{short}({', '.join(self.vf(arg) for arg in args)})"
 
     def _vector_where(self, expr: Where) -> str:
         """A branch if the condition is one for all lanes, a select if it differs and both sides are safe; else ""."""

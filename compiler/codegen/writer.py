@@ -11,12 +11,14 @@ from compiler.ir.tensor import DType
 class Writer:
     """Collects lines of C; `block` opens braces and indents.
 
-    `elements` are the names of pointers whose elements in memory have another dtype than is computed with.
+    `elements` are the names of pointers whose elements in memory have another dtype than is computed with. With
+    `rounds_results` all that is stored is rounded to bf16.
     """
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self.elements: dict[str, DType] = {}
+        self.rounds_results = False
         self._depth = 0
         self._named = 0
 

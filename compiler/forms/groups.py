@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.forms.cache_lines import whole_lines
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
@@ -19,13 +20,15 @@ class Groups:
     Lane n of a step holds `group` consecutive elements of column n.
 
     `shift` is subtracted from each element before it is stored; what pads a panel is 0. With `sums`, each panel is
-    followed by the sums of its columns, int32[panel], in as many elements of `dtype` as these take.
+    followed by the sums of its columns, int32[panel], in as many elements of `dtype` as these take. With `run`, k comes
+    in runs of so many elements, of which each is padded to whole cache lines.
     """
 
     panels: Panels
     dtype: DType
     shift: int = 0
     sums: bool = False
+    run: int = 0
 
     @property
     def group(self) -> int:
@@ -34,8 +37,15 @@ class Groups:
 
     @property
     def groups(self) -> int:
-        """Steps of k."""
+        """Steps of k, those of padding included."""
+        if self.run:
+            return self.panels.depth // self.run * self.run_groups
         return -(-self.panels.depth // self.group)
+
+    @property
+    def run_groups(self) -> int:
+        """Steps of one run with its padding."""
+        return whole_lines(self.run * self.dtype.bytes) // LANE_BYTES
 
     @property
     def panel_elements(self) -> int:
@@ -53,8 +63,9 @@ class Groups:
         panels = self.panels
         shifted = constant.astype(np.float32) - np.float32(self.shift)
         flat = panels.pack(shifted).reshape(-1, panels.depth, panels.panel)
-        steps = np.zeros((len(flat), self.groups * self.group, panels.panel), np.float32)
-        steps[:, : panels.depth] = flat
+        runs, run = (panels.depth // self.run, self.run) if self.run else (1, panels.depth)
+        steps = np.zeros((len(flat), runs, self.groups // runs * self.group, panels.panel), np.float32)
+        steps[:, :, :run] = flat.reshape(len(flat), runs, run, panels.panel)
         grouped = steps.reshape(len(flat), self.groups, self.group, panels.panel).transpose(0, 1, 3, 2)
         packed = grouped.astype(self.dtype.numpy).reshape(len(flat), -1)
         if not self.sums:

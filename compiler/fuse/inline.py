@@ -11,7 +11,9 @@ from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, joined_family,
 from compiler.ir.expr import Expr, Load, Position
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
 from compiler.ir.kernel import Block, Kernel
+from compiler.ir.tensor import DType
 
+BYTES = (DType.U8, DType.I8)
 MAX_EXPR = 160
 """Forms in one block's expressions after inlining: keeps generated code and compile times in bounds."""
 MAX_REPEATED_WORK = 2.5
@@ -90,9 +92,16 @@ def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int) -> str:
         if _is_product(block):
             points = _operand_points(loads, consumer, block.values[0])
         repeated = len(loads) * points / max(elements, 1)
+        if repeated > 1 and _quantises(expr):
+            return f"its bytes would be made {repeated:.1f} times of longer elements"
         if not moves and repeated > 1 and (repeated > MAX_REPEATED_WORK or work(expr) > CHEAP_WORK):
             return f"its {work(expr)} units of work would be done {repeated:.1f} times per element"
     return ""
+
+
+def _quantises(expr: Expr) -> bool:
+    """Whether bytes are made of longer elements: stored they are read faster, and copied without computing anything."""
+    return expr.dtype in BYTES and any(load.dtype.bytes > 1 for load in expr.loads)
 
 
 def _is_product(block: Block) -> bool:

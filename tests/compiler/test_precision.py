@@ -119,7 +119,7 @@ def test_a_target_without_bf16_refuses_the_job_before_it_reads_the_model(name: s
 def test_a_qdq_network_is_computed_from_bytes_within_a_step_of_another_runtime(name: str, tmp_path: Path) -> None:
     model = stages(tmp_path / "m.onnx", quantised=True)
     report = compile_model(model, tmp_path / "m.tw", CompileOptions(target=name, threads=1, tuning_budget_s=0))
-    assert sum(one in ("integer", "amx_integer") for one in algorithms(tmp_path / "m.tw")) == 3
+    assert sum(one.startswith(("integer", "amx_integer")) for one in algorithms(tmp_path / "m.tw")) == 3
     assert report.kernels <= 4
     with Model(tmp_path / "m.tw") as ours:
         inputs = ours.random_inputs(5)

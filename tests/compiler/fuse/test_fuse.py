@@ -242,6 +242,20 @@ def test_a_map_that_would_be_computed_many_times_is_stored_and_the_refusal_says_
     ), fused.refusals
 
 
+@pytest.mark.parametrize(("taps", "kernels"), [(3, 2), (1, 1)])
+def test_bytes_that_a_window_reads_many_times_are_stored_and_the_refusal_says_why(taps: int, kernels: int) -> None:
+    net = Network()
+    scale, zero = net.constant(np.array(0.1, np.float32)), net.constant(np.array(7, np.uint8))
+    x = net.node("QuantizeLinear", [net.input(1, 4, 9, 9), scale, zero], (1, 4, 9, 9))
+    weights = net.constant(np.random.default_rng(0).integers(-9, 9, (8, 4, taps, taps)).astype(np.int8))
+    sizes = (1, 8, (9 - taps) // 2 + 1, (9 - taps) // 2 + 1)
+    sums = net.node("ConvInteger", [x, weights, zero], sizes, strides=[2, 2])
+    y = net.node("Cast", [sums], sizes, to=1)
+    fused = fuse(graph_of(net.model([y])))
+    assert len(fused.kernels.calls) == kernels
+    assert any("its bytes would be made" in refusal.reason for refusal in fused.refusals) == (kernels == 2)
+
+
 def test_a_value_that_is_a_graph_output_is_stored_though_a_kernel_takes_it_in() -> None:
     net = Network()
     x = net.node("Relu", [net.input(1, 4, 6, 6)], (1, 4, 6, 6))

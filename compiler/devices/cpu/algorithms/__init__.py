@@ -11,6 +11,8 @@ window       sums and extremes over a window, channel by channel: depthwise conv
 sparse       products and convolutions by constant weights of which a good part is zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
+amx_attention  attention by such tiles, where the job's precision is bf16
+amx_window   the same for convolutions, of an image that is staged once
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: any loop nest
 routine      what is no loop nest, written by hand
@@ -31,6 +33,8 @@ from compiler.codegen.functions import with_c_names
 from compiler.contract.kinds import AUTO
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.amx import AMX_BF16, AMX_INTEGER
+from compiler.devices.cpu.algorithms.amx_attention import AMX_ATTENTION
+from compiler.devices.cpu.algorithms.amx_window import AMX_BF16_WINDOW, AMX_INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
@@ -66,6 +70,9 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     BF16,
     AMX_BF16,
     AMX_INTEGER,
+    AMX_BF16_WINDOW,
+    AMX_INTEGER_WINDOW,
+    AMX_ATTENTION,
 )
 """All are asked; of several tiles that cost the same the first proposed is taken."""
 

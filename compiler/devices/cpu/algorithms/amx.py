@@ -63,8 +63,11 @@ class TileProduct(DotProduct):
         A product takes a cycle for each row; the first one with a tile of B takes 16 at least. Tiles that do not stay
         in the first-level cache come from the second.
         """
+        return self.tile_ns(-(-self.steps // GROUPS), rows, vectors, target)
+
+    def tile_ns(self, steps: int, rows: int, vectors: int, target: CpuTarget) -> float:
+        """The same of so many tiles of k."""
         parts, part = parts_of(rows)
-        steps = -(-self.steps // GROUPS)
         cycle = 1 / (CYCLES_PER_FMA * target.rates.fma_per_ns)
         products = vectors * (max(part, ROWS) + (parts - 1) * part) * cycle
         loads = LINE_BYTES * (GROUPS * vectors + rows) / target.rates.l2_per_ns
@@ -78,7 +81,7 @@ def parts_of(rows: int) -> tuple[int, int]:
 
 
 @dataclass
-class _Tiles(DotContraction):
+class Tiles(DotContraction):
     """The inner kernel of a lowering by tiles; what remains is that of the dot products."""
 
     @property
@@ -92,12 +95,40 @@ class _Tiles(DotContraction):
         return "tw_tile_dot_bf16" if self.total is DType.F32 else "tw_tile_dot_bytes"
 
     def before_tasks(self) -> None:
-        self.writer.line(f"tw_tiles_begin(&{self._shapes(self.shape.rows)});")
+        self.writer.line(f"tw_tiles_begin(&{self.shapes(self.shape.rows)});")
 
     def after_tasks(self) -> None:
         self.writer.line("tw_tiles_end();")
 
-    def _shapes(self, rows: int) -> str:
+    def multiply(self, rows: int) -> str:
+        """With the place of what is fetched meanwhile: this register tile's share of the next panel of constants."""
+        share = self.lines_ahead * LINE_BYTES * (self.groups.groups // GROUPS)
+        if not share:
+            return f"{self.name}_{rows}(a, b, c, 0);"
+        first = f"tile - begin < {self.column_blocks}"
+        at = f"{self.tiles_before} * {share}L"
+        is_more = f"{at} < {self.panel_bytes}L"
+        return f"{self.name}_{rows}(a, b, c, {first} && {is_more} ? b + {self.panel_bytes}L + {at} : 0);"
+
+    @property
+    def tiles_before(self) -> str:
+        """How many register tiles of a panel come before that which begins at `row0`, in C."""
+        return f"(row0 - first_row) / {self.shape.rows}"
+
+    @property
+    def block_rows(self) -> int:
+        """Rows of a block, of which the last one may have fewer."""
+        return min(self.shape.block_m, self.view.rows)
+
+    @property
+    def lines_ahead(self) -> int:
+        """How many lines of the next panel are fetched at each whole tile of k, so that a block's rows fetch it all."""
+        if not self.packing:
+            return 0
+        return -(-GROUPS * self.shape.vectors // -(-self.block_rows // self.shape.rows))
+
+    def shapes(self, rows: int) -> str:
+        """The name of the table of registers' shapes."""
         return f"{self.name}_{rows}_shapes"
 
     def _micro(self, rows: int) -> None:
@@ -105,27 +136,42 @@ class _Tiles(DotContraction):
         writer, vectors = self.writer, self.shape.vectors
         parts, part = parts_of(rows)
         whole, rest = divmod(self.groups.groups, GROUPS)
-        _declare_shapes(writer, self._shapes(rows), parts * vectors, part, rest)
-        head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
+        declare_shapes(writer, self.shapes(rows), parts * vectors, part, rest)
+        head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c, const char *ahead)"
         with writer.block(f"static inline __attribute__((always_inline)) {head}"):
             if rows != self.shape.rows:
-                writer.line(f"tw_tiles_begin(&{self._shapes(rows)});")
-            for register in range(parts * vectors):
-                writer.line(f"tw_tile_zero({register});")
+                writer.line(f"tw_tiles_begin(&{self.shapes(rows)});")
+            self.clear_sums(rows)
             if whole:
                 with writer.block(f"for (long k = 0; k < {whole}; k++)"):
-                    self._products(rows, "k", A, B)
+                    self.fetch_ahead("k")
+                    self.products(rows, "k", A, B)
             if rest:
-                self._products(rows, f"{whole}L", A_REST, B_REST)
-            for at in range(parts):
-                for vector in range(vectors):
-                    place = f"c + {self._first(rows, at) * self.shape.panel + vector * COLUMNS}"
-                    writer.line(f"tw_tile_store({at * vectors + vector}, {place}, {self.shape.panel * LANE_BYTES}L);")
+                self.products(rows, f"{whole}L", A_REST, B_REST)
+            self.store_sums(rows)
             if rows != self.shape.rows:
-                writer.line(f"tw_tiles_begin(&{self._shapes(self.shape.rows)});")
+                writer.line(f"tw_tiles_begin(&{self.shapes(self.shape.rows)});")
         writer.line()
 
-    def _products(self, rows: int, k: str, a: int, b: int) -> None:
+    def clear_sums(self, rows: int) -> None:
+        """All sums of a register tile are 0."""
+        for register in range(parts_of(rows)[0] * self.shape.vectors):
+            self.writer.line(f"tw_tile_zero({register});")
+
+    def store_sums(self, rows: int) -> None:
+        """From registers to `c`, row by row."""
+        panel, vectors = self.shape.panel, self.shape.vectors
+        for at in range(parts_of(rows)[0]):
+            for vector in range(vectors):
+                place = f"c + {self._first(rows, at) * panel + vector * COLUMNS}"
+                self.writer.line(f"tw_tile_store({at * vectors + vector}, {place}, {panel * LANE_BYTES}L);")
+
+    def fetch_ahead(self, k: str) -> None:
+        """A share of the next panel, at step `k` of whole tiles of k."""
+        if lines := self.lines_ahead:
+            self.writer.line(f"if (ahead) tw_tile_ahead(ahead + {k} * {lines * LINE_BYTES}L, {lines});")
+
+    def products(self, rows: int, k: str, a: int, b: int) -> None:
         """All products of one tile of k: by each tile of B all parts of A, back and forth, so that few are loaded."""
         writer, shape = self.writer, self.shape
         step, parts = self.row_step or self.row_bytes, parts_of(rows)[0]
@@ -148,7 +194,7 @@ class _Tiles(DotContraction):
         return min(at * part, rows - part)
 
 
-def _declare_shapes(writer: Writer, name: str, sums: int, rows: int, rest: int) -> None:
+def declare_shapes(writer: Writer, name: str, sums: int, rows: int, rest: int) -> None:
     """A table of registers' shapes: those for sums, for A and for B; `rest` groups are left beyond whole tiles of k."""
     octets = dict.fromkeys([*range(sums), A, B, B_REST], LINE_BYTES) | {A_REST: rest * LANE_BYTES}
     tall = dict.fromkeys([*range(sums), A, A_REST], rows) | {B: GROUPS, B_REST: rest}
@@ -159,39 +205,40 @@ def _declare_shapes(writer: Writer, name: str, sums: int, rows: int, rest: int) 
 
 
 @dataclass
-class _Bf16Tiles(_Tiles, bf16.Bf16):
+class Bf16Tiles(Tiles, bf16.Bf16):
     """Operands rounded to bf16."""
 
 
 @dataclass
-class _ByteTiles(_Tiles, integer.Bytes):
+class ByteTiles(Tiles, integer.Bytes):
     """Bytes of A, unsigned, with signed ones of B."""
 
 
 def amx_bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """Tiles m x n of registers, cheapest first; empty where there are no AMX tiles or the kernel is no contraction."""
     product = bf16.product_of(workload, target) if target.has_tiles else None
-    return _product("amx_bf16", product).tiles(target, lanes) if product else []
+    return as_tiles("amx_bf16", product).tiles(target, lanes) if product else []
 
 
 def amx_integer_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """The same for products of bytes."""
     product = integer.product_of(workload, target) if target.has_tiles else None
-    return _product("amx_integer", product).tiles(target, lanes) if product else []
+    return as_tiles("amx_integer", product).tiles(target, lanes) if product else []
 
 
-def _product(algorithm: str, product: DotProduct) -> TileProduct:
+def as_tiles(algorithm: str, product: DotProduct) -> TileProduct:
+    """A product of dot products as one of tiles, of an algorithm."""
     return TileProduct(algorithm, product.view, product.group, product.steps_per_ns, product.staged, product.packed)
 
 
 def amx_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """As `bf16.bf16`, by tiles."""
-    return _aligned(bf16.bf16(name, workload, tile, target, _Bf16Tiles))
+    return _aligned(bf16.bf16(name, workload, tile, target, Bf16Tiles))
 
 
 def amx_integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """As `integer.integer`, by tiles."""
-    return _aligned(integer.integer(name, workload, tile, target, _ByteTiles))
+    return _aligned(integer.integer(name, workload, tile, target, ByteTiles))
 
 
 def _aligned(lowering: DotContraction) -> DotContraction:

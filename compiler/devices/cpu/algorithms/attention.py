@@ -76,10 +76,15 @@ def _most_rows(vectors: int, target: CpuTarget) -> int:
     return max(target.vector_registers // vectors - 1, 1)
 
 
+def task_of(view: Attention, lanes: int) -> int:
+    """The queries of a task: all of a head, unless there are so few heads that lanes share them."""
+    tasks = 1 if view.batches % lanes == 0 or view.batches >= TASKS_PER_LANE * lanes else lanes
+    return parts(view.queries, tasks)
+
+
 def _proposal(view: Attention, vectors: int, target: CpuTarget, lanes: int) -> Proposal:
     panel, floats = vectors * target.vector_floats, target.vector_floats
-    tasks = 1 if view.batches % lanes == 0 or view.batches >= TASKS_PER_LANE * lanes else lanes
-    task = parts(view.queries, tasks)
+    task = task_of(view, lanes)
     most = _most_rows(vectors, target)
     block = even_part(task, max(QUERIES // most, 1) * most)
     rows = even_part(block, most)
@@ -135,11 +140,13 @@ def attention(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> L
     """
     view = as_attention(workload.kernel)
     assert view is not None, "the tile stage offers `attention` only to kernels of that form"
-    return _Attention(name, workload, view, tile, target)
+    return LoweredAttention(name, workload, view, tile, target)
 
 
 @dataclass
-class _Attention(Lowering):
+class LoweredAttention(Lowering):
+    """A kernel under a tile."""
+
     name: str
     workload: Workload
     view: Attention
@@ -201,6 +208,7 @@ class _Attention(Lowering):
                     writer.line(f"const long count = tw_least_of(past - row0, {self.block});")
                     self._queries()
                     self._key_blocks()
+            self._finish()
         return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
 
     # What lies in the scratch
@@ -223,6 +231,9 @@ class _Attention(Lowering):
             for size in self.key_sizes:
                 live = self._emitter().scalar(size)
                 self.writer.line(f"if ({live} < live_keys) live_keys = {live} < 0 ? 0 : (long){live};")
+
+    def _finish(self) -> None:
+        """What the function does last."""
 
     def _region(self, name: str, floats: int, what: str) -> None:
         self.writer.line(f"float *const {name} = (float *)(scratch + {self.scratch}); /* {what} */")

@@ -58,7 +58,7 @@ def bf16(
     panels = found[1] if found else Panels((0,), view.depth, view.columns, shape.panel, ())
     groups = Groups(panels, DType.BF16)
     packing = (found[0], groups) if found else None
-    slots, staged = Slots(workload), _staged(view.a)
+    slots, staged = Slots(workload), staged_of(view.a)
     step = row_step(view, slots)
     return (lowering or Bf16)(name, workload, view, slots, shape, target, packing, groups, staged, step)
 
@@ -80,7 +80,8 @@ def row_step(view: Contraction, slots: Slots) -> int:
     return step
 
 
-def _staged(a: Expr) -> Staged:
+def staged_of(a: Expr) -> Staged:
+    """What rows of A are made of."""
     condition, value = guarded(a)
     return Staged(value, Const(0.0, DType.F32), condition, value if isinstance(value, Load) else None)
 

@@ -14,6 +14,7 @@ from compiler.codegen.writer import Writer
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
+from compiler.ir.tensor import DType
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,7 @@ def signature(name: str) -> str:
 def declare_slots(writer: Writer, workload: Workload) -> None:
     """Gives each slot's pointer its name; not every function uses all inputs."""
     kernel, buffers = workload.kernel, (*workload.inputs, *workload.outputs)
+    writer.rounds_results = all(buffer.element is DType.BF16 for buffer in workload.outputs)
     for position, slot in enumerate((*kernel.inputs, *kernel.outputs)):
         ctype = declared(writer, slot.name, buffers[position])
         const = "const " if position < len(kernel.inputs) else ""

@@ -20,9 +20,13 @@ HEADERS = (
 )
 
 
-WHERE_NEEDED = {"tw_short.h": "tw_load_bf16", "tw_tiles.h": "tw_tile"}
-"""Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, and
-of products by tiles."""
+WHERE_NEEDED = {
+    "tw_short.h": "tw_load_bf16",
+    "tw_short_math.h": "tw_erf_bf16",
+    "tw_tiles.h": "tw_tile",
+}
+"""Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, of
+functions whose results are rounded to these, and of products by tiles."""
 
 
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:

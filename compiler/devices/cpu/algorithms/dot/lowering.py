@@ -112,7 +112,6 @@ class DotContraction(Lowering):
         self.panels = -(-view.columns // shape.panel)
         self.block_panels = -(-shape.block_n // shape.panel)
         self.row_blocks = -(-view.rows // shape.block_m)
-        assert self.row_blocks == 1 or shape.block_m % shape.rows == 0, "a block holds whole register tiles"
         self.column_blocks = -(-self.panels // self.block_panels)
         self.element = C_TYPES[self.groups.dtype] if self.groups.dtype is not DType.I8 else "uint8_t"
         self.row_elements = self.row_bytes // self.groups.dtype.bytes
@@ -170,6 +169,15 @@ class DotContraction(Lowering):
         """A vector of sums with that correction."""
         return value
 
+    def multiply(self, rows: int) -> str:
+        """The statement that gives `c` the sums of a register tile of so many rows."""
+        return f"{self.name}_{rows}(a, b, c);"
+
+    def place_row(self) -> None:
+        """Declares the axes of m for row number `row` of a register tile that begins at `row0`."""
+        self.writer.line("const long m = row0 + row;")
+        decode(self.writer, self.view.m, "m")
+
     def before_tasks(self) -> None:
         """What the function does first."""
 
@@ -187,14 +195,19 @@ class DotContraction(Lowering):
         return 0 if self.packing else self.block_panels * self.panel_bytes
 
     @property
+    def heights(self) -> list[int]:
+        """How many rows register tiles have."""
+        assert self.row_blocks == 1 or self.shape.block_m % self.shape.rows == 0, "a block holds whole register tiles"
+        return sorted({self.shape.rows, self.view.rows % self.shape.rows} - {0}, reverse=True)
+
+    @property
     def grid(self) -> TaskGrid:
         rows, columns = Cut(self.view.m, self.shape.block_m), Cut((self.view.n,), self.block_panels * self.shape.panel)
         return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), rows, columns))
 
     def lower(self) -> Lowered:
-        view, writer, shape = self.view, self.writer, self.shape
-        tail = view.rows % shape.rows
-        for rows in sorted({shape.rows, tail} - {0}, reverse=True):
+        view, writer = self.view, self.writer
+        for rows in self.heights:
             self._micro(rows)
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
@@ -281,18 +294,12 @@ class DotContraction(Lowering):
 
     def _product(self) -> None:
         writer, view, shape = self.writer, self.view, self.shape
-        if self.packing:
-            batch = row_major([axis for axis in view.batch if axis in view.b.axes])
-            slot = self.workload.kernel.inputs[self.packing[0]].name
-            place = f"(({self._index(batch)}) * {self.panels}L + panel) * {self.panel_bytes}L"
-            writer.line(f"const char *const b = (const char *){slot} + {place};")
-        else:
-            writer.line(f"const char *const b = panels + (panel - first_panel) * {self.panel_bytes}L;")
+        self.point_at_panel()
         if self.row_step:
             assert self.staged.source is not None
             slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
             first = offset.substitute({axis: Index.of(0) for axis in (*view.m, *view.k)})
-            writer.line(f"const char *const a = (const char *){slot} + {self._index(first)} + row0 * {self.row_step}L;")
+            writer.line(f"const char *const a = (const char *){slot} + {self.index(first)} + row0 * {self.row_step}L;")
         else:
             writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
         writer.line(f"{self.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
@@ -301,12 +308,12 @@ class DotContraction(Lowering):
         writer.line(f"const long count = {count};")
         if not self.in_registers:
             self._sums(tail)
-            self._epilogue()
+            self.epilogue()
             return
         tests = [f"count == {shape.rows}"] if tail else []
         tests += [f"panel < {view.columns // shape.panel}"] if view.columns % shape.panel else []
         with writer.block(f"if ({' && '.join(tests)})" if tests else ""):
-            writer.line(f"{self.name}_{shape.rows}(a, b, c);")
+            writer.line(self.multiply(shape.rows))
             writer.line(f"#pragma GCC unroll {shape.vectors}")
             with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
                 writer.line(f"const long {view.n} = panel * {shape.panel} + column;")
@@ -314,26 +321,39 @@ class DotContraction(Lowering):
         if tests:
             with writer.block("else"):
                 self._sums(tail)
-                self._epilogue()
+                self.epilogue()
+
+    def point_at_panel(self) -> None:
+        """Declares `b`, the panel number `panel`."""
+        writer, view = self.writer, self.view
+        if self.packing:
+            batch = row_major([axis for axis in view.batch if axis in view.b.axes])
+            slot = self.workload.kernel.inputs[self.packing[0]].name
+            place = f"(({self.index(batch)}) * {self.panels}L + panel) * {self.panel_bytes}L"
+            writer.line(f"const char *const b = (const char *){slot} + {place};")
+        else:
+            writer.line(f"const char *const b = panels + (panel - first_panel) * {self.panel_bytes}L;")
 
     def _sums(self, tail: int) -> None:
         """c = the sums of a register tile, of which the last one has `tail` rows where that is not 0."""
         writer, view, shape = self.writer, self.view, self.shape
         if not tail:
-            writer.line(f"{self.name}_{shape.rows}(a, b, c);")
+            writer.line(self.multiply(shape.rows))
             return
         if view.rows > shape.rows:
-            writer.line(f"if (count == {shape.rows}) {self.name}_{shape.rows}(a, b, c);")
-            writer.line(f"else {self.name}_{tail}(a, b, c);")
+            writer.line(f"if (count == {shape.rows}) {self.multiply(shape.rows)}")
+            writer.line(f"else {self.multiply(tail)}")
         else:
-            writer.line(f"{self.name}_{tail}(a, b, c);")
+            writer.line(self.multiply(tail))
 
-    def _index(self, index: Index) -> str:
+    def index(self, index: Index) -> str:
+        """A position in C."""
         return Emitter(self.writer, self.slots.address).index(index)
 
     # What follows the product, on one finished tile
 
-    def _epilogue(self) -> None:
+    def epilogue(self) -> None:
+        """The maps on `count` rows of a register tile of sums, `c`."""
         panel_strips(self.writer, self.view.n, self.shape.panel, self.target.vector_floats, self._columns)
 
     def _columns(self, vector: Vector, column: str, rows: int = 0) -> None:
@@ -346,8 +366,7 @@ class DotContraction(Lowering):
         if rows:
             self.writer.line(f"#pragma GCC unroll {rows}")
         with self.writer.block(f"for (long row = 0; row < {rows or 'count'}; row++)"), emitter.scope():
-            self.writer.line("const long m = row0 + row;")
-            decode(self.writer, self.view.m, "m")
+            self.place_row()
             load = "tw_load" if self.total is DType.F32 else "tw_load_i"
             sums = self.writer.name("sums")
             self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
@@ -375,13 +394,13 @@ class DotContraction(Lowering):
         with writer.block("for (long m = first_row; m < past_row; m++)"):
             decode(writer, view.m, "m")
             writer.line(f"{self.element} *const row = rows + (m - first_row) * {self.row_elements}L;")
-            self._gather(list(view.k), guards, Index.of(0), Emitter(writer, self.slots.address))
+            self.gather(list(view.k), guards, Index.of(0), Emitter(writer, self.slots.address))
             past = self.row_elements if self.extra_bytes else self.groups.groups * self.groups.group
             if past > view.depth:
                 writer.line(f"memset(row + {view.depth}, 0, {past - view.depth} * sizeof *row);")
             self.after_row()
 
-    def _gather(self, axes: list[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
+    def gather(self, axes: list[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
         """Loops over k, testing each guard as soon as its axes are known; what it excludes is padding."""
         writer = self.writer
         inner = prod(axis.extent for axis in axes)
@@ -394,7 +413,7 @@ class DotContraction(Lowering):
                     writer.line(self.fill(f"row + {emitter.index(place * inner)}", str(inner), emitter))
                 stack.enter_context(writer.block("else"))
                 stack.enter_context(emitter.scope())
-            if axes and len(axes) == self._run(waiting):
+            if axes and len(axes) == self.run(waiting):
                 self._copy_run(axes, waiting, place * inner, emitter)
             elif not axes:
                 writer.line(f"row[{emitter.index(place)}] = {self.element_of(emitter.scalar(self.staged.value))};")
@@ -402,9 +421,9 @@ class DotContraction(Lowering):
                 self._strips(axes[0], waiting, place * inner + axes[0], emitter)
             else:
                 with writer.block(f"for (long {axes[0]} = 0; {axes[0]} < {axes[0].extent}; {axes[0]}++)"):
-                    self._gather(axes[1:], waiting, place * axes[0].extent + axes[0], emitter)
+                    self.gather(axes[1:], waiting, place * axes[0].extent + axes[0], emitter)
 
-    def _run(self, guards: Sequence[Expr]) -> int:
+    def run(self, guards: Sequence[Expr]) -> int:
         """How many of the innermost axes of k A lies densely along; 0 for none.
 
         Guards may bound the outermost of them, and no other.

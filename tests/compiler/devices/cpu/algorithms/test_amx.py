@@ -13,8 +13,10 @@ from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, TILES, CpuTarget, runs_here
 from compiler.forms.contraction import as_contraction
 from compiler.forms.integer import as_integer
+from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
+from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
 from tests.compiler.devices.cpu.algorithms.test_bf16 import BF16_STEP, bf16, is_plain
@@ -122,3 +124,19 @@ def test_a_kernel_configures_its_registers_first_and_frees_them_last() -> None:
     body = text[text.index("void k0_product(") :]
     assert body.index("tw_tiles_begin(") < body.index("tw_least_of(") < body.rindex("tw_tiles_end();")
     assert '#include "tw_tiles.h"' in text
+
+
+@pytest.mark.parametrize(("constant", "fetched"), [((1,), True), ((), False)])
+def test_constant_panels_are_fetched_ahead_and_those_packed_by_a_task_are_not(
+    constant: tuple[int, ...], fetched: bool
+) -> None:
+    kernel = parse_kernel(
+        "kernel Product(in x: f32[40, 64], in w: f32[64, 96]; out y: f32[40, 96])\n  for m:40, n:96\n"
+        "y[m, n] = sum<f32> k:64 . mul(x[m, k], w[k, n])"
+    )
+    slots = (*kernel.inputs, *kernel.outputs)
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate(slots))
+    case = Case(kernel, buffers, (), constant=constant)
+    tile = amx_bf16_tiles(case.workload, WITH_TILES, 1)[0].tile
+    text = lower("k0_product", case.workload, tile, WITH_TILES).text
+    assert ("tw_tile_ahead(" in text) == fetched

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -28,7 +29,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_window,
     test_winograd,
 )
-from tests.compiler.devices.cpu.library import Case, check, draws
+from tests.compiler.devices.cpu.library import Case, Library, check, draws
 
 HERE = [profile.name for profile in PROFILES if profile.multiplies_bf16 and runs_here(profile)]
 STEP = 2.0**-8
@@ -102,3 +103,39 @@ def test_every_algorithm_that_takes_bf16_in_memory_rounds_its_results_and_nothin
     texts = [lower(f"k{at}", case.workload, case.tile, target).text for at, case in enumerate(drawn)]
     assert any("_input_bf16(" in text for text in texts), "no tile of Winograd's is read in place"
     check(drawn, target, "-O1")
+
+
+def error_functions(element: DType | None) -> Case:
+    """erf, and Gelu made of it, of numbers as far as infinity; results in bf16, or not."""
+    kernel = parse_kernel(
+        "kernel Erf(in x: f32[4096]; out y: f32[4096], out z: f32[4096])\n  for i:4096\n"
+        "    y[i] = erf(x[i])\n    z[i] = mul(x[i], add(erf(x[i]), 1.0:f32))"
+    )
+    edges = [0.0, -0.0, 2.8125, -2.8125, 3.0, 1e-30, 1e30, -1e30, np.inf, -np.inf, np.nan]
+    x = np.linspace(-4, 4, 4096, dtype=np.float32)
+    x[: len(edges)] = edges
+    buffers = [Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs))]
+    return Case(kernel, (buffers[0], *(replace(one, element=element) for one in buffers[1:])), (x,))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_erf_for_results_in_bf16_is_off_by_less_than_they_are_rounded_by(name: str) -> None:
+    target, case = resolve(name), error_functions(DType.BF16)
+    library = Library.of([case], target, optimise="-O1")
+    assert "tw_erf_bf16(" in library.lowered[0].text
+    y, z = library.run(0, case)
+    (x,) = case.inputs
+    exact = np.vectorize(math.erf)(x.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        gelu = x * (exact + 1)
+    for got, want in ((y, exact), (z, gelu)):
+        assert np.array_equal(np.isfinite(got), np.isfinite(want))
+        finite = np.isfinite(want)
+        np.testing.assert_allclose(got[finite], want[finite], rtol=STEP, atol=3e-4)
+    assert np.array_equal(np.signbit(y[:2]), [False, True])
+    assert (y[6], y[7], y[8], y[9]) == (1, -1, 1, -1)
+
+
+def test_erf_for_results_in_fp32_is_the_exact_one() -> None:
+    case = error_functions(None)
+    assert "tw_erf_bf16" not in lower("k", case.workload, case.tile, resolve("cpu:x86-64-v4-bf16")).text

@@ -1,0 +1,396 @@
+"""Convolutions by tiles (Intel AMX), of an image that is staged once: rows of a tile of A are neighbouring pixels.
+
+`amx` stages a row of A for each output: an image is copied once for each tap. Here a task copies the lines of the image
+that it needs, with their padding, and loads tiles from there for each tap: 64 bytes of each of 16 pixels, which lie at
+a constant distance (`compiler.forms.window_rows`). A pixel is padded to whole cache lines, and the weights of each tap
+with it. Where a pixel has few channels, it holds those of all taps of a line instead.
+
+Register tiles run on from one line to the next: what they compute between two lines is not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from math import prod
+
+from compiler.codegen.expressions import Emitter
+from compiler.codegen.functions import decode
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.devices.cpu.algorithms import amx, bf16, integer
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
+from compiler.devices.cpu.algorithms.amx import (
+    GROUPS,
+    ROWS,
+    SUMS,
+    A,
+    B,
+    Bf16Tiles,
+    ByteTiles,
+    TileProduct,
+    as_tiles,
+    declare_shapes,
+    parts_of,
+)
+from compiler.devices.cpu.algorithms.blocking import even_part
+from compiler.devices.cpu.algorithms.dot import Shape, Staged
+from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
+from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import beyond_bounds
+from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
+from compiler.forms.contraction import packing_of
+from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.integer import as_integer
+from compiler.forms.normal_form import Slots
+from compiler.forms.operand import bound_of
+from compiler.forms.window_rows import WindowRows, window_rows
+from compiler.ir.expr import Expr, conjuncts
+from compiler.ir.index import Index
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal, in_registers
+
+PIECE_NS = 3.0
+"""A piece of a pixel copied, beside its bytes."""
+FormOf = Callable[[Workload, CpuTarget, bool], "tuple[TileProduct, WindowRows] | None"]
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """A product of windows as these tiles see it."""
+
+    algorithm: str
+    rows: WindowRows
+    dtype: DType
+    pieces: int = 1
+    """Of a pixel, which are copied one by one."""
+
+    @property
+    def pixel_bytes(self) -> int:
+        """From one pixel of a staged image to the next."""
+        octets = whole_lines(self.rows.run * self.dtype.bytes)
+        return octets + LINE_BYTES if octets % ALIAS_BYTES == 0 else octets
+
+    @property
+    def steps(self) -> int:
+        """Tiles of k."""
+        return self.rows.view.depth // self.rows.run * (whole_lines(self.rows.run * self.dtype.bytes) // LINE_BYTES)
+
+    def image_bytes(self, lines: int) -> int:
+        """Of what so many lines of outputs read, without what register tiles read beyond."""
+        return len(self.rows.phases) * self.rows.phase_pixels(lines) * self.pixel_bytes
+
+    def tiles(self, product: TileProduct, target: CpuTarget, lanes: int) -> list[Proposal]:
+        """Register tiles by blocks of lines, cheapest by the model first."""
+        found = [
+            self._proposal(product, vectors, parts, lines, target, lanes)
+            for vectors in product.widths(1, target)
+            for parts in range(1, SUMS // vectors + 1)
+            for lines in self._heights(target, lanes)
+        ]
+        cuts = [(one.seconds / min(one.row_blocks, lanes), one) for one in found]
+        return with_row_cuts([one for one in found if one.row_blocks < lanes] or found, cuts, lanes)
+
+    def _heights(self, target: CpuTarget, lanes: int) -> Iterator[int]:
+        """Lines of a block: as many as a cache has room for, and so few that each lane has some."""
+        height = self.rows.height
+        rooms = (target.l2_bytes // 2, target.l1_bytes // 2)
+        fit = [
+            max(lines for lines in range(1, height + 1) if lines == 1 or self.image_bytes(lines) <= room)
+            for room in rooms
+        ]
+        shared = min(fit[0], -(-height // lanes))
+        yield from sorted({even_part(height, most) for most in (*fit, shared)}, reverse=True)
+
+    def _proposal(
+        self, product: TileProduct, vectors: int, parts: int, lines: int, target: CpuTarget, lanes: int
+    ) -> Proposal:
+        rows, view = self.rows, self.rows.view
+        positions, panel = rows.positions(lines), vectors * target.vector_floats
+        tiles = -(-positions // (ROWS * parts))
+        tall = parts * -(-positions // (tiles * parts))
+        panels = -(-view.columns // panel)
+        blocks = -(-rows.height // lines)
+        images = view.rows // (rows.height * rows.width) * view.batches * blocks
+        octets = self.image_bytes(lines)
+        staged = octets / STAGE_BYTES_PER_NS + octets / self.pixel_bytes * self.pieces * PIECE_NS
+        tile = product.tile_ns(self.steps, tall, vectors, target) + tall * vectors * FINISH_NS
+        weights = panels * panel * self.steps * LINE_BYTES
+        streamed = weights / target.rates.weights_per_ns if weights > target.l2_bytes // 2 else 0.0
+        seconds = 1e-9 * (CALL_NS + images * (staged + max(panels * tiles * tile, streamed)))
+        wide = panels if images >= lanes else -(-panels // lanes)
+        levels = (
+            Level("block", (("m", lines * rows.width), ("n", wide * panel))),
+            Level("register", (("m", tall), ("n", panel))),
+            Level("vector", (("n", target.vector_floats),)),
+        )
+        scopes = in_registers(view.kernel)
+        return Proposal(Tile(self.algorithm, levels, scopes), seconds, row_blocks=blocks if images == blocks else 1)
+
+
+@dataclass
+class _WindowTiles(amx.Tiles):
+    """A lowering of windows; `rows` says where they lie, and `view` and `staged` are as it says."""
+
+    rows: WindowRows = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        seen = _Windows("", self.rows, self.groups.dtype)
+        self.row_bytes = seen.pixel_bytes
+        self.row_elements = self.row_bytes // self.groups.dtype.bytes
+        self.block_lines = min(self.shape.block_m // self.rows.width, self.rows.height)
+        self.row_blocks = -(-self.rows.height // self.block_lines)
+        self.image_bytes = seen.image_bytes(self.block_lines)
+
+    @property
+    def _a_bytes(self) -> int:
+        return whole_lines(self.image_bytes + self.shape.rows * self.row_bytes)
+
+    @property
+    def heights(self) -> list[int]:
+        return [self.shape.rows]
+
+    @property
+    def block_rows(self) -> int:
+        return self.rows.positions(self.block_lines)
+
+    @property
+    def tiles_before(self) -> str:
+        return f"row0 / {self.shape.rows}"
+
+    @property
+    def grid(self) -> TaskGrid:
+        inner = tuple(axis for axis in self.view.m if axis not in self.rows.outer)
+        lines = Cut(inner, self.block_lines * self.rows.width)
+        columns = Cut((self.view.n,), self.block_panels * self.shape.panel)
+        return TaskGrid(self.view.kernel, (*one_by_one((*self.view.batch, *self.rows.outer)), lines, columns))
+
+    def _micro(self, rows: int) -> None:
+        """c[rows][panel] = the sums over taps of pixels, from `a` on, by weights."""
+        writer, steps = self.writer, self.groups.run_groups // GROUPS
+        declare_shapes(writer, self.shapes(rows), parts_of(rows)[0] * self.shape.vectors, parts_of(rows)[1], 0)
+        offsets = [offset * self.row_bytes for offset in self.rows.offsets(self.block_lines)]
+        writer.line(f"static const int {self.name}_offsets[] = {{{', '.join(map(str, offsets))}}};")
+        head = (
+            f"void {self.name}_{rows}(const char *image, const char *panel, {self.scalar_type} *c, const char *ahead)"
+        )
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            self.clear_sums(rows)
+            with writer.block(f"for (long tap = 0; tap < {len(offsets)}; tap++)"):
+                writer.line(f"const char *const a = image + {self.name}_offsets[tap];")
+                octets = steps * GROUPS * self.shape.panel * LANE_BYTES
+                writer.line(f"const char *const b = panel + tap * {octets}L;")
+                with writer.block(f"for (long k = 0; k < {steps}; k++)"):
+                    self.fetch_ahead(f"(tap * {steps} + k)")
+                    self.products(rows, "k", A, B)
+            self.store_sums(rows)
+        writer.line()
+
+    def _task(self) -> None:
+        writer, rows, blocks = self.writer, self.rows, self.row_blocks
+        writer.line(f"const long column_block = tile % {self.column_blocks};")
+        writer.line(f"const long first_line = tile / {self.column_blocks} % {blocks} * {self.block_lines};")
+        writer.line(f"const long past_line = tw_least_of(first_line + {self.block_lines}, {rows.height});")
+        writer.line(f"const long batch = tile / {self.column_blocks * blocks};")
+        decode(writer, (*self.view.batch, *rows.outer), "batch")
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
+        writer.line(f"const long positions = (past_line - first_line - 1) * {rows.pitch} + {rows.width};")
+        with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
+            writer.line(f"packed_rows = tile / {self.column_blocks};")
+            for number, (line_phase, column_phase) in enumerate(rows.phases):
+                self._stage_phase(number, line_phase, column_phase)
+        with (
+            writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
+            writer.block(f"for (long row0 = 0; row0 < positions; row0 += {self.shape.rows})"),
+        ):
+            self.point_at_panel()
+            writer.line(f"const char *const a = (const char *)rows + row0 * {self.row_bytes}L;")
+            writer.line(f"{self.scalar_type} c[{self.shape.rows * self.shape.panel}] __attribute__((aligned(64)));")
+            writer.line(f"const long count = tw_least_of(positions - row0, {self.shape.rows});")
+            writer.line(self.multiply(self.shape.rows))
+            self.epilogue()
+
+    def place_row(self) -> None:
+        writer, rows = self.writer, self.rows
+        writer.line(f"const long {rows.columns.output} = (row0 + row) % {rows.pitch};")
+        if rows.pitch > rows.width:
+            writer.line(f"if ({rows.columns.output} >= {rows.width}) continue;")
+        if rows.lines:
+            writer.line(f"const long {rows.lines.output} = first_line + (row0 + row) / {rows.pitch};")
+
+    # The image
+
+    def _stage_phase(self, number: int, line_phase: int, column_phase: int) -> None:
+        """The lines of a phase that a block of outputs reads."""
+        writer, rows = self.writer, self.rows
+        guards = conjuncts(rows.condition) if rows.condition is not None else []
+        lines = rows.lines.reach(line_phase) if rows.lines else 1
+        columns = rows.width - 1 + rows.columns.reach(column_phase)
+        first = number * rows.phase_pixels(self.block_lines) * self.row_elements
+        emitter = Emitter(writer, self.slots.address)
+        with writer.block(f"for (long line = 0; line < past_line - first_line + {lines - 1}; line++)"), emitter.scope():
+            if rows.lines:
+                at = f"(first_line + line) * {rows.lines.stride} + {line_phase}"
+                writer.line(f"const long {rows.lines.position} = {at};")
+            writer.line(f"{self.element} *const pixels = rows + {first} + line * {rows.pitch * self.row_elements}L;")
+            writer.line(f"{self.element} *const row = pixels;")
+            here = {*rows.pixel, rows.columns.position}
+            ready = [guard for guard in guards if not guard.axes & here]
+            waiting = [guard for guard in guards if guard not in ready]
+            if ready:
+                test = " && ".join(emitter.scalar(guard) for guard in ready)
+                with writer.block(f"if (!({test}))"), emitter.scope():
+                    writer.line(self.fill("row", str(columns * self.row_elements), emitter))
+                    writer.line("continue;")
+            if not self._copy_line(columns, waiting, emitter):
+                self._copy_pixels(columns, column_phase, waiting, emitter)
+
+    def _copy_line(self, columns: int, guards: list[Expr], emitter: Emitter) -> bool:
+        """All pixels of a line at once; False where they do not follow each other in memory as they do when staged."""
+        writer, rows, source = self.writer, self.rows, self.staged.source
+        side = rows.columns
+        if source is None or side.stride != 1 or rows.run != self.row_elements or self.run(guards) < len(rows.pixel):
+            return False
+        pointer, offset = self.slots.address(source.slot, source.index)
+        bounds = [bound_of(guard, side.position) for guard in guards]
+        if offset.coefficient(side.position) != rows.run or any(bound is None or bound[1].axes for bound in bounds):
+            return False
+        low = max([0, *(bound[1].const for bound in bounds if bound and bound[0] == "ge")])
+        past = min([columns, *(bound[1].const for bound in bounds if bound and bound[0] == "lt")])
+        first = offset.substitute(
+            {axis: Index.of(low if axis == side.position else 0) for axis in (side.position, *rows.pixel)}
+        )
+        if low > 0:
+            writer.line(self.fill("row", str(low * rows.run), emitter))
+        if past > low:
+            start = f"{pointer} + {emitter.index(first)}"
+            writer.line(self.copy(f"row + {low * rows.run}", start, str((past - low) * rows.run), emitter))
+        if columns > past:
+            writer.line(self.fill(f"row + {past * rows.run}", str((columns - past) * rows.run), emitter))
+        return True
+
+    def _copy_pixels(self, columns: int, phase: int, guards: list[Expr], emitter: Emitter) -> None:
+        """A line pixel by pixel, each with zeros up to the end of its last cache line."""
+        writer, side = self.writer, self.rows.columns
+        with writer.block(f"for (long column = 0; column < {columns}; column++)"), emitter.scope():
+            writer.line(f"{self.element} *const row = pixels + column * {self.row_elements}L;")
+            writer.line(f"const long {side.position} = column * {side.stride} + {phase};")
+            self.gather(list(self.rows.pixel), guards, Index.of(0), emitter)
+            if self.row_elements > self.rows.run:
+                writer.line(f"memset(row + {self.rows.run}, 0, {self.row_elements - self.rows.run} * sizeof *row);")
+
+
+@dataclass
+class _Bf16Windows(_WindowTiles, Bf16Tiles):
+    """Operands rounded to bf16."""
+
+
+@dataclass
+class _ByteWindows(_WindowTiles, ByteTiles):
+    """Bytes."""
+
+
+def bf16_form(workload: Workload, target: CpuTarget, by_line: bool) -> tuple[TileProduct, WindowRows] | None:
+    """The kernel as products of bf16 see it, and as windows; None where it is none of them."""
+    product = bf16.product_of(workload, target) if target.has_tiles else None
+    if product is None or not product.packed or beyond_bounds(product.view.kernel):
+        return None
+    staged = bf16.staged_of(product.view.a)
+    rows = window_rows(product.view, staged.condition, staged.value, by_line=by_line)
+    return (as_tiles(BF16_NAMES[by_line], product), rows) if rows else None
+
+
+def byte_form(workload: Workload, target: CpuTarget, by_line: bool) -> tuple[TileProduct, WindowRows] | None:
+    """The same for products of bytes; zero points of weights are known, those of pixels the same for all of them."""
+    product = integer.product_of(workload, target) if target.has_tiles else None
+    form = as_integer(workload)
+    if product is None or form is None or not product.packed or beyond_bounds(form.view.kernel):
+        return None
+    staged = integer.Bytes.staged_of(form, signed=False)
+    if form.b.fixed_zero != form.b_shift or staged.padding.axes & {*form.view.m, *form.view.k}:
+        return None
+    rows = window_rows(form.view, staged.condition, staged.value, by_line=by_line)
+    return (as_tiles(BYTE_NAMES[by_line], product), rows) if rows else None
+
+
+BF16_NAMES = ("amx_bf16_window", "amx_bf16_line_window")
+BYTE_NAMES = ("amx_integer_window", "amx_integer_line_window")
+"""With pixels as they are, and with pixels that hold all taps of a line."""
+
+
+def _tiles_of(form_of: FormOf, dtype: DType) -> Tiles:
+    def tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+        """Legal tiles, cheapest first; those with taps of a line in a pixel only where that takes fewer products."""
+        found = [form for by_line in (False, True) if (form := form_of(workload, target, by_line))]
+        slots = Slots(workload)
+        seen = [(one, _Windows(one.algorithm, rows, dtype, _pieces(rows, slots))) for one, rows in found]
+        fewest = min((windows.steps for _, windows in seen), default=0)
+        seen = [(product, windows) for product, windows in seen if windows.steps == fewest][:1]
+        return [one for product, windows in seen for one in windows.tiles(product, target, lanes)]
+
+    return tiles
+
+
+def _pieces(rows: WindowRows, slots: Slots) -> int:
+    """How many pieces of a pixel lie apart in memory."""
+    offsets = [slots.address(load.slot, load.index)[1] for load in rows.value.loads]
+    step = 1
+    for at, axis in reversed([*enumerate(rows.pixel)]):
+        if any(offset.coefficient(axis) != step for offset in offsets):
+            return prod(one.extent for one in rows.pixel[: at + 1])
+        step *= axis.extent
+    return 1
+
+
+def _shape(tile: Tile, target: CpuTarget) -> Shape:
+    rows, panel = tile.extent("register", "m"), tile.extent("register", "n")
+    vectors = panel // target.vector_floats
+    return Shape(rows, vectors, panel, tile.extent("block", "m"), tile.extent("block", "n"))
+
+
+def _staged_pixels(rows: WindowRows, staged: Staged) -> Staged:
+    """As `staged`, over positions of an image."""
+    source = next(iter(rows.value.loads)) if staged.source else None
+    return Staged(rows.value, staged.padding, rows.condition, source)
+
+
+def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `window_rows` accepts, blocked as `tile` says: levels `block` (whole lines of m) and `register`."""
+    found = bf16_form(workload, target, tile.algorithm == BF16_NAMES[True])
+    assert found is not None, "the tile stage offers windows only where there are some"
+    rows, shape = found[1], _shape(tile, target)
+    packing = packing_of(rows.view, workload, shape.panel)
+    assert packing is not None, "weights are constants"
+    groups = Groups(packing[1], DType.BF16, run=rows.run)
+    staged = _staged_pixels(rows, bf16.staged_of(found[0].view.a))
+    packed = (packing[0], groups)
+    return _Bf16Windows(name, workload, rows.view, Slots(workload), shape, target, packed, groups, staged, 0, rows=rows)
+
+
+def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """The same for bytes."""
+    found = byte_form(workload, target, tile.algorithm == BYTE_NAMES[True])
+    form = as_integer(workload)
+    assert found is not None, "the tile stage offers windows only where there are some"
+    assert form is not None
+    rows, shape = found[1], _shape(tile, target)
+    staged = integer.Bytes.staged_of(form, signed=False)
+    form = replace(form, view=rows.view)
+    packing = form.packing(workload, shape.panel)
+    assert packing is not None, "weights are constants"
+    groups = replace(integer.Bytes.groups_of(form, packing[1], signed=False), run=rows.run)
+    packed, slots = (packing[0], groups), Slots(workload)
+    staged = _staged_pixels(rows, staged)
+    return _ByteWindows(
+        name, workload, rows.view, slots, shape, target, packed, groups, staged, 0, form=form, signed=False, rows=rows
+    )
+
+
+AMX_BF16_WINDOW = Algorithm(BF16_NAMES, _tiles_of(bf16_form, DType.BF16), bf16_windows, "bf16", any_short)
+AMX_INTEGER_WINDOW = Algorithm(BYTE_NAMES, _tiles_of(byte_form, DType.I8), byte_windows)
