@@ -10,7 +10,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens check bench replay gpu-check lock
+.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -36,7 +36,10 @@ quick: environment ## the tests that need no compiler and no server: the first t
 cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
 	$(PYTEST) tests/cuda_double tests/compiler/devices/cuda $(ARGS)
 
-arm-check: environment ## ARM CPUs under qemu-user: kernels, networks, artifacts; instructions of inner loops beside the cores' peaks
+arm-page-figures: environment ## what the page weighs, and what its frames and lists cost, with NASNet-A large; needs Chromium
+	$(BIN)/python -m tests.browser.figures $(ARGS)
+
+check: environment ## ARM CPUs under qemu-user: kernels, networks, artifacts; instructions of inner loops beside the cores' peaks
 	@.ci/arm-tools --llvm
 	$(PYTEST) tests/compiler/devices/cpu/emulation tests/compiler/test_pipeline_arm.py $(ARGS)
 	$(BIN)/python -m bench arm

@@ -61,6 +61,10 @@ class Browser:
         """What a piece of JavaScript returns."""
         return self._post("execute/sync", script=script, args=list(arguments))
 
+    def drive(self, script: str, *arguments: Any) -> Any:
+        """What a piece of JavaScript gives to the function that is its last argument."""
+        return self._post("execute/async", script=script, args=list(arguments))
+
     def text(self) -> str:
         """All text that can be seen."""
         return str(self.run("return document.body.innerText"))

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 
 const TEXT_FROM = 0.55; // magnification from which text can be read
+const READABLE = 0.8;
 const MOST_LINES = 4000; // of more in sight none is drawn: one could not be told from another
 const FONT = "11px system-ui, sans-serif";
 
@@ -18,6 +19,7 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
   const view = useRef(null);
   const [title, setTitle] = useState("");
   const known = useRef(null);
+  const clicked = useRef(null); // the box that was chosen here: it is in sight as large as was wished
 
   const whole = () => {
     const { clientWidth: wide, clientHeight: high } = canvas.current;
@@ -78,17 +80,17 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
     draw();
   }, [scene]);
   useEffect(() => {
-    if (chosen !== null && !flat && scene.boxes[chosen]) show(scene.boxes[chosen]);
+    if (chosen !== null && !flat && scene.boxes[chosen] && chosen !== clicked.current) show(scene.boxes[chosen]);
     draw();
   }, [chosen, lit]);
 
-  /** Move as little as brings a box into sight. */
+  /** Bring a box into sight, where its text can be read. */
   const show = (box) => {
     const { clientWidth, clientHeight } = canvas.current;
-    const now = view.current;
+    const now = { ...view.current, zoom: Math.max(view.current.zoom, READABLE) };
     const [wide, high] = [clientWidth / now.zoom, clientHeight / now.zoom];
     const inside = box.x >= now.x && box.x + box.w <= now.x + wide && box.y >= now.y && box.y + box.h <= now.y + high;
-    if (!inside) view.current = { ...now, x: box.x + box.w / 2 - wide / 2, y: box.y + box.h / 2 - high / 2 };
+    if (!inside || now.zoom !== view.current.zoom) view.current = { ...now, x: box.x + box.w / 2 - wide / 2, y: box.y + box.h / 2 - high / 2 };
   };
 
   const held = useRef(null);
@@ -111,7 +113,7 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
   const up = (event) => {
     const from = held.current;
     held.current = null;
-    if (from && !from.moved && choose) choose(under(event));
+    if (from && !from.moved && choose) choose(clicked.current = under(event));
   };
   /** The box before or after the chosen one, from left to right: for who has no pointer. */
   const next = (way) => {

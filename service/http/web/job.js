@@ -2,23 +2,24 @@
 
 import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
 import { History } from "/web/benchmarks.js";
-import { Arena } from "/web/arena.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
-import { Phases, Roofline, Schedule } from "/web/charts.js";
-import { Graph } from "/web/graph.js";
+import { Phases, Roofline } from "/web/charts.js";
+import { Graph, Uploaded } from "/web/graph.js";
 import { Labels } from "/web/labels.js";
 import { Progress, Ways } from "/web/jobs.js";
+import { Schedules } from "/web/schedules.js";
 import { Share } from "/web/share.js";
 import { Plans, Tuning } from "/web/tuning.js";
 import { Why } from "/web/why.js";
-import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
+import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, nodesOf, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const ALWAYS = ["overview", "tuning", "log"];
+const OF_A_MODEL = ["graph"]; // as it was uploaded, where there is no artifact
 const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["history", "History"], ["log", "Log"]];
 
-/** A job; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
-export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
+/** A job, with the operator `node` of its graph in sight; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
+export function Job({ id, tab, node = "", base = `#/jobs/${id}`, link = null }) {
   const [job, error, again] = useFetched(() => get(`/jobs/${id}`), [id]);
   const [events, setEvents] = useState([]);
   const [sharing, share] = useState(false);
@@ -45,7 +46,7 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
   if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";
   const opened = ([name]) => !link || (name !== "history" && (link.download || name !== "source"));
-  const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name)).filter(opened);
+  const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name) || (job.model && OF_A_MODEL.includes(name))).filter(opened);
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
   return html`
     <h1>${job.name || titleOf(job)} ${job.name && html`<span class="quiet">${titleOf(job)}</span>`}</h1>
@@ -68,19 +69,19 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
     <${Labels} what="job" path=${`/jobs/${id}`} one=${job} again=${again} fixed=${Boolean(link)} />
     ${sharing && !link && html`<${Share} id=${id} />`}
     <${Failure} error=${error} />
-    ${job.problem && html`<${Failure} error=${job.problem} />`}
+    ${job.problem && html`<${Failure} error=${job.problem} at=${job.model && ((one) => `${base}/graph?node=${encodeURIComponent(one)}`)} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
       <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
-    <${Tab} name=${shown} job=${job} events=${events} link=${link} base=${base} />`;
+    <${Tab} name=${shown} job=${job} events=${events} link=${link} base=${base} node=${node} />`;
 }
 
 const titleOf = (job) => `${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}`;
 
-function Tab({ name, job, events, link, base }) {
+function Tab({ name, job, events, link, base, node }) {
   switch (name) {
-    case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
-      <${Candidates} job=${job} /><${OfPlan} job=${job} view=${Times} />`;
-    case "graph": return html`<${Steps} job=${job} link=${link} />`;
+    case "schedule": return html`<${Schedules} job=${job} />`;
+    case "graph": return job.state === "SUCCEEDED" && job.kind === "compile" ? html`<${Steps} job=${job} link=${link} />`
+      : html`<${Uploaded} path=${`/jobs/${job.id}/graph`} blamed=${nodesOf(job.problem)} node=${node} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
     case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
@@ -142,14 +143,6 @@ function Quantised({ report }) {
     ])} />`;
 }
 
-/** The plans that were weighed against each other, beside the timeline of the one that was taken. */
-function Candidates({ job }) {
-  const [told, error] = useFetched(() => get(`/jobs/${job.id}/report`), [job.id]);
-  return html`<h2>Candidates</h2><${Failure} error=${error} />
-    <p class="quiet">Each plan that was weighed; the timeline below is that of the one that was taken.</p>
-    ${told && html`<${Plans} plans=${told.report.plans} />`}`;
-}
-
 /** What the model of a job is called, for all its jobs. */
 function Model({ digest }) {
   const [model, error, again] = useFetched(() => get(`/models/${digest}`), [digest]);
@@ -163,8 +156,6 @@ function OfPlan({ job, view }) {
   if (error) return html`<${Failure} error=${error} />`;
   return plan && html`<${view} plan=${plan} />`;
 }
-
-const Times = ({ plan }) => html`<${Schedule} plan=${plan} /><${Arena} plan=${plan} />`;
 
 function Steps({ job, link }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);

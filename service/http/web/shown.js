@@ -69,19 +69,29 @@ export function Table({ columns, rows, empty = "Nothing yet." }) {
   </table></div>`;
 }
 
-export function Failure({ error }) {
+/** What went wrong, and what mends it; `at` gives of a node's name the address at which the node is shown. */
+export function Failure({ error, at = null }) {
   if (!error) return null;
+  const blamed = error.details && error.details.node;
   return html`<div class="box bad" role="alert">
     <strong class="bad">${error.message}</strong>
     ${error.fix && html`<div>Fix: ${error.fix}</div>`}
-    <${Refusals} refusals=${error.refusals || []} />
+    ${at && blamed && html`<div><a href=${at(blamed)}>Show ${blamed} in the graph</a></div>`}
+    <${Refusals} refusals=${error.refusals || []} at=${at} />
   </div>`;
 }
 
-export function Refusals({ refusals }) {
+export function Refusals({ refusals, at = null }) {
   if (!refusals.length) return null;
-  const rows = refusals.map((one) => [one.operator, one.node, one.reason, one.fix]);
+  const rows = refusals.map((one) => [one.operator, at && one.node ? html`<a href=${at(one.node)} title="Show it in the graph">${one.node}</a>` : one.node, one.reason, one.fix]);
   return html`<${Table} columns=${["operator", "node", "reason", "fix"]} rows=${rows} />`;
+}
+
+/** The nodes that a problem names: {node, operator, reason, fix} of each. */
+export function nodesOf(problem) {
+  if (!problem) return [];
+  const { node, operator = "" } = problem.details || {};
+  return [...(problem.refusals || []).filter((one) => one.node), ...(node ? [{ node, operator, reason: problem.message, fix: problem.fix }] : [])];
 }
 
 /** What `fetcher` gives, again every `everyS` seconds while the view is open; [value, error, ask again]. */
