@@ -11,7 +11,7 @@ import pytest
 
 from tests.browser.conftest import SCREENS
 from tests.browser.test_page import VIEWS, asked, entered
-from tests.browser.webdriver import Browser, browser
+from tests.browser.webdriver import Browser
 from tests.end_to_end.house import House
 from tests.end_to_end.models import QUICK, tiny
 
@@ -57,9 +57,9 @@ def violations(page: Browser) -> list[str]:
     return found
 
 
-def test_the_checker_is_as_it_was_published_and_finds_faults(house: House) -> None:
+def test_the_checker_is_as_it_was_published_and_finds_faults(house: House, page: Browser) -> None:
     assert hashlib.sha256(AXE.read_bytes()).hexdigest() == PUBLISHED
-    with browser() as page:
+    with page.tab():
         page.go(house.url)
         page.sees("API key")
         assert violations(page) == []
@@ -68,8 +68,8 @@ def test_the_checker_is_as_it_was_published_and_finds_faults(house: House) -> No
 
 
 @pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
-def test_no_view_breaks_a_rule(house: House, job: dict[str, Any], width: int, dark: bool) -> None:
-    with browser(dark=dark) as page:
+def test_no_view_breaks_a_rule(house: House, page: Browser, job: dict[str, Any], width: int, dark: bool) -> None:
+    with page.tab(dark=dark):
         page.size(width, 900)
         entered(house, page)
         views = {**VIEWS, **{f"jobs/{job['id']}/{tab}": text for tab, text in TABS.items()}}
@@ -84,8 +84,10 @@ def test_no_view_breaks_a_rule(house: House, job: dict[str, Any], width: int, da
         assert "\n".join(f"{view}: {one}" for view, faults in found.items() for one in faults) == ""
 
 
-def test_the_keyboard_reaches_views_drawings_and_what_they_tell(house: House, job: dict[str, Any]) -> None:
-    with browser() as page:
+def test_the_keyboard_reaches_views_drawings_and_what_they_tell(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    with page.tab():
         page.size(1280, 900)
         entered(house, page)
         page.go(f"{house.url}/#/jobs/{job['id']}")
@@ -132,9 +134,9 @@ REACHED = {
 """Of each view what is to be worked with there."""
 
 
-def test_the_tab_key_reaches_what_each_view_is_for(house: House, job: dict[str, Any]) -> None:
+def test_the_tab_key_reaches_what_each_view_is_for(house: House, page: Browser, job: dict[str, Any]) -> None:
     assert {name.rpartition("/")[2] for name in REACHED} == {*VIEWS, *TABS}
-    with browser() as page:
+    with page.tab():
         page.size(1280, 900)
         entered(house, page)
         for view, wanted in REACHED.items():

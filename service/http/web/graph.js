@@ -146,10 +146,14 @@ export function Graph({ graph = null, plan = null, uploaded = null, blamed = [],
   const scenes = useMemo(() => steps.map((step) => sceneOf(step.items)), [steps]);
   const drawing = useRef(null);
   useEffect(() => {
-    const [item] = sought ? placesOf(steps[0].items, sought) : [];
-    if (item === undefined) return;
-    choose({ step: 0, item });
-    drawing.current?.scrollIntoView({ block: "nearest" });
+    const lookFor = (name) => {
+      const [item] = name ? placesOf(steps[0].items, name) : [];
+      if (item !== undefined) choose({ step: 0, item });
+    };
+    const told = ({ detail }) => { lookFor(detail); drawing.current?.scrollIntoView({ block: "nearest" }); };
+    lookFor(sought);
+    addEventListener("node", told);
+    return () => removeEventListener("node", told);
   }, [sought]);
   const toggle = (at) => show(shown.includes(at) ? (shown.length > 1 ? shown.filter((one) => one !== at) : shown) : [...shown.slice(-1), at].sort());
   const press = (at) => { if (!steps[at].items.length) ask(true); toggle(at); };

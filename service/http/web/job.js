@@ -99,7 +99,7 @@ function Overview({ job, events, link, base }) {
   return html`
     ${report && html`
       <${Facts} facts=${[
-        ["one inference", report.latency_s ? seconds(report.latency_s) + (report.placement ? ", estimated" : "") : "not measured"],
+        ["one inference", html`<b>${report.latency_s ? seconds(report.latency_s) + (report.placement ? ", estimated" : "") : "not measured"}</b>`, "first"],
         ["target", report.target],
         ["lanes", report.threads],
         ["kernels", `${report.kernels} of ${report.nodes} operators`],
@@ -175,7 +175,7 @@ function Kernels({ plan }) {
     <p class="quiet">${plan.calls.length} kernels, slowest first; times are ${plan.calls.every((call) => call.predicted_from === "model")
     ? "the cost model's" : "measured where a measurement was made, else the cost model's"}.</p>
     <${Table} columns=${["#", "kernel", "of the model", "tile", "#time", "#part", "#GFLOP/s", "time from"]} rows=${order.map(([call, number]) => [
-      number, html`<span style=${{ color: colour(call.family) }}>■</span> ${call.family}`, call.sources.join(", "),
+      number, html`<span class="id"><span style=${{ color: colour(call.family) }} aria-hidden="true">■</span> ${call.family}</span>`, call.sources.join(", "),
       html`<code>${call.tile}</code>`, seconds(call.predicted_s), `${figures(100 * call.predicted_s / total)} %`,
       call.flops ? figures(call.flops / call.predicted_s / 1e9) : "", call.predicted_from,
     ])} />`;

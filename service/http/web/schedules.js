@@ -5,9 +5,9 @@ import { Arena } from "/web/arena.js";
 import { download, get } from "/web/api.js";
 import { Schedule } from "/web/charts.js";
 import { Plans } from "/web/tuning.js";
-import { Act, Failure, seconds, useFetched } from "/web/shown.js";
+import { Act, Failure, lanesOf, seconds, useFetched } from "/web/shown.js";
 
-const titleOf = (plan) => `${plan.scheduler} on ${plan.lanes} lane${plan.lanes > 1 ? "s" : ""}: ${seconds(plan.predicted_s)} predicted, ${
+const titleOf = (plan) => `${plan.scheduler} on ${lanesOf(plan)}: ${seconds(plan.predicted_s)} predicted, ${
   plan.measured_s === null ? "not run" : `${seconds(plan.measured_s)} measured`}${plan.taken ? "; taken" : ""}`;
 
 export function Schedules({ job }) {

@@ -1,0 +1,266 @@
+"""The way of somebody who comes for the first time, and what may be in it: broken uploads, models that are refused."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import httpx
+import numpy as np
+import onnx
+import pytest
+
+from tests.browser.conftest import SCREENS
+from tests.browser.test_page import NODE, SECONDS, asked, bearer, entered, squeezenet
+from tests.browser.webdriver import Browser
+from tests.end_to_end.house import House
+from tests.end_to_end.models import QUICK, model, tiny
+
+PIECE = 4 << 20
+"""In which the page sends large models."""
+REFUSED = model(
+    [
+        onnx.helper.make_node("Relu", ["x"], ["h"], name="before"),
+        onnx.helper.make_node("ImageDecoder", ["h"], ["i"], name=NODE),
+        onnx.helper.make_node("Neg", ["i"], ["y"], name="after"),
+    ],
+    {"x": [4]},
+    ["y"],
+    opset=20,
+)
+CHOSEN = "return document.querySelector('main .box h2')?.innerText"
+"""What of a graph is chosen."""
+
+
+@pytest.fixture(scope="module")
+def inside(house: House, page: Browser) -> Browser:
+    """The page of somebody who has just entered a key."""
+    return entered(house, page)
+
+
+def test_a_stranger_goes_all_the_way(house: House, inside: Browser, tmp_path: Path) -> None:
+    page = inside
+    page.press("drop a model")
+    file = tmp_path / "squeezenet.onnx"
+    file.write_bytes(squeezenet())
+    page.sees("Drop an ONNX model here")
+    page.drop("label.drop", [file])
+    page.sees("It can be compiled")
+    page.type("input[name=dim-batch]", "\ue0032")
+    page.press("Look again")
+    page.until(lambda: "was not bound" not in page.text(), "the binding is known")
+    page.type("input[type=number][step]", "3")
+    page.click("main button.main")
+    page.sees("Steps")
+    page.until(lambda: page.run("return document.querySelectorAll('svg.chart rect').length") > 1, "steps while it runs")
+    assert "succeeded" not in page.text(), "it is watched while it is compiled"
+    page.sees("What made it fast")
+    first = job_here(house, page)
+    page.press("Compile with changes")
+    page.sees("It can be compiled")
+    page.run("document.querySelector('textarea[name=others]').value = ''")
+    page.type("textarea[name=others]", '{"scheduler": "sequential"}')
+    page.type("input[type=number][step]", "\ue009a\ue0000")
+    page.click("main button.main")
+    page.sees("Steps")
+    page.sees("What made it fast")
+    second = job_here(house, page)
+    assert second["cloned_from"] == first["id"]
+    assert (second["options"]["dims"], second["options"]["scheduler"]) == ({"batch": 2}, "sequential")
+    page.press("History")
+    page.sees("this one")
+    compared = asked(house, f"/comparison?job={second['id']}&job={first['id']}")["jobs"]
+    rows = page.run("return [...document.querySelectorAll('tbody tr')].map((one) => one.innerText)")
+    assert len(rows) == len(compared) == 2
+    for row, one in zip(rows, compared, strict=True):
+        assert page.run(SECONDS, one["figures"]["latency_s"]) in row
+    assert page.run("return document.querySelectorAll('svg circle.history').length") == 2
+    page.picture(SCREENS / "history.png")
+    page.press("Benchmarks")
+    page.sees("Time them")
+    page.run("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())")
+    page.press("Time them")
+    page.sees("all kernels")
+    number = str(page.run("return location.hash")).rpartition("/")[2]
+    as_told(house, page, number, {first["artifact_id"], second["artifact_id"]})
+    page.picture(SCREENS / "compared.png")
+    page.go(f"{house.url}/#/jobs/{first['id']}")
+    page.downloads(tmp_path)
+    page.press("Download")
+    kept = tmp_path / f"{first['artifact_id']}.tw"
+    page.until(kept.exists, "the artifact's file")
+    receipt = asked(house, f"{first['links']['receipt']}")
+    assert hashlib.sha256(kept.read_bytes()).hexdigest() == receipt["sha256"]
+    assert page.said() == []
+
+
+def job_here(house: House, page: Browser) -> dict[str, Any]:
+    """The job whose view this is, which has succeeded."""
+    number = str(page.run("return location.hash")).split("/")[2]
+    job: dict[str, Any] = asked(house, f"/jobs/{number}")
+    assert job["state"] == "SUCCEEDED"
+    return job
+
+
+def as_told(house: House, page: Browser, number: str, artifacts: set[str]) -> None:
+    """A benchmark of two artifacts shows the medians, the interval and the verdict that the API tells."""
+    report = asked(house, f"/benchmarks/{number}")["report"]
+    assert {one["artifact"] for one in report["artifacts"]} == artifacts
+    text = page.text()
+    (pair,) = report["comparisons"]
+    figures = "return import('/web/shown.js').then(({figures}) => arguments[0].map(figures))"
+    interval = page.run(figures, [pair["ratio"], pair["low"], pair["high"]])
+    assert "\t".join([*interval, pair["verdict"]]) in text
+    for one in report["artifacts"]:
+        assert page.run(SECONDS, one["median_s"]) in text
+        assert all(kernel["family"] in text for kernel in one["kernels"])
+    assert page.run("return document.querySelectorAll('svg rect.bar').length") > 0
+
+
+def test_a_folder_is_dropped_with_its_external_data(house: House, inside: Browser, tmp_path: Path) -> None:
+    page, folder = inside, tmp_path / "folder"
+    (folder / "weights").mkdir(parents=True)
+    (folder / ".DS_Store").write_text("noise")
+    weight = onnx.numpy_helper.from_array(np.ones((8, 8), np.float32), "w")
+    whole = model([onnx.helper.make_node("MatMul", ["x", "w"], ["y"])], {"x": [1, 8]}, ["y"], tensors=[weight])
+    outside = onnx.load_from_string(whole)
+    file = folder / "outside.onnx"
+    onnx.save(outside, file, save_as_external_data=True, location="weights/w.bin", size_threshold=0)
+    page.go(f"{house.url}/#/jobs")
+    page.press("Compile")
+    page.sees("Drop an ONNX model here")
+    page.drop("label.drop", [folder])
+    page.sees("It can be compiled")
+    assert "folder/outside.onnx, folder/weights/w.bin\n" in page.text()
+    (kept,) = asked(house, "/models?query=outside.onnx")["models"]
+    assert [one["path"] for one in kept["files"]] == ["weights/w.bin"]
+    assert page.said() == []
+
+
+def test_an_upload_goes_on_after_a_broken_piece_and_after_a_reload(
+    house: House, inside: Browser, tmp_path: Path
+) -> None:
+    page, file = inside, tmp_path / "large.onnx"
+    weight = onnx.numpy_helper.from_array(np.ones((1500, 1500), np.float32), "w")
+    multiply = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="large")
+    file.write_bytes(model([multiply], {"x": [1, 1500]}, ["y"], tensors=[weight]))
+    assert 2 * PIECE < file.stat().st_size < 3 * PIECE
+    page.go(f"{house.url}/#/compile")
+    page.run("location.reload()")
+    page.sees("Drop an ONNX model here")
+    broken = (  # the second piece breaks off once, the third never ends
+        "const real = fetch; window.sent = [];"
+        "window.fetch = (to, asked = {}) => {"
+        "  if (asked.method !== 'PATCH' || !String(to).startsWith('/uploads/')) return real(to, asked);"
+        "  sent.push(Number(asked.headers['Upload-Offset']));"
+        "  if (sent.length === 2) return Promise.reject(new TypeError('the line broke'));"
+        "  return sent.length < 4 ? real(to, asked) : new Promise(() => {});"
+        "}"
+    )
+    page.run(broken)
+    page.type("#model", str(file))
+    page.until(lambda: page.run("return sent") == [0, PIECE, PIECE, 2 * PIECE], "the piece again, and the next one")
+    page.run("location.reload()")
+    page.sees("Drop an ONNX model here")
+    page.run(broken)
+    page.type("#model", str(file))
+    page.until(lambda: page.run("return sent"), "what is missing")
+    assert page.run("return sent") == [2 * PIECE]
+    page.sees("It can be compiled")
+    kept = asked(house, f"/models/{hashlib.sha256(file.read_bytes()).hexdigest()}")
+    assert (kept["name"], kept["bytes"]) == ("large.onnx", file.stat().st_size)
+    assert page.said() == []
+
+
+def test_a_refused_model_shows_the_node_in_its_graph(house: House, inside: Browser, tmp_path: Path) -> None:
+    page, file = inside, tmp_path / "refused.onnx"
+    file.write_bytes(REFUSED)
+    page.go(f"{house.url}/#/compile")
+    page.run("location.reload()")
+    page.type("#model", str(file))
+    page.sees("It cannot be compiled as it is")
+    page.until(lambda: page.run(CHOSEN) == f"ImageDecoder {NODE}", "the node, chosen in the graph")
+    digest = hashlib.sha256(REFUSED).hexdigest()
+    (step,) = asked(house, f"/models/{digest}/graph")["steps"]
+    assert page.run("return document.querySelector('canvas').dataset.boxes") == str(len(step["nodes"])) == "3"
+    assert blamed_pixels(page) > 100
+    page.click("canvas")
+    page.run("document.querySelector('canvas').focus()")
+    page.keys("n")
+    page.until(lambda: page.run(CHOSEN) != f"ImageDecoder {NODE}", "another node")
+    page.click("main td a")
+    page.until(lambda: page.run(CHOSEN) == f"ImageDecoder {NODE}", "the one again")
+    page.picture(SCREENS / "refused.png")
+    assert page.said() == []
+
+
+def blamed_pixels(page: Browser) -> int:
+    """How many points of the drawing have the colour of what a problem names."""
+    return int(
+        page.run(
+            "const canvas = document.querySelector('canvas');"
+            "const all = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;"
+            "let count = 0;"
+            "for (let at = 0; at < all.length; at += 4)"
+            "  count += all[at] === 0xb3 && all[at + 1] === 0x26 && all[at + 2] === 0x1e;"
+            "return count"
+        )
+    )
+
+
+def submitted(house: House, content: bytes, options: str = "{}") -> str:
+    """The id of a job for a model."""
+    sent = httpx.post(
+        f"{house.url}/compile",
+        files={"model": content},
+        data={"options": options},
+        headers=bearer(house),
+        timeout=60.0,
+        trust_env=False,
+    )
+    return str(sent.raise_for_status().json()["id"])
+
+
+def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(house: House, inside: Browser) -> None:
+    page = inside
+    refused = submitted(house, REFUSED)
+    inexact = submitted(house, tiny(QUICK), '{"threads": 1, "tuning_budget_s": 0, "tolerance": 1e-12}')
+    page.go(f"{house.url}/#/jobs/{refused}")
+    page.sees("failed")
+    page.sees("insert a Cast before it")
+    page.press(NODE)
+    page.until(lambda: page.run(CHOSEN) == f"ImageDecoder {NODE}", "the node")
+    assert blamed_pixels(page) > 100
+    page.picture(SCREENS / "failed.png")
+    page.go(f"{house.url}/#/jobs/{inexact}")
+    page.sees("is the first to leave the float64 reference")
+    told = asked(house, f"/jobs/{inexact}")["problem"]["details"]
+    page.press(f"Show {told['node']} in the graph")
+    page.until(lambda: page.run(CHOSEN) == f"{told['operator']} {told['node']}", "the first that diverges")
+    assert page.said() == []
+    for path, wanted in (("/owners", {"name": "eve"}), ("/keys", {"owner": "eve", "label": "eve", "role": "compiler"})):
+        made = httpx.post(house.url + path, json=wanted, headers=bearer(house), trust_env=False).raise_for_status()
+    with page.tab() as window:
+        window.go(house.url)
+        window.type("#key", made.json()["key"])
+        window.press("Enter")
+        window.sees("No job yet")
+        window.go(f"{house.url}/#/jobs/{refused}")
+        window.sees("there is no job")
+
+
+def test_a_key_that_is_none_is_refused_and_one_goes_with_who_leaves(house: House, page: Browser) -> None:
+    with page.tab() as window:
+        window.go(house.url)
+        window.type("#key", "twk_none")
+        window.press("Enter")
+        window.sees("Fix:")
+        assert window.run("return sessionStorage.length") == 0
+        window.type("#key", f"\ue009a\ue000{house.key}")
+        window.press("Enter")
+        window.sees("Jobs")
+        assert window.run("return sessionStorage.getItem('tilewright-key')") == house.key
+        window.press("local: leave")
+        window.sees("API key")
+        assert window.run("return sessionStorage.getItem('tilewright-key')") is None
