@@ -36,10 +36,7 @@ quick: environment ## the tests that need no compiler and no server: the first t
 cuda-double: environment ## CUDA kernels and launches on the CPU, and compiled by NVRTC, without a GPU
 	$(PYTEST) tests/cuda_double tests/compiler/devices/cuda $(ARGS)
 
-arm-page-figures: environment ## what the page weighs, and what its frames and lists cost, with NASNet-A large; needs Chromium
-	$(BIN)/python -m tests.browser.figures $(ARGS)
-
-check: environment ## ARM CPUs under qemu-user: kernels, networks, artifacts; instructions of inner loops beside the cores' peaks
+arm-check: environment ## ARM CPUs under qemu-user: kernels, networks, artifacts; instructions of inner loops beside the cores' peaks
 	@.ci/arm-tools --llvm
 	$(PYTEST) tests/compiler/devices/cpu/emulation tests/compiler/test_pipeline_arm.py $(ARGS)
 	$(BIN)/python -m bench arm
@@ -57,6 +54,9 @@ screens: environment ## pictures of the page's views in build/screens, and those
 	$(BIN)/python -m pytest -q tests/browser $(ARGS)
 	cp build/screens/graph.png docs/pictures/graph.png
 	cp build/screens/job.png docs/pictures/job.png
+
+page-figures: environment ## what the page weighs, and what its frames and lists cost, with NASNet-A large; needs Chromium
+	$(BIN)/python -m tests.browser.figures $(ARGS)
 
 check: environment ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -29,6 +29,8 @@ from tests.end_to_end.house import House, eventually, running
 THREADS = 16
 FRAMES = 120
 TASKS = 20_000
+SMALLER, LARGE = 6, 8
+"""How often a drawing is made smaller until all is in sight, and larger until it can be read."""
 TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
 DRIVE = """
@@ -154,12 +156,16 @@ def drawings(house: House, page: Browser, job: dict[str, Any]) -> None:
 
 
 def frames(page: Browser, what: str) -> None:
-    """Of the whole in sight magnified and made smaller, then of a part moved about."""
+    """Of all of it in sight magnified and made smaller, then moved, then of a part moved, as large as can be read."""
+    magnified = "document.querySelector(`main .drawing button[aria-label=${arguments[0]}]`).click()"
     page.press("Whole")
-    report(page, f"{what}, magnified", ZOOM)
-    for _ in range(8):
-        page.run("document.querySelector('main canvas').parentElement.querySelector('button').click()")
-    report(page, f"{what}, moved", PAN)
+    for _ in range(SMALLER):
+        page.run(magnified, "smaller")
+    report(page, f"{what}, all in sight, magnified", ZOOM)
+    report(page, f"{what}, all in sight, moved", PAN)
+    for _ in range(SMALLER + LARGE):
+        page.run(magnified, "larger")
+    report(page, f"{what}, a part moved", PAN)
 
 
 def report(page: Browser, what: str, step: str) -> None:
