@@ -7,7 +7,7 @@ tensor that nobody defines, a cycle) can be looked at too.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from compiler.frontend.tensors import DTYPES
 
 FORMAT_VERSION = 1
 STEP = "uploaded"
+KINDS = frozenset(AttributeProto.AttributeType.values())
 LONGEST = 120
 """Characters of an attribute, or entries of a list of numbers, that are kept."""
 MOST_BYTES = 16 << 20
@@ -68,7 +69,7 @@ def _outline(graph: GraphProto) -> dict[str, Any]:
         attributes = {text(one.name): _attribute(one) for one in node.attribute}
         nodes.append(
             {
-                "op": f"{node.domain}::{node.op_type}" if node.domain not in ("", "ai.onnx") else text(node.op_type),
+                "op": _operator(node),
                 "name": source_of(node, position),
                 "reads": reads,
                 "writes": [number(name) for name in map(text, node.output) if name],
@@ -81,6 +82,12 @@ def _outline(graph: GraphProto) -> dict[str, Any]:
     named = {str(at): {"name": name, **values.get(name, {})} for name, at in numbers.items()}
     step = {"name": STEP, "inputs": inputs, "outputs": outputs, "nodes": nodes, "applied": []}
     return {"format_version": FORMAT_VERSION, "values": named, "steps": [step], "kernels": []}
+
+
+def _operator(node: NodeProto) -> str:
+    """The operator with its domain, unless that is ai.onnx."""
+    domain, operator = text(node.domain), text(node.op_type)
+    return operator if domain in ("", "ai.onnx") else f"{domain}::{operator}"
 
 
 def _inside(node: NodeProto) -> Iterator[tuple[NodeProto, int]]:
@@ -157,11 +164,8 @@ def _attribute(attribute: AttributeProto) -> str:
         case AttributeProto.GRAPH:
             said = f"a graph of {len(attribute.g.node)} nodes"
         case other:
-            said = AttributeProto.AttributeType.Name(other).lower() if other in _KINDS else "?"
+            said = AttributeProto.AttributeType.Name(other).lower() if other in KINDS else "?"
     return said if len(said) <= LONGEST else f"{said[:LONGEST]}…"
-
-
-_KINDS: Mapping[int, None] = dict.fromkeys(AttributeProto.AttributeType.values())
 
 
 def _listed(numbers: Iterable[float]) -> str:

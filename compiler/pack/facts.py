@@ -55,12 +55,12 @@ class Facts:
     step, `handover_s` what one lane waits for another's result. `predicted` is when each task of the plan begins and
     ends as its scheduler expects it, in the plan's order (empty: as the costs make it), `measured` when they did in
     traced runs (empty: not traced); both in seconds from the beginning of a run. `rejected` are the plans that were not
-    taken. `ranges` are those of inputs of which
-    something is demanded, `samples` the SHA-256s of inputs on which it was judged and, the first, timed. `open` says
-    which axes of inputs and outputs are open, and `opt` the most usual size of each dimension, in its order. `border`
-    has the model's strings, and says whether it draws random numbers. Texts may quote names from the model: they are
-    escaped where they are shown. `ceilings` are those of the target on as many lanes as the plan has. `quantised` is
-    what was compiled where that is not the model itself, whose digest `model_digest` then still is.
+    taken. `ranges` are those of inputs of which something is demanded, `samples` the SHA-256s of inputs on which it was
+    judged and, the first, timed. `open` says which axes of inputs and outputs are open, and `opt` the most usual size
+    of each dimension, in its order. `border` has the model's strings, and says whether it draws random numbers. Texts
+    may quote names from the model: they are escaped where they are shown. `ceilings` are those of the target on as many
+    lanes as the plan has. `quantised` is what was compiled where that is not the model itself, whose digest
+    `model_digest` then still is.
     """
 
     model_digest: str

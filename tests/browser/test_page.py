@@ -276,6 +276,10 @@ def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(
     assert any(source.splitlines()[0] in text and source.splitlines()[-2] in text for text in texts)
     page.sees("Measurements")
     page.picture(SCREENS / "graph.png")
+    (uploaded,) = asked(house, f"/jobs/{job['id']}/graph")["steps"]
+    page.press("as uploaded")
+    page.until(lambda: len(uploaded["nodes"]) in boxes(page), "the file's own operators")
+    page.sees(f"as uploaded ({len(uploaded['nodes'])})")
 
 
 def test_sources_and_the_log_can_be_read(house: House, page: Browser, job: dict[str, Any]) -> None:

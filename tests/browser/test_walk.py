@@ -1,4 +1,7 @@
-"""The way of somebody who comes for the first time, and what may be in it: broken uploads, models that are refused."""
+"""The way of somebody who comes for the first time, and what may be in it: broken uploads, models that are refused.
+
+And every view by the rules of WCAG 2.1 (A and AA) that a program can check, and by the keyboard alone.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,10 @@ import onnx
 import pytest
 
 from tests.browser.conftest import SCREENS
-from tests.browser.test_page import NODE, SECONDS, asked, bearer, entered, squeezenet
+from tests.browser.test_page import NODE, SECONDS, VIEWS, asked, bearer, entered
 from tests.browser.webdriver import Browser
 from tests.end_to_end.house import House
-from tests.end_to_end.models import QUICK, model, tiny
+from tests.end_to_end.models import LONG, QUICK, model, tiny
 
 PIECE = 4 << 20
 """In which the page sends large models."""
@@ -33,30 +36,66 @@ CHOSEN = "return document.querySelector('main .box h2')?.innerText"
 """What of a graph is chosen."""
 
 
+AXE = Path(__file__).parent / "vendor" / "axe.min.js"
+PUBLISHED = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
+"""SHA-256 of axe.min.js of axe-core 4.14.1 (MPL-2.0), as it was published."""
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+TABS = {
+    "overview": "Proof",
+    "schedule": "critical path",
+    "graph": "one colour",
+    "kernels": "slowest first",
+    "tuning": "measured",
+    "source": "#include",
+    "history": "this one",
+    "log": "RUNNING",
+}
+
+
 @pytest.fixture(scope="module")
 def inside(house: House, page: Browser) -> Browser:
     """The page of somebody who has just entered a key."""
     return entered(house, page)
 
 
-def test_a_stranger_goes_all_the_way(house: House, inside: Browser, tmp_path: Path) -> None:
-    page = inside
+@pytest.fixture(scope="module")
+def job(house: House, inside: Browser, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """A model that a stranger has dropped, whose batch was bound, and whose compilation was watched."""
+    page, file = inside, tmp_path_factory.mktemp("models") / "tiny.onnx"
+    network = onnx.load_from_string(tiny(LONG))
+    for value in (*network.graph.input, *network.graph.output):
+        value.type.tensor_type.shape.dim[0].dim_param = "batch"
+    file.write_bytes(network.SerializeToString())
     page.press("drop a model")
-    file = tmp_path / "squeezenet.onnx"
-    file.write_bytes(squeezenet())
     page.sees("Drop an ONNX model here")
     page.drop("label.drop", [file])
     page.sees("It can be compiled")
     page.type("input[name=dim-batch]", "\ue0032")
     page.press("Look again")
     page.until(lambda: "was not bound" not in page.text(), "the binding is known")
-    page.type("input[type=number][step]", "3")
+    page.type("input[type=number][step]", "1")
     page.click("main button.main")
     page.sees("Steps")
     page.until(lambda: page.run("return document.querySelectorAll('svg.chart rect').length") > 1, "steps while it runs")
     assert "succeeded" not in page.text(), "it is watched while it is compiled"
     page.sees("What made it fast")
-    first = job_here(house, page)
+    made = job_here(house, page)
+    assert (made["name"], made["options"]["dims"]) == ("tiny.onnx", {"batch": 2})
+    return made
+
+
+@pytest.fixture(scope="module")
+def refused(house: House) -> str:
+    """The id of a job that fails at a node."""
+    return submitted(house, REFUSED)
+
+
+def test_a_stranger_goes_on_to_compare_and_download(
+    house: House, inside: Browser, job: dict[str, Any], tmp_path: Path
+) -> None:
+    page = inside
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.sees("What made it fast")
     page.press("Compile with changes")
     page.sees("It can be compiled")
     page.run("document.querySelector('textarea[name=others]').value = ''")
@@ -66,11 +105,11 @@ def test_a_stranger_goes_all_the_way(house: House, inside: Browser, tmp_path: Pa
     page.sees("Steps")
     page.sees("What made it fast")
     second = job_here(house, page)
-    assert second["cloned_from"] == first["id"]
+    assert second["cloned_from"] == job["id"]
     assert (second["options"]["dims"], second["options"]["scheduler"]) == ({"batch": 2}, "sequential")
     page.press("History")
     page.sees("this one")
-    compared = asked(house, f"/comparison?job={second['id']}&job={first['id']}")["jobs"]
+    compared = asked(house, f"/comparison?job={second['id']}&job={job['id']}")["jobs"]
     rows = page.run("return [...document.querySelectorAll('tbody tr')].map((one) => one.innerText)")
     assert len(rows) == len(compared) == 2
     for row, one in zip(rows, compared, strict=True):
@@ -82,15 +121,16 @@ def test_a_stranger_goes_all_the_way(house: House, inside: Browser, tmp_path: Pa
     page.run("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())")
     page.press("Time them")
     page.sees("all kernels")
+    page.sees('tiny.onnx, scheduler "auto"')
     number = str(page.run("return location.hash")).rpartition("/")[2]
-    as_told(house, page, number, {first["artifact_id"], second["artifact_id"]})
+    as_told(house, page, number, {job["artifact_id"], second["artifact_id"]})
     page.picture(SCREENS / "compared.png")
-    page.go(f"{house.url}/#/jobs/{first['id']}")
+    page.go(f"{house.url}/#/jobs/{job['id']}")
     page.downloads(tmp_path)
     page.press("Download")
-    kept = tmp_path / f"{first['artifact_id']}.tw"
+    kept = tmp_path / f"{job['artifact_id']}.tw"
     page.until(kept.exists, "the artifact's file")
-    receipt = asked(house, f"{first['links']['receipt']}")
+    receipt = asked(house, f"{job['links']['receipt']}")
     assert hashlib.sha256(kept.read_bytes()).hexdigest() == receipt["sha256"]
     assert page.said() == []
 
@@ -112,6 +152,8 @@ def as_told(house: House, page: Browser, number: str, artifacts: set[str]) -> No
     figures = "return import('/web/shown.js').then(({figures}) => arguments[0].map(figures))"
     interval = page.run(figures, [pair["ratio"], pair["low"], pair["high"]])
     assert "\t".join([*interval, pair["verdict"]]) in text
+    names = [f'tiny.onnx, scheduler "{one}"' for one in ("auto", "sequential")]
+    assert all(name in text for name in names)
     for one in report["artifacts"]:
         assert page.run(SECONDS, one["median_s"]) in text
         assert all(kernel["family"] in text for kernel in one["kernels"])
@@ -222,9 +264,10 @@ def submitted(house: House, content: bytes, options: str = "{}") -> str:
     return str(sent.raise_for_status().json()["id"])
 
 
-def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(house: House, inside: Browser) -> None:
+def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(
+    house: House, inside: Browser, refused: str
+) -> None:
     page = inside
-    refused = submitted(house, REFUSED)
     inexact = submitted(house, tiny(QUICK), '{"threads": 1, "tuning_budget_s": 0, "tolerance": 1e-12}')
     page.go(f"{house.url}/#/jobs/{refused}")
     page.sees("failed")
@@ -264,3 +307,128 @@ def test_a_key_that_is_none_is_refused_and_one_goes_with_who_leaves(house: House
         window.press("local: leave")
         window.sees("API key")
         assert window.run("return sessionStorage.getItem('tilewright-key')") is None
+
+
+def violations(page: Browser) -> list[str]:
+    """What axe finds of this view, with the elements."""
+    page.run(AXE.read_text() + "\nwindow.axe = axe;")
+    found: list[str] = page.run(
+        "return axe.run(document, {runOnly: {type: 'tag', values: arguments[0]}}).then((found) => found.violations"
+        ".flatMap((one) => one.nodes.map((node) => `${one.id}: ${node.html.slice(0, 200)} ${node.failureSummary}`)))",
+        RULES,
+    )
+    return found
+
+
+def test_the_checker_is_as_it_was_published_and_finds_faults(house: House, page: Browser) -> None:
+    assert hashlib.sha256(AXE.read_bytes()).hexdigest() == PUBLISHED
+    with page.tab():
+        page.go(house.url)
+        page.sees("API key")
+        assert violations(page) == []
+        page.run("document.querySelector('label').replaceWith(document.querySelector('#key'))")
+        assert any(one.startswith("label:") for one in violations(page))
+
+
+@pytest.mark.parametrize(("width", "dark"), [(390, True), (1280, False)])
+def test_no_view_breaks_a_rule(house: House, page: Browser, job: dict[str, Any], width: int, dark: bool) -> None:
+    with page.tab(dark=dark):
+        page.size(width, 900)
+        entered(house, page)
+        views = {
+            **VIEWS,
+            **{f"jobs/{job['id']}/{tab}": text for tab, text in TABS.items()},
+            f"jobs/{refused}/graph?node={NODE}": "named by the problem",
+        }
+        found = {}
+        for view, text in views.items():
+            page.go(f"{house.url}/#/{view}")
+            page.sees(text)
+            if faults := violations(page):
+                found[view] = faults
+            wide = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
+            assert wide <= 0, view
+            if view.startswith("jobs/"):
+                page.picture(SCREENS / f"{view.split('/')[2].partition('?')[0]}-{width}.png")
+        assert "\n".join(f"{view}: {one}" for view, faults in found.items() for one in faults) == ""
+        assert page.said() == []
+
+
+def test_the_keyboard_reaches_views_drawings_and_what_they_tell(
+    house: House, page: Browser, job: dict[str, Any]
+) -> None:
+    with page.tab():
+        page.size(1280, 900)
+        entered(house, page)
+        page.go(f"{house.url}/#/jobs/{job['id']}")
+        page.sees("Proof")
+        page.run("document.querySelector('nav.tabs a[href$=schedule]').focus()")
+        page.keys("\ue007")
+        page.sees("critical path")
+        page.run("document.querySelector('canvas').focus()")
+        page.keys("n")
+        plan = asked(house, f"/artifacts/{job['artifact_id']}/plan")
+        first = min(range(len(plan["tasks"])), key=lambda at: (plan["tasks"][at]["begin_s"], plan["tasks"][at]["lane"]))
+        page.sees(plan["calls"][plan["tasks"][first]["call"]]["tile"])
+        assert page.run("return getComputedStyle(document.activeElement).outlineStyle") != "none"
+        page.picture(SCREENS / "keyboard.png")
+        page.keys("\ue00c")
+        page.until(lambda: page.run("return document.querySelectorAll('main pre').length") == 0, "nothing is chosen")
+
+
+def focused_by_tab(page: Browser, wanted: str, most: int = 60) -> None:
+    """Go on by the Tab key until the element of a selector has the focus, which must be seen."""
+    for _ in range(most):
+        page.keys("\ue004")
+        if page.run("return document.activeElement.matches(arguments[0])", wanted):
+            assert page.run("return getComputedStyle(document.activeElement).outlineStyle") != "none", wanted
+            return
+    raise AssertionError(f"the Tab key never came to {wanted}")
+
+
+REACHED = {
+    "jobs": "main tbody a",
+    "compile": "input#model",
+    "benchmarks": "main input[type=checkbox]",
+    "records": "main form button",
+    "operations": "main details summary",
+    "jobs/{id}/overview": "main nav.tabs a",
+    "jobs/{id}/schedule": "main canvas",
+    "jobs/{id}/graph": "main canvas",
+    "jobs/{id}/kernels": "main div.scroll",
+    "jobs/{id}/tuning": "main nav.tabs a[href$=log]",
+    "jobs/{id}/source": "main select",
+    "jobs/{id}/history": "main nav.tabs a[href$=history]",
+    "jobs/{id}/log": "main pre",
+}
+"""Of each view what is to be worked with there."""
+
+
+def test_the_tab_key_reaches_what_each_view_is_for(house: House, page: Browser, job: dict[str, Any]) -> None:
+    assert {name.rpartition("/")[2] for name in REACHED} == {*VIEWS, *TABS}
+    with page.tab():
+        page.size(1280, 900)
+        entered(house, page)
+        for view, wanted in REACHED.items():
+            page.go(f"{house.url}/#/{view.format(id=job['id'])}")
+            page.sees({**VIEWS, **TABS}[view.rpartition("/")[2]])
+            page.find(wanted)
+            page.run("document.querySelector('main').focus()")
+            focused_by_tab(page, wanted)
+        page.go(f"{house.url}/#/jobs/{job['id']}/graph")
+        page.sees("one colour")
+        page.run("document.querySelector('main').focus()")
+        focused_by_tab(page, "main canvas")
+        page.keys("n")
+        page.sees("Measurements")
+        assert page.run("return document.querySelectorAll('pre').length") > 0
+        page.go(f"{house.url}/#/jobs/{job['id']}")
+        page.sees("Name the job")
+        page.run("document.querySelector('main .labels button').focus()")
+        page.keys("\ue007")
+        page.run("document.querySelector('main').focus()")
+        focused_by_tab(page, "input[name=name]")
+        page.keys("by keys")
+        focused_by_tab(page, "form.box button.main")
+        page.keys("\ue007")
+        page.until(lambda: asked(house, f"/jobs/{job['id']}")["name"] == "by keys", "the name")

@@ -81,8 +81,9 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
   }, [scene]);
   useEffect(() => {
     if (chosen !== null && !flat && scene.boxes[chosen] && chosen !== clicked.current) show(scene.boxes[chosen]);
-    draw();
-  }, [chosen, lit]);
+    clicked.current = null;
+  }, [chosen]);
+  useEffect(draw, [chosen, lit]);
 
   /** Bring a box into sight, where its text can be read. */
   const show = (box) => {

@@ -107,9 +107,7 @@ function uploadedStep(uploaded, graph, steps, blamed) {
     };
   });
   for (const one of blamed) {
-    for (const at of placesOf(items, one.node)) {
-      items[at].reasons.push(one);
-    }
+    for (const at of placesOf(items, one.node)) items[at].reasons.push(one);
   }
   return { name: "uploaded", items, applied: [], values: uploaded.values };
 }
@@ -139,7 +137,7 @@ export function Graph({ graph = null, plan = null, uploaded = null, blamed = [],
   const steps = useMemo(() => {
     const made = graph ? stepsOf(graph, plan) : [];
     return [file ? uploadedStep(file, graph, made, blamed) : { name: "uploaded", items: [], applied: [] }, ...made];
-  }, [graph, plan, file]);
+  }, [graph, plan, file, JSON.stringify(blamed)]);
   const [shown, show] = useState([steps.length - 1]);
   const [chosen, choose] = useState(null); // {step, item}
   const [wanted, want] = useState("");
