@@ -15,6 +15,7 @@ import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, node
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const ALWAYS = ["overview", "tuning", "log"];
+const FINAL = [400, 401, 403, 404];
 const OF_A_MODEL = ["graph"]; // as it was uploaded, where there is no artifact
 const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["history", "History"], ["log", "Log"]];
 
@@ -36,8 +37,9 @@ export function Job({ id, tab, node = "", base = `#/jobs/${id}`, link = null }) 
           soon();
         }, stop.signal);
         soon();
-      } catch {
-        if (!stop.signal.aborted) setTimeout(listen, 2000);
+      } catch (problem) {
+        const final = FINAL.includes(problem.status); // there is no such job, or it is not for this key
+        if (!stop.signal.aborted && !final) setTimeout(listen, 2000);
       }
     };
     listen();
