@@ -397,29 +397,6 @@ def test_the_operator_sees_owners_queues_and_storage_as_the_api_tells_them(house
     page.picture(SCREENS / "operations.png")
 
 
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
-def test_every_view_fits_a_phone_and_the_dark(
-    house: House, page: Browser, job: dict[str, Any], width: int, dark: bool
-) -> None:
-    with page.tab(dark=dark) as window:
-        window.size(width, 900)
-        entered(house, window)
-        assert window.run("return matchMedia('(prefers-color-scheme: dark)').matches") is dark
-        views = {
-            **VIEWS,
-            f"jobs/{job['id']}": "Proof",
-            f"jobs/{job['id']}/schedule": "critical path",
-            f"jobs/{job['id']}/graph": "one colour",
-        }
-        for view, text in views.items():
-            window.go(f"{house.url}/#/{view}")
-            window.sees(text)
-            too_wide = window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert too_wide <= 0, view
-            window.picture(SCREENS / f"{view.split('/')[0]}{view.count('/')}-{width}-{'dark' if dark else 'light'}.png")
-        assert window.said() == []
-
-
 def test_nothing_was_wrong_and_nothing_came_from_elsewhere(house: House, page: Browser, job: dict[str, Any]) -> None:
     page.go("about:blank")
     page.go(f"{house.url}/#/jobs/{job['id']}")

@@ -348,6 +348,7 @@ def test_no_view_breaks_a_rule(
     with page.tab(dark=dark):
         page.size(width, 900)
         entered(house, page)
+        assert page.run("return matchMedia('(prefers-color-scheme: dark)').matches") is dark
         views = {
             **VIEWS,
             **{f"jobs/{job['id']}/{tab}": text for tab, text in TABS.items()},
@@ -361,8 +362,8 @@ def test_no_view_breaks_a_rule(
                 found[view] = faults
             wide = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, view
-            if view.startswith("jobs/"):
-                page.picture(SCREENS / f"{view.split('/')[2].partition('?')[0]}-{width}.png")
+            name = "blamed" if "?" in view else view.rpartition("/")[2]
+            page.picture(SCREENS / f"{name}-{width}-{'dark' if dark else 'light'}.png")
         assert "\n".join(f"{view}: {one}" for view, faults in found.items() for one in faults) == ""
         assert page.said() == []
 

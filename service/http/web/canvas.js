@@ -169,10 +169,11 @@ function paint(canvas, scene, { x: left, y: up, zoom }, { chosen, lit, flat, axi
   if (axis) axis(pen, { from: left, to: left + wide / zoom, at: atX, high, colour: colours.text });
 
   pen.lineWidth = 1;
-  const seen = scene.lines.filter(({ from, to }) => {
-    const [x1, y1, x2, y2] = [atX(from[0]), atY(from[1]), atX(to[0]), atY(to[1])];
-    return Math.max(x1, x2) >= 0 && Math.min(x1, x2) <= wide && Math.max(y1, y2) >= 0 && Math.min(y1, y2) <= high;
-  });
+  const right = left + wide / zoom;
+  const [top, bottom] = flat ? [0, high] : [up, up + high / zoom];
+  const inSight = ({ from, to }) => (from[0] >= left || to[0] >= left) && (from[0] <= right || to[0] <= right)
+    && (from[1] >= top || to[1] >= top) && (from[1] <= bottom || to[1] <= bottom);
+  const seen = scene.lines.filter(inSight);
   for (const pass of [false, true]) {
     pen.strokeStyle = pass ? colours.accent : colours.text;
     pen.globalAlpha = pass ? 1 : 0.3;
@@ -190,9 +191,13 @@ function paint(canvas, scene, { x: left, y: up, zoom }, { chosen, lit, flat, axi
 
   const outlined = lit && lit.size ? lit : null;
   const painted = new Map(); // by row the last column of pixels that has a box narrower than that
-  scene.boxes.forEach((box, number) => {
-    const [x, y, w, h] = [atX(box.x), atY(box.y), Math.max(1, box.w * zoom), long(box.h)];
-    if (x + w < 0 || x > wide || y + h < 0 || y > high) return;
+  scene.boxes.forEach((box, number) => { // tens of thousands: what is not in sight must cost next to nothing
+    const x = atX(box.x);
+    const w = Math.max(1, box.w * zoom);
+    if (x + w < 0 || x > wide) return;
+    const y = atY(box.y);
+    const h = long(box.h);
+    if (y + h < 0 || y > high) return;
     if (w <= 1 && number !== chosen) {
       if (painted.get(y) === Math.floor(x)) return;
       painted.set(y, Math.floor(x));
