@@ -10,7 +10,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens check bench replay gpu-check lock
+.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -54,6 +54,9 @@ screens: environment ## pictures of the page's views in build/screens, and those
 	$(BIN)/python -m pytest -q tests/browser $(ARGS)
 	cp build/screens/graph.png docs/pictures/graph.png
 	cp build/screens/job.png docs/pictures/job.png
+
+page-figures: environment ## what the page weighs, and what its frames and lists cost, with NASNet-A large; needs Chromium
+	$(BIN)/python -m tests.browser.figures $(ARGS)
 
 check: environment ## format, lint, types, import contracts
 	$(BIN)/ruff format --check .

@@ -4,6 +4,7 @@ It is started ahead of need: everything is imported, then it waits for one line 
 the walls around itself, does the order, writes one line of JSON to its standard output and ends. The orders are
 
     {"order": "preflight", "model": path, "data": {...}, "options": {...}}     answered as `compiler.preflight` does
+    {"order": "graph", "model": path}                 answered by {"graph": as `compiler.frontend.outline` has it}
     {"order": "source", "text": ..., "variant": {...}, "target": ...}          answered by {"source": C}
     {"order": "walls"}                                answered by {"missing": walls, "fix": what it takes to have them}
 
@@ -30,6 +31,7 @@ from typing import Any
 
 from compiler.contract import CompileOptions
 from compiler.errors import InternalError
+from compiler.frontend import outline
 from compiler.preflight import preflight
 from compiler.source import source_of
 from worker import problems, sandbox, walls
@@ -103,6 +105,8 @@ def _do(order: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:
         case "preflight":
             data = {name: Path(path) for name, path in order.get("data", {}).items()}
             return preflight(Path(order["model"]), CompileOptions.from_json(order["options"]), data)
+        case "graph":
+            return {"graph": outline(Path(order["model"]))}
         case "source":
             return {"source": source_of(order["text"], order["variant"], order["target"])}
         case unknown:

@@ -162,8 +162,13 @@ def _call(node: NodeProto, index: int, source: Source) -> Call:
         attrs=attrs,
         domain=_domain(node.domain),
         overload=text(node.overload),
-        source=text(node.name) or f"#{index} {node.op_type}",
+        source=source_of(node, index),
     )
+
+
+def source_of(node: NodeProto, index: int) -> str:
+    """What a node is called in messages: by its name, else by its place in its graph and its operator."""
+    return text(node.name) or f"#{index} {node.op_type}"
 
 
 def attribute_value(attribute: AttributeProto, source: Source) -> AttrValue:

@@ -26,6 +26,16 @@ def read(model: Path | bytes, limits: Limits, data: Mapping[str, Path] | None = 
 
     Raises MalformedModel for what is not whole ONNX, ModelTooLarge past a limit, UnsupportedModel for foreign versions.
     """
+    proto, digest = parse(model, limits)
+    folder = None if isinstance(model, bytes) else model.parent
+    return decode(proto, Source(folder, limits, data), digest)
+
+
+def parse(model: Path | bytes, limits: Limits) -> tuple[onnx.ModelProto, str]:
+    """A file's message as it is, and the SHA-256 (hex) of its bytes. Nothing in it is checked but its size and form.
+
+    Raises MalformedModel for what is not a whole message, ModelTooLarge past a limit.
+    """
     content = model if isinstance(model, bytes) else _contents(model, limits)
     if len(content) > limits.file_bytes:
         raise ModelTooLarge(_size_message(len(content), limits), fix=_SIZE_FIX)
@@ -36,11 +46,9 @@ def read(model: Path | bytes, limits: Limits, data: Mapping[str, Path] | None = 
     proto = onnx.ModelProto()
     try:
         proto.ParseFromString(content)
-        del content  # as large as the model; the message holds a copy
-        folder = None if isinstance(model, bytes) else model.parent
-        return decode(proto, Source(folder, limits, data), digest)
     except DecodeError as error:
         raise MalformedModel(f"this is not an ONNX file: {error}", fix="export the model again") from None
+    return proto, digest
 
 
 _SIZE_FIX = "save the weights as external data (onnx.save(..., save_as_external_data=True))"

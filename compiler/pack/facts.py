@@ -9,6 +9,7 @@ from typing import Any
 from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached, QuantisedReport
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.open_shapes import OpenShapes
+from compiler.ir.plan import Plan
 from compiler.ir.target import Ceilings
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
@@ -28,6 +29,20 @@ class QuantisedModel:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """A plan that was found and not taken; the rest is of it what it is of the taken one in `Facts`.
+
+    number  its place among `Facts.plans`, from 0
+    """
+
+    number: int
+    plan: Plan
+    costs: tuple[Cost, ...]
+    predicted: tuple[tuple[float, float], ...] = ()
+    measured: tuple[tuple[float, float], ...] = ()
+
+
+@dataclass(frozen=True)
 class Facts:
     """All of it follows from model, options, records and toolchain.
 
@@ -39,12 +54,13 @@ class Facts:
     schedules that were found, `explanation` what rewriting and fusion did and did not do, `graphs` the graph after each
     step, `handover_s` what one lane waits for another's result. `predicted` is when each task of the plan begins and
     ends as its scheduler expects it, in the plan's order (empty: as the costs make it), `measured` when they did in
-    traced runs (empty: not traced); both in seconds from the beginning of a run. `ranges` are those of inputs of which
-    something is demanded, `samples` the SHA-256s of inputs on which it was judged and, the first, timed. `open` says
-    which axes of inputs and outputs are open, and `opt` the most usual size of each dimension, in its order. `border`
-    has the model's strings, and says whether it draws random numbers. Texts may quote names from the model: they are
-    escaped where they are shown. `ceilings` are those of the target on as many lanes as the plan has. `quantised` is
-    what was compiled where that is not the model itself, whose digest `model_digest` then still is.
+    traced runs (empty: not traced); both in seconds from the beginning of a run. `rejected` are the plans that were not
+    taken. `ranges` are those of inputs of which something is demanded, `samples` the SHA-256s of inputs on which it was
+    judged and, the first, timed. `open` says which axes of inputs and outputs are open, and `opt` the most usual size
+    of each dimension, in its order. `border` has the model's strings, and says whether it draws random numbers. Texts
+    may quote names from the model: they are escaped where they are shown. `ceilings` are those of the target on as many
+    lanes as the plan has. `quantised` is what was compiled where that is not the model itself, whose digest
+    `model_digest` then still is.
     """
 
     model_digest: str
@@ -63,6 +79,7 @@ class Facts:
     handover_s: float = 0.0
     predicted: tuple[tuple[float, float], ...] = ()
     measured: tuple[tuple[float, float], ...] = ()
+    rejected: tuple[Rejected, ...] = ()
     ranges: tuple[DemandedRange, ...] = ()
     samples: tuple[str, ...] = ()
     open: OpenShapes | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, Literal
 
 from compiler.errors import VerifyError
@@ -15,7 +15,7 @@ from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.region import Region
-from compiler.pack.facts import Facts
+from compiler.pack.facts import Facts, Rejected
 from compiler.pack.guarded import guarded_json, storages_json, task_json
 from compiler.pack.inside import region_json
 from compiler.pack.timeline import expected, measured, predicted_seconds
@@ -78,6 +78,21 @@ def plan_json(
     For a GPU also the launches, each by the calls that it carries out side by side, and how many each graph has where
     the host decides between graphs; where the artifact holds several plans, the `others` too.
     """
+    return {
+        **_timeline_json(plan, kernels, facts),
+        **({"launches": [list(calls) for calls in program.launches]} if program.launches else {}),
+        **({"graphs": list(program.graphs)} if program.graphs else {}),
+        **guarded_json(plan, others),
+    }
+
+
+def rejected_json(rejected: Rejected, kernels: KernelGraph, facts: Facts) -> dict[str, Any]:
+    """A plan that was not taken, in the form of `plan_json`: what there would be of an artifact that held it."""
+    own = replace(facts, costs=rejected.costs, predicted=rejected.predicted, measured=rejected.measured)
+    return _timeline_json(rejected.plan, kernels, own)
+
+
+def _timeline_json(plan: Plan, kernels: KernelGraph, facts: Facts) -> dict[str, Any]:
     if len(facts.costs) != len(kernels.calls):
         raise VerifyError(f"{len(facts.costs)} costs for {len(kernels.calls)} calls")
     timeline, traced = expected(plan, facts), measured(plan, facts)
@@ -100,9 +115,6 @@ def plan_json(
             for at, task in enumerate(plan.tasks_of_one_device())
         ],
         "storages": storages_json(plan),
-        **({"launches": [list(calls) for calls in program.launches]} if program.launches else {}),
-        **({"graphs": list(program.graphs)} if program.graphs else {}),
-        **guarded_json(plan, others),
     }
 
 

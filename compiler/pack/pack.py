@@ -22,7 +22,7 @@ from compiler.pack.chart.events import trace_events
 from compiler.pack.example import example_c
 from compiler.pack.facts import Facts
 from compiler.pack.graphs import graph_json
-from compiler.pack.manifest import manifest, plan_json, to_bytes
+from compiler.pack.manifest import manifest, plan_json, rejected_json, to_bytes
 from compiler.pack.picture import plan_svg
 from compiler.pack.report import report_html
 from compiler.pack.timeline import schedule_of
@@ -82,6 +82,10 @@ def pack(
     members = {
         "plan.json": to_bytes(plan_json(program, plan, kernels, facts, others)),
         "trace.json": to_bytes(trace_events(schedule_of(kernels, plan, facts)), indent=None),
+        **{
+            f"plans/{one.number}.json": to_bytes(rejected_json(one, kernels, facts), indent=None)
+            for one in facts.rejected
+        },
         **({"graph.json": to_bytes(graph_json(facts.graphs, kernels), indent=None)} if facts.graphs else {}),
         **{name: content.encode() for name, content in text.items()},
         "model.so": program.library,

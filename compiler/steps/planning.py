@@ -20,6 +20,7 @@ from compiler.ir.touched import Regions
 from compiler.knowledge.carried import together
 from compiler.knowledge.kinds import PLAN
 from compiler.knowledge.known import known_shared
+from compiler.pack.facts import Rejected
 from compiler.schedule import predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
@@ -103,6 +104,7 @@ class Planned:
     costs     what each call takes as the plan carries it out
     expected  begin and end of each of its tasks as its scheduler predicts them; empty where it does not say
     records   by which it was made
+    rejected  the other plans that were found
     """
 
     choice: Choice
@@ -110,6 +112,7 @@ class Planned:
     costs: tuple[Cost, ...]
     expected: tuple[tuple[float, float], ...]
     records: tuple[Record, ...]
+    rejected: tuple[Rejected, ...]
 
     @property
     def plan(self) -> Plan:
@@ -147,15 +150,23 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     choice = choose_plan(found, scheduled.subject, known, budget.share("plans"), race)
     session.learn(choice.fresh)
     taken = next(one for one in found if one.plan is choice.plan)
-    costs = tuple(carried_out(taken.plan, position, menu) for position, menu in enumerate(scheduled.menus))
     there = _there(scheduled, session)
     return Planned(
         choice,
         _with_other(scheduled, taken.plan, there) if there else Guarded(taken.plan),
-        costs,
+        _costs(taken.plan, scheduled.menus),
         taken.spans,
         (*choice.records, *(clock.told if clock else ()), *(there.records if there else ())),
+        tuple(
+            Rejected(number, one.plan, _costs(one.plan, scheduled.menus), one.spans, spans)
+            for number, (one, spans) in enumerate(zip(found, choice.traced, strict=True))
+            if one is not taken
+        ),
     )
+
+
+def _costs(plan: Plan, menus: Sequence[Menu]) -> tuple[Cost, ...]:
+    return tuple(carried_out(plan, position, menu) for position, menu in enumerate(menus))
 
 
 def carried_out(plan: Plan, call: int, menu: Menu) -> Cost:

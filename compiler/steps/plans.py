@@ -25,7 +25,7 @@ from compiler.knowledge.making import Searched, plan_record, search_marker
 from compiler.knowledge.records import Records
 from compiler.measure.plans import LEAST_S, Raced, expected_seconds, expected_seconds_alone
 from compiler.schedule.plans.found import Found
-from compiler.steps.spans import pack_spans, unpack_spans
+from compiler.steps.spans import Span, pack_spans, unpack_spans
 
 MOST_OTHERS = 3
 """Plans with kernels side by side that are run, of those that were found: the fastest predicted."""
@@ -77,15 +77,21 @@ class Choice:
 
     `fresh` are those of this run, with those of earlier compilers that hold for this one.
 
-    `spans` are begin and end of each of the plan's tasks in traced runs, in seconds, as its record has them; empty
-    where it has none.
+    `traced` has for each plan that was found begin and end of each of its tasks in traced runs, in seconds, as its
+    record has them; empty where it has none.
     """
 
     plan: Plan
     reached: tuple[PlanReached, ...]
     records: tuple[Record, ...]
     fresh: tuple[Record, ...] = ()
-    spans: tuple[tuple[float, float], ...] = ()
+    traced: tuple[tuple[Span, ...], ...] = ()
+
+    @property
+    def spans(self) -> tuple[Span, ...]:
+        """Of the plan's own tasks."""
+        each = zip(self.reached, self.traced, strict=True)
+        return next((spans for one, spans in each if one.taken), ())
 
 
 def choose_plan(
@@ -116,8 +122,12 @@ def choose_plan(
     trusted = next((at for at, one in enumerate(found) if one.trusted and at not in records), 0)
     taken = min(faster, key=lambda at: records[at].variant["ratio"], default=trusted)
     reached = tuple(_reached(one, records.get(at), at == taken) for at, one in enumerate(found))
-    spans = unpack_spans(found[taken].plan.runs, records[taken].variant.get(SPANS)) if taken in records else ()
-    return Choice(found[taken].plan, reached, tuple(records.values()), (*held, *fresh.values(), *said), spans)
+    traced = tuple(_traced(one.plan, records.get(at)) for at, one in enumerate(found))
+    return Choice(found[taken].plan, reached, tuple(records.values()), (*held, *fresh.values(), *said), traced)
+
+
+def _traced(plan: Plan, record: Record | None) -> tuple[Span, ...]:
+    return unpack_spans(plan.runs, record.variant.get(SPANS)) if record else ()
 
 
 def _worth_running(found: Sequence[Found]) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler.errors import InternalError, OptionsError, Refusal, SourceUnavailable, TilewrightError
+from compiler.errors import InternalError, MalformedModel, OptionsError, Refusal, SourceUnavailable, TilewrightError
 from service import errors
 
 JOB = "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"
@@ -70,6 +70,7 @@ SAMPLES: tuple[TilewrightError, ...] = (
     ),
     errors.PartTooLarge("report.html has 80000000 bytes", fix=f"download /artifacts/{ARTIFACT}"),
     SourceUnavailable("the compiler makes no source from this record", fix="measure it again with this version"),
+    MalformedModel("this is not an ONNX file: wrong wire type", fix="export the model again"),
     errors.QueueFull("100 jobs of this owner wait already", fix="wait for some of them to end", details={"limit": 100}),
     errors.DeviceTimeUsed(
         "owner 'ada' has had 36001 of its 36000 device seconds of 2026-11",

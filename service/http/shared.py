@@ -11,6 +11,7 @@ from service.jobs.access import Opened
 PAGE = frozenset(
     {
         "get_job",
+        "get_job_graph",
         "has_job",
         "follow_job",
         "get_report",

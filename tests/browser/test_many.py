@@ -5,18 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import sqlalchemy as sa
 
-from service.config import Settings
-from service.db.engine import Database
-from service.db.models import Job, JobState, new_id
+from tests.browser.history import write_history
 from tests.browser.test_page import entered
 from tests.browser.webdriver import Browser
 from tests.end_to_end.house import House
-from tests.service.db.test_records import fill
 
-JOBS = 10_000
-RECORDS = 100_000
 MOST_ELEMENTS = 2_500
 """On any view: some dozens of elements for each row of a page."""
 MOST_ASKED = 4
@@ -26,25 +20,7 @@ MOST_ASKED = 4
 @pytest.fixture(scope="module")
 def many(house: House) -> House:
     """The service with a full history, written past it."""
-    db = Database.of(Settings(data_dir=house.data))
-    owner = fill(db, RECORDS, "local")
-    states = [JobState.SUCCEEDED] * 8 + [JobState.FAILED, JobState.CANCELLED]
-    rows = [
-        {
-            "id": new_id(),
-            "owner_id": owner,
-            "artifact_id": new_id(),
-            "model_digest": f"{number % 20:064x}",
-            "options": {"target": "cpu", "threads": 1},
-            "body_hash": "",
-            "queue": "cpu",
-            "state": states[number % len(states)],
-        }
-        for number in range(JOBS)
-    ]
-    with db.write() as session:
-        session.execute(sa.insert(Job), rows)
-    db.dispose()
+    write_history(house)
     return house
 
 

@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import json
-from pathlib import Path
 from typing import Any
 
 import httpx
-import numpy as np
 import onnx
+import pyarrow.parquet
 import pytest
 
 from tests.browser.conftest import SCREENS
-from tests.browser.webdriver import Browser, browser
+from tests.browser.webdriver import Browser
 from tests.end_to_end.house import House
-from tests.end_to_end.models import LONG, model, tiny
+from tests.end_to_end.models import LONG, tiny
 
 NODE = "a_strange_node"
 ALL_OF_IT = "\ue009a\ue000"
 """Control and A, then both let go (WebDriver, section 17.4.2): what is typed after it replaces a field's text."""
+SECONDS = "return import('/web/shown.js').then(({seconds}) => seconds(arguments[0]))"
+"""How the page writes seconds."""
 VIEWS = {
     "jobs": "succeeded",
     "compile": "Drop an ONNX model here",
@@ -92,16 +95,7 @@ def bearer(house: House) -> dict[str, str]:
 def asked(house: House, path: str) -> Any:
     """What the API tells of the same."""
     headers = {"Authorization": f"Bearer {house.key}"}
-    return httpx.get(house.url + path, headers=headers, trust_env=False).raise_for_status().json()
-
-
-def test_a_key_that_is_none_is_refused_with_what_to_do(house: House) -> None:
-    with browser() as window:
-        window.go(house.url)
-        window.type("#key", "twk_none")
-        window.press("Enter")
-        window.sees("Fix:")
-        assert window.run("return sessionStorage.length") == 0
+    return httpx.get(house.url + path, headers=headers, timeout=60.0, trust_env=False).raise_for_status().json()
 
 
 def test_what_is_shown_of_a_job_is_what_the_api_tells(house: House, page: Browser, job: dict[str, Any]) -> None:
@@ -125,6 +119,27 @@ def test_what_is_shown_of_a_job_is_what_the_api_tells(house: House, page: Browse
     page.picture(SCREENS / "job.png")
 
 
+def drawn_as_told(house: House, page: Browser, job: dict[str, Any], number: int, reached: dict[str, Any]) -> None:
+    """The timeline of a plan that was not taken has the tasks, lanes and times that the API tells of it."""
+    told = asked(house, f"/artifacts/{job['artifact_id']}/plan?candidate={number}")
+    measured = all("measured_s" in task for task in told["tasks"])
+    assert (told["scheduler"], told["lanes"]) == (reached["scheduler"], reached["lanes"])
+    assert measured <= (reached["measured_s"] is not None)
+    page.run(
+        "const at = document.querySelector('select[name=plan]'); at.selectedIndex = arguments[0];"
+        "at.dispatchEvent(new Event('change', {bubbles: true}))",
+        number,
+    )
+    lanes = 1 + max(task["lane"] for task in told["tasks"])
+    waits = sum(len(task["waits"]) for task in told["tasks"])
+    page.sees(f"{len(told['tasks'])} tasks on {lanes} lane{'s' * (lanes > 1)}, {waits} hand-overs")
+    page.sees(f'The plan "{told["scheduler"]}"')
+    assert boxes(page)[0] == (1 + measured) * len(told["tasks"])
+    ends = [max(task["end_s"] for task in told["tasks"]), told["predicted_s"]]
+    shown = page.run("return [...document.querySelectorAll('main p')].map((one) => one.innerText).join(' ')")
+    assert f"{page.run(SECONDS, ends[0])} predicted" in shown
+
+
 def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any]) -> None:
     plan = asked(house, f"/artifacts/{job['artifact_id']}/plan")
     assert plan["calls"]
@@ -139,6 +154,18 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     plans = asked(house, f"/jobs/{job['id']}/report")["report"]["plans"]
     page.until(lambda: page.run("return document.querySelectorAll('tbody tr').length") == len(plans), "all candidates")
     assert page.text().count("taken") >= sum(one["taken"] for one in plans) == 1
+    assert len(plans) > 2
+    choices = page.run("return [...document.querySelector('select[name=plan]').options].map((one) => one.text)")
+    assert [text.partition(":")[0] for text in choices] == [
+        f"{one['scheduler']} on {one['lanes']} lane{'s' * (one['lanes'] != 1)}" for one in plans
+    ]
+    for number, one in enumerate(plans):
+        if not one["taken"]:
+            drawn_as_told(house, page, job, number, one)
+    page.go(f"{house.url}/#/jobs/{job['id']}")
+    page.sees("Proof")
+    page.go(f"{house.url}/#/jobs/{job['id']}/schedule")
+    page.sees(f"{len(plan['tasks'])} tasks")
     longest = max(plan["tasks"], key=lambda task: task["end_s"] - task["begin_s"])
     ends = [end for task in plan["tasks"] for end in (task["end_s"], (task.get("measured_s") or [0, 0])[1])]
     middle = (longest["begin_s"] + longest["end_s"]) / 2 / max(ends)
@@ -249,6 +276,10 @@ def test_the_graph_is_shown_before_and_after_with_the_kernel_of_each_operator(
     assert any(source.splitlines()[0] in text and source.splitlines()[-2] in text for text in texts)
     page.sees("Measurements")
     page.picture(SCREENS / "graph.png")
+    (uploaded,) = asked(house, f"/jobs/{job['id']}/graph")["steps"]
+    page.press("as uploaded")
+    page.until(lambda: len(uploaded["nodes"]) in boxes(page), "the file's own operators")
+    page.sees(f"as uploaded ({len(uploaded['nodes'])})")
 
 
 def test_sources_and_the_log_can_be_read(house: House, page: Browser, job: dict[str, Any]) -> None:
@@ -256,47 +287,6 @@ def test_sources_and_the_log_can_be_read(house: House, page: Browser, job: dict[
     page.sees("#include")
     page.go(f"{house.url}/#/jobs/{job['id']}/log")
     page.sees("RUNNING")
-
-
-def test_a_benchmark_is_asked_for_and_drawn(house: House, page: Browser, job: dict[str, Any]) -> None:
-    page.go(f"{house.url}/#/jobs/{job['id']}")
-    page.press("Benchmark")
-    page.sees("inferences a second")
-    page.find("svg rect.bar")
-    page.sees("Kernels")
-    page.picture(SCREENS / "benchmark.png")
-
-
-def test_the_history_of_a_model_and_what_changed_between_two_artifacts(
-    house: House, page: Browser, job: dict[str, Any]
-) -> None:
-    page.go(f"{house.url}/#/jobs/{job['id']}")
-    page.sees("Proof")
-    headers = {"Authorization": f"Bearer {house.key}"}
-    wanted = {"options": {"scheduler": "sequential", "tuning_budget_s": 0}}
-    answer = httpx.post(f"{house.url}/jobs/{job['id']}/clone", json=wanted, headers=headers, trust_env=False)
-    other = answer.raise_for_status().json()
-    page.until(lambda: asked(house, f"/jobs/{other['id']}")["state"] == "SUCCEEDED", "another artifact")
-    page.go(f"{house.url}/#/jobs/{job['id']}/history")
-    page.sees("this one")
-    compared = asked(house, f"/comparison?job={job['id']}&job={other['id']}")["jobs"]
-    assert all(one["compiler"] for one in compared)
-    assert page.run("return document.querySelectorAll('tbody tr').length") == 2
-    assert page.run("return document.querySelectorAll('svg circle.history').length") == sum(
-        "latency_s" in one["figures"] for one in compared
-    )
-    page.picture(SCREENS / "history.png")
-    both = {"artifacts": [job["artifact_id"], other["artifact_id"]]}
-    answer = httpx.post(f"{house.url}/benchmarks", json=both, headers=headers, trust_env=False)
-    number = answer.raise_for_status().json()["id"]
-    page.go(f"{house.url}/#/benchmarks/{number}")
-    page.sees("all kernels")
-    report = asked(house, f"/benchmarks/{number}")["report"]
-    families = [{kernel["family"] for kernel in one["kernels"]} for one in report["artifacts"]]
-    text = page.text()
-    assert all(family in text for family in families[0] | families[1])
-    assert report["comparisons"][0]["verdict"] in text
-    page.picture(SCREENS / "compared.png")
 
 
 def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page: Browser, job: dict[str, Any]) -> None:
@@ -370,6 +360,12 @@ def test_records_are_narrowed_and_the_file_holds_what_is_shown(
     page.press("CSV")
     page.until(lambda: page.run("return Boolean(window.kept)"), "the file")
     assert page.run("return kept.text()").count("\n") == 1 + len(fit)
+    page.run("window.kept = null")
+    page.press("Parquet")
+    page.until(lambda: page.run("return Boolean(window.kept)"), "the other file")
+    content = page.run("return kept.arrayBuffer().then((one) => btoa(String.fromCharCode(...new Uint8Array(one))))")
+    held = pyarrow.parquet.read_table(io.BytesIO(base64.b64decode(content))).to_pylist()
+    assert [(row["id"], row["seconds"]) for row in held] == [(each["id"], each["seconds"]) for each in fit]
     page.click("tbody button")
     page.until(lambda: page.run("return document.querySelector('input[name=hardware]').value") == one["hardware"], "it")
     page.picture(SCREENS / "records.png")
@@ -401,68 +397,6 @@ def test_the_operator_sees_owners_queues_and_storage_as_the_api_tells_them(house
     page.picture(SCREENS / "operations.png")
 
 
-def test_a_model_that_is_refused_says_which_node_and_what_to_do(house: House, page: Browser, tmp_path: Path) -> None:
-    file = tmp_path / "refused.onnx"
-    file.write_bytes(
-        model([onnx.helper.make_node("ImageDecoder", ["x"], ["y"], name=NODE)], {"x": [4]}, ["y"], opset=20)
-    )
-    page.go(f"{house.url}/#/jobs")
-    page.press("Compile")
-    page.type("#model", str(file))
-    page.sees(NODE)
-    page.sees("It cannot be compiled as it is")
-    page.picture(SCREENS / "refused.png")
-
-
-def test_a_large_model_goes_in_pieces_and_one_with_external_data_with_it(
-    house: House, page: Browser, job: dict[str, Any], tmp_path: Path
-) -> None:
-    size = 1500
-    assert job["state"] == "SUCCEEDED"
-    weight = onnx.numpy_helper.from_array(np.ones((size, size), np.float32), "w")
-    multiply = onnx.helper.make_node("MatMul", ["x", "w"], ["y"], name="large")
-    (tmp_path / "large.onnx").write_bytes(model([multiply], {"x": [1, size]}, ["y"], tensors=[weight]))
-    whole = onnx.load(tmp_path / "large.onnx")
-    onnx.save(whole, tmp_path / "outside.onnx", save_as_external_data=True, location="outside.bin")
-    assert (tmp_path / "large.onnx").stat().st_size > 8 << 20
-    pieces = (["large.onnx"], lambda name: "/uploads/" in name, 3)
-    whole_form = (["outside.onnx", "outside.bin"], lambda name: name.endswith("/models"), 1)
-    for files, wanted, times in (pieces, whole_form):
-        page.go(f"{house.url}/#/jobs")
-        page.sees("Compile a model")
-        page.run("performance.clearResourceTimings()")
-        page.press("Compile")
-        page.type("#model", "\n".join(str(tmp_path / name) for name in files))
-        page.sees("It can be compiled")
-        page.sees("MatMul")
-        sent = page.run("return performance.getEntriesByType('resource').map((one) => one.name)")
-        assert sum(wanted(name) for name in sent) == times
-    assert len(asked(house, "/models?limit=100")["models"]) >= 2
-    page.press("Compile")
-    assert page.said() == []
-
-
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
-def test_every_view_fits_a_phone_and_the_dark(house: House, job: dict[str, Any], width: int, dark: bool) -> None:
-    with browser(dark=dark) as window:
-        window.size(width, 900)
-        entered(house, window)
-        assert window.run("return matchMedia('(prefers-color-scheme: dark)').matches") is dark
-        views = {
-            **VIEWS,
-            f"jobs/{job['id']}": "Proof",
-            f"jobs/{job['id']}/schedule": "critical path",
-            f"jobs/{job['id']}/graph": "one colour",
-        }
-        for view, text in views.items():
-            window.go(f"{house.url}/#/{view}")
-            window.sees(text)
-            too_wide = window.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
-            assert too_wide <= 0, view
-            window.picture(SCREENS / f"{view.split('/')[0]}{view.count('/')}-{width}-{'dark' if dark else 'light'}.png")
-        assert window.said() == []
-
-
 def test_nothing_was_wrong_and_nothing_came_from_elsewhere(house: House, page: Browser, job: dict[str, Any]) -> None:
     page.go("about:blank")
     page.go(f"{house.url}/#/jobs/{job['id']}")
@@ -475,37 +409,6 @@ def test_nothing_was_wrong_and_nothing_came_from_elsewhere(house: House, page: B
     assert 10_000 < sum(len(httpx.get(name, trust_env=False).content) for name in files) < 200_000
 
 
-def test_a_job_that_fails_says_why_and_nobody_sees_it_but_its_owner(house: House, page: Browser) -> None:
-    failing = model([onnx.helper.make_node("ImageDecoder", ["x"], ["y"], name=NODE)], {"x": [4]}, ["y"], opset=20)
-    sent = httpx.post(
-        f"{house.url}/compile", files={"model": failing}, headers=bearer(house), timeout=60.0, trust_env=False
-    )
-    number = sent.raise_for_status().json()["id"]
-    page.go(f"{house.url}/#/jobs/{number}")
-    page.sees("failed")
-    page.sees(NODE)
-    page.sees("insert a Cast before it")
-    page.picture(SCREENS / "failed.png")
-    for path, wanted in (("/owners", {"name": "eve"}), ("/keys", {"owner": "eve", "label": "eve", "role": "compiler"})):
-        made = httpx.post(house.url + path, json=wanted, headers=bearer(house), trust_env=False).raise_for_status()
-    with browser() as window:
-        window.go(house.url)
-        window.type("#key", made.json()["key"])
-        window.press("Enter")
-        window.sees("No job yet")
-        window.go(f"{house.url}/#/jobs/{number}")
-        window.sees("there is no job")
-
-
-def test_the_key_goes_with_the_one_who_leaves(house: House) -> None:
-    with browser() as window:
-        entered(house, window)
-        assert window.run("return sessionStorage.length") == 1
-        window.press("local: leave")
-        window.sees("API key")
-        assert window.run("return sessionStorage.length") == 0
-
-
 def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
     house: House, page: Browser, job: dict[str, Any]
 ) -> None:
@@ -514,7 +417,7 @@ def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
     page.press("Make a link")
     link = str(page.until(lambda: page.run("return document.querySelector('#link')?.value"), "the link"))
     page.picture(SCREENS / "share.png")
-    with browser() as window:
+    with page.tab() as window:
         window.size(390, 900)
         window.go(link)
         window.sees("Proof")
@@ -528,8 +431,8 @@ def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
         window.sees("RUNNING")
         assert window.run("return sessionStorage.length") == 0
         assert window.said() == []
-        page.press("Revoke")
-        page.sees("revoked")
-        window.go(f"{house.url}/web/icon.svg")
+    page.press("Revoke")
+    page.sees("revoked")
+    with page.tab() as window:
         window.go(link)
         window.sees("was revoked")

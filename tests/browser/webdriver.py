@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +31,6 @@ SWITCHES = (
     "--disable-sync",
     "--disable-dev-shm-usage",
 )
-
-
-DARK = ("--force-dark-mode", "--blink-settings=preferredColorScheme=0")
 
 
 def missing() -> str:
@@ -60,6 +57,10 @@ class Browser:
     def run(self, script: str, *arguments: Any) -> Any:
         """What a piece of JavaScript returns."""
         return self._post("execute/sync", script=script, args=list(arguments))
+
+    def drive(self, script: str, *arguments: Any) -> Any:
+        """What a piece of JavaScript gives to the function that is its last argument."""
+        return self._post("execute/async", script=script, args=list(arguments))
 
     def text(self) -> str:
         """All text that can be seen."""
@@ -107,6 +108,24 @@ class Browser:
         """Type into the first such element; into one for files their paths."""
         self._post(f"element/{self.find(selector)}/value", text=text)
 
+    def drop(self, selector: str, paths: Sequence[Path]) -> None:
+        """Drop files and folders of this machine on the middle of the first such element."""
+        self.find(selector)
+        x, y = self.run(
+            "const {left, top, width, height} = document.querySelector(arguments[0]).getBoundingClientRect();"
+            "return [left + width / 2, top + height / 2]",
+            selector,
+        )
+        data = {"items": [], "files": list(map(str, paths)), "dragOperationsMask": 1}
+        for step in ("dragEnter", "dragOver", "drop"):
+            given = {"type": step, "x": x, "y": y, "data": data}
+            self._post("goog/cdp/execute", cmd="Input.dispatchDragEvent", params=given)
+
+    def downloads(self, folder: Path) -> None:
+        """Let what is downloaded lie in a folder."""
+        given = {"behavior": "allow", "downloadPath": str(folder)}
+        self._post("goog/cdp/execute", cmd="Browser.setDownloadBehavior", params=given)
+
     def keys(self, text: str) -> None:
         """Press keys, one after the other, on what has the focus (WebDriver, section 17.4.2 names the others)."""
         pressed = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
@@ -115,6 +134,22 @@ class Browser:
     def size(self, width: int, height: int) -> None:
         """Of the window."""
         self._post("window/rect", width=width, height=height)
+
+    @contextlib.contextmanager
+    def tab(self, *, dark: bool = False) -> Iterator[Browser]:
+        """This browser in a tab of its own, which knows no key yet, 1280 by 900; what the console said goes with it."""
+        own = self._session.get("window").json()["value"]
+        self._post("window", handle=self._post("window/new", type="tab")["handle"])
+        scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
+        self._post("goog/cdp/execute", cmd="Emulation.setEmulatedMedia", params={"features": scheme})
+        self.size(1280, 900)
+        try:
+            yield self
+        finally:
+            self._session.delete("window")
+            self._post("window", handle=own)
+            self.size(1280, 900)
+            self.said()
 
     def picture(self, file: Path) -> None:
         """What is seen, as PNG."""
@@ -128,7 +163,7 @@ class Browser:
 
 
 @contextlib.contextmanager
-def browser(*, dark: bool = False) -> Iterator[Browser]:
+def browser() -> Iterator[Browser]:
     """A window of a browser with a profile of its own; the browser is gone afterwards."""
     port = free_port()
     with tempfile.TemporaryDirectory(prefix="tilewright-browser-") as profile:
@@ -137,7 +172,7 @@ def browser(*, dark: bool = False) -> Iterator[Browser]:
         )
         try:
             with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=300.0, trust_env=False) as http:
-                session = _session(http, [*SWITCHES, *(DARK if dark else ()), f"--user-data-dir={profile}"])
+                session = _session(http, [*SWITCHES, f"--user-data-dir={profile}"])
                 http.base_url = http.base_url.join(f"/session/{session}/")
                 try:
                     yield Browser(http)

@@ -12,6 +12,7 @@ import pytest
 
 from bench.zoo import build
 from compiler.contract import CompileOptions
+from compiler.frontend import outline
 from compiler.preflight import preflight
 from tests.compiler.networks import Network
 from worker import inquiry
@@ -52,6 +53,10 @@ def test_the_answer_of_the_process_is_that_of_the_compiler(model: Path) -> None:
     assert not answer["ok"]
 
 
+def test_a_graph_is_answered_as_the_compiler_outlines_it(model: Path) -> None:
+    assert asked({"order": "graph", "model": str(model)}) == {"graph": outline(model)}
+
+
 def test_a_record_is_answered_with_its_source() -> None:
     answer = asked({"order": "source", "text": MAP, "variant": LOOPS, "target": "cpu:aarch64"})
     assert "void k0_relu(" in answer["source"]
@@ -62,6 +67,7 @@ def test_a_record_is_answered_with_its_source() -> None:
     [
         ({"order": "source", "text": "", "variant": LOOPS, "target": "cpu"}, "source_unavailable"),
         ({"order": "preflight", "model": "/nowhere", "options": {"colour": 1}}, "invalid_options"),
+        ({"order": "graph", "model": "/nowhere"}, "malformed_model"),
         ({"order": "sing"}, "internal"),
         ({"order": "source"}, "internal"),
         (b"no json\n", "internal"),

@@ -182,9 +182,20 @@ def get_plan(
     caller: Reader,
     artifact_id: ArtifactId,
     format: Annotated[Literal["json", "svg"], Query(description="For programs, or as a picture.")] = "json",
+    candidate: Annotated[
+        int | None,
+        Query(
+            ge=0, le=999, description="In place of the plan one that was not taken: its place in the report's `plans`."
+        ),
+    ] = None,
     if_none_match: IfNoneMatch = None,
 ) -> Response:
-    """Which kernel runs when, on which lane, over which memory."""
+    """Which kernel runs when, on which lane, over which memory.
+
+    A `candidate` is told in the same form, with its tasks as predicted and, where it was run, as they were measured.
+    """
+    if candidate is not None:
+        return _part(here, caller, artifact_id, f"plans/{candidate}.json", "application/json", if_none_match)
     media = "image/svg+xml" if format == "svg" else "application/json"
     return _part(here, caller, artifact_id, f"plan.{format}", media, if_none_match)
 

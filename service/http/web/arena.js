@@ -93,6 +93,8 @@ function axisOf(plan) {
     for (const address of ticks(plan.arena_bytes, 4)) {
       pen.globalAlpha = 0.15;
       pen.fillRect(0, TOP + scaled(plan, address), 1e5, 1);
+      pen.globalAlpha = 0.7;
+      if (address) pen.fillText(bytes(address), 3, TOP + scaled(plan, address) - 3);
     }
     pen.globalAlpha = 1;
   };

@@ -34,17 +34,20 @@ export function Benchmarks() {
 
 export function Benchmark({ id }) {
   const [one, error] = useFetched(() => get(`/benchmarks/${id}?samples=true`), [id], 2);
+  const artifacts = one && one.report ? one.report.artifacts.map((artifact) => artifact.artifact) : [];
+  const [names] = useFetched(() => namesOf(artifacts), [String(artifacts)]);
   if (!one) return html`<h1>Benchmark</h1><${Failure} error=${error} />`;
   const report = one.report;
   const timed = report ? report.artifacts : [];
+  const name = (artifact) => names?.get(artifact) || brief(artifact);
   return html`
     <h1>Benchmark</h1>
     <div class="row"><${State} job=${one} /> ${one.verdict && html`<strong>${one.verdict}</strong>`}</div>
     ${one.problem && html`<${Failure} error=${one.problem} />`}
     ${report && report.notices.map((notice) => html`<p class="quiet">${notice}</p>`)}
-    ${report && report.comparisons.length > 0 && html`<${Pairs} pairs=${report.comparisons} />`}
+    ${report && report.comparisons.length > 0 && html`<${Pairs} pairs=${report.comparisons} name=${name} />`}
     ${timed.map((artifact) => html`
-      <h2>Artifact ${name(artifact)}</h2>
+      <h2>${name(artifact.artifact)}</h2>
       <${Facts} facts=${[
         ["median", seconds(artifact.median_s)], ["10 of 100 are below", seconds(artifact.p10_s)],
         ["90 of 100 are below", seconds(artifact.p90_s)], ["99 of 100 are below", seconds(artifact.p99_s)],
@@ -53,10 +56,19 @@ export function Benchmark({ id }) {
       ]} />
       ${artifact.samples_s && artifact.samples_s.length > 1 && html`<${Histogram} samples=${artifact.samples_s} median=${artifact.median_s} />`}
       ${artifact.stream && html`<${Streamed} stream=${artifact.stream} />`}`)}
-    ${timed.some((artifact) => artifact.kernels.length > 0) && html`<h2>Kernels</h2><${Kernels} timed=${timed} />`}`;
+    ${timed.some((artifact) => artifact.kernels.length > 0) && html`<h2>Kernels</h2><${Kernels} timed=${timed} name=${name} />`}`;
 }
 
-const name = (artifact) => brief(artifact.artifact);
+/** What artifacts are called: the model's name and the options in which their jobs differ. */
+async function namesOf(artifacts) {
+  const receipts = await Promise.all(artifacts.map((one) => get(`/artifacts/${one}/receipt`)));
+  if (!receipts.length) return new Map();
+  const { jobs } = await get(`/comparison?${receipts.map((one) => `job=${one.job}`).join("&")}`);
+  return new Map(jobs.map((job, at) => [artifacts[at], [job.name || brief(artifacts[at]), optionsOf(job)].filter(Boolean).join(", ")]));
+}
+
+/** The options of a compared job that the others have otherwise. */
+const optionsOf = (job) => Object.entries(job.options).map(([key, value]) => `${key} ${JSON.stringify(value)}`).join(", ");
 
 /** Many inferences in flight on several devices: how often one ends, and what each device has to do. */
 function Streamed({ stream }) {
@@ -74,9 +86,9 @@ function Streamed({ stream }) {
 }
 
 /** Which of two is faster, with the interval in which the ratio of their times lies. */
-function Pairs({ pairs }) {
+function Pairs({ pairs, name }) {
   return html`<${Table} columns=${["first", "second", "#first / second", "#95% from", "#to", "verdict"]} rows=${pairs.map((pair) => [
-    brief(pair.a), brief(pair.b), figures(pair.ratio), figures(pair.low), figures(pair.high),
+    name(pair.a), name(pair.b), figures(pair.ratio), figures(pair.low), figures(pair.high),
     html`<strong class=${pair.faster ? "good" : ""}>${pair.verdict}</strong>`])} />`;
 }
 
@@ -100,7 +112,7 @@ function matched(timed) {
  * Time of each kernel. Of two artifacts those that do the same stand side by side, what changed most first: what one has
  * and the other has not (because it was fused otherwise) counts whole, so that the differences add up to the whole one.
  */
-function Kernels({ timed }) {
+function Kernels({ timed, name }) {
   const two = timed.length === 2;
   const gain = ({ seconds: [first, second] }) => (first || 0) - (second || 0);
   const rows = matched(timed).sort(two ? (a, b) => Math.abs(gain(b)) - Math.abs(gain(a))
@@ -113,7 +125,7 @@ function Kernels({ timed }) {
   return html`
     ${two && html`<p class="quiet">What got faster or slower from the first to the second artifact, the largest change first; in brackets
       the part of the first one's kernels that it saves.</p>`}
-    <${Table} columns=${["kernel", ...timed.map((artifact) => `#${name(artifact)}`), ...(two ? ["#change", "#second / first"] : [])]}
+    <${Table} columns=${["kernel", ...timed.map((artifact) => `#${name(artifact.artifact)}`), ...(two ? ["#change", "#second / first"] : [])]}
       rows=${[...rows.map((row) => cells(`${row.family}${row.number > 1 ? ` (${row.number}.)` : ""}`, row.seconds)),
         cells(html`<strong>all kernels</strong>`, sums)]} />`;
 }
@@ -134,6 +146,6 @@ export function History({ model, not }) {
       `${moment(one.job.finished_at)}: ${seconds(one.figures.latency_s)}, ${JSON.stringify(one.options)}`])} />`}
     <${Table} columns=${["job", "finished", "compiler", "differs in", "#latency", "#benchmarked", "#measured tiles"]} rows=${found.map((one) => [
       one.job.id === not ? "this one" : html`<a href="#/jobs/${one.job.id}">${one.name || brief(one.job.id)}</a>`,
-      moment(one.job.finished_at), one.compiler || "", Object.entries(one.options).map(([key, value]) => `${key} ${JSON.stringify(value)}`).join(", "),
+      moment(one.job.finished_at), one.compiler || "", optionsOf(one),
       seconds(one.figures.latency_s), one.benchmarks.length ? seconds(one.benchmarks[0].median_s) : "", one.figures.records_measured ?? ""])} />`;
 }

@@ -3,6 +3,7 @@
 import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 
 const TEXT_FROM = 0.55; // magnification from which text can be read
+const READABLE = 0.8;
 const MOST_LINES = 4000; // of more in sight none is drawn: one could not be told from another
 const FONT = "11px system-ui, sans-serif";
 
@@ -18,6 +19,7 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
   const view = useRef(null);
   const [title, setTitle] = useState("");
   const known = useRef(null);
+  const clicked = useRef(null); // the box that was chosen here: it is in sight as large as was wished
 
   const whole = () => {
     const { clientWidth: wide, clientHeight: high } = canvas.current;
@@ -78,17 +80,18 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
     draw();
   }, [scene]);
   useEffect(() => {
-    if (chosen !== null && !flat && scene.boxes[chosen]) show(scene.boxes[chosen]);
-    draw();
-  }, [chosen, lit]);
+    if (chosen !== null && !flat && scene.boxes[chosen] && chosen !== clicked.current) show(scene.boxes[chosen]);
+    clicked.current = null;
+  }, [chosen]);
+  useEffect(draw, [chosen, lit]);
 
-  /** Move as little as brings a box into sight. */
+  /** Bring a box into sight, where its text can be read. */
   const show = (box) => {
     const { clientWidth, clientHeight } = canvas.current;
-    const now = view.current;
+    const now = { ...view.current, zoom: Math.max(view.current.zoom, READABLE) };
     const [wide, high] = [clientWidth / now.zoom, clientHeight / now.zoom];
     const inside = box.x >= now.x && box.x + box.w <= now.x + wide && box.y >= now.y && box.y + box.h <= now.y + high;
-    if (!inside) view.current = { ...now, x: box.x + box.w / 2 - wide / 2, y: box.y + box.h / 2 - high / 2 };
+    if (!inside || now.zoom !== view.current.zoom) view.current = { ...now, x: box.x + box.w / 2 - wide / 2, y: box.y + box.h / 2 - high / 2 };
   };
 
   const held = useRef(null);
@@ -111,7 +114,7 @@ export function Canvas({ scene, label, chosen = null, lit = null, choose, flat =
   const up = (event) => {
     const from = held.current;
     held.current = null;
-    if (from && !from.moved && choose) choose(under(event));
+    if (from && !from.moved && choose) choose(clicked.current = under(event));
   };
   /** The box before or after the chosen one, from left to right: for who has no pointer. */
   const next = (way) => {
@@ -166,10 +169,11 @@ function paint(canvas, scene, { x: left, y: up, zoom }, { chosen, lit, flat, axi
   if (axis) axis(pen, { from: left, to: left + wide / zoom, at: atX, high, colour: colours.text });
 
   pen.lineWidth = 1;
-  const seen = scene.lines.filter(({ from, to }) => {
-    const [x1, y1, x2, y2] = [atX(from[0]), atY(from[1]), atX(to[0]), atY(to[1])];
-    return Math.max(x1, x2) >= 0 && Math.min(x1, x2) <= wide && Math.max(y1, y2) >= 0 && Math.min(y1, y2) <= high;
-  });
+  const right = left + wide / zoom;
+  const [top, bottom] = flat ? [0, high] : [up, up + high / zoom];
+  const inSight = ({ from, to }) => (from[0] >= left || to[0] >= left) && (from[0] <= right || to[0] <= right)
+    && (from[1] >= top || to[1] >= top) && (from[1] <= bottom || to[1] <= bottom);
+  const seen = scene.lines.filter(inSight);
   for (const pass of [false, true]) {
     pen.strokeStyle = pass ? colours.accent : colours.text;
     pen.globalAlpha = pass ? 1 : 0.3;
@@ -187,9 +191,13 @@ function paint(canvas, scene, { x: left, y: up, zoom }, { chosen, lit, flat, axi
 
   const outlined = lit && lit.size ? lit : null;
   const painted = new Map(); // by row the last column of pixels that has a box narrower than that
-  scene.boxes.forEach((box, number) => {
-    const [x, y, w, h] = [atX(box.x), atY(box.y), Math.max(1, box.w * zoom), long(box.h)];
-    if (x + w < 0 || x > wide || y + h < 0 || y > high) return;
+  scene.boxes.forEach((box, number) => { // tens of thousands: what is not in sight must cost next to nothing
+    const x = atX(box.x);
+    const w = Math.max(1, box.w * zoom);
+    if (x + w < 0 || x > wide) return;
+    const y = atY(box.y);
+    const h = long(box.h);
+    if (y + h < 0 || y > high) return;
     if (w <= 1 && number !== chosen) {
       if (painted.get(y) === Math.floor(x)) return;
       painted.set(y, Math.floor(x));

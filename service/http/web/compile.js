@@ -2,8 +2,9 @@
 
 import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 import { ask, get, Problem } from "/web/api.js";
+import { Uploaded } from "/web/graph.js";
 import { chosen, dropped, modelOf, upload } from "/web/upload.js";
-import { Act, brief, Facts, Failure, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
+import { Act, brief, Facts, Failure, nodesOf, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
 
 const SHOWN_NODES = 3;
 const MOST_NAMES = 4;
@@ -11,8 +12,11 @@ const LONGEST_NAME = 200; // that the API takes
 
 const PLAIN = ["target", "precision", "threads", "tuning_budget_s", "dims"]; // what has a field of its own
 
-/** The form; with `from`, the id of an earlier job, filled in with its model and options, to be changed. */
-export function Compile({ from = "" }) {
+/**
+ * The form; with `from`, the id of an earlier job, filled in with its model and options, to be changed. The operator `node`
+ * of the model's graph is brought into sight.
+ */
+export function Compile({ from = "", node = "" }) {
   const [files, setFiles] = useState([]);
   const [options, setOptions] = useState({ target: "cpu", threads: "", precision: "fp32", tuning_budget_s: "", dims: {}, others: "" });
   const [source, setSource] = useState(null); // the job that is cloned
@@ -106,7 +110,7 @@ export function Compile({ from = "" }) {
         <${Act} name="Look again" act=${() => look(digest, options)} disabled=${!digest} />
         <${Act} name="Compile" main=${true} act=${compile} disabled=${!digest || sent !== null} />
       </p>`}
-    ${found && html`<${Findings} found=${found} />`}`;
+    ${found && html`<${Findings} found=${found} path=${`/models/${digest}/graph`} node=${node} at=${(one) => `#/compile?${new URLSearchParams({ ...(from && { job: from }), node: one })}`} />`}`;
 }
 
 function Drop({ files, take }) {
@@ -163,12 +167,15 @@ function written(size) {
   return String(size);
 }
 
-function Findings({ found }) {
+/** What became known of the model; `path` is where its graph is, `node` the operator of it to show, `at` where each is shown. */
+function Findings({ found, path, node, at }) {
   const memory = found.memory_bytes || {};
+  const [open, setOpen] = useState(false);
+  const blamed = nodesOf({ ...found.problem, refusals: found.refusals || [] });
   return html`
     <h2>${found.ok ? html`<span class="good">It can be compiled</span>` : html`<span class="bad">It cannot be compiled as it is</span>`}</h2>
-    <${Failure} error=${found.problem && { message: found.problem.message, fix: found.problem.fix, refusals: found.problem.refusals }} />
-    <${Refusals} refusals=${(found.problem ? [] : found.refusals) || []} />
+    <${Failure} error=${found.problem} at=${at} />
+    <${Refusals} refusals=${(found.problem ? [] : found.refusals) || []} at=${at} />
     ${found.queue && found.queue.notice && html`<p class="bad">${found.queue.notice}</p>`}
     ${(found.notices || []).map((notice) => html`<p class="quiet">${notice}</p>`)}
     <${Facts} facts=${[
@@ -187,7 +194,10 @@ function Findings({ found }) {
       one.count,
       html`<span class=${one.verdict === "supported" ? "good" : "bad"}>${[one.verdict, ...one.reasons].join(": ")}</span>`,
       one.nodes.slice(0, SHOWN_NODES).join(", ") + (one.count > SHOWN_NODES ? ", …" : ""),
-    ])} />`}`;
+    ])} />`}
+    <h2>Graph</h2>
+    ${open || blamed.length > 0 ? html`<${Uploaded} path=${path} blamed=${blamed} node=${node} />`
+    : html`<button type="button" onClick=${() => setOpen(true)}>Show the graph</button>`}`;
 }
 
 /** What is typed in the form for a job's options. */

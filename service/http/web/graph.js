@@ -1,14 +1,16 @@
-// The model's graph as it was loaded, after each step, and as kernels: what became of each operator.
+// The model's graph as it was uploaded, after each step, and as kernels: what became of each operator, and what is wrong.
 
-import { html, useMemo, useState } from "/web/vendor/htm-preact.js";
+import { html, useEffect, useMemo, useRef, useState } from "/web/vendor/htm-preact.js";
+import { get } from "/web/api.js";
 import { Canvas } from "/web/canvas.js";
 import { Code, Measured } from "/web/kernel.js";
-import { Facts, figures, seconds, Table } from "/web/shown.js";
+import { Facts, Failure, figures, seconds, Table, useFetched } from "/web/shown.js";
 
 const BOX_W = 168;
 const BOX_H = 40;
 const MOST_FOUND = 12;
-const NAMES = { load: "as loaded", rewrite: "rewritten", choose: "with choices", kernels: "kernels" };
+const NAMES = { uploaded: "as uploaded", load: "as loaded", rewrite: "rewritten", choose: "with choices", kernels: "kernels" };
+const BLAMED = "#b3261e";
 const KINDS = { bad: "gone after it", warn: "changed after it", good: "new in it" };
 
 /** One colour for all operators of a kernel; neighbours in the plan differ much. */
@@ -55,7 +57,7 @@ export function laidOut(items) {
 
 function sceneOf(items) {
   const { places, edges, width, height } = laidOut(items);
-  const boxes = items.map((item, at) => ({ ...places[at], w: BOX_W, h: BOX_H, fill: ofKernel(item.kernel), title: item.title, text: [short(item.name), short(item.below)], edge: item.edge }));
+  const boxes = items.map((item, at) => ({ ...places[at], w: BOX_W, h: BOX_H, fill: item.reasons?.length ? BLAMED : ofKernel(item.kernel), title: item.title, text: [short(item.name), short(item.below)], edge: item.edge }));
   const lines = edges.map(([from, to]) => ({
     from: [places[from].x + BOX_W / 2, places[from].y + BOX_H], to: [places[to].x + BOX_W / 2, places[to].y], boxes: [from, to], curved: true,
   }));
@@ -93,14 +95,66 @@ function stepsOf(graph, plan) {
   return [...steps, { name: "kernels", items: kernels, applied: [] }];
 }
 
-/** The steps side by side; what is chosen in one is shown in the other. */
-export function Graph({ graph, plan, job, link = null }) {
-  const steps = useMemo(() => stepsOf(graph, plan), [graph, plan]);
+/** The file's operators, each with what `blamed` says of it and in the colour of the kernel that computes what it writes. */
+function uploadedStep(uploaded, graph, steps, blamed) {
+  const kernelOf = new Map(steps.flatMap((step) => step.items.flatMap((item) => (item.node ? item.writes.map((value) => [graph.values[value]?.name, item.kernel]) : []))));
+  const items = uploaded.steps[0].nodes.map((node) => {
+    const kinds = node.writes.map((value) => uploaded.values[value] || {});
+    return {
+      node, reads: node.reads.filter((value) => value !== null), writes: node.writes,
+      kernel: kinds.map((value) => kernelOf.get(value.name)).find((one) => one !== undefined),
+      name: node.op, below: node.name, title: `${node.op} ${node.name}: ${kinds[0]?.type || "type not declared"}`, reasons: [],
+    };
+  });
+  for (const one of blamed) {
+    for (const at of placesOf(items, one.node)) items[at].reasons.push(one);
+  }
+  return { name: "uploaded", items, applied: [], values: uploaded.values };
+}
+
+/** Where a node of this name is: itself, else the call of the function, or the operator with the subgraph, that holds it. */
+function placesOf(items, name) {
+  const those = (fits) => items.flatMap(({ node }, at) => (fits(node) ? [at] : []));
+  const exact = those((node) => node.name === name);
+  return exact.length ? exact : those((node) => name.startsWith(`${node.name}/`) || (node.inside || []).includes(name));
+}
+
+/** The graph of a model that was not compiled, or not yet, with the nodes that a problem blames; `node` is brought into sight. */
+export function Uploaded({ path, blamed = [], node = "" }) {
+  const [uploaded, error] = useFetched(() => get(path), [path]);
+  if (error) return html`<${Failure} error=${error} />`;
+  return uploaded ? html`<${Graph} uploaded=${uploaded} blamed=${blamed} wanted=${node || blamed[0]?.node || ""} />` : html`<p class="quiet">The model is read…</p>`;
+}
+
+/**
+ * The steps side by side; what is chosen in one is shown in the other. Without `graph`, that of an artifact, there is only
+ * the model as it was `uploaded`; with it that is asked for when it is wanted.
+ */
+export function Graph({ graph = null, plan = null, uploaded = null, blamed = [], wanted: sought = "", job = null, link = null }) {
+  const [asked, ask] = useState(false);
+  const [fetched, error] = useFetched(() => (asked ? get(`/jobs/${job.id}/graph`) : null), [asked]);
+  const file = uploaded || fetched;
+  const steps = useMemo(() => {
+    const made = graph ? stepsOf(graph, plan) : [];
+    return [file ? uploadedStep(file, graph, made, blamed) : { name: "uploaded", items: [], applied: [] }, ...made];
+  }, [graph, plan, file, JSON.stringify(blamed)]);
   const [shown, show] = useState([steps.length - 1]);
   const [chosen, choose] = useState(null); // {step, item}
   const [wanted, want] = useState("");
   const scenes = useMemo(() => steps.map((step) => sceneOf(step.items)), [steps]);
+  const drawing = useRef(null);
+  useEffect(() => {
+    const lookFor = (name) => {
+      const [item] = name ? placesOf(steps[0].items, name) : [];
+      if (item !== undefined) choose({ step: 0, item });
+    };
+    const told = ({ detail }) => { lookFor(detail); drawing.current?.scrollIntoView({ block: "nearest" }); };
+    lookFor(sought);
+    addEventListener("node", told);
+    return () => removeEventListener("node", told);
+  }, [sought]);
   const toggle = (at) => show(shown.includes(at) ? (shown.length > 1 ? shown.filter((one) => one !== at) : shown) : [...shown.slice(-1), at].sort());
+  const press = (at) => { if (!steps[at].items.length) ask(true); toggle(at); };
   const item = chosen && steps[chosen.step].items[chosen.item];
   const found = wanted.length < 2 ? [] : shown.flatMap((at) => steps[at].items
     .map((one, number) => ({ step: at, item: number, text: `${one.name} ${one.node?.name || ""} ${(one.call?.sources || []).join(" ")}` }))
@@ -111,19 +165,22 @@ export function Graph({ graph, plan, job, link = null }) {
     return new Set(steps[at].items.flatMap((one, number) => (one.kernel === item.kernel ? [number] : [])));
   };
   return html`
+    <${Failure} error=${error} />
     <div class="row" role="group" aria-label="Steps to show">
-      ${steps.map((step, at) => html`<button type="button" aria-pressed=${shown.includes(at)} class=${shown.includes(at) ? "main" : ""}
-        onClick=${() => toggle(at)}>${NAMES[step.name] || step.name} (${step.items.length})</button>`)}
+      ${graph && steps.map((step, at) => html`<button type="button" aria-pressed=${shown.includes(at)} class=${shown.includes(at) ? "main" : ""}
+        onClick=${() => press(at)}>${NAMES[step.name] || step.name}${step.items.length ? ` (${step.items.length})` : ""}</button>`)}
       <label class="field">Find an operator or a name
         <input type="search" value=${wanted} onInput=${(event) => want(event.target.value)} /></label>
     </div>
-    <p class="quiet">Two steps can stand side by side. Operators of one kernel have one colour; grey ones need no code: views, or known when compiling.
-      ${" "}Outlined in each step: ${Object.entries(KINDS).map(([kind, words]) => html`<span class="legend ${kind}">${words}</span> `)}</p>
+    ${graph ? html`<p class="quiet">Two steps can stand side by side. Operators of one kernel have one colour; grey ones need no code: views, or known when compiling.
+      ${" "}Outlined in each step: ${Object.entries(KINDS).map(([kind, words]) => html`<span class="legend ${kind}">${words}</span> `)}</p>`
+    : html`<p class="quiet">The ${steps[0].items.length} operators of the file as it was uploaded.
+      ${blamed.length > 0 && html`${" "}<span class="legend blamed">named by the problem</span>`}</p>`}
     ${found.length > 0 && html`<p>${found.slice(0, MOST_FOUND).map((one) => html`<button type="button" onClick=${() => choose(one)}>${short(one.text.trim())}</button> `)}
       ${found.length > MOST_FOUND && html`<span class="quiet">and ${found.length - MOST_FOUND} more</span>`}</p>`}
-    <div class="beside">${shown.map((at) => html`<section key=${at} aria-label=${NAMES[steps[at].name]}>
+    <div class="beside" ref=${drawing}>${shown.map((at) => html`<section key=${at} aria-label=${NAMES[steps[at].name]}>
       <h2>${NAMES[steps[at].name] || steps[at].name}</h2>
-      <${Canvas} scene=${scenes[at]} label=${`${steps[at].items.length} ${at === steps.length - 1 ? "kernels" : "operators"} and what flows between them`}
+      <${Canvas} scene=${scenes[at]} label=${`${steps[at].items.length} ${steps[at].name === "kernels" ? "kernels" : "operators"} and what flows between them`}
         chosen=${chosen && chosen.step === at ? chosen.item : null} lit=${lit(at)}
         choose=${(number) => choose(number === null ? null : { step: at, item: number })} />
     </section>`)}</div>
@@ -134,17 +191,18 @@ export function Graph({ graph, plan, job, link = null }) {
 
 /** All that is known of an operator, or of a kernel. */
 function Chosen({ item, step, graph, plan, job, link }) {
-  const call = item.call || (item.kernel !== undefined ? plan.calls[item.kernel] : null);
+  const call = item.call || (plan && item.kernel !== undefined ? plan.calls[item.kernel] : null);
   const node = item.node;
   const value = (id) => {
     if (id === null) return "absent";
-    const { name, type, constant } = graph.values[id] || {};
-    const known = constant && `constant, ${constant.min === undefined ? "empty" : `${figures(constant.min)} to ${figures(constant.max)}, mean ${figures(constant.mean)}, ${figures(100 * constant.zeros)} % zeros`}`;
+    const { name, type, constant } = (step.values || graph.values)[id] || {};
+    const known = constant && `constant, ${constant.min === undefined ? `${figures(constant.elements)} elements` : `${figures(constant.min)} to ${figures(constant.max)}, mean ${figures(constant.mean)}, ${figures(100 * constant.zeros)} % zeros`}`;
     return `%${id} ${name || ""} ${type || ""}${known ? ` (${known})` : ""}`;
   };
   const here = node ? step.applied.filter((one) => one.where === `'${node.name}'` || one.where === `${node.op} %${node.writes[0]}`) : [];
   return html`<div class="box" aria-live="polite">
     <h2>${node ? `${node.op} ${node.name || ""}` : call.family}</h2>
+    ${(item.reasons || []).map((one) => html`<p><strong class="bad">${one.reason}</strong>${one.fix && html`<br />Fix: ${one.fix}`}</p>`)}
     ${node && html`<${Table} columns=${["", "value"]} rows=${[...node.reads.map((id) => ["reads", value(id)]), ...node.writes.map((id) => ["writes", value(id)]),
       ...Object.entries(node.attributes || {}).map(([name, text]) => [name, text])]} />`}
     ${here.length > 0 && html`<${Table} columns=${["rule that fired here", "why", "saved"]} rows=${here.map((one) => [one.what, one.why, one.note || ""])} />`}
@@ -156,6 +214,6 @@ function Chosen({ item, step, graph, plan, job, link }) {
       ["tile tasks", call.tiles],
     ]} /><pre tabindex="0">${call.tile}</pre>
       ${(!link || link.download) && html`<${Code} job=${job} number=${item.kernel} />`}
-      ${!link && html`<${Measured} job=${job} call=${call} />`}` : html`<p class="quiet">No code is made for it.</p>`}
+      ${!link && html`<${Measured} job=${job} call=${call} />`}` : plan && html`<p class="quiet">No code is made for it.</p>`}
   </div>`;
 }

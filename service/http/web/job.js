@@ -2,23 +2,25 @@
 
 import { html, useEffect, useState } from "/web/vendor/htm-preact.js";
 import { History } from "/web/benchmarks.js";
-import { Arena } from "/web/arena.js";
 import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
-import { Phases, Roofline, Schedule } from "/web/charts.js";
-import { Graph } from "/web/graph.js";
+import { Phases, Roofline } from "/web/charts.js";
+import { Graph, Uploaded } from "/web/graph.js";
 import { Labels } from "/web/labels.js";
 import { Progress, Ways } from "/web/jobs.js";
+import { Schedules } from "/web/schedules.js";
 import { Share } from "/web/share.js";
 import { Plans, Tuning } from "/web/tuning.js";
 import { Why } from "/web/why.js";
-import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, seconds, useFetched } from "/web/shown.js";
+import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, nodesOf, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const ALWAYS = ["overview", "tuning", "log"];
+const FINAL = [400, 401, 403, 404];
+const OF_A_MODEL = ["graph"]; // as it was uploaded, where there is no artifact
 const TABS = [["overview", "Overview"], ["schedule", "Schedule"], ["graph", "Graph"], ["kernels", "Kernels"], ["tuning", "Tuning"], ["source", "Source"], ["history", "History"], ["log", "Log"]];
 
-/** A job; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
-export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
+/** A job, with the operator `node` of its graph in sight; `base` is where its parts are, `link` says what a share link opens, when one is looked through. */
+export function Job({ id, tab, node = "", base = `#/jobs/${id}`, link = null }) {
   const [job, error, again] = useFetched(() => get(`/jobs/${id}`), [id]);
   const [events, setEvents] = useState([]);
   const [sharing, share] = useState(false);
@@ -35,8 +37,9 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
           soon();
         }, stop.signal);
         soon();
-      } catch {
-        if (!stop.signal.aborted) setTimeout(listen, 2000);
+      } catch (problem) {
+        const final = FINAL.includes(problem.status); // there is no such job, or it is not for this key
+        if (!stop.signal.aborted && !final) setTimeout(listen, 2000);
       }
     };
     listen();
@@ -45,7 +48,7 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
   if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";
   const opened = ([name]) => !link || (name !== "history" && (link.download || name !== "source"));
-  const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name)).filter(opened);
+  const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name) || (job.model && OF_A_MODEL.includes(name))).filter(opened);
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
   return html`
     <h1>${job.name || titleOf(job)} ${job.name && html`<span class="quiet">${titleOf(job)}</span>`}</h1>
@@ -68,19 +71,19 @@ export function Job({ id, tab, base = `#/jobs/${id}`, link = null }) {
     <${Labels} what="job" path=${`/jobs/${id}`} one=${job} again=${again} fixed=${Boolean(link)} />
     ${sharing && !link && html`<${Share} id=${id} />`}
     <${Failure} error=${error} />
-    ${job.problem && html`<${Failure} error=${job.problem} />`}
+    ${job.problem && html`<${Failure} error=${job.problem} at=${job.model && ((one) => `${base}/graph?node=${encodeURIComponent(one)}`)} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
       <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
-    <${Tab} name=${shown} job=${job} events=${events} link=${link} base=${base} />`;
+    <${Tab} name=${shown} job=${job} events=${events} link=${link} base=${base} node=${node} />`;
 }
 
 const titleOf = (job) => `${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}`;
 
-function Tab({ name, job, events, link, base }) {
+function Tab({ name, job, events, link, base, node }) {
   switch (name) {
-    case "schedule": return html`<div class="row"><${Act} name="Trace for Perfetto" act=${() => download(`${job.links.artifact}/trace`, `${job.artifact_id}.trace.json`)} /></div>
-      <${Candidates} job=${job} /><${OfPlan} job=${job} view=${Times} />`;
-    case "graph": return html`<${Steps} job=${job} link=${link} />`;
+    case "schedule": return html`<${Schedules} job=${job} />`;
+    case "graph": return job.state === "SUCCEEDED" && job.kind === "compile" ? html`<${Steps} job=${job} link=${link} />`
+      : html`<${Uploaded} path=${`/jobs/${job.id}/graph`} blamed=${nodesOf(job.problem)} node=${node} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
     case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
@@ -98,7 +101,7 @@ function Overview({ job, events, link, base }) {
   return html`
     ${report && html`
       <${Facts} facts=${[
-        ["one inference", report.latency_s ? seconds(report.latency_s) + (report.placement ? ", estimated" : "") : "not measured"],
+        ["one inference", html`<b>${report.latency_s ? seconds(report.latency_s) + (report.placement ? ", estimated" : "") : "not measured"}</b>`, "first"],
         ["target", report.target],
         ["lanes", report.threads],
         ["kernels", `${report.kernels} of ${report.nodes} operators`],
@@ -142,14 +145,6 @@ function Quantised({ report }) {
     ])} />`;
 }
 
-/** The plans that were weighed against each other, beside the timeline of the one that was taken. */
-function Candidates({ job }) {
-  const [told, error] = useFetched(() => get(`/jobs/${job.id}/report`), [job.id]);
-  return html`<h2>Candidates</h2><${Failure} error=${error} />
-    <p class="quiet">Each plan that was weighed; the timeline below is that of the one that was taken.</p>
-    ${told && html`<${Plans} plans=${told.report.plans} />`}`;
-}
-
 /** What the model of a job is called, for all its jobs. */
 function Model({ digest }) {
   const [model, error, again] = useFetched(() => get(`/models/${digest}`), [digest]);
@@ -163,8 +158,6 @@ function OfPlan({ job, view }) {
   if (error) return html`<${Failure} error=${error} />`;
   return plan && html`<${view} plan=${plan} />`;
 }
-
-const Times = ({ plan }) => html`<${Schedule} plan=${plan} /><${Arena} plan=${plan} />`;
 
 function Steps({ job, link }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
@@ -184,7 +177,7 @@ function Kernels({ plan }) {
     <p class="quiet">${plan.calls.length} kernels, slowest first; times are ${plan.calls.every((call) => call.predicted_from === "model")
     ? "the cost model's" : "measured where a measurement was made, else the cost model's"}.</p>
     <${Table} columns=${["#", "kernel", "of the model", "tile", "#time", "#part", "#GFLOP/s", "time from"]} rows=${order.map(([call, number]) => [
-      number, html`<span style=${{ color: colour(call.family) }}>■</span> ${call.family}`, call.sources.join(", "),
+      number, html`<span class="id"><span style=${{ color: colour(call.family) }} aria-hidden="true">■</span> ${call.family}</span>`, call.sources.join(", "),
       html`<code>${call.tile}</code>`, seconds(call.predicted_s), `${figures(100 * call.predicted_s / total)} %`,
       call.flops ? figures(call.flops / call.predicted_s / 1e9) : "", call.predicted_from,
     ])} />`;

@@ -65,7 +65,7 @@ export function Jobs() {
       <label class="field">Tags <input name="tag" size="12" value=${typed.tag} onInput=${write("tag")} /></label>
       <label class="field">Text in name or note <input name="query" type="search" maxlength="200" value=${typed.query} onInput=${write("query")} /></label>
       <button>Filter</button>
-      <a href="#/compile">Compile a model</a>
+      <a class="button main" href="#/compile">Compile a model</a>
     </form>
     <${Failure} error=${error} />
     ${page && html`<${Table}
@@ -73,11 +73,11 @@ export function Jobs() {
       empty=${query.size > 2 ? "No job fits." : html`No job yet: <a href="#/compile">drop a model</a> to see whether it compiles, and how fast it gets.`}
       rows=${page.jobs.map((job) => [
         html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${job.name || brief(job.id)}</a>
-          ${job.name && html`<br /><span class="quiet">${brief(job.id)}</span>`} <${Tags} tags=${job.tags} />`,
+          ${job.name && html`<br /><span class="quiet id">${brief(job.id)}</span>`} <${Tags} tags=${job.tags} />`,
         job.options.target || job.kind,
         html`<${State} job=${job} />`,
         html`<${Progress} job=${job} />`,
-        moment(job.created_at),
+        html`<span class="id">${moment(job.created_at)}</span>`,
         seconds(job.run_seconds),
         html`<${Outcome} job=${job} />`,
         html`<${Ways} job=${job} again=${again} />`,
@@ -103,7 +103,7 @@ export function Progress({ job }) {
 }
 
 function Outcome({ job }) {
-  if (job.problem) return html`<span class="bad">${job.problem.message}</span>`;
+  if (job.problem) return html`<span class="bad said" title=${job.problem.message}>${job.problem.message}</span>`;
   if (job.state !== "SUCCEEDED" || job.kind !== "compile") return "";
   return html`<${Act} name="Download" act=${() => download(job.links.artifact, `${job.artifact_id}.tw`)} />`;
 }

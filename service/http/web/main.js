@@ -51,29 +51,32 @@ function Login({ entered }) {
   </main>`;
 }
 
+/** What an address says after `?`. */
+const asked = (address) => new URLSearchParams(address.split("?")[1] || "");
+
 function View({ address, me }) {
   const [broken] = useErrorBoundary((error) => console.error(error));
   if (broken) return html`<${Failure} error=${{ message: `This view failed: ${broken.message}`, fix: "load the page again; if it stays, report it" }} />`;
   const [place, id, ...more] = address.split("?")[0].split("/");
   switch (place) {
     case "compile": {
-      const from = new URLSearchParams(address.split("?")[1] || "").get("job") || "";
-      return html`<${Compile} from=${from} key=${from} />`;
+      const from = asked(address).get("job") || "";
+      return html`<${Compile} from=${from} node=${asked(address).get("node") || ""} key=${from} />`;
     }
     case "benchmarks": return id ? html`<${Benchmark} id=${id} key=${id} />` : html`<${Benchmarks} />`;
     case "records": return html`<${Records} />`;
     case "operations": return html`<${Operations} me=${me} />`;
-    default: return id ? html`<${Job} id=${id} tab=${more[0] || "overview"} key=${id} />` : html`<${Jobs} />`;
+    default: return id ? html`<${Job} id=${id} tab=${more[0] || "overview"} node=${asked(address).get("node") || ""} key=${id} />` : html`<${Jobs} />`;
   }
 }
 
 /** What whoever has a link to a job sees of it, without a key: `shared/JOB/TOKEN`, then the part of the job. */
-function Shared({ job, token, tab }) {
+function Shared({ job, token, tab, node }) {
   lookThrough(token);
   const base = `#/shared/${job}/${token}`;
   return html`
     <header><strong>Tilewright</strong> <span class="quiet">a shared job, read only</span></header>
-    <main tabindex="-1"><${Job} id=${job} tab=${tab} base=${base} link=${{ download: opensFile(token) }} key=${token} /></main>`;
+    <main tabindex="-1"><${Job} id=${job} tab=${tab} node=${node} base=${base} link=${{ download: opensFile(token) }} key=${token} /></main>`;
 }
 
 /** Whether a link's token opens the artifact's file: the lowest bit of its first byte. */
@@ -87,8 +90,8 @@ function opensFile(token) {
 
 function App() {
   const address = useAddress();
-  const [place, job, token, tab] = address.split("/");
-  if (place === "shared" && token) return html`<${Shared} job=${job} token=${token} tab=${tab || "overview"} />`;
+  const [place, job, token, tab] = address.split("?")[0].split("/");
+  if (place === "shared" && token) return html`<${Shared} job=${job} token=${token} tab=${tab || "overview"} node=${asked(address).get("node") || ""} />`;
   lookThrough("");
   return html`<${Own} address=${address} />`;
 }

@@ -40,10 +40,11 @@ export function Records() {
       ${TIMES.map(([name, title]) => html`<label class="field">${title}
         <input name=${name} type="datetime-local" step="1" value=${text[name] || ""} onInput=${write(name)} /></label>`)}
       <button>Filter</button>
+    </form>
+    <div class="row"><span class="quiet">All measurements that these filters let through, on every page, as a file:</span>
       <${Act} name="CSV" act=${() => download(`/tuning-records?${filters}&format=csv`, "tuning-records.csv")} />
       <${Act} name="Parquet" act=${() => download(`/tuning-records?${filters}&format=parquet`, "tuning-records.parquet")} />
-    </form>
-    <p class="quiet">A file holds all measurements that these filters let through, on every page.</p>
+    </div>
     <${Failure} error=${error} />
     ${points.length > 1 && html`<${Scatter} points=${points} xName="newest first" yName="µs" />`}
     ${page && html`<${Table} columns=${["kernel", "what it computes", "tile", "#time", "#10 to 90 of 100", "target", "device", "measured"]}

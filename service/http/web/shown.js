@@ -33,6 +33,9 @@ export function moment(text) {
   return text ? new Date(text).toLocaleString() : "";
 }
 
+/** On how many lanes a plan is. */
+export const lanesOf = (plan) => `${plan.lanes} lane${plan.lanes === 1 ? "" : "s"}`;
+
 /** An id by its ends, by which people tell them apart. */
 export const brief = (id) => `${id.slice(0, 8)}…${id.slice(-6)}`;
 
@@ -50,10 +53,11 @@ export function State({ job }) {
   return html`<span class="state ${kind}">${job.state.toLowerCase()}${job.cached ? " (cached)" : ""}</span>`;
 }
 
+/** Names with values; what is unknown is left out. A third entry is the kind of box: "first" stands out. */
 export function Facts({ facts }) {
   const rows = facts.filter(([, value]) => value || value === 0);
   return html`<div class="facts">${rows.map(
-    ([name, value]) => html`<div class="fact" key=${name}><span>${name}</span>${value}</div>`,
+    ([name, value, kind = ""]) => html`<div class="fact ${kind}" key=${name}><span>${name}</span>${value}</div>`,
   )}</div>`;
 }
 
@@ -69,19 +73,34 @@ export function Table({ columns, rows, empty = "Nothing yet." }) {
   </table></div>`;
 }
 
-export function Failure({ error }) {
+/** Leads to a node of a graph at the address `at(name)`; a graph that is there already is told by the event "node". */
+function NodeLink({ name, at, children }) {
+  return html`<a href=${at(name)} title="Show it in the graph" onClick=${() => dispatchEvent(new CustomEvent("node", { detail: name }))}>${children}</a>`;
+}
+
+/** What went wrong, and what mends it; `at` gives of a node's name the address at which the node is shown. */
+export function Failure({ error, at = null }) {
   if (!error) return null;
+  const blamed = error.details && error.details.node;
   return html`<div class="box bad" role="alert">
     <strong class="bad">${error.message}</strong>
     ${error.fix && html`<div>Fix: ${error.fix}</div>`}
-    <${Refusals} refusals=${error.refusals || []} />
+    ${at && blamed && html`<div><${NodeLink} name=${blamed} at=${at}>Show ${blamed} in the graph<//></div>`}
+    <${Refusals} refusals=${error.refusals || []} at=${at} />
   </div>`;
 }
 
-export function Refusals({ refusals }) {
+export function Refusals({ refusals, at = null }) {
   if (!refusals.length) return null;
-  const rows = refusals.map((one) => [one.operator, one.node, one.reason, one.fix]);
+  const rows = refusals.map((one) => [one.operator, at && one.node ? html`<${NodeLink} name=${one.node} at=${at}>${one.node}<//>` : one.node, one.reason, one.fix]);
   return html`<${Table} columns=${["operator", "node", "reason", "fix"]} rows=${rows} />`;
+}
+
+/** The nodes that a problem names: {node, operator, reason, fix} of each. */
+export function nodesOf(problem) {
+  if (!problem) return [];
+  const { node, operator = "" } = problem.details || {};
+  return [...(problem.refusals || []).filter((one) => one.node), ...(node ? [{ node, operator, reason: problem.message, fix: problem.fix }] : [])];
 }
 
 /** What `fetcher` gives, again every `everyS` seconds while the view is open; [value, error, ask again]. */

@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { get } from "/web/api.js";
 import { LEFT, TimeAxis, WIDTH, ticks } from "/web/charts.js";
-import { Facts, Failure, Table, colour, figures, seconds, useFetched } from "/web/shown.js";
+import { Facts, Failure, Table, colour, figures, lanesOf, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const SOON_MS = 300; // events come in bursts: they are asked for together
@@ -21,7 +21,7 @@ export function Tuning({ job, told }) {
   const plans = made && made.report ? made.report.plans : [];
   if (!tuning) return html`<${Failure} error=${error} />`;
   if (!tuning.points.length) return html`<p class="quiet">${ended
-    ? "No kernel was measured for this job: what it needs was known from earlier ones, or its target is elsewhere." : "No measurement yet."}</p>
+    ? "No kernel was measured for this job: what it needs was known from earlier ones, its tuning budget was spent or 0, or its target is elsewhere." : "No measurement yet."}</p>
     ${plans.length > 0 && html`<h2>Plans</h2><${Plans} plans=${plans} />`}`;
   const last = tuning.points[tuning.points.length - 1];
   const kernels = [...tuning.kernels].sort((a, b) => b.uses * b.best_s - a.uses * a.best_s);
@@ -120,7 +120,7 @@ function Curve({ tuning: { points, forecast, plans }, taken }) {
     ${points.map((point, n) => html`<circle class="dot" r="3" cx=${x(at[n])} cy=${y(point.best_s)}>
       <title>${seconds(at[n])}: ${seconds(point.best_s)}, ${point.measured} candidates${point.expected_s === null ? "" : `; ${seconds(point.expected_s)} expected at the budget's end`}</title></circle>`)}
     ${run.map((plan) => html`<path class="plan ${plan.chosen ? "taken" : ""}" d=${diamond(x(plan.x), y(plan.measured_s))}>
-      <title>${plan.scheduler} on ${plan.lanes} lanes: ${seconds(plan.measured_s)}${plan.ratio === null ? "" : `, ${figures(plan.ratio)} of sequential`}${plan.chosen ? "; taken" : ""}</title></path>`)}
+      <title>${plan.scheduler} on ${lanesOf(plan)}: ${seconds(plan.measured_s)}${plan.ratio === null ? "" : `, ${figures(plan.ratio)} of sequential`}${plan.chosen ? "; taken" : ""}</title></path>`)}
     ${run.filter((plan) => plan.chosen).map((plan) => html`<text x=${x(plan.x) - 10} y=${y(plan.measured_s) + 4} text-anchor="end">${plan.scheduler}: ${seconds(plan.measured_s)}</text>`)}
   </svg>`;
 }
@@ -148,7 +148,7 @@ function Forecast({ kernels, plans }) {
     ${points.map((one) => html`<circle class="dot forecast" r="4" cx=${x(one.predicted_s)} cy=${y(one.measured_s)} style=${{ fill: colour(one.kernel.operator) }}>
       <title>${one.kernel.operator}, candidate ${one.candidate}: ${seconds(one.predicted_s)} predicted, ${seconds(one.measured_s)} measured</title></circle>`)}
     ${run.map((plan) => html`<path class="plan ${plan.taken ? "taken" : ""}" d=${diamond(x(plan.predicted_s), y(plan.measured_s))}>
-      <title>the plan ${plan.scheduler} on ${plan.lanes} lanes: ${seconds(plan.predicted_s)} predicted, ${seconds(plan.measured_s)} measured</title></path>`)}
+      <title>the plan ${plan.scheduler} on ${lanesOf(plan)}: ${seconds(plan.predicted_s)} predicted, ${seconds(plan.measured_s)} measured</title></path>`)}
     <text class="axis" x=${WIDTH - 10} y=${height - 30} text-anchor="end">predicted</text>
     <text class="axis" x=${LEFT + 6} y="20">measured</text>
   </svg>`;

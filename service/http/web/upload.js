@@ -9,7 +9,7 @@ const PAUSE_MS = 500;
 
 /** The ONNX file or zip among files that were chosen. Throws Problem when there is none, or several. */
 export function modelOf(files) {
-  const models = files.filter(({ path }) => /\.(onnx|zip)$/i.test(path));
+  const models = files.filter(({ path }) => isModel(path));
   if (models.length > 1) {
     throw new Problem(0, { detail: `there are ${models.length} models: ${models.map(({ path }) => path).join(", ")}`, fix: "drop one of them, with its files of external data" });
   }
@@ -22,7 +22,7 @@ export function modelOf(files) {
 /** Bring files, {path, file}, to the service; the model's digest. `progress` is told the part that is sent. Throws Problem. */
 export async function upload(files, progress) {
   const model = modelOf(files);
-  const others = files.filter((one) => one !== model && !isNoise(one.path));
+  const others = files.filter((one) => one !== model);
   if (!others.length && model.file.size > RESUMABLE_FROM) return inPieces(model, progress);
   const form = new FormData();
   form.append("model", model.file, model.file.name);
@@ -31,6 +31,7 @@ export async function upload(files, progress) {
   return (await send("/models", form, progress)).digest;
 }
 
+const isModel = (path) => /\.(onnx|zip)$/i.test(path);
 const isNoise = (path) => path.split("/").some((part) => part.startsWith(".")); // such as .DS_Store
 
 /** Each piece goes where the service says that the last one ended. Which upload was begun is noted for this tab. */
@@ -69,6 +70,9 @@ async function inPieces({ file }, progress) {
   }
 }
 
+/** Those of {path, file} that may belong to a model, the model first. */
+const sorted = (files) => files.filter(({ path }) => !isNoise(path)).sort((a, b) => isModel(b.path) - isModel(a.path));
+
 /** The files of a drop, those in dropped folders too, as {path, file}. */
 export async function dropped(transfer) {
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry && item.webkitGetAsEntry()).filter(Boolean);
@@ -87,8 +91,8 @@ export async function dropped(transfer) {
     }
   };
   for (const entry of entries) await walk(entry, "");
-  return found;
+  return sorted(found);
 }
 
 /** The files of an input, by their paths in the folder when one was chosen. */
-export const chosen = (list) => [...list].map((file) => ({ path: file.webkitRelativePath || file.name, file }));
+export const chosen = (list) => sorted([...list].map((file) => ({ path: file.webkitRelativePath || file.name, file })));

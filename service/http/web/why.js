@@ -2,7 +2,7 @@
 
 import { html } from "/web/vendor/htm-preact.js";
 import { get } from "/web/api.js";
-import { Failure, Table, figures, seconds, useFetched } from "/web/shown.js";
+import { Failure, Table, figures, lanesOf, seconds, useFetched } from "/web/shown.js";
 
 const MOST_NAMED = 4;
 
@@ -26,6 +26,7 @@ export function Why({ job, report, base }) {
   const algorithms = plan.calls.map((call) => call.blocking?.algorithm).filter(Boolean);
   const run = report.plans.filter((one) => one.measured_s !== null);
   const taken = report.plans.find((one) => one.taken);
+  const planned = taken && `${taken.scheduler} on ${lanesOf(taken)}`;
   const rows = [
     ["graph", "the graph was rewritten", applied.length ? `${applied.length} rule${applied.length > 1 ? "s" : ""} fired` : "no rule fitted", commonest(applied)],
     ["graph", "operators were joined into kernels", `${report.nodes} operators, ${report.kernels} kernels`, "what flows between the operators of one kernel stays out of memory"],
@@ -33,8 +34,8 @@ export function Why({ job, report, base }) {
     first > 0 && ["tuning", "tiles were measured here", `${seconds(first)} by the first tile tried, ${seconds(best)} by the best: ${figures(first / best)} times as fast`,
       `all that was measured of ${tuning.kernels.length} kernels, one after the other on one lane`],
     taken && ["schedule", "plans were weighed", `${report.plans.length} plans, ${run.length} of them run`,
-      taken.ratio === null ? `${taken.scheduler} on ${taken.lanes} lanes was chosen` : taken.ratio === 1 ? `none was certainly faster than ${taken.scheduler} on ${taken.lanes} lanes`
-        : `${taken.scheduler} on ${taken.lanes} lanes takes ${figures(taken.ratio)} of the sequential one's time`],
+      taken.ratio === null ? `${planned} was chosen` : taken.ratio === 1 ? `none was certainly faster than ${planned}`
+        : `${planned} takes ${figures(taken.ratio)} of the sequential one's time`],
   ].filter(Boolean);
   return html`<h2>What made it fast</h2>
     <${Table} columns=${["what was done", "figures", "of which", ""]} rows=${rows.map(([tab, what, number, note]) => [what, number, note,

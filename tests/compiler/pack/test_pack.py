@@ -18,6 +18,7 @@ import pytest
 from compiler.errors import ResourceExhausted, VerifyError
 from compiler.ir.machine import Record
 from compiler.pack import archive as archives
+from compiler.pack.facts import Rejected
 from compiler.pack.pack import PackedArtifact
 
 CHART = ("__init__", "drawing", "events", "reading", "schedule", "times", "wording", "words")
@@ -185,6 +186,24 @@ def test_plan_json_numbers_all_plans_in_the_order_of_their_limits(parts: Any, tm
         replace(parts, others=(replace(other, most_handover_s=math.inf),)).pack(path)
     with pytest.raises(VerifyError, match="another kernel graph"):
         replace(parts, others=(replace(other, tiles=plan.tiles[:1]),)).pack(path)
+
+
+def test_a_plan_that_was_not_taken_has_a_file_in_the_form_of_plan_json(parts: Any, tmp_path: Path) -> None:
+    plan, tasks = parts.plan, (replace(parts.plan.tasks[0], last=2), replace(parts.plan.tasks[2], waits=()))
+    other = replace(plan, tasks=tasks, scheduler="other", predicted_s=8e-6, lanes=1)
+    costs = (replace(parts.facts.costs[0], seconds=6e-6), parts.facts.costs[1])
+    one = Rejected(3, other, costs, measured=((0.0, 5e-6), (5e-6, 7e-6)))
+    path = replace(parts, facts=replace(parts.facts, rejected=(one,))).pack(tmp_path / "m.tw").path
+    with zipfile.ZipFile(path) as archive:
+        own, told = (json.loads(archive.read(name)) for name in ("plan.json", "plans/3.json"))
+        assert json.loads(archive.read("manifest.json"))["files"].keys() == {*archive.namelist()} - {"manifest.json"}
+    assert own["scheduler"] == "sequential"
+    assert told.keys() == own.keys()
+    assert (told["scheduler"], told["predicted_s"], told["lanes"]) == ("other", 8e-6, 1)
+    assert [call["predicted_s"] for call in told["calls"]] == [6e-6, costs[1].seconds]
+    assert [(task["begin_s"], task["end_s"]) for task in told["tasks"]] == [(0.0, 6e-6), (6e-6, 7e-6)]
+    assert [task["measured_s"] for task in told["tasks"]] == [[0.0, 5e-6], [5e-6, 7e-6]]
+    assert all(task["critical"] for task in told["tasks"])
 
 
 def test_launches_of_a_gpu_are_told_where_there_are_any(parts: Any, artifact: Path, tmp_path: Path) -> None:

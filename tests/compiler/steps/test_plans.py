@@ -159,6 +159,8 @@ def test_the_spans_are_those_of_the_plan_that_is_taken_and_follow_from_its_recor
     choice = chosen(plans, Track((0.4, 0.5, 0.6), (1.1, 1.2, 1.3)))
     assert choice.plan is plans[1].plan
     np.testing.assert_allclose(choice.spans, traced(plans[1].plan, 0.5), atol=1e-8)
+    assert choice.traced[1] == choice.spans
+    assert all(len(spans) == len(one.plan.runs) for one, spans in zip(plans, choice.traced, strict=True))
     known = plausible([json.loads(json.dumps(record.to_json())) for record in choice.fresh])
     for race in (None, untouched):
         assert chosen(plans, race, known).spans == choice.spans

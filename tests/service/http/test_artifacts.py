@@ -100,6 +100,7 @@ def test_the_receipt_is_served_beside_it(client: TestClient, artifact: str) -> N
 PARTS = {
     "manifest.json": b'{"format_version": 2}',
     "plan.json": b'{"calls": []}',
+    "plans/1.json": b'{"calls": [1]}',
     "graph.json": b'{"steps": []}',
     "trace.json": b'{"traceEvents": []}',
     "plan.svg": b"<svg><script>alert(1)</script></svg>",
@@ -127,6 +128,7 @@ def packed(client: TestClient, finish: Callable[..., lease.Claim]) -> str:
     [
         ("manifest", "manifest.json", "application/json"),
         ("plan", "plan.json", "application/json"),
+        ("plan?candidate=1", "plans/1.json", "application/json"),
         ("graph", "graph.json", "application/json"),
         ("trace", "trace.json", "application/json"),
         ("plan?format=svg", "plan.svg", "image/svg+xml"),

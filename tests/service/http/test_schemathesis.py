@@ -22,6 +22,7 @@ from service.db import workers
 from service.db.engine import Database
 from service.http.app import create_app
 from service.http.preflight_schemas import PREFLIGHT_EXAMPLE
+from service.http.routes.graphs import EXAMPLE
 from service.jobs import access, catalogue, lease
 from service.jobs.oracle import Oracle, Order
 from tests.service.conftest import RecordingRing
@@ -83,6 +84,9 @@ class Foreteller(Oracle):
     def ask(self, order: Order, wall_s: float, memory_bytes: int = 0) -> dict[str, Any]:
         if isinstance(order, Mapping):
             return {"source": "void k0(void);"}
+        with order as plain:
+            if plain["order"] == "graph":
+                return {"graph": EXAMPLE}
         return {name: PREFLIGHT_EXAMPLE[name] for name in PREFLIGHT_EXAMPLE if name != "queue"}
 
 
