@@ -102,6 +102,7 @@ def _whole_spec(value: Any) -> Any:
 
 
 def unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A copy that cannot be changed."""
     return MappingProxyType(dict(given))
 
 

@@ -375,4 +375,5 @@ class CompileReport:
     """Of precision int8 on a CPU or GPU: `errors` are then against the quantised model, and here is what it cost."""
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`, and the version of this compiler."""
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

@@ -99,6 +99,7 @@ class Zeros:
 
     @property
     def elements(self) -> int:
+        """How many elements the array has."""
         return int(np.prod(self.shape))
 
     def __str__(self) -> str:

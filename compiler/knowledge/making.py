@@ -37,16 +37,20 @@ class Timed(Protocol):
     """Samples in seconds, with their median and spread (`compiler.measure.spread.Spread`)."""
 
     @property
-    def samples(self) -> Sequence[float]: ...
+    def samples(self) -> Sequence[float]:
+        """Seconds of each run."""
 
     @property
-    def median(self) -> float: ...
+    def median(self) -> float:
+        """Seconds that half of the runs took at most."""
 
     @property
-    def p10(self) -> float: ...
+    def p10(self) -> float:
+        """Seconds that a tenth of the runs took at most."""
 
     @property
-    def p90(self) -> float: ...
+    def p90(self) -> float:
+        """Seconds that nine tenths of the runs took at most."""
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,17 @@ class Once:
 
     @property
     def samples(self) -> Sequence[float]:
+        """The seconds of the one run."""
         return (self.median,)
 
     @property
     def p10(self) -> float:
+        """The seconds of the one run."""
         return self.median
 
     @property
     def p90(self) -> float:
+        """The seconds of the one run."""
         return self.median
 
 
