@@ -243,6 +243,7 @@ class CudaLoops:
     # The functions
 
     def lower(self) -> CudaLowered:
+        """The kernel's text, with what its launch needs."""
         block = self.team.block(self.points)
         teams = block // self.team.size
         rows = self.points
