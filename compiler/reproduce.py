@@ -49,9 +49,11 @@ class Reproduced:
 
     @property
     def is_same(self) -> bool:
+        """Whether both artifacts have the same bytes."""
         return self.artifact == self.made
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name and `same`, ready for `json.dumps`."""
         return {"same": self.is_same, **asdict(self)}
 
     def __str__(self) -> str:

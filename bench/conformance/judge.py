@@ -45,6 +45,7 @@ class Verdict:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
 

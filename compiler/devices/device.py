@@ -38,22 +38,27 @@ class Staged(Protocol):
     @property
     def kernels(self) -> KernelGraph:
         """The kernels of the plan."""
+        ...
 
     @property
     def workloads(self) -> Sequence[Workload]:
         """What each call computes."""
+        ...
 
     @property
     def keys(self) -> Sequence[str]:
         """The key of each workload."""
+        ...
 
     @property
     def lanes(self) -> int:
         """How many lanes the plan may use."""
+        ...
 
     @property
     def setting(self) -> Setting:
         """Where the model's constants are when a run begins, and the compiler."""
+        ...
 
     @property
     def state(self) -> str:
@@ -156,6 +161,7 @@ class Backend(Protocol):
     @property
     def target(self) -> Target:
         """What code is generated for."""
+        ...
 
     def stored(self, kernels: KernelGraph, precision: str, exact: Collection[int] = ()) -> KernelGraph:
         """Calls at the positions `exact` round nothing that they write."""
@@ -164,12 +170,15 @@ class Backend(Protocol):
     @property
     def joins(self) -> frozenset[str]:
         """Names of the joins that there are algorithms for."""
+        ...
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         """What a call computes, as records and algorithms know it."""
+        ...
 
     def setting(self, kernels: KernelGraph) -> Setting:
         """Where a model's constants are when a run begins, and the compiler."""
+        ...
 
     def prepared(self, kernels: KernelGraph, known: Sequence[Record], *, measure: bool) -> tuple[Self, list[Record]]:
         """Facts come from records of this hardware if there are any, else are measured if `measure` holds."""
@@ -184,6 +193,7 @@ class Backend(Protocol):
 
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
         """The records of which tiles are tried first; those of like hardware may be adapted."""
+        ...
 
     def machine(
         self,
@@ -201,9 +211,11 @@ class Backend(Protocol):
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
         """Every legal tile of a workload with its expected seconds, for plans of so many lanes."""
+        ...
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         """Into how many tile tasks a tile cuts the workload."""
+        ...
 
     def source_of(self, workload: Workload, tile: Tile) -> str:
         """By which measurements are known to be of this code (`knowledge.carried`). It is generated for it."""
@@ -211,6 +223,7 @@ class Backend(Protocol):
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
         """For each workload the number of one of its tiles."""
+        ...
 
     def told(self, workload: Workload, tile: Tile) -> str:
         """Only what is known without doing anything for it; may be empty."""
@@ -219,9 +232,11 @@ class Backend(Protocol):
     @property
     def lanes(self) -> LaneDevice | None:
         """What lanes answer for themselves; None for a device that has no such lanes."""
+        ...
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch | None:
         """What launches kernels together; None for a device that does not."""
+        ...
 
     def race(
         self,
@@ -256,9 +271,12 @@ class Backend(Protocol):
     @property
     def runner(self) -> Runner | None:
         """What runs an artifact on this machine; None if nothing does."""
+        ...
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[Stepper]:
         """Runs a plan call by call, to find the first that is wrong."""
+        ...
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
         """The precisions to which a plan rounds."""
+        ...

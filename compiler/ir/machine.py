@@ -218,6 +218,7 @@ class Machine(Protocol):
     @property
     def lanes(self) -> int:
         """How many lanes may compute at the same time."""
+        ...
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
         """Builds all trials, times them interleaved, and yields one record for each that ran before the deadline."""

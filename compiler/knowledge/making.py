@@ -39,18 +39,22 @@ class Timed(Protocol):
     @property
     def samples(self) -> Sequence[float]:
         """Seconds of each run."""
+        ...
 
     @property
     def median(self) -> float:
         """Seconds that half of the runs took at most."""
+        ...
 
     @property
     def p10(self) -> float:
         """Seconds that a tenth of the runs took at most."""
+        ...
 
     @property
     def p90(self) -> float:
         """Seconds that nine tenths of the runs took at most."""
+        ...
 
 
 @dataclass(frozen=True)

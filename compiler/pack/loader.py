@@ -181,12 +181,14 @@ class OpenSpec(TensorSpec):
     _axes: tuple[Size | None, ...]
 
     def __new__(cls, name: str, dtype: str, shape: tuple[int, ...], axes: tuple[Size | None, ...]) -> OpenSpec:
+        """A spec of which each of `axes` is a named size or None for one that is fixed."""
         made = super().__new__(cls, name, dtype, shape)
         made._axes = axes
         return made
 
     @property
     def axes(self) -> tuple[Size | None, ...]:
+        """The named size of each axis, None for one that is fixed."""
         return self._axes
 
     def __str__(self) -> str:

@@ -51,6 +51,7 @@ class Effort:
 
     @property
     def seconds(self) -> float:
+        """Expected seconds of all nodes."""
         return sum(self.node_s)
 
     def before(self) -> tuple[float, ...]:

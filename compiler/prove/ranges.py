@@ -42,6 +42,7 @@ class InputRange:
 
     @property
     def why(self) -> str:
+        """What demands the range, each reason once."""
         return "; ".join(dict.fromkeys(map(str, self.causes)))
 
 

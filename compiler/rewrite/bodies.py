@@ -13,7 +13,9 @@ class Changed(Protocol):
     """What became of a graph, among other things that are told of it."""
 
     @property
-    def graph(self) -> Graph: ...
+    def graph(self) -> Graph:
+        """The graph after the change."""
+        ...
 
 
 C = TypeVar("C", bound=Changed)

@@ -57,6 +57,7 @@ class Scheduled:
 
     @property
     def subject(self) -> Subject:
+        """What records of plans are about."""
         return Subject(self.kernels, self.keys, self.backend.target, self.setting, self.state, self.source_of)
 
     def source_of(self, plan: Plan) -> str:
@@ -73,10 +74,12 @@ class Scheduled:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
+        """The key of each call's workload."""
         return tuple(menu.workload for menu in self.menus)
 
     @cached_property
     def regions(self) -> Regions | None:
+        """What ranges of tile tasks read and write; None for a device without such lanes."""
         on_lanes = self.backend.lanes
         return on_lanes.regions(self.kernels) if on_lanes else None
 
@@ -88,6 +91,7 @@ class Scheduled:
 
     @property
     def costs(self) -> LaneCosts:
+        """What synchronisation costs on these lanes."""
         return lane_costs(self.handover)
 
     def in_state_of(self, handover: Record, known: Sequence[Record]) -> Scheduled:
@@ -113,10 +117,12 @@ class Planned:
 
     @property
     def plan(self) -> Plan:
+        """The plan for cores as they are."""
         return self.guarded.plan
 
     @property
     def others(self) -> tuple[Plan, ...]:
+        """Plans for cores that are otherwise apart."""
         return self.guarded.others
 
     @property

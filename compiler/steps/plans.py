@@ -68,6 +68,7 @@ class Subject:
 
     @property
     def key(self) -> str:
+        """The key by which records of plans name the model."""
         return model_key(self.kernels, self.workloads)
 
 

@@ -263,6 +263,7 @@ class Progress:
         self._before = self.effort.before()
 
     def __call__(self, position: int, part: float) -> None:
+        """Says how far the evaluation is, once `part` of the node at `position` is done."""
         whole = self.effort.seconds
         if whole < PROGRESS_FROM_S:
             return

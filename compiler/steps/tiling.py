@@ -64,6 +64,7 @@ class TiledKernels:
 
     @property
     def kernels(self) -> KernelGraph:
+        """The kernels that have these tiles."""
         return self.settled.kernels
 
     @property

@@ -44,6 +44,7 @@ class Terms:
     model_s: float
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return {**asdict(self), "setting": dict(self.setting)}
 
     @staticmethod
@@ -63,6 +64,7 @@ class Task:
     trials: float | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
     @staticmethod

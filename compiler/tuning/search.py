@@ -133,6 +133,7 @@ class Contest:
         return next(at for at, option in enumerate(self.options) if option.tile == tile)
 
     def trial(self, at: int) -> Trial:
+        """What is measured of the option `at`: its tile on one lane."""
         return Trial(self.workload, self.key, self.options[at].tile, 1)
 
 

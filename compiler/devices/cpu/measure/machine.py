@@ -79,6 +79,7 @@ class Build(Protocol):
 
     def __call__(self, trials: Sequence[Trial], *, stop_requested: StopRequest) -> Built | None:
         """A library of the trials; None after a stop request."""
+        ...
 
 
 @dataclass

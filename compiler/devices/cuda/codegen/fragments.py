@@ -102,6 +102,7 @@ class Product(Protocol):
     @property
     def threads(self) -> int:
         """Threads of a block."""
+        ...
 
     @property
     def lag(self) -> int:

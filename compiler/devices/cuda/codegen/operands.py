@@ -81,6 +81,7 @@ class Operand(Protocol):
     @property
     def side(self) -> Side:
         """Which operand it is, with its tile and layout."""
+        ...
 
     @property
     def rounded(self) -> bool:

@@ -27,6 +27,7 @@ class Rows(Protocol):
     @property
     def row_bytes(self) -> int:
         """Bytes of a row without padding."""
+        ...
 
     @property
     def pitch(self) -> int:

@@ -69,6 +69,7 @@ class Build(Protocol):
 
     def __call__(self, trials: Sequence[Trial], *, stop_requested: StopRequest) -> Sequence[BuiltKernel | None] | None:
         """A kernel for each trial, None for one that cannot be built; None in all after a stop request."""
+        ...
 
 
 class Bench(Protocol):
@@ -76,21 +77,27 @@ class Bench(Protocol):
 
     def reserve(self, subjects: Sequence[Subject]) -> None:
         """Device memory for what is measured together."""
+        ...
 
     def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]:
         """What one launch leaves in the operands that are written: each as bytes, with the offset of the pointer."""
+        ...
 
     def place(self, at: int, subject: Subject) -> None:
         """Takes a subject to the place `at`, ready to be run."""
+        ...
 
     def sample(self, at: int) -> float:
         """Seconds of one launch of the subject at this place."""
+        ...
 
     def clock(self) -> Clock | None:
         """Clocks and temperature now; None if the driver does not say."""
+        ...
 
     def close(self) -> None:
         """Gives back what it holds of the device."""
+        ...
 
 
 def unheard(notice: str) -> None:

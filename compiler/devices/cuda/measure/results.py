@@ -29,6 +29,7 @@ class Computes(Protocol):
 
     def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]:
         """What one launch leaves in the operands that are written: each as bytes, with the offset of the pointer."""
+        ...
 
 
 @dataclass

@@ -42,9 +42,11 @@ class Alternates(Protocol):
 
     def alternate(self, image: bytes, name: str, shared_bytes: Sequence[int], split: int | None) -> Sequence[float]:
         """Seconds of launches with these sizes of shared memory in turn; without a `split` the driver chooses it."""
+        ...
 
     def close(self) -> None:
         """Gives back what it holds of the device."""
+        ...
 
 
 def known_split(records: Sequence[Record], target: CudaTarget) -> bool | None:

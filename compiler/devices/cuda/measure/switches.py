@@ -157,15 +157,19 @@ class Benches(Protocol):
 
     def reserve(self, subjects: Sequence[Subject]) -> None:
         """Device memory for what is measured together."""
+        ...
 
     def place(self, at: int, subject: Subject) -> None:
         """Takes a subject to the place `at`, ready to be run."""
+        ...
 
     def sample(self, at: int) -> float:
         """Seconds of one launch of the subject at this place."""
+        ...
 
     def close(self) -> None:
         """Gives back what it holds of the device."""
+        ...
 
 
 def known_switch(records: Sequence[Record], target: CudaTarget, switch: Switch) -> bool | None:
