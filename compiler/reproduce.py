@@ -1,7 +1,7 @@
 """`python -m compiler.reproduce model.tw model.onnx`: makes an artifact again from what it packs, or fails.
 
 Nothing is measured: every step is given what it knew when the artifact was made (`compiler.knowledge.replay`). What
-comes out must be the same file, byte for byte; otherwise it is told what differs, and why where that is known.
+comes out must be the same file, byte for byte; otherwise it is reported what differs, and why where that is known.
 """
 
 from __future__ import annotations

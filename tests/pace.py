@@ -30,6 +30,8 @@ QUICK_MOST_S = 2 * QUICK_FILE_S
 """A file that is new, or takes longer than it did, is left when it has had that long; another machine may be slower."""
 NEVER_QUICK = ("slow", "processes")
 """Markers of tests that are no quick ones either."""
+TOOK = "processor_s"
+"""The property of a report that says what its part of a test took."""
 COMPILERS = ("nvrtc",)
 """Libraries whose names say that loading them is running a compiler."""
 
@@ -133,8 +135,8 @@ class Meter:
     def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         report = yield
         since, self._since = self._since, processor_s()
-        report.processor_s = self._since - since
-        self.files[item.path] += report.processor_s
+        report.user_properties.append((TOOK, self._since - since))
+        self.files[item.path] += self._since - since
         return report
 
 
@@ -147,7 +149,9 @@ class Clock:
         """Files of which a test was skipped: they may take longer elsewhere."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.tests[report.nodeid] += report.processor_s
+        took = dict(report.user_properties)[TOOK]
+        assert isinstance(took, float)
+        self.tests[report.nodeid] += took
         if report.skipped:
             self.skipping.add(report.nodeid.partition("::")[0])
 

@@ -91,7 +91,7 @@ def test_the_rest_of_a_file_that_takes_too_long_is_not_quick() -> None:
 )
 def test_a_report_says_what_processor_time_a_test_took_with_its_children(work: Callable[[], object]) -> None:
     meter, item = pace.Meter(math.inf), cast(pytest.Item, SimpleNamespace(path=ROOT / "tests" / "new.py"))
-    report: Any = SimpleNamespace()
+    report: Any = SimpleNamespace(user_properties=[])
     meter.pytest_runtest_logstart()
     making = meter.pytest_runtest_makereport(item)
     next(making)
@@ -99,7 +99,7 @@ def test_a_report_says_what_processor_time_a_test_took_with_its_children(work: C
     with pytest.raises(StopIteration) as ended:
         making.send(report)
     assert ended.value.value is report
-    assert report.processor_s == meter.files[item.path] > 0
+    assert dict(report.user_properties)[pace.TOOK] == meter.files[item.path] > 0
 
 
 def test_a_run_is_kept_beside_what_others_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_run_is_kept_beside_what_others_took(monkeypatch: pytest.MonkeyPatch, 
     pace.PAGE.write_text("before\n" + "an old list\n".join(pace.SLOWEST) + "after\n")
     clock = pace.Clock()
     for test, seconds in (("a.py::x", 1.0), ("a.py::y", 0.25), ("a.py::x", 0.5)):
-        report: Any = SimpleNamespace(nodeid=test, processor_s=seconds, skipped=False)
+        report: Any = SimpleNamespace(nodeid=test, user_properties=[(pace.TOOK, seconds)], skipped=False)
         clock.pytest_runtest_logreport(report)
     clock.pytest_sessionfinish()
     assert json.loads(pace.TABLE.read_text()) == {"a.py": 1.8, "b.py": 4.0}
@@ -132,7 +132,7 @@ def test_a_file_of_which_a_test_was_skipped_takes_no_less_than_before(
     pace.PAGE.write_text("".join(pace.SLOWEST))
     clock = pace.Clock()
     for test, seconds, skipped in (("a.py::x", 1.0, False), ("a.py::y", 0.0, True), ("b.py::x", 6.0, True)):
-        report: Any = SimpleNamespace(nodeid=test, processor_s=seconds, skipped=skipped)
+        report: Any = SimpleNamespace(nodeid=test, user_properties=[(pace.TOOK, seconds)], skipped=skipped)
         clock.pytest_runtest_logreport(report)
     clock.pytest_sessionfinish()
     assert json.loads(pace.TABLE.read_text()) == {"a.py": 5.0, "b.py": 6.0}

@@ -39,7 +39,7 @@ def main(arguments: list[str]) -> int:
         rows[switch.field] = _row(found, switch.fact(False), switch.fact(True), known_switch(found, target, switch))
     given.json.write_text(json.dumps(rows) + "\n")
     for name, row in rows.items():
-        print(told(name, row))
+        print(describe(name, row))
     return int(any(row["on"] is None for row in rows.values()))
 
 
@@ -49,7 +49,7 @@ def _row(found: list[Record], off: str, on: str, better: bool | None) -> dict[st
     return {"without_s": seconds.get(off), "with_s": seconds.get(on), "on": better}
 
 
-def told(name: str, row: dict[str, float | bool | None]) -> str:
+def describe(name: str, row: dict[str, float | bool | None]) -> str:
     """One line for people."""
     without, within = row["without_s"], row["with_s"]
     if row["on"] is None or without is None or within is None:

@@ -56,7 +56,7 @@ class Comparison:
     def judge(self, run: Run, snr_db: float, largest_error: float | None = None) -> list[Mapping[str, Any]]:
         """Of each output: signal to noise against the given model in float64, and the largest error.
 
-        That error is told in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
+        That error is in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
         reference (`max_relative`). Raises Disagreement below `snr_db`, and where `max_relative` is beyond
         `largest_error`, with the operator at which most is lost.
         """

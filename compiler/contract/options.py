@@ -259,7 +259,7 @@ def _show_schedulers(schema: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, config=CONFIG)
 class Refusing:
-    """What all options share: whoever makes them is told all that is wrong, and what to write instead."""
+    """What all options share: a refusal names all that is wrong, and what to write instead."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -27,7 +27,7 @@ class Access:
 class Accesses:
     """What tile tasks of calls touch in storages that calls write: constants and inputs conflict with nothing.
 
-    Without `regions` a task may touch all of every operand. With `every` constants and inputs are told too.
+    Without `regions` a task may touch all of every operand. With `every` constants and inputs count too.
     """
 
     def __init__(self, kernels: KernelGraph, regions: Regions | None = None, every: bool = False) -> None:

@@ -91,8 +91,8 @@ def kernel_record(
 
     `conditions` are what else the device says: the STATE of its cores, its clocks.
     """
-    told = {SOURCE: source, **(conditions or {})}
-    variant = {**trial.tile.to_json(), "lanes": trial.lanes, **setting.to_json(), **told}
+    more = {SOURCE: source, **(conditions or {})}
+    variant = {**trial.tile.to_json(), "lanes": trial.lanes, **setting.to_json(), **more}
     family, shapes = trial.workload.kernel.family, trial.workload.shapes
     return record_of(KERNEL, trial.key, family, shapes, target, variant, took, trial.lanes)
 
@@ -162,7 +162,7 @@ class Searched:
 
     seconds    of the budget
     trials     how many tiles it allowed; None: as many as fit
-    exhausted  whether nothing promising was left; None where that is not told
+    exhausted  whether nothing promising was left; None if unknown
     state      of the cores, where it plays a part
     """
 

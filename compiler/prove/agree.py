@@ -118,7 +118,7 @@ def agree(
     `budget_s` wall seconds last. Stops at the first case that fails. An edge case that fails where the reference has
     values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn inputs that
     lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that follows from
-    data: the runners give the model's outputs alone, at these sizes. `watch` is told of every evaluation of the graph
+    data: the runners give the model's outputs alone, at these sizes. `watch` gets every evaluation of the graph
     how far it is. Raises InputsError where a sample leads outside, or where drawn inputs do and there are no samples.
     """
     evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch)

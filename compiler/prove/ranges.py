@@ -30,7 +30,7 @@ FEW_TURNS = 16
 MOST_HINTS = 64
 """Different intervals that hints may want; each takes a walk."""
 MOST_UNPROVEN = 100
-"""Demands that are told."""
+"""Demands that are reported."""
 
 
 @dataclass(frozen=True)

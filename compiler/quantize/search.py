@@ -33,12 +33,12 @@ class Fidelity:
 
 def fidelity(wanted: Sequence[Outputs], found: Sequence[Outputs]) -> Fidelity:
     """Of what was found on each sample, against what was wanted there."""
-    told: dict[str, float | None] = {}
+    ratios: dict[str, float | None] = {}
     errors: dict[str, float | None] = {}
     for name in wanted[0]:
         pairs = [(a[name], b[name]) for a, b in zip(wanted, found, strict=True)]
-        told[name], errors[name] = _fidelity(pairs), _largest_error(pairs)
-    return Fidelity(told, errors)
+        ratios[name], errors[name] = _fidelity(pairs), _largest_error(pairs)
+    return Fidelity(ratios, errors)
 
 
 def _fidelity(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:

@@ -243,5 +243,5 @@ def _there(scheduled: Scheduled, session: Session) -> _There | None:
     choice = choose_plan(plans, there.subject, known, session.budget.share("plans"), None)
     shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
     seen = handovers(known, target).get(there.state)
-    told = [one for one in (seen, *shared.values()) if one is not None]
-    return _There(plans, choice, seconds, (*choice.records, *told, *(clock.told if clock else ())))
+    handoffs = [one for one in (seen, *shared.values()) if one is not None]
+    return _There(plans, choice, seconds, (*choice.records, *handoffs, *(clock.told if clock else ())))

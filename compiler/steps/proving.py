@@ -39,7 +39,7 @@ FIXED = 2
 """Examples of inputs with few legal values with which the model is also loaded as constants."""
 LATENCY_SECONDS = 0.5
 PROGRESS_FROM_S = 3.0
-"""Estimated seconds of an evaluation of the reference from which on its progress is told."""
+"""Estimated seconds of an evaluation of the reference from which on its progress is reported."""
 PROGRESS_STEP = 0.02
 """Of an evaluation, between two such events."""
 BEYOND_RANGE = "beyond_range"
@@ -239,16 +239,16 @@ def _blamed(
             exact = case.graph, case.shapes
             demand_same_meaning(graph, shapes, inputs, exact, failing, verdict.tolerance, str(case))
     blamed = built.all_plans[verdict.failing_way]
-    told = f"the program under its plan for {_cores(blamed)}" if built.plans.others else "the program"
+    named = f"the program under its plan for {_cores(blamed)}" if built.plans.others else "the program"
     with session.backend.stepper(built.kernels, blamed) as stepper:
-        bisect(graph, built.kernels, stepper, inputs, OPERATORS, verdict.tolerance, told)
+        bisect(graph, built.kernels, stepper, inputs, OPERATORS, verdict.tolerance, named)
 
 
 @dataclass
 class Progress:
     """Tells how far an evaluation of the reference is, where it takes long: `compiler.prove.reference.Watch`.
 
-    One that wants the artifact at once is told that its proof is never left out, and how long it takes.
+    For one that wants the artifact at once: a notice says that its proof is never left out, and how long it takes.
     """
 
     trace: Trace

@@ -15,7 +15,7 @@ from compiler.tuning.search import Contest, Search
 MOST = 12
 """Measurements in one event: as many as surely fit into what a worker takes of one."""
 EVERY = 0.01
-"""Part of the budget after which is told again, if something was measured."""
+"""Part of the budget after which progress is reported again, if something was measured."""
 LONGEST_NAME = 48
 
 
@@ -48,7 +48,7 @@ class TuningProgress:
             self._tell()
 
     def tell(self) -> None:
-        """What was not told yet, and that the search is over."""
+        """What was not reported yet, and that the search is over."""
         if self._tried or self._told:
             self._tell()
 
