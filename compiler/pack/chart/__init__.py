@@ -10,7 +10,7 @@ from .events import trace_events
 from .reading import read
 from .schedule import Call, Schedule, Span, Task, Timeline
 from .times import CallTime, LaneTime, call_times, handover_share, lane_times
-from .words import SLOWEST, described, summary
+from .words import SLOWEST, summary, told
 
 __all__ = [
     "SLOWEST",
@@ -23,11 +23,11 @@ __all__ = [
     "Task",
     "Timeline",
     "call_times",
-    "described",
     "handover_share",
     "lane_times",
     "read",
     "schedule_svg",
     "summary",
+    "told",
     "trace_events",
 ]

@@ -137,7 +137,7 @@ def _columns(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
-def described(schedule: Schedule) -> dict[str, Any]:
+def told(schedule: Schedule) -> dict[str, Any]:
     """All of it as JSON, times in seconds."""
     measured = schedule.measured
     return {

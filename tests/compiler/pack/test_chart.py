@@ -17,7 +17,7 @@ from compiler.pack.chart.drawing import BOTTOM, LEFT, MOST_LINES, RIGHT, TOP, ca
 from compiler.pack.chart.events import trace_events
 from compiler.pack.chart.schedule import Call, Schedule, Span, Task, Timeline
 from compiler.pack.chart.times import call_times, gaps, handover_share, lane_times
-from compiler.pack.chart.words import SLOWEST, described, difference, most_different, summary
+from compiler.pack.chart.words import SLOWEST, difference, most_different, summary, told
 from tests.seeds import each
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -313,7 +313,7 @@ def test_differences(excess: float, words: str) -> None:
 def test_everything_is_told_to_programs() -> None:
     plan = drawn(6, 3, 20)
     schedule = schedule_of(plan, slower(plan, 9))
-    said = described(schedule)
+    said = told(schedule)
     assert said["measured_s"] == max(end for _, end in slower(plan, 9))
     assert [tuple(task["predicted_s"]) for task in said["tasks"]] == list(plan.spans)
     assert [set(one["critical"]) for one in said["timelines"].values()] == [
