@@ -131,9 +131,9 @@ class Comparison:
                     f"rules give, at {one.count} of {one.elements} elements",
                     fix="report this model, with the version of ai-edge-litert",
                 )
-        return [self._told(found)] if found else []
+        return [self._describe(found)] if found else []
 
-    def _told(self, found: Sequence[Difference]) -> str:
+    def _describe(self, found: Sequence[Difference]) -> str:
         shown = ", ".join(
             f"{one.step.kind} of {self._node(one.step)} ({one.count} of {one.elements})" for one in found[:SHOWN]
         )

@@ -70,7 +70,7 @@ def bind_what_is_open(
             opened = _opened(
                 content, options, grown, least or max(one.opt for one in grown.values()), operators, limits
             )
-            return _with(options, opened), _told(opened)
+            return _with(options, opened), _notices(opened)
         except UnsupportedModel as why:
             no = no or why
         except TilewrightError:  # options that name what is not there: as given, they are refused for that
@@ -110,7 +110,7 @@ def _opened(
                 raise
 
 
-def _told(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
+def _notices(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
     listed = ", ".join(
         f"{quoted(name)} {one}, tuned for {one.opt}" for name, one in ranges.items() if not _is_fixed(one)
     )

@@ -199,12 +199,12 @@ def _region(
         if limit is None:
             raise
         walk.values.source = scope.source(call.source)
-        trips = _told(OpenSite(walk.values, call.op, ids, {}, len(call.outputs)), limit)
+        trips = _trip_count(OpenSite(walk.values, call.op, ids, {}, len(call.outputs)), limit)
         last, stacks = while_region(walk, Turns(trips, None, start), ids[2:], iteration, decides=True)
     return _results(call, last, stacks)
 
 
-def _told(site: OpenSite, limit: int) -> Number:
+def _trip_count(site: OpenSite, limit: int) -> Number:
     """A trip count that data say, up to a bound."""
     give(site, 0, [3], [1], [0])
     count = site.values.node("Max", (limit, site.values.scalar(0)))

@@ -47,7 +47,7 @@ def with_bounds(graph: Graph) -> Graph:
         elif _joins_kernels(graph, node):
             wanted = (unseen[result] | zero[result]) - _kept(graph, result)
             wanted -= Bounds().union(*(unseen[id] | zero[id] for id in _only_map(graph, result)))
-        for size, axis in sorted(wanted - _told(graph, result)):
+        for size, axis in sorted(wanted - _bounds_of_readers(graph, result)):
             if made.get(size, -1) >= at:
                 continue
             values[next_id] = Value(next_id, graph.type(result), "")
@@ -166,7 +166,7 @@ def _unseen(graph: Graph) -> dict[int, Bounds]:
     return {id: found.get(id, Bounds()) for id in graph.values}
 
 
-def _told(graph: Graph, value: int) -> Bounds:
+def _bounds_of_readers(graph: Graph, value: int) -> Bounds:
     """Bounds that every reader of a value has itself."""
     readers = graph.readers[value]
     bounds = [

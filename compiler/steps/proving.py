@@ -255,7 +255,7 @@ class Progress:
     stop_requested: StopRequest
     effort: Effort
     _before: tuple[float, ...] = field(init=False)
-    _told: float = -1.0
+    _shown: float = -1.0
     _evaluation: int = 1
     _is_stopping: bool = False
 
@@ -268,14 +268,14 @@ class Progress:
         if whole < PROGRESS_FROM_S:
             return
         done = (self._before[position] + part * self.effort.node_s[position]) / whole
-        if done < self._told:
-            self._evaluation, self._told = self._evaluation + 1, -1.0
+        if done < self._shown:
+            self._evaluation, self._shown = self._evaluation + 1, -1.0
         if not self._is_stopping and self.stop_requested():
             self._is_stopping = True
             left = whole * (1 - done)
             self.trace.notice(f"the artifact is being proved, which is never left out: about {left:.0f} s more")
-        if done >= self._told + PROGRESS_STEP:
-            self._told = done
+        if done >= self._shown + PROGRESS_STEP:
+            self._shown = done
             evaluation = f", evaluation {self._evaluation}" if self._evaluation > 1 else ""
             self.trace.progress(done, f"float64 reference: {100 * done:.0f}% of about {whole:.0f} s{evaluation}")
 

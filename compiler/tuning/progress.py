@@ -27,7 +27,7 @@ class TuningProgress:
         self._trace = trace
         self._tried: list[dict[str, Any]] = []
         self._part = 0.0
-        self._told = 0
+        self._reports = 0
         self.legal = sum(len(contest.options) for contest in search.contests)
         """How many candidates there are."""
 
@@ -49,13 +49,13 @@ class TuningProgress:
 
     def tell(self) -> None:
         """What was not reported yet, and that the search is over."""
-        if self._tried or self._told:
+        if self._tried or self._reports:
             self._tell()
 
     def _tell(self) -> None:
         search = self._search
         self._part = search.spent
-        self._told += 1
+        self._reports += 1
         gains = search.gains
         self._trace.tuning(
             {
