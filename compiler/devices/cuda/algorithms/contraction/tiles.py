@@ -208,7 +208,7 @@ class Work:
 
     @property
     def tile(self) -> Tile:
-        """The tile by which the lowering is told these sizes."""
+        """These sizes as a tile, by which the lowering reads them."""
         block = Level("block", (("m", self.m), ("n", self.n), ("k", self.depth), ("stages", self.stages)))
         inner = Level(self._inner, (("m", self.part_m), ("n", self.part_n)))
         grid = (Level("cluster" if self.cluster else "grid", (("k", self.parts),)),) if self.parts > 1 else ()
