@@ -24,7 +24,7 @@ SLOWEST = ("<!-- slowest tests: begin -->\n", "<!-- slowest tests: end -->\n")
 LISTED = 20
 UNKNOWN_S = 20.0
 """What a file that the table does not know is taken to last: few last longer."""
-QUICK_FILE_S = 0.75
+QUICK_FILE_S = 1.0
 """Files that took longer are no part of the quick tests."""
 QUICK_MOST_S = 2 * QUICK_FILE_S
 """A file that is new, or takes longer than it did, is left when it has had that long; another machine may be slower."""
