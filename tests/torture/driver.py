@@ -134,7 +134,7 @@ class Driver:
             if patience.over():
                 self.tally.stuck = self.tally.stuck or f"nothing changed for {self.patience_s:g} s"
                 return
-            time.sleep(LOOK_S)
+            time.sleep(TICK_S)
 
     def _open(self) -> int:
         return open_jobs(self.ground.db)
