@@ -244,9 +244,8 @@ class CudaLoops:
 
     def lower(self) -> CudaLowered:
         """The kernel's text, with what its launch needs."""
-        block = self.team.block(self.points)
+        block, rows = self.team.block(self.points), self.points
         teams = block // self.team.size
-        rows = self.points
         if self.vectors and rows:
             rows = rows // self.vectors.axis.extent * self.vectors.per_row
         grid = -(-rows // teams)
