@@ -42,6 +42,7 @@ class Stages:
 
     @property
     def kernels(self) -> KernelGraph:
+        """The kernels after fusion."""
         return self.fused.kernels
 
     @property

@@ -110,9 +110,9 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     chosen = replace(chosen, without=tuple(name for name in chosen.without if name in known()))
     given = options
     try:
-        told: tuple[str, ...] = (COMPILED_WHOLE,)
+        notices: tuple[str, ...] = (COMPILED_WHOLE,)
         if not kinds.of(chosen.target).whole:
-            chosen, told = bind_what_is_open(model, chosen, OPERATORS, data)
+            chosen, notices = bind_what_is_open(model, chosen, OPERATORS, data)
         options = replace(options, dims=chosen.dims)
         judged = _largest(options)
         found = survey(model, replace(chosen, dims=judged.dims), OPERATORS, data)
@@ -123,10 +123,10 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         impossible = _whole_problem(given)
         if found.graph and chosen.precision == "int8" and not kinds.of(chosen.target).whole:
             layers, impossible = _layers(model, options, data)
-            told = (*told, *layers)
+            notices = (*notices, *layers)
         answer = _answer(found, judged, target, drawn, left, impossible)
         corrected = _corrected(found, options) or (options.to_json() if options != given else None)
-        return answer | {"corrected": corrected, "notices": [*told, *answer["notices"]]}
+        return answer | {"corrected": corrected, "notices": [*notices, *answer["notices"]]}
     except TilewrightError as error:
         return _unread(error, target)
     except MemoryError:

@@ -1,7 +1,7 @@
 """`python -m compiler.reproduce model.tw model.onnx`: makes an artifact again from what it packs, or fails.
 
 Nothing is measured: every step is given what it knew when the artifact was made (`compiler.knowledge.replay`). What
-comes out must be the same file, byte for byte; otherwise it is told what differs, and why where that is known.
+comes out must be the same file, byte for byte; otherwise it is reported what differs, and why where that is known.
 """
 
 from __future__ import annotations
@@ -49,9 +49,11 @@ class Reproduced:
 
     @property
     def is_same(self) -> bool:
+        """Whether both artifacts have the same bytes."""
         return self.artifact == self.made
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name and `same`, ready for `json.dumps`."""
         return {"same": self.is_same, **asdict(self)}
 
     def __str__(self) -> str:

@@ -42,7 +42,7 @@ WARM_LOADS = 3
 PROFILE_SECONDS = 1.0
 PROFILE_REPEATS = (3, 20)
 MOST_NODES, LONGEST_NODE = 8, 120
-"""Names of nodes, and letters of each, that are told of a kernel: models choose them."""
+"""Names of nodes, and letters of each, that are shown of a kernel: models choose them."""
 
 PHASE_BEGINS: Mapping[str, float] = {"open": 0.0, "warm": 0.1, "time": 0.2, "stream": 0.8, "profile": 0.9}
 
@@ -243,12 +243,14 @@ def _with_estimates(
             "comparisons": [],
             "notices": [],
         }
-    told = {name: _whole().estimated(name, path, options) for name, path in whole.items()}
-    described = {one["artifact"]: one for one in report["artifacts"]} | {name: one for name, (one, _) in told.items()}
+    estimated = {name: _whole().estimated(name, path, options) for name, path in whole.items()}
+    described = {one["artifact"]: one for one in report["artifacts"]} | {
+        name: one for name, (one, _) in estimated.items()
+    }
     return {
         **report,
         "artifacts": [described[name] for name, _ in artifacts],
-        "notices": [*report["notices"], *(said for _, said in told.values())],
+        "notices": [*report["notices"], *(said for _, said in estimated.values())],
     }
 
 

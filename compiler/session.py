@@ -116,7 +116,7 @@ class Session:
                 self.trace.record(record.to_json())
 
     def keep(self, found: Iterable[Record]) -> None:
-        """Keeps records that were told already."""
+        """Keeps records that were reported already."""
         for record in found:
             self.records.add(record)
 

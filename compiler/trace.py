@@ -110,18 +110,18 @@ class Trace:
 
     def record(self, record: Mapping[str, Any]) -> None:
         """A measurement to be kept."""
-        for told in self.on_record:
-            told(record)
+        for observe in self.on_record:
+            observe(record)
         self.observe(Event("record", self.phase, self._fraction(), data=record))
 
     def heard(self, record: Mapping[str, Any]) -> None:
         """A measurement that another worker made and keeps: a replay needs it, whoever observes has it."""
-        for told in self.on_record:
-            told(record)
+        for observe in self.on_record:
+            observe(record)
 
-    def tuning(self, told: Mapping[str, Any]) -> None:
-        """How far a search of tiles is, and what it measured since this was told last."""
-        self.observe(Event("tuning", self.phase, self._fraction(), data=told))
+    def tuning(self, progress: Mapping[str, Any]) -> None:
+        """How far a search of tiles is, and what it measured since the last report."""
+        self.observe(Event("tuning", self.phase, self._fraction(), data=progress))
 
     def workload(self, key: str, text: str) -> None:
         """What records with this key refer to, as `compiler.ir.parse.parse_workload` reads it back."""

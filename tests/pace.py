@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("seconds.json")
-"""Seconds that each test file took in the run that was kept last, by its path."""
+"""Seconds of processor time that each test file took in the run that was kept last, by its path.
+
+Processes that it started and waited for count. Wall time would say more of what else the machine was doing.
+"""
 PAGE = ROOT / "docs" / "contributing.md"
 SLOWEST = ("<!-- slowest tests: begin -->\n", "<!-- slowest tests: end -->\n")
 """What `PAGE` has before and after the list of the slowest tests."""
 LISTED = 20
 UNKNOWN_S = 20.0
 """What a file that the table does not know is taken to last: few last longer."""
-QUICK_FILE_S = 2.0
+QUICK_FILE_S = 1.0
 """Files that took longer are no part of the quick tests."""
+QUICK_MOST_S = 2 * QUICK_FILE_S
+"""A file that is new, or takes longer than it did, is left when it has had that long; another machine may be slower."""
 NEVER_QUICK = ("slow", "processes")
 """Markers of tests that are no quick ones either."""
+TOOK = "processor_s"
+"""The property of a report that says what its part of a test took."""
 COMPILERS = ("nvrtc",)
 """Libraries whose names say that loading them is running a compiler."""
 
@@ -45,6 +53,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("keep_seconds") and config.getoption("quick"):
         raise pytest.UsageError("--keep-seconds with --quick would keep that what is skipped takes no time")
+    if config.getoption("keep_seconds") or config.getoption("quick"):
+        config.pluginmanager.register(Meter(QUICK_MOST_S if config.getoption("quick") else math.inf))
     if config.getoption("keep_seconds") and not hasattr(config, "workerinput"):
         config.pluginmanager.register(Clock())
 
@@ -100,6 +110,36 @@ def name_of(path: Path) -> str:
     return Path(os.path.relpath(path, ROOT)).as_posix()
 
 
+def processor_s() -> float:
+    """Seconds of processor time that this process has had, with those of children that have ended."""
+    return sum(os.times()[:4])
+
+
+class Meter:
+    """Says in each report what processor time it took, and skips the rest of a file that has had `most_s` seconds."""
+
+    def __init__(self, most_s: float) -> None:
+        self.most_s = most_s
+        self.files: dict[Path, float] = defaultdict(float)
+        self._since = 0.0
+
+    def pytest_runtest_logstart(self) -> None:
+        self._since = processor_s()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        if self.files[item.path] > self.most_s:
+            pytest.skip(f"not quick: its file has had {self.most_s:g} seconds")
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        report = yield
+        since, self._since = self._since, processor_s()
+        report.user_properties.append((TOOK, self._since - since))
+        self.files[item.path] += self._since - since
+        return report
+
+
 class Clock:
     """Adds up what reports say, and writes it down at the end."""
 
@@ -109,7 +149,9 @@ class Clock:
         """Files of which a test was skipped: they may take longer elsewhere."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        self.tests[report.nodeid] += report.duration
+        took = dict(report.user_properties).get(TOOK, 0.0)  # a process that died says nothing of its last test
+        assert isinstance(took, float)
+        self.tests[report.nodeid] += took
         if report.skipped:
             self.skipping.add(report.nodeid.partition("::")[0])
 

@@ -1,4 +1,4 @@
-"""Random tests: one for all seeds, because collecting and reporting each alone would take longer than they do."""
+"""One test for many cases, seeds above all: making fixtures and a report for each would take longer than they do."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 
-def each(seeds: Iterable[int], name: str = "seed") -> Callable[[Callable[..., None]], Callable[..., None]]:
+def each(seeds: Iterable[object], name: str = "seed") -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run a test once for each seed, which it takes as its argument `name`; a failure names the seed.
 
     Fixtures are made once for all seeds. A seed may not be skipped: that would skip those after it.

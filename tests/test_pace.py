@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -74,6 +76,32 @@ def test_long_files_are_no_part_of_quick_tests(monkeypatch: pytest.MonkeyPatch) 
     assert found == [True, None, None]
 
 
+def test_the_rest_of_a_file_that_takes_too_long_is_not_quick() -> None:
+    meter, item = pace.Meter(1.5), cast(pytest.Item, SimpleNamespace(path=ROOT / "tests" / "new.py"))
+    meter.files[item.path] = 1.5
+    meter.pytest_runtest_setup(item)
+    meter.files[item.path] = 1.6
+    with pytest.raises(pytest.skip.Exception, match=r"had 1\.5 seconds"):
+        meter.pytest_runtest_setup(item)
+    meter.pytest_runtest_setup(cast(pytest.Item, SimpleNamespace(path=ROOT / "tests" / "other.py")))
+
+
+@pytest.mark.parametrize(
+    "work", [lambda: sum(range(3_000_000)), lambda: subprocess.run([sys.executable, "-c", ""], check=True)]
+)
+def test_a_report_says_what_processor_time_a_test_took_with_its_children(work: Callable[[], object]) -> None:
+    meter, item = pace.Meter(math.inf), cast(pytest.Item, SimpleNamespace(path=ROOT / "tests" / "new.py"))
+    report: Any = SimpleNamespace(user_properties=[])
+    meter.pytest_runtest_logstart()
+    making = meter.pytest_runtest_makereport(item)
+    next(making)
+    work()
+    with pytest.raises(StopIteration) as ended:
+        making.send(report)
+    assert ended.value.value is report
+    assert dict(report.user_properties)[pace.TOOK] == meter.files[item.path] > 0
+
+
 def test_a_run_is_kept_beside_what_others_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for name in ("a", "b"):
         (tmp_path / f"{name}.py").touch()
@@ -84,7 +112,7 @@ def test_a_run_is_kept_beside_what_others_took(monkeypatch: pytest.MonkeyPatch, 
     pace.PAGE.write_text("before\n" + "an old list\n".join(pace.SLOWEST) + "after\n")
     clock = pace.Clock()
     for test, seconds in (("a.py::x", 1.0), ("a.py::y", 0.25), ("a.py::x", 0.5)):
-        report: Any = SimpleNamespace(nodeid=test, duration=seconds, skipped=False)
+        report: Any = SimpleNamespace(nodeid=test, user_properties=[(pace.TOOK, seconds)], skipped=False)
         clock.pytest_runtest_logreport(report)
     clock.pytest_sessionfinish()
     assert json.loads(pace.TABLE.read_text()) == {"a.py": 1.8, "b.py": 4.0}
@@ -104,7 +132,7 @@ def test_a_file_of_which_a_test_was_skipped_takes_no_less_than_before(
     pace.PAGE.write_text("".join(pace.SLOWEST))
     clock = pace.Clock()
     for test, seconds, skipped in (("a.py::x", 1.0, False), ("a.py::y", 0.0, True), ("b.py::x", 6.0, True)):
-        report: Any = SimpleNamespace(nodeid=test, duration=seconds, skipped=skipped)
+        report: Any = SimpleNamespace(nodeid=test, user_properties=[(pace.TOOK, seconds)], skipped=skipped)
         clock.pytest_runtest_logreport(report)
     clock.pytest_sessionfinish()
     assert json.loads(pace.TABLE.read_text()) == {"a.py": 5.0, "b.py": 6.0}

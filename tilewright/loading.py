@@ -29,13 +29,24 @@ class TensorSpec(Protocol):
     """An input or output of a model."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """As the model calls it."""
+        ...
+
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """The element type as artifacts name it, such as `float32`."""
+        ...
+
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of all axes; where sizes are open, the largest."""
+        ...
+
     @property
-    def numpy(self) -> np.dtype[Any]: ...
+    def numpy(self) -> np.dtype[Any]:
+        """The element type as numpy's."""
+        ...
 
 
 class Binding(Protocol):
@@ -52,9 +63,14 @@ class Binding(Protocol):
         ...
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]: ...
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What `run` takes, in the model's order."""
+        ...
+
     @property
-    def outputs(self) -> tuple[TensorSpec, ...]: ...
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What `run` gives, in the model's order."""
+        ...
 
 
 class Frame(Protocol):
@@ -79,9 +95,15 @@ class Model(Protocol):
         ...
 
     @property
-    def inputs(self) -> tuple[TensorSpec, ...]: ...
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        """What `run` takes, in the model's order."""
+        ...
+
     @property
-    def outputs(self) -> tuple[TensorSpec, ...]: ...
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        """What `run` gives, in the model's order."""
+        ...
+
     @property
     def bindings(self) -> tuple[Binding, ...]:
         """The bindings of its dimensions that it runs; artifacts of earlier compilers lack it."""

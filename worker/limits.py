@@ -43,6 +43,7 @@ class Limits:
     processes: int = 256
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
     @classmethod

@@ -111,6 +111,7 @@ def out_of_memory(limits: Limits, seen: str, phase: str = "") -> MemoryLimit:
 
 
 def out_of_processes(limits: Limits, phase: str) -> ProcessLimit:
+    """The error of a job that had more processes than it may, not raised."""
     return ProcessLimit(
         f"the job had more than {limits.processes} processes at once",
         fix="use fewer threads, or ask the operator to raise the process limit of jobs",

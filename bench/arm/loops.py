@@ -33,6 +33,7 @@ class Loop:
 
     @property
     def instructions(self) -> int:
+        """Instructions of one iteration."""
         return self.counts.total()
 
     @property
@@ -50,6 +51,7 @@ class Loop:
 
     @property
     def loads(self) -> int:
+        """Instructions of one iteration that load."""
         return sum(self.counts[name] for name in LOADS)
 
     @property

@@ -33,7 +33,7 @@ class Verdict:
 
     passed   every output of every data set is as the suite expects, within its tolerances
     bound    as `passed`, once the inputs that a refusal asks for were fixed by options to the values of the suite
-    refused  the model is not compiled, and the caller is told why
+    refused  the model is not compiled, and the refusal says why
     wrong    an output is not as expected, or the artifact did not agree with the compiler's own reference
     crashed  anything else: an internal error, the death of the process, the time limit
     """
@@ -45,6 +45,7 @@ class Verdict:
     seconds: float = 0.0
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
 

@@ -77,6 +77,7 @@ class TorchEngines:
         self._build()
 
     def eager(self) -> Engine:
+        """PyTorch without a compiler."""
         return self._direct("eager", self.module)
 
     def compiled(self, name: str, mode: str | None) -> Engine:

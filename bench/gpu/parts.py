@@ -54,6 +54,7 @@ class Asked:
     run: Run = field(default=child.run)
 
     def notebook(self, part: str) -> Notebook:
+        """Where a part of the check keeps what it finds."""
         return Notebook(self.out / f"{part}.json", self.sources)
 
     def seconds(self, limit: float) -> float:

@@ -43,7 +43,7 @@ def main(arguments: list[str]) -> int:
     given.json.write_text(json.dumps({**rows, "launches": costs}) + "\n")
     print(launches.told(costs))
     for name, row in rows.items():
-        print(told(name, row))
+        print(describe(name, row))
     return int(not costs or any(row["on"] is None for row in rows.values()))
 
 
@@ -53,7 +53,7 @@ def _row(found: list[Record], off: str, on: str, better: bool | None) -> dict[st
     return {"without_s": seconds.get(off), "with_s": seconds.get(on), "on": better}
 
 
-def told(name: str, row: dict[str, float | bool | None]) -> str:
+def describe(name: str, row: dict[str, float | bool | None]) -> str:
     """One line for people."""
     without, within = row["without_s"], row["with_s"]
     if row["on"] is None or without is None or within is None:

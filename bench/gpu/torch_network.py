@@ -37,6 +37,7 @@ def conv(
 
 
 def batch_norm(x: Tensor, scale: Tensor, shift: Tensor, mean: Tensor, var: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+    """ONNX BatchNormalization with fixed statistics, float32[c] each."""
     return F.batch_norm(x, mean, var, scale, shift, training=False, eps=epsilon)
 
 
@@ -135,6 +136,7 @@ def cut(
 
 
 def gather(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
+    """ONNX Gather; rows of a matrix as PyTorch's embedding."""
     if axis == 0 and x.dim() == 2:
         return F.embedding(indices, x)
     return x.index_select(axis, indices.reshape(-1)).reshape(*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])

@@ -70,15 +70,15 @@ def noise(name: str, folder: Path) -> dict[str, Any]:
     found: dict[str, Any] = {"model": name}
     for method, options in METHODS.items():
         wanted = QuantizeOptions(**options, derived_samples=SAMPLES)
-        told = quantize(one.file, quantised_of(name, folder), wanted)
-        found[method] = least(told)
-        found["layers"] = sum(row["precision"] == "int8" for row in told["layers"])
+        report = quantize(one.file, quantised_of(name, folder), wanted)
+        found[method] = least(report)
+        found["layers"] = sum(row["precision"] == "int8" for row in report["layers"])
     return found
 
 
-def least(told: Mapping[str, Any]) -> float:
+def least(report: Mapping[str, Any]) -> float:
     """Signal to noise of the output that has least, in dB."""
-    return min((one["snr_db"] for one in told["outputs"] if one["snr_db"] is not None), default=float("inf"))
+    return min((one["snr_db"] for one in report["outputs"] if one["snr_db"] is not None), default=float("inf"))
 
 
 def quantised_of(name: str, folder: Path) -> Path:
@@ -119,14 +119,14 @@ def decided(one: Deciding, folder: Path) -> list[dict[str, Any]]:
     rows = []
     for method, options in METHODS.items():
         begin = time.perf_counter()
-        told = quantize(file, folder / "decided.onnx", QuantizeOptions(**options), {one.name: archive})
+        report = quantize(file, folder / "decided.onnx", QuantizeOptions(**options), {one.name: archive})
         taken = time.perf_counter() - begin
         same = _answers(folder / "decided.onnx", one.input, rest).argmax(axis=1) == right.argmax(axis=1)
         rows.append(
             {
                 "model": one.name,
                 "method": method,
-                "snr": least(told),
+                "snr": least(report),
                 "inputs": len(rest),
                 "same": float(same.mean()),
                 "widest": float(sure[~same].max(initial=0.0)),

@@ -20,7 +20,7 @@ from bench.replay.cases import SETS, Case, cases_of
 from bench.replay.compiling import Kept, NotThatCompiler, default_folder
 from bench.replay.difference import differences
 from bench.replay.side import ROOT, Side, at_commit, of_working_tree
-from bench.replay.table import Row, told, warmed
+from bench.replay.table import Row, summary, warmed
 from tilewright.errors import UsageError
 
 JOBS = 2
@@ -86,7 +86,7 @@ def run(given: argparse.Namespace, console: Console) -> int:
         except NotThatCompiler as error:
             raise UsageError(f"another compiler would have run: {error}", fix="see bench/replay/child.py") from error
     rows.sort(key=lambda row: cases.index(row.case))
-    print(warmed(rows, before.name) if given.warm else told(rows, before.name, after.name), end="")
+    print(warmed(rows, before.name) if given.warm else summary(rows, before.name, after.name), end="")
     return verdict(rows)
 
 

@@ -60,7 +60,7 @@ def counted(differences: Iterable[Difference]) -> str:
     return "; ".join(said)
 
 
-def told(rows: Sequence[Row], before: str, after: str) -> str:
+def summary(rows: Sequence[Row], before: str, after: str) -> str:
     """The whole summary."""
     differing = [row for row in rows if row.differences]
     failing = [row for row in rows if row.error and not row.differences]

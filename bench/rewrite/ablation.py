@@ -125,10 +125,10 @@ def _raced(
         rounds=asked.rounds,
         watch=lambda over: tell(f"without {variant.name}, round {over} of {asked.rounds}"),
     )
-    return _told(result, with_all, without)
+    return _row(result, with_all, without)
 
 
-def _told(result: Race, with_all: Compiled, without: Compiled) -> Mapping[str, Any]:
+def _row(result: Race, with_all: Compiled, without: Compiled) -> Mapping[str, Any]:
     ratio = result.ratio(WITHOUT, OURS)
     return {
         "kernels": with_all.report["kernels"],

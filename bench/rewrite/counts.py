@@ -59,6 +59,7 @@ class Counts:
         return sum(self.peers[peer].values()) - self.layers(peer)
 
     def to_json(self) -> dict[str, Any]:
+        """Numbers of nodes and kernels by name, ready for `json.dumps`."""
         return {
             "model": self.model,
             "operators": self.ours.operators,

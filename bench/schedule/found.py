@@ -50,6 +50,7 @@ class Schedules:
 
     @property
     def kernels(self) -> KernelGraph:
+        """The kernels that were scheduled."""
         return self.settled.kernels
 
     @property

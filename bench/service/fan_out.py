@@ -27,7 +27,7 @@ SEEN_WITHIN_S = 60.0
 
 @dataclass(frozen=True)
 class Searched:
-    """What a compilation told of its search for tiles.
+    """What a compilation reported of its search for tiles.
 
     search_s   from the first tile to the end of the search
     tiles      measured by all workers, and `kernels` of which any was

@@ -70,8 +70,8 @@ def second_worker(pid: int, data: Path) -> Iterator[None]:
     It is given the environment of the API, whose process is `pid`.
     """
     whole = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-    told = dict(os.fsdecode(line).partition("=")[::2] for line in whole if line)
-    environment = {**told, "TILEWRIGHT_SCRATCH_DIR": str(data / "scratch-2")}
+    known = dict(os.fsdecode(line).partition("=")[::2] for line in whole if line)
+    environment = {**known, "TILEWRIGHT_SCRATCH_DIR": str(data / "scratch-2")}
     with (data / "worker-2.log").open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "worker", "--queue", "cpu"], env=environment, stdout=log, stderr=log

@@ -149,10 +149,10 @@ def show_proof(figures: Mapping[str, Any]) -> None:
     got = one["reads"]
     table = Table("what", "figure")
     table.add_row("compilations beside, from the first read to the last", str(one["compiling"]))
-    told = (
+    counted = (
         f"{got['rate']:.0f}/s, p50 {got['p50_ms']:.1f} ms, p99 {got['p99_ms']:.1f} ms, worst {got['worst_ms']:.0f} ms"
     )
-    table.add_row(f"states read at {reads.RATE:.0f}/s", told)
+    table.add_row(f"states read at {reads.RATE:.0f}/s", counted)
     table.add_row(f"p99 within {proof.GOAL_MS:.0f} ms, beside two compilations", "yes" if one["holds"] else "no")
     table.add_row("memory of the API", f"{one['before_mib']:.0f} MiB before, {one['peak_mib']:.0f} MiB at its peak")
     for what, count in one["hostile"].items():

@@ -26,6 +26,7 @@ class Layer:
 
     @property
     def name(self) -> str:
+        """Taps, stride, channels and size in one word, as tables have it."""
         stride = f"/{self.stride}" if self.stride > 1 else ""
         return f"{self.taps}x{self.taps}{stride} {self.depth}-{self.columns} @{self.size}"
 

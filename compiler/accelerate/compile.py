@@ -68,7 +68,7 @@ def compile_for_accelerator(
     with QuantizeLinear and DequantizeLinear keeps its scales and its operators. One in fp32 is legalised first
     (`compiler.legalise`) if the accelerator lacks any of its operators, so that an output is off by no more than
     `tolerance` of its largest value on the samples; with None it is compiled as it is. `dims` are sizes of symbolic
-    dimensions, `shapes` those of whole inputs. `trace` is told of the steps. Where `largest_error` is given no output
+    dimensions, `shapes` those of whole inputs. `trace` gets the steps. Where `largest_error` is given no output
     may be off by more, of its largest value, and every output must have `snr_db` of signal to noise.
 
     Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel with the node's name,

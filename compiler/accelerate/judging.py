@@ -56,7 +56,7 @@ class Comparison:
     def judge(self, run: Run, snr_db: float, largest_error: float | None = None) -> list[Mapping[str, Any]]:
         """Of each output: signal to noise against the given model in float64, and the largest error.
 
-        That error is told in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
+        That error is in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
         reference (`max_relative`). Raises Disagreement below `snr_db`, and where `max_relative` is beyond
         `largest_error`, with the operator at which most is lost.
         """
@@ -131,9 +131,9 @@ class Comparison:
                     f"rules give, at {one.count} of {one.elements} elements",
                     fix="report this model, with the version of ai-edge-litert",
                 )
-        return [self._told(found)] if found else []
+        return [self._describe(found)] if found else []
 
-    def _told(self, found: Sequence[Difference]) -> str:
+    def _describe(self, found: Sequence[Difference]) -> str:
         shown = ", ".join(
             f"{one.step.kind} of {self._node(one.step)} ({one.count} of {one.elements})" for one in found[:SHOWN]
         )

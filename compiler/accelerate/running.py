@@ -67,14 +67,14 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         begin = time.perf_counter()
         model.run(model.random_inputs(options.seed))
         first_run_s = time.perf_counter() - begin
-        told = model.bench()
+        run = model.bench()
         rows = model.profile() if options.profile else None
         ports = {
             side: [{"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in getattr(model, side)]
             for side in ("inputs", "outputs")
         }
         target, clock_hz = model.manifest["target"], model.clock_hz
-    seconds = float(told["median"])
+    seconds = float(run["median"])
     times = dict.fromkeys(("median_s", "mean_s", "min_s", "p10_s", "p90_s", "p99_s", "compute_s"), seconds)
     described = {
         "artifact": artifact,
@@ -83,7 +83,7 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         "hardware": "",
         "lanes": 1,
         "dims": {},
-        "estimated": told["by"],
+        "estimated": run["by"],
         "load": {"first_s": load_s, "warm_s": load_s},
         "first_run_s": first_run_s,
         "memory": {"load_bytes": None, "run_bytes": None},
@@ -99,7 +99,7 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         **ports,
     }
     said = (
-        f"artifact {artifact}: {1e3 * seconds:.3f} ms on {target} are {told['by']} and by a formula for the CPU beside "
+        f"artifact {artifact}: {1e3 * seconds:.3f} ms on {target} are {run['by']} and by a formula for the CPU beside "
         "it; nothing was measured, so it is not compared with other artifacts"
     )
     return described, said

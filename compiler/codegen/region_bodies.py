@@ -25,6 +25,7 @@ class Laid:
     elements: int
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """Its elements in the order of the layout, with one axis."""
         return physical_array(constant, self.layout).astype(self.dtype.numpy, copy=False).reshape(-1)
 
 

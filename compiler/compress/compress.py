@@ -116,7 +116,7 @@ def compress(
     plain = shaped(options, values[0])
     timing = CompileOptions(target=options.target, threads=options.threads, tuning_budget_s=0.0)
 
-    def told(record: Mapping[str, Any]) -> None:
+    def on_record(record: Mapping[str, Any]) -> None:
         observe(Event("record", "time", BEGINS["time"], "", record))
 
     progress.begin("prune")
@@ -125,7 +125,9 @@ def compress(
     with tempfile.TemporaryDirectory(prefix="tilewright-compress-", dir=out.parent) as folder:
         share = options.tuning_budget_s / max(1, sum(len(one) for one in found))
         budgeted = _with(timing, tuning_budget_s=share)
-        times = Times(budgeted, Path(folder), records, measure=measure, told=told, stop_requested=stop_requested)
+        times = Times(
+            budgeted, Path(folder), records, measure=measure, on_record=on_record, stop_requested=stop_requested
+        )
         levels = []
         for at, (layer, pruned) in enumerate(zip(layers, found, strict=True)):
             x = calibrated.inputs(layer)[0].shape

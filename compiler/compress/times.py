@@ -42,11 +42,11 @@ class Times:
         records: Iterable[Mapping[str, Any]] = (),
         *,
         measure: bool = True,
-        told: Callable[[Mapping[str, Any]], None] = lambda record: None,
+        on_record: Callable[[Mapping[str, Any]], None] = lambda record: None,
         stop_requested: StopRequest = never_stops,
     ) -> None:
         self.options, self.folder, self.measure = options, folder, measure
-        self.told, self.stop_requested = told, stop_requested
+        self.on_record, self.stop_requested = on_record, stop_requested
         self.records: list[Mapping[str, Any]] = [*records]
         self._known: dict[tuple[object, ...], Taken] = {}
 
@@ -80,7 +80,7 @@ class Times:
     def _observed(self, event: Any) -> None:
         if event.kind == "record":
             self.records.append(event.data)
-            self.told(event.data)
+            self.on_record(event.data)
 
 
 def _model(node: NodeProto, x: tuple[int, ...], weights: np.ndarray) -> bytes:

@@ -27,4 +27,5 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return {**{f.name: getattr(self, f.name) for f in fields(self)}, "data": dict(self.data)}

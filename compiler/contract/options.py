@@ -102,6 +102,7 @@ def _whole_spec(value: Any) -> Any:
 
 
 def unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A copy that cannot be changed."""
     return MappingProxyType(dict(given))
 
 
@@ -258,7 +259,7 @@ def _show_schedulers(schema: dict[str, Any]) -> None:
 
 @dataclass(frozen=True, config=CONFIG)
 class Refusing:
-    """What all options share: whoever makes them is told all that is wrong, and what to write instead."""
+    """What all options share: a refusal names all that is wrong, and what to write instead."""
 
     @model_validator(mode="wrap")
     @classmethod

@@ -303,14 +303,14 @@ class QuantisedReport:
 
     def __str__(self) -> str:
         kept = [one for one in self.layers if one.precision == "int8"]
-        told = ", ".join(
+        losses = ", ".join(
             f"{one.name:.60} {'no difference' if one.snr_db is None else f'{one.snr_db:.1f} dB'}"
             for one in self.outputs[:SHOWN_OUTPUTS]
         )
         others = " and others" if len(self.outputs) > SHOWN_OUTPUTS else ""
         return (
             f"quantised on {self.count} samples: {len(kept)} of {len(self.layers)} layers in int8"
-            f"{f'; against fp32: {told}{others}' if told else ''}"
+            f"{f'; against fp32: {losses}{others}' if losses else ''}"
         )
 
 
@@ -375,4 +375,5 @@ class CompileReport:
     """Of precision int8 on a CPU or GPU: `errors` are then against the quantised model, and here is what it cost."""
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`, and the version of this compiler."""
         return {**asdict(self), "compiler_version": COMPILER_VERSION}

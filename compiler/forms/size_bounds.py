@@ -49,6 +49,7 @@ class Sum:
 
     @staticmethod
     def of(factors: Mapping[Atom, int], const: int = 0) -> Sum:
+        """The sum of products of atoms and factors, and `const`; factors of 0 are left out."""
         return Sum(frozenset((atom, factor) for atom, factor in factors.items() if factor), const)
 
     def plus(self, other: Sum, times: int = 1) -> Sum:

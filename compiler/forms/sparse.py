@@ -187,10 +187,12 @@ class Streams:
 
     @property
     def groups(self) -> int:
+        """How many groups of columns there are; the last may be incomplete."""
         return -(-self.columns[0] // self.group)
 
     @property
     def segments(self) -> int:
+        """How many segments of the depth there are; the last may be incomplete."""
         return -(-self.depth[0] // self.segment)
 
     @property
@@ -215,6 +217,7 @@ class Streams:
 
     @property
     def elements(self) -> int:
+        """Bytes of the packed constant."""
         return self.parts[-1]
 
     @property
@@ -226,6 +229,7 @@ class Streams:
         return np.asarray(np.arange(self.segment)[:, None] * self.channel + taps[None])
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant, as it is in the model, as groups and segments of what is not zero, and their places."""
         source = (self.columns, self.depth, *((len(distances), step) for step, distances in self.taps))
         lines = strided(constant.astype(np.float32, copy=False), source, 0)
         return self._packed(np.ascontiguousarray(lines).reshape(self.columns[0], self.places))

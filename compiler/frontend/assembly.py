@@ -91,6 +91,7 @@ class Assembly:
         self.values[id] = replace(self.values[id], name=name)
 
     def type(self, id: int) -> TensorType:
+        """Element type and shape of a value."""
         return self.values[id].type
 
     def inputs_behind(self, id: int) -> list[str]:

@@ -61,6 +61,7 @@ class Draws:
         return call("Mul", radius, call("Cos", angle))
 
     def number(self, value: float, kind: DType) -> str:
+        """The name of a constant of this type without axes."""
         return self.composition.constant(np.array(value, kind.numpy))
 
     def _shifted(self, name: str, count: int) -> str:

@@ -31,12 +31,12 @@ from compiler.frontend.limits import Limits
 from compiler.frontend.ml.trees import OWN_FOREST
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
+from compiler.frontend.open.data_dependent import held
 from compiler.frontend.open.few import MOST, few_values, one_of
 from compiler.frontend.open.measured import chosen, truth
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
-from compiler.frontend.open.told import held
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
 from compiler.frontend.own import MOST_NAMED, ZIP_MAP, forest, number_of, random_bits, zip_map
@@ -332,8 +332,8 @@ class _Walk:
             return (self._named(guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
         at, same = HELD.get(call.op, (len(ids), 0))
         if at < len(ids) and (id := ids[at]) is not None and self.values.known(id) is None:
-            told = OpenSite(self.values, call.op, ids, {}, 1)
-            ids = (*ids[:at], guarded(lambda: held(told, at, same)), *ids[at + 1 :])
+            asked = OpenSite(self.values, call.op, ids, {}, 1)
+            ids = (*ids[:at], guarded(lambda: held(asked, at, same)), *ids[at + 1 :])
         if is_sized_by_data(self.values, call.op, ids):
             return self._measured(call, ids, scope)
         if call.op in FOLDED and call.op not in self.operators and not may_expand(call.op):

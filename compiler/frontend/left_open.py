@@ -70,14 +70,14 @@ def bind_what_is_open(
             opened = _opened(
                 content, options, grown, least or max(one.opt for one in grown.values()), operators, limits
             )
-            return _with(options, opened), _told(opened)
+            return _with(options, opened), _notices(opened)
         except UnsupportedModel as why:
             no = no or why
         except TilewrightError:  # options that name what is not there: as given, they are refused for that
             return options, ()
     sizes = {name: one.opt for name, one in grown.items()}
-    told = ", ".join(f"{quoted(name)} to {size}" for name, size in sizes.items())
-    return _with(options, sizes), (f"dimensions that the options leave open were bound: {told}; for a range {no}",)
+    bound = ", ".join(f"{quoted(name)} to {size}" for name, size in sizes.items())
+    return _with(options, sizes), (f"dimensions that the options leave open were bound: {bound}; for a range {no}",)
 
 
 def _choices(takes: Callable[[Mapping[str, int]], bool], ranges: dict[str, DimRange]) -> Iterator[dict[str, DimRange]]:
@@ -110,15 +110,15 @@ def _opened(
                 raise
 
 
-def _told(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
+def _notices(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
     listed = ", ".join(
         f"{quoted(name)} {one}, tuned for {one.opt}" for name, one in ranges.items() if not _is_fixed(one)
     )
     example = {name: one.to_json() for name, one in ranges.items() if not _is_fixed(one)}
     sides = ", ".join(f"{quoted(name)} to {one.opt}" for name, one in ranges.items() if one.low == one.high > 1)
-    told = f"dimensions that the options leave open have ranges: {listed}; for others give dims as {example}"
+    stated = f"dimensions that the options leave open have ranges: {listed}; for others give dims as {example}"
     bound = f"of the usual sides of images the model takes one alone: bound {sides}"
-    return (*([told] if listed else ()), *([bound] if sides else ()))
+    return (*([stated] if listed else ()), *([bound] if sides else ()))
 
 
 def _with(options: CompileOptions, dims: Mapping[str, int | DimRange]) -> CompileOptions:

@@ -27,7 +27,7 @@ FIRST_READ = 6
 
 
 def not_below_six(call: Call, opset: int) -> tuple[Call, int]:
-    """A call of an opset before 6 as one of opset 6, which is told what it may overwrite by nothing.
+    """A call of an opset before 6 as one of opset 6, which has nothing that says what it may overwrite.
 
     Where the form is another one in opset 6, `check` refuses the call.
     """

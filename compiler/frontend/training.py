@@ -43,6 +43,7 @@ class Step:
         return self.composition.cast(name, self.composition.site.given(position).dtype, self.kind)
 
     def __call__(self, op: str, *of: str | float) -> str:
+        """The name of the result of an operator on these values or numbers."""
         return self.composition.call(op, *map(self.value, of))
 
     def regularised(self, x: str, gradient: str, factor: float) -> str:

@@ -18,11 +18,11 @@ import numpy as np
 
 from compiler.frontend.counted import counted
 from compiler.frontend.model import Body, Call, Expansion, Foreign, quoted
+from compiler.frontend.open.data_dependent import give, most_of, size_by_data
 from compiler.frontend.open.extent import Extent, Number, high, is_open, least
 from compiler.frontend.open.loops import LONGEST, Iterations, TooLong
 from compiler.frontend.open.measured import truth
 from compiler.frontend.open.site import OpenSite, same
-from compiler.frontend.open.told import give, most_of, told
 from compiler.frontend.open.values import as_number
 from compiler.frontend.regions import Walk as Attempted
 from compiler.frontend.regions import attempt
@@ -199,16 +199,16 @@ def _region(
         if limit is None:
             raise
         walk.values.source = scope.source(call.source)
-        trips = _told(OpenSite(walk.values, call.op, ids, {}, len(call.outputs)), limit)
+        trips = _trip_count(OpenSite(walk.values, call.op, ids, {}, len(call.outputs)), limit)
         last, stacks = while_region(walk, Turns(trips, None, start), ids[2:], iteration, decides=True)
     return _results(call, last, stacks)
 
 
-def _told(site: OpenSite, limit: int) -> Number:
+def _trip_count(site: OpenSite, limit: int) -> Number:
     """A trip count that data say, up to a bound."""
     give(site, 0, [3], [1], [0])
     count = site.values.node("Max", (limit, site.values.scalar(0)))
-    return told(site, count, most_of(site, 1), "the number of iterations")
+    return size_by_data(site, count, most_of(site, 1), "the number of iterations")
 
 
 def _limit(walk: Walk, id: int | None) -> int | None:

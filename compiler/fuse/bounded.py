@@ -1,4 +1,4 @@
-"""Results of which nobody reads what lies beyond a size, or that are zero there, are told the size.
+"""Results that are not read beyond a size, or are zero there, are given the size.
 
 A kernel skips what lies beyond a size where its own results say so (`compiler.forms.bounds`). Between a product and the
 PadBeyond that says it may stand maps that only its reader does, such as the sum of two products that were one. And a
@@ -28,7 +28,7 @@ Bounds = frozenset[tuple[int, int]]
 def with_bounds(graph: Graph) -> Graph:
     """The graph with a PadBeyond behind products and maps that join kernels, where readers do not say the size.
 
-    Products are told sizes below which alone they are read; such maps also those beyond which they are zero.
+    Products are given sizes below which alone they are read; such maps also those beyond which they are zero.
     """
     if not any(node.op == PAD for node in graph.nodes):
         return graph
@@ -47,7 +47,7 @@ def with_bounds(graph: Graph) -> Graph:
         elif _joins_kernels(graph, node):
             wanted = (unseen[result] | zero[result]) - _kept(graph, result)
             wanted -= Bounds().union(*(unseen[id] | zero[id] for id in _only_map(graph, result)))
-        for size, axis in sorted(wanted - _told(graph, result)):
+        for size, axis in sorted(wanted - _bounds_of_readers(graph, result)):
             if made.get(size, -1) >= at:
                 continue
             values[next_id] = Value(next_id, graph.type(result), "")
@@ -70,7 +70,7 @@ def _joins_kernels(graph: Graph, node: Node) -> bool:
 
 
 def _with_sizes_first(graph: Graph) -> Graph:
-    """The same nodes, scalars that need nothing but scalars before all others, so that any node may be told them."""
+    """The same nodes, scalars that need nothing but scalars before all others, so that any node may read them."""
     known = {id for id in (*graph.inputs, *graph.constants) if not graph.type(id).dims}
     first, others = [], []
     for node in graph.nodes:
@@ -166,11 +166,13 @@ def _unseen(graph: Graph) -> dict[int, Bounds]:
     return {id: found.get(id, Bounds()) for id in graph.values}
 
 
-def _told(graph: Graph, value: int) -> Bounds:
+def _bounds_of_readers(graph: Graph, value: int) -> Bounds:
     """Bounds that every reader of a value has itself."""
     readers = graph.readers[value]
-    told = [{_bound(graph, node)} if node.op == PAD and not number_of(node, "value", 0) else set() for node in readers]
-    return frozenset[tuple[int, int]]().union(*told) if told and all(told) else Bounds()
+    bounds = [
+        {_bound(graph, node)} if node.op == PAD and not number_of(node, "value", 0) else set() for node in readers
+    ]
+    return frozenset[tuple[int, int]]().union(*bounds) if bounds and all(bounds) else Bounds()
 
 
 def _bound(graph: Graph, node: Node) -> tuple[int, int]:

@@ -27,13 +27,13 @@ class Access:
 class Accesses:
     """What tile tasks of calls touch in storages that calls write: constants and inputs conflict with nothing.
 
-    Without `regions` a task may touch all of every operand. With `every` constants and inputs are told too.
+    Without `regions` a task may touch all of every operand. With `every` constants and inputs count too.
     """
 
     def __init__(self, kernels: KernelGraph, regions: Regions | None = None, every: bool = False) -> None:
         self._kernels, self._regions = kernels, regions
         ids = kernels.buffers if every else (id for call in kernels.calls for id in call.outputs)
-        self._told = {kernels.buffers[id].storage for id in ids}
+        self._counted = {kernels.buffers[id].storage for id in ids}
         self._found: dict[tuple[int, Tile | None, int, int], tuple[Access, ...]] = {}
 
     def of(self, call: int, tile: Tile, first: int, last: int) -> tuple[Access, ...]:
@@ -54,7 +54,7 @@ class Accesses:
             Access(id, buffers[id].storage, part.begin, part.end, writes)
             for ids, parts, writes in sides
             for id, part in zip(ids, parts, strict=True)
-            if buffers[id].storage in self._told and part.begin < part.end
+            if buffers[id].storage in self._counted and part.begin < part.end
         )
 
 

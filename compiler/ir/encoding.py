@@ -49,9 +49,11 @@ class Int24Panels:
 
     @property
     def elements(self) -> int:
+        """Bytes of the packed constant."""
         return self.panels.elements // (self.panels.panel * self.panels.depth) * self.panel_bytes
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant in panels as integers of 24 bits, each column of a panel after its power of two."""
         depth, panel = self.panels.depth, self.panels.panel
         packed = []
         for floats in self.panels.pack(constant).reshape(-1, depth, panel):
@@ -97,6 +99,7 @@ class Sparse(Encoding):
 
     @staticmethod
     def of(axis: int, fills: tuple[int, ...]) -> Sparse:
+        """The encoding with the word that stands for it in tiles."""
         word = "_".join(map(str, (SPARSE_WORD, axis, *fills)))
         return Sparse(word, word, axis, fills)
 

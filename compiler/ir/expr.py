@@ -24,6 +24,7 @@ class Expr:
 
     @property
     def dtype(self) -> DType:
+        """The type of the value."""
         raise NotImplementedError
 
     @property
@@ -120,9 +121,11 @@ class Const(Expr):
 
     @property
     def dtype(self) -> DType:
+        """The type as which the number is read."""
         return self.type
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
+        """Itself: it has neither children nor indices."""
         return self
 
     @cached_property
@@ -144,13 +147,16 @@ class Load(Expr):
 
     @property
     def dtype(self) -> DType:
+        """The type of the slot's elements."""
         return self.type
 
     @property
     def indices(self) -> tuple[Index, ...]:
+        """The position that is read, an index for each axis of the slot."""
         return self.index
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
+        """A load of the same slot at `indices`."""
         return self if indices == self.index else Load(self.slot, indices, self.type)
 
     def __str__(self) -> str:
@@ -166,13 +172,16 @@ class Position(Expr):
 
     @property
     def dtype(self) -> DType:
+        """The type to which the position is converted."""
         return self.type
 
     @property
     def indices(self) -> tuple[Index, ...]:
+        """The index whose value it is."""
         return (self.index,)
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
+        """The value of the one index in `indices`, in the same type."""
         return Position(indices[0], self.type)
 
     def __str__(self) -> str:
@@ -218,13 +227,16 @@ class Apply(Expr):
 
     @property
     def dtype(self) -> DType:
+        """Bool where the function says so, else that of its first argument."""
         return DType.BOOL if FUNCTIONS[self.function].returns == "bool" else self.args[0].dtype
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """The arguments in the function's order."""
         return self.args
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
+        """The same function of `children`."""
         return Apply(self.function, children)
 
     def __str__(self) -> str:
@@ -246,13 +258,16 @@ class Cast(Expr):
 
     @property
     def dtype(self) -> DType:
+        """The type to which it converts."""
         return self.type
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """The value that is converted."""
         return (self.arg,)
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
+        """The same conversion of the one child."""
         return Cast(children[0], self.type, self.saturate, self.rounding)
 
     def __str__(self) -> str:
@@ -270,13 +285,16 @@ class Where(Expr):
 
     @property
     def dtype(self) -> DType:
+        """The type of both alternatives."""
         return self.then.dtype
 
     @property
     def children(self) -> tuple[Expr, ...]:
+        """The condition, then the two alternatives."""
         return (self.condition, self.then, self.otherwise)
 
     def rebuild(self, children: tuple[Expr, ...], indices: tuple[Index, ...]) -> Expr:
+        """A choice of the same form: condition and alternatives are the three `children`."""
         return Where(*children)
 
     def __str__(self) -> str:

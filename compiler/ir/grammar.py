@@ -172,7 +172,7 @@ def _const(at: Cursor) -> Const:
 
 
 def constant(at: Cursor, declared: TensorType, array: np.ndarray | None) -> np.ndarray:
-    """An array printed by `text.print_constant`; one told by its digest is `array`, which must have that digest."""
+    """An array printed by `text.print_constant`; where that is a digest it is `array`, which must have that digest."""
     at.expect("const")
     type = tensor_type(at) if at.next.text in _DTYPES else declared
     if at.accept("sha256"):

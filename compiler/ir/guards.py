@@ -19,13 +19,15 @@ def verify_guards(plans: Sequence[Plan]) -> None:
     Limits rise, the last one is infinite.
     """
     limits = [plan.most_handover_s for plan in plans]
-    told = ", ".join(f"{limit:g}" for limit in limits)
+    limits_text = ", ".join(f"{limit:g}" for limit in limits)
     if any(before >= after for before, after in pairwise(limits)):
         raise VerifyError(
-            f"the plans' limits are {told} s: each must be above the one before, or a plan is never taken"
+            f"the plans' limits are {limits_text} s: each must be above the one before, or a plan is never taken"
         )
     if not limits or limits[-1] != math.inf:
-        raise VerifyError(f"the plans' limits are {told} s: the last one must be infinite, or no plan is for far cores")
+        raise VerifyError(
+            f"the plans' limits are {limits_text} s: the last one must be infinite, or no plan is for far cores"
+        )
 
 
 def by_limit(plans: Sequence[Plan]) -> tuple[Plan, ...]:

@@ -30,6 +30,7 @@ class Axis:
 
     @property
     def range(self) -> Range:
+        """From 0 to the last iteration, both included."""
         return (0, max(self.extent - 1, 0))
 
     def __str__(self) -> str:
@@ -57,6 +58,7 @@ class FloorDiv(Nested):
 
     @once
     def range(self) -> Range:
+        """The smallest and the largest quotient."""
         low, high = self.index.range
         return (low // self.divisor, high // self.divisor)
 
@@ -84,6 +86,7 @@ class Mod(Nested):
 
     @property
     def range(self) -> Range:
+        """From 0 to the divisor less one."""
         return (0, self.divisor - 1)
 
     @once
@@ -111,6 +114,7 @@ class Indirect:
 
     @property
     def range(self) -> Range:
+        """The bounds that are stated for what is read."""
         return (self.low, self.high)
 
     def __str__(self) -> str:
@@ -136,6 +140,7 @@ class Index(Nested):
 
     @staticmethod
     def of(value: Index | Atom | SupportsIndex) -> Index:
+        """A number, an atom or an index as an index; an axis with one iteration is 0."""
         if isinstance(value, Index):
             return value
         if not isinstance(value, Axis | FloorDiv | Mod | Indirect):
@@ -146,6 +151,7 @@ class Index(Nested):
 
     @once
     def range(self) -> Range:
+        """Bounds of the value, both included, as if its atoms were independent."""
         low = high = self.const
         for atom, factor in self.terms:
             ends = (atom.range[0] * factor, atom.range[1] * factor)
@@ -161,6 +167,7 @@ class Index(Nested):
 
     @property
     def is_const(self) -> bool:
+        """Whether no atom is in it."""
         return not self.terms
 
     @once

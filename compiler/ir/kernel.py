@@ -102,12 +102,14 @@ class Block:
 
     @cached_property
     def reads(self) -> frozenset[str]:
+        """Names of the slots that values or indices of stores load."""
         return frozenset(load.slot for value in self.values for load in value.loads) | frozenset(
             load.slot for store in self.stores for index in store.index for load in _index_loads(index)
         )
 
     @cached_property
     def writes(self) -> frozenset[str]:
+        """Names of the slots that are stored to."""
         return frozenset(store.slot for store in self.stores)
 
     def __str__(self) -> str:
@@ -158,6 +160,7 @@ class Kernel:
 
     @cached_property
     def slots(self) -> Mapping[str, Slot]:
+        """Inputs, temporaries and outputs by name."""
         return {slot.name: slot for slot in (*self.inputs, *self.temps, *self.outputs)}
 
     @cached_property

@@ -43,6 +43,7 @@ class Record:
     compiler: str = field(default_factory=generator)
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return {**asdict(self), "variant": dict(self.variant)}
 
     @staticmethod
@@ -84,6 +85,7 @@ class Setting:
     toolchain: str = ""
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
     def is_of(self, record: Record) -> bool:
@@ -214,7 +216,9 @@ class Machine(Protocol):
         ...
 
     @property
-    def lanes(self) -> int: ...
+    def lanes(self) -> int:
+        """How many lanes may compute at the same time."""
+        ...
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
         """Builds all trials, times them interleaved, and yields one record for each that ran before the deadline."""

@@ -35,7 +35,7 @@ class OpenDimension:
 class Limit:
     """A number that a run finds in its data, and between which ends: beyond these its other results mean nothing.
 
-    says    what must hold, as the user is told of data for which it does not
+    says    what must hold, as the error says of data for which it does not
     output  number of the graph's output that holds it, a scalar (i64)
     """
 

@@ -57,9 +57,11 @@ class Panels:
 
     @property
     def elements(self) -> int:
+        """fp32 elements of the packed constant, those that fill the last panel included."""
         return len(self.starts) * -(-self.columns // self.panel) * self.panel * self.depth
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant as float32[batch, panels, depth, panel]; columns that there are not are zeros."""
         panels = -(-self.columns // self.panel)
         packed = np.zeros((len(self.starts), panels, self.depth, self.panel), np.float32)
         for batch, start in zip(packed, self.starts, strict=True):

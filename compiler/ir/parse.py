@@ -233,7 +233,7 @@ def _reference(at: Cursor) -> int:
 
 
 def _value(at: Cursor, values: dict[int, Value]) -> int:
-    """A value, entered into `values` where its type is told."""
+    """A value, entered into `values` where its type is stated."""
     id = _reference(at)
     if at.accept(":"):
         type = grammar.tensor_type(at)

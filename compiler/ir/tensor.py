@@ -46,6 +46,7 @@ class DType(Enum):
 
     @cached_property
     def numpy(self) -> np.dtype:
+        """The numpy type that holds such elements; those of the small types come from ml_dtypes."""
         return _NUMPY[self]
 
     @cached_property
@@ -55,6 +56,7 @@ class DType(Enum):
 
     @property
     def is_float(self) -> bool:
+        """Whether elements are floating-point numbers, the small types included."""
         return self in _FLOATS
 
     @property
@@ -64,10 +66,12 @@ class DType(Enum):
 
     @property
     def is_integer(self) -> bool:
+        """Whether elements are integers; bool is none."""
         return not self.is_float and self is not DType.BOOL
 
     @property
     def is_signed(self) -> bool:
+        """Whether elements may be negative."""
         return self.value[0] in "ifb" and self is not DType.BOOL
 
     @staticmethod
@@ -191,10 +195,12 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        """How many axes there are."""
         return len(self.shape)
 
     @property
     def is_static(self) -> bool:
+        """Whether every size is a number."""
         return all(isinstance(dim, int) for dim in self.shape)
 
     @property
@@ -246,10 +252,12 @@ class Layout:
 
     @property
     def rank(self) -> int:
+        """How many axes the logical tensor has, blocks of an axis not counted."""
         return sum(1 for _, block in self.dims if block == 0)
 
     @property
     def is_plain(self) -> bool:
+        """Whether elements are in row-major order of the logical tensor."""
         return self.dims == Layout.plain(self.rank).dims
 
     def block_of(self, axis: int) -> int:

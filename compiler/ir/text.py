@@ -46,16 +46,16 @@ def print_graph(graph: Graph) -> str:
 
 
 def print_constant(array: np.ndarray, declared: TensorType | None = None) -> str:
-    """A constant; its own type is told where it is not the declared one."""
+    """A constant; its own type is printed where it is not the declared one."""
     type = TensorType(DType.of(array.dtype), tuple(array.shape))
-    told = "" if type == declared else f" {type}"
+    typed = "" if type == declared else f" {type}"
     if array.size > INLINE:
-        return f"const{told} sha256 {json.dumps(digest(array))}"
+        return f"const{typed} sha256 {json.dumps(digest(array))}"
     # The shortest digits that give the same element back; a BF16 has no such form and is printed as the F64 it equals,
     # and so are small types, or as the I64.
     kept = type.dtype is not DType.BF16 and not type.dtype.is_small
     shown = array if kept else array.astype(np.float64 if type.dtype.is_float else np.int64)
-    return f"const{told} {{{', '.join(str(element) for element in shown.reshape(-1))}}}"
+    return f"const{typed} {{{', '.join(str(element) for element in shown.reshape(-1))}}}"
 
 
 def digest(array: np.ndarray) -> str:

@@ -99,6 +99,7 @@ class Cursor:
         return self._tokens[self._at - 1].text
 
     def word(self, expected: str = "a name") -> str:
+        """The next token, which must be a word. Raises what `take` raises."""
         return self.take("word", expected)
 
     def string(self) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 FEWEST = 0.5
-"""The share of zeros from which on a tensor is told of, and may be kept and multiplied without them."""
+"""The share of zeros from which on a tensor is reported, and may be kept and multiplied without them."""
 LEAST_ELEMENTS = 1024
 GROUPS = (1, 2, 4, 8)
 """Lines of a matrix whose elements may be kept together: at a place where one of them is not zero all are kept."""
@@ -99,6 +99,7 @@ class Zeros:
 
     @property
     def elements(self) -> int:
+        """How many elements the array has."""
         return int(np.prod(self.shape))
 
     def __str__(self) -> str:

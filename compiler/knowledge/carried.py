@@ -1,7 +1,7 @@
 """Measurements that a change of the compiler leaves true: of kernels whose source is the same as before.
 
 A record names the compiler that generated the code, and has the code's digest. By the same compiler it counts as it is;
-by another one it does where the source that is generated now has the same digest. Then it is carried over: told once
+by another one it does where the source that is generated now has the same digest. Then it is carried over: added once
 more as of the present compiler, so that the next compilation need not generate anything to know. A record without a
 digest, or of a source that was changed since, is a hint alone (`compiler.tuning.nearby`).
 """

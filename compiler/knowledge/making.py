@@ -37,16 +37,24 @@ class Timed(Protocol):
     """Samples in seconds, with their median and spread (`compiler.measure.spread.Spread`)."""
 
     @property
-    def samples(self) -> Sequence[float]: ...
+    def samples(self) -> Sequence[float]:
+        """Seconds of each run."""
+        ...
 
     @property
-    def median(self) -> float: ...
+    def median(self) -> float:
+        """Seconds that half of the runs took at most."""
+        ...
 
     @property
-    def p10(self) -> float: ...
+    def p10(self) -> float:
+        """Seconds that a tenth of the runs took at most."""
+        ...
 
     @property
-    def p90(self) -> float: ...
+    def p90(self) -> float:
+        """Seconds that nine tenths of the runs took at most."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -57,14 +65,17 @@ class Once:
 
     @property
     def samples(self) -> Sequence[float]:
+        """The seconds of the one run."""
         return (self.median,)
 
     @property
     def p10(self) -> float:
+        """The seconds of the one run."""
         return self.median
 
     @property
     def p90(self) -> float:
+        """The seconds of the one run."""
         return self.median
 
 
@@ -80,8 +91,8 @@ def kernel_record(
 
     `conditions` are what else the device says: the STATE of its cores, its clocks.
     """
-    told = {SOURCE: source, **(conditions or {})}
-    variant = {**trial.tile.to_json(), "lanes": trial.lanes, **setting.to_json(), **told}
+    more = {SOURCE: source, **(conditions or {})}
+    variant = {**trial.tile.to_json(), "lanes": trial.lanes, **setting.to_json(), **more}
     family, shapes = trial.workload.kernel.family, trial.workload.shapes
     return record_of(KERNEL, trial.key, family, shapes, target, variant, took, trial.lanes)
 
@@ -151,7 +162,7 @@ class Searched:
 
     seconds    of the budget
     trials     how many tiles it allowed; None: as many as fit
-    exhausted  whether nothing promising was left; None where that is not told
+    exhausted  whether nothing promising was left; None if unknown
     state      of the cores, where it plays a part
     """
 

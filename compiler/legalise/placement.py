@@ -55,6 +55,7 @@ class Place:
 
     @property
     def is_on_accelerator(self) -> bool:
+        """Whether nothing keeps the node from the accelerator."""
         return self.reason is None
 
 

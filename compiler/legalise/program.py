@@ -29,7 +29,7 @@ DEPTH = 8
 
 
 ASKING = frozenset({"sigmoid_form", "relu_sum", "product_by_squares", "reciprocal_by_roots", "root_by_reciprocal_root"})
-"""Rules that ask for ranges or terms: what they refuse inside a right side is told of the node that it replaces."""
+"""Rules that ask for ranges or terms: what they refuse inside a right side is reported of the node that it replaces."""
 
 
 @dataclass(frozen=True)

@@ -70,6 +70,7 @@ class ReluSum:
 
     @property
     def slope(self) -> float:
+        """The largest magnitude of the function's slope."""
         return float(np.max(np.abs(np.cumsum(self.weights)), initial=0.0))
 
 

@@ -48,24 +48,44 @@ class Axis(Protocol):
     """Sizes that an axis may have: multiples of `step`, `low` <= size <= `high`, the same wherever the `name` is."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The dimension's name."""
+        ...
+
     @property
-    def low(self) -> int: ...
+    def low(self) -> int:
+        """The smallest size."""
+        ...
+
     @property
-    def high(self) -> int: ...
+    def high(self) -> int:
+        """The largest size."""
+        ...
+
     @property
-    def step(self) -> int: ...
+    def step(self) -> int:
+        """Sizes are `low` and multiples of the step above it."""
+        ...
 
 
 class Spec(Protocol):
     """One input of a model."""
 
     @property
-    def name(self) -> str: ...
+    def name(self) -> str:
+        """The input's name."""
+        ...
+
     @property
-    def dtype(self) -> str: ...
+    def dtype(self) -> str:
+        """The element type as numpy names it."""
+        ...
+
     @property
-    def shape(self) -> tuple[int, ...]: ...
+    def shape(self) -> tuple[int, ...]:
+        """Sizes of all axes; where sizes are open, the largest."""
+        ...
+
     @property
     def axes(self) -> Sequence[Axis | None]:
         """Of each axis the sizes that it may have; None where that is the one in `shape`."""

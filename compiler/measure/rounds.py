@@ -36,9 +36,9 @@ def losers(trials: Iterable[tuple[Hashable, Iterable[float]]]) -> frozenset[int]
 
     trials  what each one rivals the others for, and its samples so far
     """
-    told = [(rivals, [*samples]) for rivals, samples in trials]
-    middles = {at: float(np.median(samples)) for at, (_, samples) in enumerate(told) if len(samples) >= LEAST_ROUNDS}
+    sampled = [(rivals, [*samples]) for rivals, samples in trials]
+    middles = {at: float(np.median(samples)) for at, (_, samples) in enumerate(sampled) if len(samples) >= LEAST_ROUNDS}
     best: dict[Hashable, float] = {}
     for at, middle in middles.items():
-        best[told[at][0]] = min(best.get(told[at][0], math.inf), middle)
-    return frozenset(at for at, middle in middles.items() if middle > LOSER * best[told[at][0]])
+        best[sampled[at][0]] = min(best.get(sampled[at][0], math.inf), middle)
+    return frozenset(at for at, middle in middles.items() if middle > LOSER * best[sampled[at][0]])

@@ -20,7 +20,9 @@ class Streaming(Protocol):
     """An opened artifact, as the loader gives it."""
 
     @property
-    def manifest(self) -> Mapping[str, Any]: ...
+    def manifest(self) -> Mapping[str, Any]:
+        """As the artifact packs it."""
+        ...
 
     def stream(self, inputs: Iterable[Mapping[str, Any]]) -> Iterator[Mapping[str, Any]]:
         """The outputs of each frame, in order, with as many in flight as may be."""

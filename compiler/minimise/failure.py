@@ -60,6 +60,7 @@ class Failure:
         return cls((Signature(CRASHED, phase, reason=signal),), problem(CRASHED, said, phase))
 
     def to_json(self) -> dict[str, Any]:
+        """Its signatures and the problem, ready for `json.dumps`."""
         return {"signatures": [asdict(one) for one in self.signatures], "problem": dict(self.problem)}
 
     @classmethod

@@ -36,6 +36,7 @@ class Activation:
     beta: float
 
     def __call__(self, x: Expr) -> Expr:
+        """The function of `x`, with this activation's alpha and beta."""
         return self.function.build(x, self.alpha, self.beta)
 
     def compute(self, x: np.ndarray) -> np.ndarray:

@@ -61,6 +61,7 @@ class InPieces:
     pieces: Callable[[Node, Arrays], Pieces]
 
     def __call__(self, node: Node, arrays: Arrays) -> tuple[np.ndarray, ...]:
+        """The whole result, assembled from its pieces."""
         return (self.pieces(node, arrays).assembled(),)
 
 

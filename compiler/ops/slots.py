@@ -18,6 +18,7 @@ def given(types: Types, position: int) -> TensorType:
 
 
 def present(types: Types, position: int) -> bool:
+    """Whether the optional input at `position` is given."""
     return position < len(types) and types[position] is not None
 
 

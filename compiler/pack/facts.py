@@ -94,7 +94,7 @@ class Facts:
         """Of each call."""
         return [cost.seconds for cost in self.costs]
 
-    def told(self, call: int) -> tuple[float, str]:
+    def time_of(self, call: int) -> tuple[float, str]:
         """Seconds of a call, and where they come from: `measured`, or `model` for an analytical estimate."""
         cost = self.costs[call]
         return cost.seconds, "model" if cost.source == "model" else "measured"

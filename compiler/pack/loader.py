@@ -181,12 +181,14 @@ class OpenSpec(TensorSpec):
     _axes: tuple[Size | None, ...]
 
     def __new__(cls, name: str, dtype: str, shape: tuple[int, ...], axes: tuple[Size | None, ...]) -> OpenSpec:
+        """A spec of which each of `axes` is a named size or None for one that is fixed."""
         made = super().__new__(cls, name, dtype, shape)
         made._axes = axes
         return made
 
     @property
     def axes(self) -> tuple[Size | None, ...]:
+        """The named size of each axis, None for one that is fixed."""
         return self._axes
 
     def __str__(self) -> str:
@@ -294,7 +296,7 @@ class Binding(NamedTuple):
 
     @property
     def has_sizes(self) -> bool:
-        """Whether the program is told sizes, or tells those of its outputs or what must hold."""
+        """Whether the program takes sizes, or gives those of its outputs or what must hold."""
         return bool(self.open or self.limits) or any(number is not None for axes in self.sizes for number in axes)
 
     def misfit(self, shapes: Sequence[tuple[int, ...]]) -> str:
@@ -1714,7 +1716,7 @@ def _listed(bindings: Sequence[Binding]) -> str:
 
 
 def _shape_of(value: Any) -> tuple[int, ...] | None:
-    """An array's or a nested list's shape; None where it cannot be told."""
+    """An array's or a nested list's shape; None if it is unknown."""
     shape = getattr(value, "shape", None)
     if shape is None and isinstance(value, DeviceArray):
         shape = value.spec.shape
@@ -1737,7 +1739,7 @@ def _in_range(spec: TensorSpec, ends: Sequence[float | None], random: np.random.
     """Numbers between two ends, both included, None where there is no bound; whole ones where there are two."""
     low, high = ends
     if spec.dtype in _SMALL and "int" not in spec.dtype:
-        return np.zeros(spec.shape, np.uint8)  # the code of 0, the one number that is told without a table
+        return np.zeros(spec.shape, np.uint8)  # the code of 0, the one number that is known without a table
     if spec.dtype in _SMALL:
         _, codes, _ = _SMALL[spec.dtype]
         first, last = (-codes if low is None else math.ceil(low)), (codes if high is None else math.floor(high))

@@ -126,7 +126,7 @@ def to_bytes(document: Mapping[str, Any], indent: int | None = 1) -> bytes:
 def _call(plan: Plan, kernels: KernelGraph, facts: Facts, position: int) -> dict[str, Any]:
     call = kernels.calls[position]
     tile, tiles = plan.tiles[position]
-    seconds, source = facts.told(position)
+    seconds, source = facts.time_of(position)
     return {
         "family": call.kernel.family,
         "sources": list(call.sources),

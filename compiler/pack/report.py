@@ -99,7 +99,7 @@ def _rows(plan: Plan, kernels: KernelGraph, facts: Facts) -> list[_Row]:
     rows = []
     for position, call in enumerate(kernels.calls):
         tile, tiles = plan.tiles[position]
-        seconds, source = facts.told(position)
+        seconds, source = facts.time_of(position)
         used = len(lanes.get(position, ()))
         work = flops(call.kernel)
         rows.append(

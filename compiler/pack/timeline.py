@@ -37,7 +37,7 @@ def predicted_seconds(plan: Plan, facts: Facts) -> float:
 def schedule_of(kernels: KernelGraph, plan: Plan, facts: Facts) -> Schedule:
     """What the picture of a plan needs."""
     calls = [
-        Call(call.kernel.family, str(tile), tile.algorithm, tiles, *facts.told(position))
+        Call(call.kernel.family, str(tile), tile.algorithm, tiles, *facts.time_of(position))
         for position, (call, (tile, tiles)) in enumerate(zip(kernels.calls, plan.tiles, strict=True))
     ]
     timeline = expected(plan, facts)

@@ -120,8 +120,8 @@ def agree(
     `budget_s` wall seconds last. Stops at the first case that fails. An edge case that fails where the reference has
     values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn inputs that
     lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that follows from
-    data: the runners give the model's outputs alone, at these sizes. `watch` is told of every evaluation of the graph
-    how far it is, and evaluated in a `module` where one is given. Raises InputsError where a sample leads outside, or
+    data: the runners give the model's outputs alone, at these sizes. `watch` hears how far each evaluation
+    of the graph is, which goes on in a `module` where one is given. Raises InputsError where a sample leads outside, or
     where drawn inputs do and there are no samples.
     """
     evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)

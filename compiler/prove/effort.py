@@ -1,7 +1,7 @@
 """What evaluating the float64 reference takes, estimated from the graph before anything is evaluated.
 
-Rates are those of one core of a server, the same on every machine, so that equal models are told, and refused for, the
-same. On an idle core networks of the zoo took between a quarter of what is estimated and all of it.
+Rates are those of one core of a server, the same on every machine, so that equal models have equal estimates, and equal
+refusals. On an idle core networks of the zoo took between a quarter of what is estimated and all of it.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ class Effort:
 
     @property
     def seconds(self) -> float:
+        """Expected seconds of all nodes."""
         return sum(self.node_s)
 
     def before(self) -> tuple[float, ...]:

@@ -29,10 +29,12 @@ class Interval:
 
     @property
     def is_empty(self) -> bool:
+        """Whether no number is in it."""
         return self.low > self.high
 
     @property
     def is_finite(self) -> bool:
+        """Whether both ends are finite."""
         return math.isfinite(self.low) and math.isfinite(self.high)
 
     @property

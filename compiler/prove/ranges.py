@@ -30,7 +30,7 @@ FEW_TURNS = 16
 MOST_HINTS = 64
 """Different intervals that hints may want; each takes a walk."""
 MOST_UNPROVEN = 100
-"""Demands that are told."""
+"""Demands that are reported."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +42,7 @@ class InputRange:
 
     @property
     def why(self) -> str:
+        """What demands the range, each reason once."""
         return "; ".join(dict.fromkeys(map(str, self.causes)))
 
 

@@ -20,7 +20,7 @@ from compiler.prove.region import evaluate_region
 Operators = Mapping[str, Operator]
 """Operator records by ONNX name."""
 Watch = Callable[[int, float], None]
-"""Is told the position of a node in the graph and how much of it is done, from 0 to 1: after each node, and after each
+"""Gets the position of a node in the graph and how much of it is done, from 0 to 1: after each node, and after each
 piece of one that is computed in pieces. What it raises ends the evaluation."""
 
 Guard = Callable[[Graph, Node, Sequence[int]], AbstractContextManager[None]]
@@ -55,7 +55,7 @@ def evaluate_graph(
             element for a small nudge up or down lies near the middle between two
     module  in which nodes are evaluated, but for those that it refuses: they are numpy's, and counted
 
-    `watch` is told how far the evaluation is. A value is dropped after its last reader, so memory stays near the
+    `watch` gets how far the evaluation is. A value is dropped after its last reader, so memory stays near the
     model's own. Raises InternalError, naming the node, when an operator has no record, its reference fails, or a result
     does not have the declared shape; UnsupportedModel for an index of the model's that lies outside of its tensor,
     InputsError for one that is computed from its inputs.

@@ -22,7 +22,7 @@ def evaluate_region(
 ) -> list[np.ndarray]:
     """Results of a region of a graph from its operands.
 
-    `watch` is told which part of the iterations is done. Raises InputsError for a loop that these inputs do not end.
+    `watch` gets which part of the iterations is done. Raises InputsError for a loop that these inputs do not end.
     """
     if node.op == WHILE:
         return _while(graph, node, arrays, evaluate, watch)

@@ -49,12 +49,14 @@ class Site:
         return EVERYTHING if found is None else found
 
     def type(self, position: int) -> TensorType:
+        """Element type and shape of an input that is given."""
         found = self.types[position]
         assert found is not None
         return found
 
     @property
     def present(self) -> list[Interval]:
+        """The intervals of inputs that are given."""
         return [arg for arg in self.args if arg is not None]
 
     def is_whole(self, position: int) -> bool:

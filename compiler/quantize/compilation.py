@@ -63,7 +63,7 @@ def source_of(
 
     That is what was given; in precision int8 the QDQ model made of it, whose outputs have `options.snr_db` against it.
     Ranges come from all samples of the archives, in the shapes of the first binding where an archive has these, else in
-    the archive's own. A model that is quantised already is left as it is. `trace` is told of the steps.
+    the archive's own. A model that is quantised already is left as it is. `trace` gets the steps.
 
     Raises what `compiler.quantize.quantize` raises.
     """
@@ -83,8 +83,8 @@ def source_of(
         with trace.step("rewrite"):
             out = Path(folder) / "model.int8.onnx"
             values = [sample for found in each.values() for sample in found]
-            told = quantize(model, out, wanted, values, _heard(trace), data)
-        report = _reported(told, out, samples, wanted)
+            made = quantize(model, out, wanted, values, _heard(trace), data)
+        report = _reported(made, out, samples, wanted)
         trace.notice(str(report))
         digests = {name: digest_of(path) for name, path in (data or {}).items()}
         quantised = QuantisedModel(bundle_digest(read.digest, digests), out.read_bytes(), report)
@@ -164,18 +164,18 @@ def _heard(trace: Trace) -> Any:
 
 
 def _reported(
-    told: Mapping[str, Any], made: Path, files: Mapping[str, Path], options: QuantizeOptions
+    found: Mapping[str, Any], made: Path, files: Mapping[str, Path], options: QuantizeOptions
 ) -> QuantisedReport:
     """The report of `compiler.quantize.quantize` as that of a compilation has it."""
     layers = (
         QuantisedLayer(**{**row, "weights": None if row["weights"] is None else tuple(row["weights"])})
-        for row in told["layers"]
+        for row in found["layers"]
     )
     return QuantisedReport(
         model_digest=hashlib.sha256(made.read_bytes()).hexdigest(),
         samples=tuple(digest_of(path) for path in files.values()),
-        count=told["samples"],
+        count=found["samples"],
         snr_db=options.snr_db,
         layers=tuple(layers),
-        outputs=tuple(QuantisedOutput(**row) for row in told["outputs"]),
+        outputs=tuple(QuantisedOutput(**row) for row in found["outputs"]),
     )

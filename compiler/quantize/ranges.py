@@ -110,11 +110,11 @@ def _divergence(counts: np.ndarray, bins: int, levels: int) -> float:
     filled = (real > 0).astype(np.float64)
     sums, holders = np.add.reduceat(real, begins), np.add.reduceat(filled, begins)
     widths = np.diff(np.append(begins, bins))
-    told = np.repeat(np.divide(sums, holders, out=np.zeros_like(sums), where=holders > 0), widths) * filled
+    spread = np.repeat(np.divide(sums, holders, out=np.zeros_like(sums), where=holders > 0), widths) * filled
     real[-1] += counts[bins:].sum()
-    if real.sum() == 0 or told.sum() == 0:
+    if real.sum() == 0 or spread.sum() == 0:
         return float("inf")
-    p, q = real / real.sum(), told / told.sum()
+    p, q = real / real.sum(), spread / spread.sum()
     if np.any((p > 0) & (q == 0)):
         q = np.where((p > 0) & (q == 0), 1e-12, q)
     at = p > 0

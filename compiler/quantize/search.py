@@ -33,12 +33,12 @@ class Fidelity:
 
 def fidelity(wanted: Sequence[Outputs], found: Sequence[Outputs]) -> Fidelity:
     """Of what was found on each sample, against what was wanted there."""
-    told: dict[str, float | None] = {}
+    ratios: dict[str, float | None] = {}
     errors: dict[str, float | None] = {}
     for name in wanted[0]:
         pairs = [(a[name], b[name]) for a, b in zip(wanted, found, strict=True)]
-        told[name], errors[name] = _fidelity(pairs), _largest_error(pairs)
-    return Fidelity(told, errors)
+        ratios[name], errors[name] = _fidelity(pairs), _largest_error(pairs)
+    return Fidelity(ratios, errors)
 
 
 def _fidelity(pairs: Sequence[tuple[np.ndarray, np.ndarray]]) -> float | None:
@@ -95,20 +95,20 @@ def choose(
     alone: dict[str, float] = {}
     for number, layer in enumerate(layers):
         alone[layer] = judge([layer]).least
-        watch((number + 1) / len(layers), f"{layer}: {_told(alone[layer])} alone")
+        watch((number + 1) / len(layers), f"{layer}: {_decibels(alone[layer])} alone")
     costly = sorted(layers, key=lambda layer: alone[layer])
     found: tuple[int, Fidelity] | None = None
     low, high = 1, len(costly) - 1
     while low <= high:
         middle = (low + high) // 2
         judged = judge([layer for layer in layers if layer not in costly[:middle]])
-        watch(1.0, f"{middle} of {len(layers)} layers in floating point: {_told(judged.least)}")
+        watch(1.0, f"{middle} of {len(layers)} layers in floating point: {_decibels(judged.least)}")
         if judged.least >= budget_db:
             found, high = (middle, judged), middle - 1
         else:
             low = middle + 1
     if found is None:
-        best = _told(max(alone.values()))
+        best = _decibels(max(alone.values()))
         raise BudgetMissed(
             f"no layer can be quantised so that every output has {budget_db:g} dB: the best alone leaves {best}",
             fix="ask for less, choose ranges by another method, or give samples that are like real inputs",
@@ -118,5 +118,5 @@ def choose(
     return Chosen(frozenset(costly[left:]), judged, alone)
 
 
-def _told(db: float) -> str:
+def _decibels(db: float) -> str:
     return "no difference" if db == float("inf") else f"{db:.1f} dB"

@@ -31,6 +31,7 @@ class Geometry:
 
     @property
     def rank(self) -> int:
+        """How many spatial axes there are."""
         return len(self.kernel)
 
     @property
@@ -45,6 +46,7 @@ class Geometry:
 
     @property
     def is_padded(self) -> bool:
+        """Whether there is padding on any side."""
         return any((*self.before, *self.after))
 
     @property

@@ -58,6 +58,7 @@ class Affine:
 
     @property
     def is_positive(self) -> bool:
+        """Whether every factor is above 0."""
         return self.scale is None or bool((self.scale > 0).all())
 
     def varies_along(self, axes: Sequence[int]) -> bool:

@@ -95,6 +95,7 @@ class Front:
 
     @property
     def input_ranges(self) -> tuple[DemandedRange, ...]:
+        """Which ranges the model's inputs must keep to, and why."""
         graph = self.usual
         return tuple(
             DemandedRange(graph.values[value].name, *found.interval.ends, found.why)
@@ -137,6 +138,7 @@ class Built:
 
     @property
     def kernels(self) -> KernelGraph:
+        """The kernels with the tiles that were chosen."""
         return self.tiles.kernels
 
     @property

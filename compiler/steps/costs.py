@@ -37,6 +37,7 @@ class KernelCosts:
     """Whether the kernels that are asked for have the elements in memory that they are to have."""
 
     def of(self, kernels: KernelGraph, calls: Sequence[Call]) -> tuple[Cost, ...]:
+        """Seconds of each call by records where all are measured, else of all by the cost model."""
         kernels = kernels if self.is_stored else self.backend.stored(kernels, self.precision)
         workloads = [self.backend.workload_of(kernels, call) for call in calls]
         keys = [workload_key(workload) for workload in workloads]

@@ -175,10 +175,10 @@ def divided(
                 trace.notice(notice)
             curve = tuple(one.point(is_picked=one is picked) for one in tried)
         found, weights, came, record = picked.found, picked.weights, picked.came, picked.record
-        told = replace(found.streamed, measured_s=record.seconds if record else None, curve=curve)
+        streamed = replace(found.streamed, measured_s=record.seconds if record else None, curve=curve)
         known = [one.record for one in tried if one.record] if curve else [record] if record else []
         with trace.step("pack"):
-            packed = pack(replace(found, streamed=told), weights, known)
+            packed = pack(replace(found, streamed=streamed), weights, known)
         os.replace(unproven, artifact)
     finally:
         unproven.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""What proving an artifact will take, told before anything is built, and refused beyond what is granted."""
+"""What proving an artifact will take, reported before anything is built, and refused beyond what is granted."""
 
 from __future__ import annotations
 

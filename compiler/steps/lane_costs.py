@@ -44,7 +44,7 @@ def split_seconds(session: Session) -> float:
 
 def byte_seconds(handover: Record | None) -> float:
     """How much longer a byte takes to be read that another lane wrote; 0 where the record does not say."""
-    return _told(handover, BYTE_S) or 0.0
+    return _detail(handover, BYTE_S) or 0.0
 
 
 def upgrade_seconds(handover: Record | None) -> float:
@@ -52,10 +52,10 @@ def upgrade_seconds(handover: Record | None) -> float:
 
     0 where the record does not say.
     """
-    return _told(handover, UPGRADE_S) or 0.0
+    return _detail(handover, UPGRADE_S) or 0.0
 
 
-def _told(handover: Record | None, what: str) -> float | None:
+def _detail(handover: Record | None, what: str) -> float | None:
     """A figure of the record's variant, None where it says nothing that can be true."""
     known = handover.variant.get(what) if handover else None
     is_known = isinstance(known, float | int) and not isinstance(known, bool) and 0 <= known <= LONGEST_BYTE_S
@@ -79,7 +79,7 @@ def elsewhere(handover: Record | None, records: Sequence[Record], target: Target
     known = handovers(records, target).get(other.state)
     if known is None:
         return handover_record(other, target)
-    if _told(known, UPGRADE_S) is None:
+    if _detail(known, UPGRADE_S) is None:
         return replace(known, variant={**known.variant, UPGRADE_S: other.upgrade_s})
     return known
 

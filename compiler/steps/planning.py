@@ -58,6 +58,7 @@ class Scheduled:
 
     @property
     def subject(self) -> Subject:
+        """What records of plans are about."""
         return Subject(self.kernels, self.keys, self.backend.target, self.setting, self.state, self.source_of)
 
     def source_of(self, plan: Plan) -> str:
@@ -74,10 +75,12 @@ class Scheduled:
 
     @cached_property
     def keys(self) -> tuple[str, ...]:
+        """The key of each call's workload."""
         return tuple(menu.workload for menu in self.menus)
 
     @cached_property
     def regions(self) -> Regions | None:
+        """What ranges of tile tasks read and write; None for a device without such lanes."""
         on_lanes = self.backend.lanes
         return on_lanes.regions(self.kernels) if on_lanes else None
 
@@ -89,6 +92,7 @@ class Scheduled:
 
     @property
     def costs(self) -> LaneCosts:
+        """What synchronisation costs on these lanes."""
         return lane_costs(self.handover)
 
     def in_state_of(self, handover: Record, known: Sequence[Record]) -> Scheduled:
@@ -116,10 +120,12 @@ class Planned:
 
     @property
     def plan(self) -> Plan:
+        """The plan for cores as they are."""
         return self.guarded.plan
 
     @property
     def others(self) -> tuple[Plan, ...]:
+        """Plans for cores that are otherwise apart."""
         return self.guarded.others
 
     @property
@@ -248,5 +254,5 @@ def _there(scheduled: Scheduled, session: Session) -> _There | None:
     choice = choose_plan(plans, there.subject, known, session.budget.share("plans"), None)
     shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
     seen = handovers(known, target).get(there.state)
-    told = [one for one in (seen, *shared.values()) if one is not None]
-    return _There(plans, choice, seconds, (*choice.records, *told, *(clock.told if clock else ())))
+    handoffs = [one for one in (seen, *shared.values()) if one is not None]
+    return _There(plans, choice, seconds, (*choice.records, *handoffs, *(clock.told if clock else ())))

@@ -68,6 +68,7 @@ class Subject:
 
     @property
     def key(self) -> str:
+        """The key by which records of plans name the model."""
         return model_key(self.kernels, self.workloads)
 
 
@@ -252,16 +253,16 @@ def _record(found: Sequence[Found], at: int, raced: Raced, subject: Subject) -> 
 
 def _reached(found: Found, record: Record | None, taken: bool) -> PlanReached:
     plan = found.plan
-    told: Mapping[str, Any] = record.variant if record else {}
+    details: Mapping[str, Any] = record.variant if record else {}
     return PlanReached(
         scheduler=plan.scheduler,
         lanes=plan.lanes,
         waits=sum(len(task.waits) for task in plan.tasks),
         predicted_s=plan.predicted_s,
-        found_s=told.get("found_s", found.seconds),
+        found_s=details.get("found_s", found.seconds),
         measured_s=record.seconds if record else None,
-        ratio=told.get("ratio"),
-        low=told.get("low"),
-        high=told.get("high"),
+        ratio=details.get("ratio"),
+        low=details.get("low"),
+        high=details.get("high"),
         taken=taken,
     )

@@ -40,7 +40,7 @@ FIXED = 2
 """Examples of inputs with few legal values with which the model is also loaded as constants."""
 LATENCY_SECONDS = 0.5
 PROGRESS_FROM_S = 3.0
-"""Estimated seconds of an evaluation of the reference from which on its progress is told."""
+"""Estimated seconds of an evaluation of the reference from which on its progress is reported."""
 ON_DEVICE_FROM_S = 2.0
 """Estimated seconds of an evaluation in numpy from which on it is done on the device: compiling a module's own kernels
 takes as long."""
@@ -255,23 +255,23 @@ def _blamed(
             exact = case.graph, case.shapes
             demand_same_meaning(graph, shapes, inputs, exact, failing, verdict.tolerance, str(case))
     blamed = built.all_plans[verdict.failing_way]
-    told = f"the program under its plan for {_cores(blamed)}" if built.plans.others else "the program"
+    named = f"the program under its plan for {_cores(blamed)}" if built.plans.others else "the program"
     with session.backend.stepper(built.kernels, blamed) as stepper:
-        bisect(graph, built.kernels, stepper, inputs, OPERATORS, verdict.tolerance, told)
+        bisect(graph, built.kernels, stepper, inputs, OPERATORS, verdict.tolerance, named)
 
 
 @dataclass
 class Progress:
     """Tells how far an evaluation of the reference is, where it takes long: `compiler.prove.reference.Watch`.
 
-    One that wants the artifact at once is told that its proof is never left out, and how long it takes.
+    For one that wants the artifact at once: a notice says that its proof is never left out, and how long it takes.
     """
 
     trace: Trace
     stop_requested: StopRequest
     effort: Effort
     _before: tuple[float, ...] = field(init=False)
-    _told: float = -1.0
+    _shown: float = -1.0
     _evaluation: int = 1
     _is_stopping: bool = False
 
@@ -279,18 +279,19 @@ class Progress:
         self._before = self.effort.before()
 
     def __call__(self, position: int, part: float) -> None:
+        """Says how far the evaluation is, once `part` of the node at `position` is done."""
         whole = self.effort.seconds
         if whole < PROGRESS_FROM_S:
             return
         done = (self._before[position] + part * self.effort.node_s[position]) / whole
-        if done < self._told:
-            self._evaluation, self._told = self._evaluation + 1, -1.0
+        if done < self._shown:
+            self._evaluation, self._shown = self._evaluation + 1, -1.0
         if not self._is_stopping and self.stop_requested():
             self._is_stopping = True
             left = whole * (1 - done)
             self.trace.notice(f"the artifact is being proved, which is never left out: about {left:.0f} s more")
-        if done >= self._told + PROGRESS_STEP:
-            self._told = done
+        if done >= self._shown + PROGRESS_STEP:
+            self._shown = done
             evaluation = f", evaluation {self._evaluation}" if self._evaluation > 1 else ""
             self.trace.progress(done, f"float64 reference: {100 * done:.0f}% of about {whole:.0f} s{evaluation}")
 

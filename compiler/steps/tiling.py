@@ -64,6 +64,7 @@ class TiledKernels:
 
     @property
     def kernels(self) -> KernelGraph:
+        """The kernels that have these tiles."""
         return self.settled.kernels
 
     @property
@@ -94,8 +95,8 @@ class TiledKernels:
         known = {variant.tile: variant.cost for variant in menu.variants} | dict(self.tiled.tried[menu.workload])
 
         def about(tile: Tile) -> str:
-            told = self.backend.told(workload, tile)
-            return f"{tasks.get(tile, '')}{told and f': {told}'}"
+            known = self.backend.told(workload, tile)
+            return f"{tasks.get(tile, '')}{known and f': {known}'}"
 
         options = "\n    ".join(
             f"{1e6 * cost.seconds:10.1f} us {cost.source:9} {tile}{about(tile)}"

@@ -1,4 +1,4 @@
-"""What is told of zeros in weights: how they lie, and which kernels leave them out."""
+"""What is reported of zeros in weights: how they lie, and which kernels leave them out."""
 
 from __future__ import annotations
 

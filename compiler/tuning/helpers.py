@@ -44,6 +44,7 @@ class Terms:
     model_s: float
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return {**asdict(self), "setting": dict(self.setting)}
 
     @staticmethod
@@ -63,6 +64,7 @@ class Task:
     trials: float | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
     @staticmethod
@@ -146,7 +148,7 @@ def _divided(
     trials_of = {task.key: task.trials for task in tasks}
     known: set[tuple[str, str, float]] = set()
     took, measured = 0.0, 0
-    told: dict[str, int] = {}
+    reported: dict[str, int] = {}
     while True:
         given = helpers.take(took, measured)
         took, measured = 0.0, 0
@@ -154,10 +156,12 @@ def _divided(
         for contest, record in _taken_in(given.records, contests, target, setting, known):
             search.measured += not record.variant.get(AGAIN)
             yield contest, record, True
-        if given.by != told:
-            told = dict(given.by)
-            said = ", ".join(f"{count} by {name}" for name, count in sorted(told.items()))
-            trace.progress(search.spent, f"{sum(told.values())} of {len(contests)} kernels measured by others: {said}")
+        if given.by != reported:
+            reported = dict(given.by)
+            said = ", ".join(f"{count} by {name}" for name, count in sorted(reported.items()))
+            trace.progress(
+                search.spent, f"{sum(reported.values())} of {len(contests)} kernels measured by others: {said}"
+            )
         mine = [contests[key] for key in given.keys if key in contests]
         if search.spent >= 1 or search.stop_requested() or not (mine or given.pending):
             return

@@ -15,7 +15,7 @@ from compiler.tuning.search import Contest, Search
 MOST = 12
 """Measurements in one event: as many as surely fit into what a worker takes of one."""
 EVERY = 0.01
-"""Part of the budget after which is told again, if something was measured."""
+"""Part of the budget after which progress is reported again, if something was measured."""
 LONGEST_NAME = 48
 
 
@@ -27,7 +27,7 @@ class TuningProgress:
         self._trace = trace
         self._tried: list[dict[str, Any]] = []
         self._part = 0.0
-        self._told = 0
+        self._reports = 0
         self.legal = sum(len(contest.options) for contest in search.contests)
         """How many candidates there are."""
 
@@ -48,14 +48,14 @@ class TuningProgress:
             self._tell()
 
     def tell(self) -> None:
-        """What was not told yet, and that the search is over."""
-        if self._tried or self._told:
+        """What was not reported yet, and that the search is over."""
+        if self._tried or self._reports:
             self._tell()
 
     def _tell(self) -> None:
         search = self._search
         self._part = search.spent
-        self._told += 1
+        self._reports += 1
         gains = search.gains
         self._trace.tuning(
             {

@@ -28,7 +28,7 @@ RIVAL = 2.0
 BATCH = 32
 """Trials built and timed together.
 
-The compiler's start costs as much as three of them, and progress is told between batches.
+The compiler's start costs as much as three of them, and progress is reported between batches.
 """
 FIRST_BATCH = 8
 """Smaller, so that somebody who soon asks for the best found so far gets one that was measured."""
@@ -133,6 +133,7 @@ class Contest:
         return next(at for at, option in enumerate(self.options) if option.tile == tile)
 
     def trial(self, at: int) -> Trial:
+        """What is measured of the option `at`: its tile on one lane."""
         return Trial(self.workload, self.key, self.options[at].tile, 1)
 
 

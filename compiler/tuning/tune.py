@@ -36,7 +36,7 @@ from compiler.tuning.shared import Sharing, divided, share, with_shared
 MOST_OPTIONS = 128
 """Of the model's favourites of one algorithm that take part in a search."""
 PROGRESS = 0.01
-"""Part of the budget after which progress is told again."""
+"""Part of the budget after which progress is reported again."""
 MOST_FRUGAL = 3
 """Frugal tiles of a kernel that `choose` is offered."""
 EXACT = "fp32"
@@ -227,7 +227,7 @@ def tune(
     if state and lanes > 1:
         sharing = Sharing(lanes, state, budget)
         on_lanes = share(sharing, menus, distinct, uses, records, machine, target, setting) if machine else ()
-        more = _told(on_lanes, distinct, {record.workload for record in measured}, trace)
+        more = _reported(on_lanes, distinct, {record.workload for record in measured}, trace)
         on_several = known_shared(records, target, setting, state).values()
         reused += [record for record in on_several if record.workload in distinct]
         measured += more
@@ -279,7 +279,7 @@ def tune_for_another(
     trace: Trace,
     stop_requested: StopRequest,
 ) -> int:
-    """Searches kernels that another process offered; how many tiles were measured, each told of.
+    """Searches kernels that another process offered; how many tiles were measured, each reported.
 
     Raises ParseError for a text that is none, and InternalError for one that is of another kernel than it says.
     """
@@ -316,15 +316,17 @@ def _carried(
     return carried(records, key, sources, tiler.target, setting)
 
 
-def _told(records: Iterable[Record], workloads: Mapping[str, Workload], told: set[str], trace: Trace) -> list[Record]:
+def _reported(
+    records: Iterable[Record], workloads: Mapping[str, Workload], reported: set[str], trace: Trace
+) -> list[Record]:
     """Tells of records on several lanes, of a workload before the first record of it.
 
     What they measure of kernels is returned.
     """
     found = []
     for record in records:
-        if record.workload in workloads and record.workload not in told:
-            told.add(record.workload)
+        if record.workload in workloads and record.workload not in reported:
+            reported.add(record.workload)
             trace.workload(record.workload, str(workloads[record.workload]))
         trace.record(record.to_json())
         found += [record] if record.workload in workloads else []
@@ -398,22 +400,22 @@ def _searched(
     """Runs a search, which may be given a part of the whole budget, and tells of it.
 
     It tells of each workload before the first record of it. `first` is what was measured before the search of all
-    kernels, here or (True) by others, who told of it.
+    kernels, here or (True) by others, who reported it.
     """
-    told: set[str] = set()
+    reported: set[str] = set()
     measured = []
     part = 0.0
     progress = TuningProgress(search, trace)
     for contest, record, heard in chain(first, ((*one, False) for one in search.run())):
-        if contest.key not in told:
-            told.add(contest.key)
+        if contest.key not in reported:
+            reported.add(contest.key)
             trace.workload(contest.key, str(contest.workload))
         (trace.heard if heard else trace.record)(record.to_json())
         measured.append(record)
         progress.add(contest, record)
         if search.spent >= part + PROGRESS:
             part = search.spent
-            trace.progress(part, f"measured {search.measured} tiles of {len(told)} kernels")
+            trace.progress(part, f"measured {search.measured} tiles of {len(reported)} kernels")
     progress.tell()
     count = f"{search.measured} of {progress.legal} candidates measured"
     if search.exhausted or not search.stop_requested():

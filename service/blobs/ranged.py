@@ -25,12 +25,15 @@ class Ranged(io.RawIOBase):
         self._held, self._held_at = b"", 0
 
     def readable(self) -> bool:
+        """True."""
         return True
 
     def seekable(self) -> bool:
+        """True."""
         return True
 
     def tell(self) -> int:
+        """The place of the next byte to be read."""
         return self._at
 
     def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:

@@ -35,12 +35,15 @@ class Arrivals(Protocol):
 
     def descriptors(self) -> Sequence[int]:
         """What turns readable when there is reason to ask `came`."""
+        ...
 
     def came(self) -> bool:
         """Whether a job may have come since the last time this was asked. False where the database is away."""
+        ...
 
     def close(self) -> None:
         """Free what it holds."""
+        ...
 
 
 def arrivals(db: Database, queues: Sequence[str]) -> Arrivals:

@@ -202,6 +202,7 @@ class Tally:
         self._hash = hashlib.sha256() if hashed else None
 
     def __call__(self, chunk: bytes) -> None:
+        """Counts a chunk. Raises BodyTooLarge beyond the limit."""
         self.size += len(chunk)
         if self.size > self._most:
             raise too_large(self._limit)

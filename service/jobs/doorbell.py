@@ -36,9 +36,11 @@ class Ring(Protocol):
 
     def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
         """Send one doorbell, for the sake of `job`. Raises any of `FAILURES` when the broker cannot be reached."""
+        ...
 
     def check(self) -> None:
         """Raises `NotReady` when the broker does not answer."""
+        ...
 
 
 def routed(name: str, args: Sequence[Any], kwargs: Mapping[str, Any], options: object, **_: Any) -> dict[str, str]:
@@ -67,6 +69,7 @@ class CeleryRing:
         )
 
     def __call__(self, queue: str, job: uuid.UUID | None = None) -> None:
+        """Sends the notification that `queue` may have work. Raises what the broker's client raises."""
         about = {} if job is None else {"job": str(job)}
         self._app.send_task(TASK, args=(queue,), kwargs=about, retry=False, ignore_result=True)
 

@@ -43,6 +43,7 @@ class ModelChange:
 
     @property
     def queue(self) -> str:
+        """Models are changed on CPUs, whatever they are for."""
         return "cpu"
 
     @property

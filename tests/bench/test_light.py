@@ -34,8 +34,8 @@ def test_the_same_seed_gives_the_same_bytes_and_another_seed_others() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name, _ in LIGHT])
-def test_every_light_model_is_valid(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name, _ in LIGHT if name not in QUICK])
+def test_every_other_light_model_is_valid(name: str) -> None:
     onnx.checker.check_model(light(name))
 
 

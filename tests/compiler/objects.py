@@ -38,7 +38,7 @@ def keep_objects(patch: pytest.MonkeyPatch) -> None:
     """Let each compilation in this process take the object file of an equal one before it.
 
     Equal are sources, headers, flags and compiler. What is compiled reads the header of kernels precompiled, which
-    changes no byte of the object file. What is around the kernels is optimised less, but where `host_as_shipped`.
+    changes no byte of the object file. What is around the kernels is not optimised, but where `host_as_shipped`.
     """
     once = build._compile
 
@@ -46,7 +46,7 @@ def keep_objects(patch: pytest.MonkeyPatch) -> None:
         root: Path, unit: str, output: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: StopRequest
     ) -> None:
         if unit == HOST and not is_host_as_shipped:
-            optimise = optimise or "-O1"
+            optimise = optimise or "-O0"
         texts = {path.name: path.read_text() for path in root.iterdir() if path.suffix in (".c", ".h")}
         sources = build._with_headers(unit, texts)
         if any(word in text for text in sources.values() for word in READS_FILES):

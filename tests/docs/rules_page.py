@@ -114,7 +114,7 @@ HEAD = """\
 # Rules
 
 This page is generated: `python -m tests.docs.rules_page` writes it from the rules themselves, and a test demands that
-it is current. [How rewriting works](rewriting.md) is told elsewhere; how a rule is written, beside the rules
+it is current. [How rewriting works](rewriting.md) has a page of its own; how a rule is written, beside the rules
 (`compiler/rewrite/rules/README.md`).
 
 An equation is **exact** where both sides are the same number bit by bit, for NaN, infinities and both zeros too; it

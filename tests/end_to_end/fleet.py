@@ -49,7 +49,8 @@ class Machine:
         """Whether the API answers."""
         assert self.process.poll() is None, self.log()
         with contextlib.suppress(httpx.TransportError):
-            return httpx.get(f"{self.url}/healthz", trust_env=False).status_code == 200
+            # Without `verify=False` each request reads all certificates: 20 ms of a core that others wait for.
+            return httpx.get(f"{self.url}/healthz", trust_env=False, verify=False).status_code == 200
         return False
 
 

@@ -98,9 +98,11 @@ class CpuBackend:
 
     @property
     def joins(self) -> frozenset[str]:
+        """Names of the joins that there are algorithms for."""
         return frozenset({"separable"})
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
+        """What a call computes."""
         return workload_of(kernels, call)
 
     def setting(self, kernels: KernelGraph) -> Setting:
@@ -140,6 +142,7 @@ class CpuBackend:
         return replace(self, target=replace(target, rates=rates)), records
 
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
+        """All that is known: no record of other hardware is adapted."""
         return known
 
     def machine(
@@ -150,6 +153,7 @@ class CpuBackend:
         notice: Callable[[str], None],
         keep: Callable[[str, str], None],
     ) -> AbstractContextManager[CpuMachine | None]:
+        """This machine's cores, on which trials are measured; None if the target is elsewhere."""
         cores = self.cores(seed, stop_requested, setting)
         return nullcontext(cores and replace(cores, notice=notice, keep=keep, reference=self.plain_loops))
 
@@ -168,6 +172,7 @@ class CpuBackend:
         return CpuMachine(self.target, build, seed, setting or Setting(), stop_requested=stop_requested)
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
+        """Every legal tile of a workload with its expected seconds."""
         target = self.target
         if precision == AUTO and target.rates.dots_per_fma is None:
             target = replace(target, rates=replace(target.rates, dots_per_fma=FEWEST_DOTS))
@@ -177,15 +182,19 @@ class CpuBackend:
         )
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
+        """Tasks of the kernel under a tile."""
         return count_tiles(workload, tile, self.target)
 
     def source_of(self, workload: Workload, tile: Tile) -> str:
+        """The C of a workload under a tile."""
         return source_of(workload, tile, self.target)
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
+        """For each workload the number of the tile that the cost model ranks first."""
         return best_by_model(options)
 
     def told(self, workload: Workload, tile: Tile) -> str:
+        """Nothing: the names of tiles say all."""
         return ""
 
     @property
@@ -212,6 +221,7 @@ class CpuBackend:
         return alike[-1] if alike else handover_record(measured, target)
 
     def regions(self, kernels: KernelGraph) -> KernelRegions:
+        """Which bytes of buffers the tasks of these kernels read and write."""
         return KernelRegions(kernels, self.target)
 
     def stage_clock(
@@ -223,11 +233,13 @@ class CpuBackend:
         learn: Callable[[Record], None],
         seed: int,
     ) -> CpuStageClock:
+        """Measures what stages of the plan take on these cores, or takes it from records."""
         return CpuStageClock(
             machine if isinstance(machine, CpuMachine) else None, staged, self.target, known, share, learn, seed
         )
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
+        """Bytes of constants that only one of two plans packs as it does."""
         return repacked_bytes(kernels, plan, other, self.target)
 
     def stream(
@@ -238,6 +250,7 @@ class CpuBackend:
         cores: Sequence[int],
         folders: Sequence[str],
     ) -> StreamProgram:
+        """The program that takes many inputs in turn, each part on cores of its own."""
         return emit_stream(kernels, parts, portions, cores, folders, self.target, self.toolchain)
 
     def joint_launch(self, kernels: KernelGraph) -> None:
@@ -266,21 +279,25 @@ class CpuBackend:
         return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share, inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
+        """An empty store of weights; `earlier` is shared where it is equal."""
         return Weights(earlier=earlier)
 
     def emit(
         self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
     ) -> Program:
+        """The program that carries out the plan, and the others where cores are otherwise apart."""
         return emit(kernels, plan, self.target, self.toolchain, COMPILERS, self.objects, others, weights)
 
     @property
     def runner(self) -> Runner | None:
+        """What runs an artifact here, under an emulator if need be; None if nothing does."""
         if self.target.is_here:
             return Runner(Model)
         emulator = find_emulator(self.target, self.toolchain)
         return Runner(emulated_model(emulator), str(emulator)) if emulator else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> AbstractContextManager[LibraryStepper]:
+        """Runs a plan call by call, to find the first that is wrong."""
         return LibraryStepper(kernels, plan, self.target, self.toolchain)
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:

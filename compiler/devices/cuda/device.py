@@ -83,13 +83,16 @@ class CudaBackend:
         object.__setattr__(self, "candidates", Candidates(self.target))
 
     def stored(self, kernels: KernelGraph, precision: str, exact: Collection[int] = ()) -> KernelGraph:
+        """The kernels with the elements in memory that a precision asks for."""
         return with_storage(kernels, ELEMENTS[precision]) if precision in ELEMENTS else kernels
 
     @property
     def joins(self) -> frozenset[str]:
+        """Names of the joins that there are algorithms for."""
         return frozenset({"separable", "excitation"})
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
+        """What a call computes, with constants that are known to kernels on GPUs."""
         return cuda_workload_of(kernels, call)
 
     def alike(self, known: Sequence[Record], setting: Setting) -> None:
@@ -121,6 +124,7 @@ class CudaBackend:
         return (replace(self, target=replace(target, **changed)) if changed else self), found
 
     def starting_points(self, known: Sequence[Record], setting: Setting) -> Sequence[Record]:
+        """Records of which tiles are tried first, those of like hardware included."""
         return starting_points(known, self.target, setting)
 
     def machine(
@@ -169,12 +173,15 @@ class CudaBackend:
         return None if stop_requested() else kernels
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
+        """Every legal tile of a workload with its expected seconds."""
         return legal_tiles(workload, self.target, lanes, precision)
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
+        """Blocks of the kernel's grid under a tile."""
         return self.candidates.lowered(workload, tile).grid
 
     def source_of(self, workload: Workload, tile: Tile) -> str:
+        """The CUDA C++ of a workload under a tile."""
         return self.candidates.source_of(workload, tile)
 
     def choose(self, options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
@@ -256,20 +263,24 @@ class CudaBackend:
         return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share, inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
+        """An empty store of weights, aligned as kernels read them; `earlier` is shared where it is equal."""
         return Weights(ALIGNMENT, earlier)
 
     def emit(
         self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
     ) -> Program:
+        """The program that carries out the plan. Raises VerifyError if there are `others`."""
         if others:
             raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
         return emit_cuda(kernels, plan, self.target, self.toolchain, CORES, self._images, weights)
 
     @property
     def runner(self) -> Runner | None:
+        """What runs an artifact on this machine; None if the target is elsewhere."""
         return Runner(Model, arrays=cupy_arrays) if self.target.is_here else None
 
     def stepper(self, kernels: KernelGraph, plan: Plan) -> CudaStepper:
+        """Runs a plan call by call, to find the first that is wrong."""
         return CudaStepper(kernels, plan, self.candidates, self.emit)
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:

@@ -11,7 +11,8 @@
     boxes, unique     NonMaxSuppression and Unique
     sized             which operators these are
     few               inputs with few legal values: each is compiled, and the right one chosen
-    told, resized     shapes, places and counts that only data say, each up to a bound
+    data_dependent, resized
+                      shapes, places and counts that only data say, each up to a bound
     examples          inputs that such a model takes
     borders     where sizes enter and leave a graph
 

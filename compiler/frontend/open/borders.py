@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import numpy as np
 
 from compiler.frontend.model import Call
-from compiler.frontend.open import told
+from compiler.frontend.open import data_dependent
 from compiler.frontend.open.examples import tried
 from compiler.frontend.open.extent import Extent, Number, Size, product
 from compiler.frontend.open.site import OpenSite
@@ -105,7 +105,7 @@ def filled(values: OpenValues, call: Call, ids: Ids) -> int:
         raise Unsupported("attribute 'value' is not a tensor of one element", "export the model again")
     site = OpenSite(values, call.op, tuple(ids), {}, 1)
     known = values.known(_first(ids))
-    sizes = told.shape_of(site) if known is None else tuple(site.known(0, "input") or ())
+    sizes = data_dependent.shape_of(site) if known is None else tuple(site.known(0, "input") or ())
     (id,) = constant_of_shape(site, sizes, value)
     return id
 
@@ -113,8 +113,8 @@ def filled(values: OpenValues, call: Call, ids: Ids) -> int:
 def counted(values: OpenValues, call: Call, ids: Ids) -> int:
     """Range between sizes, or numbers that data say."""
     site = OpenSite(values, call.op, tuple(ids), {}, 1)
-    is_told = any(values.known(site.given(place)) is None for place in range(3))
-    (id,) = told.range_(site) if is_told else range_(site)
+    is_by_data = any(values.known(site.given(place)) is None for place in range(3))
+    (id,) = data_dependent.range_(site) if is_by_data else range_(site)
     return id
 
 

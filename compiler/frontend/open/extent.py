@@ -41,10 +41,12 @@ class Quotient:
 
     @property
     def low(self) -> int:
+        """The smallest value."""
         return self.numerator.low // self.divisor
 
     @property
     def high(self) -> int:
+        """The largest value."""
         return self.numerator.high // self.divisor
 
     def __str__(self) -> str:
@@ -61,10 +63,12 @@ class Extreme:
 
     @property
     def low(self) -> int:
+        """The smallest value."""
         return (max if self.greatest else min)(low(self.one), low(self.other))
 
     @property
     def high(self) -> int:
+        """The largest value."""
         return (max if self.greatest else min)(high(self.one), high(self.other))
 
     def __str__(self) -> str:
@@ -95,10 +99,12 @@ class Extent:
 
     @property
     def low(self) -> int:
+        """The smallest size that a run may have."""
         return self.range[0]
 
     @property
     def high(self) -> int:
+        """The largest size that a run may have."""
         return self.range[1]
 
     @cached_property

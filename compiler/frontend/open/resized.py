@@ -14,9 +14,9 @@ from fractions import Fraction
 
 import numpy as np
 
+from compiler.frontend.open.data_dependent import element, give, is_by_data, most_of, size_by_data, taken
 from compiler.frontend.open.extent import Number, high
 from compiler.frontend.open.site import OpenSite, iota
-from compiler.frontend.open.told import element, give, is_by_data, most_of, taken, told
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import Results, along
 from compiler.ir.tensor import DType
@@ -165,7 +165,7 @@ def _lines(site: OpenSite, axes: Sequence[int]) -> list[Line]:
         length = extents[place] * scales[place] * ROUNDED if by_scale else numbers[place]
         what = f"the size along axis {axis}"
         if axis in moving:
-            outputs = told(site, length.whole(), max(most, high(shape[axis])), what, 1)
+            outputs = size_by_data(site, length.whole(), max(most, high(shape[axis])), what, 1)
         else:
             outputs = _kept(site, length.whole(), shape[axis], what)
             if not is_by_data(site, 1):

@@ -79,7 +79,7 @@ def _has_rule_for_sizes(site: OpenSite) -> bool:
 
 
 def is_said_by_data(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
-    """Whether a call of an operator that may be told places or counts by data is."""
+    """Whether data say the places or counts of a call."""
     places = BY_DATA.get(op, ())
     return is_told(values, op, ids) or any(
         id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids))

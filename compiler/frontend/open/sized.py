@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from compiler.frontend.open import told
+from compiler.frontend.open import data_dependent
 from compiler.frontend.open.boxes import non_max_suppression
 from compiler.frontend.open.measured import compress, non_zero
 from compiler.frontend.open.resized import resize
@@ -45,15 +45,15 @@ HELD: Mapping[str, tuple[int, int]] = {
 """Operators that are expanded: the input that says a shape or a size to what they are made of, and how many of its
 first sizes are those of the first input."""
 TOLD: Mapping[str, tuple[tuple[int, ...], Rule]] = {
-    "Expand": ((1,), told.expand),
-    "OneHot": ((1,), told.one_hot),
-    "Pad": ((1, 3), told.pad),
-    "Reshape": ((1,), told.reshape),
+    "Expand": ((1,), data_dependent.expand),
+    "OneHot": ((1,), data_dependent.one_hot),
+    "Pad": ((1, 3), data_dependent.pad),
+    "Reshape": ((1,), data_dependent.reshape),
     "Resize": ((1, 2, 3), resize),
-    "Slice": ((3, 4), told.slice_),
-    "Split": ((1,), told.split),
-    "Tile": ((1,), told.tile),
-    "Trilu": ((1,), told.triangle),
+    "Slice": ((3, 4), data_dependent.slice_),
+    "Split": ((1,), data_dependent.split),
+    "Tile": ((1,), data_dependent.tile),
+    "Trilu": ((1,), data_dependent.triangle),
 }
 """By operator: the inputs that say sizes, places or counts, and what becomes of a call of which only data say them."""
 

@@ -225,7 +225,7 @@ class OpenValues:
     # What must hold of data
 
     def demand(self, scalar: int, low: int, high: int, says: str) -> None:
-        """A scalar (i64) must lie between two ends, else a run means nothing; `says` is what the user is told then."""
+        """A scalar (i64) must lie between two ends, else a run means nothing; `says` is the message then."""
         for guard in self.guards:
             scalar = self.node("Where", (guard, scalar, self.scalar(low)))
         self.demands.append((says, scalar, low, high))

@@ -68,6 +68,7 @@ def flatten(site: OpenSite) -> Results:
 
 
 def squeeze(site: OpenSite) -> Results:
+    """Squeeze: without the axes that are named, all of size 1 if none is."""
     shape, axes = site.shape(), site.ints(1, "axes")
     gone = (
         [axis % len(shape) for axis in axes] if axes is not None else [at for at, dim in enumerate(shape) if dim == 1]
@@ -78,6 +79,7 @@ def squeeze(site: OpenSite) -> Results:
 
 
 def unsqueeze(site: OpenSite) -> Results:
+    """Unsqueeze: with new axes of size 1."""
     shape, axes = site.shape(), site.ints(1, "axes") or []
     rank = len(shape) + len(axes)
     new, rest = {axis % rank for axis in axes}, iter(shape)
@@ -320,6 +322,7 @@ def from_the_end(values: OpenValues, index: int, size: int) -> int:
 
 
 def transpose(site: OpenSite) -> Results:
+    """Transpose: the axes in the order of `perm`, reversed without one."""
     shape, perm = site.shape(), site.attrs.get("perm")
     order = perm if isinstance(perm, tuple) else tuple(reversed(range(len(shape))))
     found = site.values.node("Transpose", (site.first,), {"perm": order})
@@ -380,6 +383,7 @@ def _places(values: OpenValues, parts: Sequence[Number], count: int) -> int:
 
 
 def expand(site: OpenSite) -> Results:
+    """Expand: broadcast to a shape that is known."""
     values, shape = site.values, site.shape()
     wanted = site.known(1, "shape")
     assert wanted is not None
@@ -396,6 +400,7 @@ def expanded(values: OpenValues, id: int, whole: Numbers) -> int:
 
 
 def tile(site: OpenSite) -> Results:
+    """Tile: repeated along each axis a known number of times."""
     return [tiled(site.values, site.first, site.known(1, "repeats") or [])]
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -73,10 +74,13 @@ def trained_parameters(model: onnx.ModelProto) -> int:
     )
 
 
-def run(model: onnx.ModelProto, seed: int) -> list[Any]:
+def opened(model: bytes) -> onnxruntime.InferenceSession:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+
+
+def outputs(session: onnxruntime.InferenceSession, seed: int) -> list[Any]:
     rng = np.random.default_rng(seed)
     feeds: dict[str, Any] = {}
     for value in session.get_inputs():
@@ -87,12 +91,30 @@ def run(model: onnx.ModelProto, seed: int) -> list[Any]:
     return list(session.run(None, feeds))
 
 
-@pytest.mark.parametrize("name", EACH)
-def test_a_network_is_a_valid_static_model_of_the_published_size(name: str) -> None:
-    model = build(name)
+def run(model: onnx.ModelProto, seed: int) -> list[Any]:
+    return outputs(opened(model.SerializeToString()), seed)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network of the zoo, built and serialised once for the tests that every one goes through."""
+
+    name: str
+    model: onnx.ModelProto
+    serialised: bytes
+
+
+@pytest.fixture(scope="module", params=EACH)
+def network(request: pytest.FixtureRequest) -> Network:
+    model = build(request.param)
+    return Network(request.param, model, model.SerializeToString())
+
+
+def test_a_network_is_a_valid_static_model_of_the_published_size(network: Network) -> None:
+    name, model = network.name, network.model
     stated = entry(name)
     # The full check infers every shape again and compares it with the one the builder stated.
-    onnx.checker.check_model(model.SerializeToString(), full_check=True)
+    onnx.checker.check_model(network.serialised, full_check=True)
     inputs = tuple((v.name, tuple(d.dim_value for d in v.type.tensor_type.shape.dim)) for v in model.graph.input)
     assert inputs == stated.inputs
     assert [(o.domain, o.version) for o in model.opset_import] == [("", 17)]
@@ -120,14 +142,15 @@ def test_a_tiny_network_weighs_less_than_200_kilobytes(name: str) -> None:
 
 @pytest.mark.parametrize("name", [*TINY, "squeezenet1_1", "mobilenet_v2", "nasnet_a_mobile"])
 def test_the_same_seed_gives_the_same_bytes_and_another_seed_others(name: str) -> None:
-    assert digest(build(name, seed=3)) == digest(build(name, seed=3))
-    assert digest(build(name, seed=3)) != digest(build(name, seed=4))
+    first = digest(build(name, seed=3))
+    assert digest(build(name, seed=3)) == first
+    assert digest(build(name, seed=4)) != first
 
 
-@pytest.mark.parametrize("name", [*TINY, *QUICK, *(pytest.param(name, marks=pytest.mark.slow) for name in REST)])
-def test_outputs_are_finite_of_order_one_and_depend_on_the_input(name: str) -> None:
-    model = build(name)
-    for output, one, other in zip(model.graph.output, run(model, 1), run(model, 2), strict=True):
+def test_outputs_are_finite_of_order_one_and_depend_on_the_input(network: Network) -> None:
+    session = opened(network.serialised)
+    found = zip(network.model.graph.output, outputs(session, 1), outputs(session, 2), strict=True)
+    for output, one, other in found:
         assert np.isfinite(one).all()
         if output.name == "words":
             continue  # two noise images may well have one caption; their scores differ below

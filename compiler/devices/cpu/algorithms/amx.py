@@ -95,9 +95,11 @@ class Tiles(DotContraction):
         return "tw_tile_dot_bf16" if self.total is DType.F32 else "tw_tile_dot_bytes"
 
     def before_tasks(self) -> None:
+        """The registers get the shapes of whole register tiles."""
         self.writer.line(f"tw_tiles_begin(&{self.shapes(self.shape.rows)});")
 
     def after_tasks(self) -> None:
+        """The registers are given back."""
         self.writer.line("tw_tiles_end();")
 
     def multiply(self, rows: int) -> str:

@@ -180,9 +180,11 @@ class LoweredAttention(Lowering):
 
     @property
     def grid(self) -> TaskGrid:
+        """How tasks cut the result: heads, and blocks of their rows."""
         return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), Cut(self.view.rows, self.task)))
 
     def lower(self) -> Lowered:
+        """The C functions of both products with the softmax between them."""
         view, writer = self.view, self.writer
         self._micro_kernels()
         notes = (

@@ -102,25 +102,31 @@ class Bf16(DotContraction):
 
     @property
     def dot(self) -> str:
+        """The instruction that adds products of pairs."""
         return "tw_dot_bf16"
 
     @property
     def b(self) -> Expr:
+        """The second operand as it is read."""
         return self.view.b
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """A statement that writes `count` elements of a row as bf16."""
         assert self.staged.source is not None
         if self.slots.buffers[self.staged.source.slot].element is DType.BF16:
             return f"memcpy({to}, {source}, ({count}) * sizeof *row);"
         return f"tw_copy_bf16({to}, {source}, {count});"
 
     def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        """A statement that writes `count` zeros."""
         return f"memset({to}, 0, ({count}) * sizeof *row);"
 
     def element_of(self, value: str) -> str:
+        """An fp32 value rounded to bf16."""
         return f"tw_to_bf16({value})"
 
     def lane_of(self, values: Sequence[str]) -> str:
+        """A pair of values as one lane of 32 bits."""
         return f"tw_pair_bf16({', '.join(values)})"
 
 

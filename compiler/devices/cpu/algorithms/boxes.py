@@ -33,9 +33,11 @@ class SelectBoxes(Lowering):
 
     @property
     def tasks(self) -> int:
+        """One for each class of each image."""
         return self.workload.outputs[1].type.elements
 
     def lower(self) -> Lowered:
+        """The C functions of the routine."""
         writer, name = Writer(), self.name
         bounded = bool(self.routine.params["bounded"])
         boxes, scores, size, limit, overlap, *least = (slot.name for slot in self.routine.inputs)

@@ -43,9 +43,11 @@ class Forest(Lowering):
 
     @property
     def tasks(self) -> int:
+        """One for each row."""
         return self.workload.outputs[0].type.dims[0]
 
     def lower(self) -> Lowered:
+        """The C functions of the routine."""
         writer, name, routine = Writer(), self.name, self.routine
         x, _, roots, firsts, weights, *size = (slot.name for slot in routine.inputs)
         (y,) = (slot.name for slot in routine.outputs)

@@ -160,36 +160,45 @@ class Bytes(_Integer):
 
     @property
     def dot(self) -> str:
+        """The instruction that adds products of four bytes."""
         return "tw_dot_signed" if self.signed else "tw_dot_bytes"
 
     @staticmethod
     def groups_of(form: IntegerContraction, panels: Panels, signed: bool) -> Groups:
+        """How the second operand is packed; with sums of its columns where the zero point of the first is not 0."""
         moved = form.a.fixed_zero is None or form.a.fixed_zero + form.a_shift(signed) != 0
         return Groups(panels, DType.I8, form.b_shift, sums=moved)
 
     @staticmethod
     def staged_of(form: IntegerContraction, signed: bool) -> Staged:
+        """The first operand as bytes in a row that is staged."""
         a, moved = form.a, form.a_shift(signed)
         source = a.value if isinstance(a.value, Load) else None
         return Staged(_plus(Cast(a.value, I32), moved), _plus(a.zero, moved), a.condition, source)
 
     @staticmethod
     def row_step_of(form: IntegerContraction, slots: Slots, signed: bool) -> int:
+        """Bytes from a row to the next where they are read in place; 0 where they are staged."""
         return row_step(form, slots, signed)
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """A statement that writes `count` bytes of a row, moved to where the instruction wants them."""
         return f"tw_copy_bytes({to}, {source}, {count}, {abs(self.form.a_shift(self.signed))});"
 
     def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        """A statement that writes `count` bytes of padding."""
         return f"memset({to}, {emitter.scalar(self.staged.padding)}, {count});"
 
     def element_of(self, value: str) -> str:
+        """A value as an unsigned byte."""
         return f"(uint8_t){value}"
 
     def lane_of(self, values: Sequence[str]) -> str:
+        """Four values as one lane of 32 bits."""
         return f"tw_four({', '.join(values)})"
 
     def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
+        """Declares what each column adds: also its sum, times the first operand's zero point."""
         super().column_terms(emitter, column, vector)
         if self.groups.sums:
             below = f"tw_load_i((const int32_t *)b + {self.groups.groups * self.shape.panel} + {column})"
@@ -200,6 +209,7 @@ class Bytes(_Integer):
             self.writer.line(f"const vi below = {below};")
 
     def corrected(self, emitter: Emitter, value: str) -> str:
+        """A sum less what the zero points of both operands have added to it."""
         value = super().corrected(emitter, value)
         if not self.groups.sums:
             return value

@@ -71,6 +71,7 @@ class RegionLowering(Lowering):
 
     @property
     def tasks(self) -> int:
+        """One: a region is carried out by one lane."""
         return 1
 
     @cached_property
@@ -119,6 +120,7 @@ class RegionLowering(Lowering):
 
     @property
     def scratch_bytes(self) -> int:
+        """Bytes for the larger of the bodies, and for the loop's own values."""
         extra = _Loop(self, self._bodies[0], self.region.loop).bytes if self.region.loop else 0
         return extra + max(body.bytes for body in self._bodies)
 

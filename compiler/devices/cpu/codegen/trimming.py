@@ -37,6 +37,7 @@ class Span:
 
     @staticmethod
     def whole(axis: Axis) -> Span:
+        """All iterations of an axis."""
         return Span((axis,), "0", str(axis.extent))
 
     @property

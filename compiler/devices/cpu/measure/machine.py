@@ -77,7 +77,9 @@ class Built:
 class Build(Protocol):
     """Makes a library of trials; None after a stop request, which is asked for all the time."""
 
-    def __call__(self, trials: Sequence[Trial], *, stop_requested: StopRequest) -> Built | None: ...
+    def __call__(self, trials: Sequence[Trial], *, stop_requested: StopRequest) -> Built | None:
+        """A library of the trials; None after a stop request."""
+        ...
 
 
 @dataclass
@@ -176,10 +178,12 @@ class CpuMachine:
 
     @property
     def hardware(self) -> str:
+        """The digest of the machine, as records name it."""
         return self.target.hardware
 
     @property
     def lanes(self) -> int:
+        """Cores that plans may use."""
         return self.target.lanes
 
     def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:

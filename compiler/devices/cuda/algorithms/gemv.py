@@ -189,6 +189,7 @@ class Gemv:
         self.results = self.view.rows * self.columns
 
     def lower(self) -> CudaLowered:
+        """The kernel's text, with what its launch needs."""
         writer, view = self.writer, self.view
         groups = self.packing.columns // self.columns
         writer.line(f"const int group = tile{f' / {self.parts}' if self.parts > 1 else ''};")

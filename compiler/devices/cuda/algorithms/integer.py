@@ -220,6 +220,7 @@ class IntegerProduct(MmaProduct):
     sum_type: ClassVar[str] = "int"
 
     def declare(self, writer: Writer, depth: int) -> None:
+        """Sums of 0 in int32, those of rows where they are needed, and the place of the warp in the tile."""
         across = self.n // self.warp_n
         rows, columns, _ = self.sums
         writer.line(f"const int warp_m = warp / {across} * {self.warp_m}, warp_n = warp % {across} * {self.warp_n};")
@@ -254,6 +255,7 @@ class Filled(Computed):
         return False
 
     def put(self, writer: Writer) -> None:
+        """Stores the pieces to shared memory, with the padding's value where the tensor ends."""
         side, name, count = self.side, self.side.name, self.access.count
         ctype = CUDA_TYPES[side.element]
         kind = f"tw_vector<{ctype}, {count}>"

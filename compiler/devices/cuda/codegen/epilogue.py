@@ -92,6 +92,7 @@ class Epilogue:
 
     @property
     def shared_bytes(self) -> int:
+        """Shared memory of a tile of sums in bytes."""
         return self.m * self.pitch * 4
 
     def gather(self, writer: Writer) -> None:

@@ -100,7 +100,9 @@ class Product(Protocol):
         ...
 
     @property
-    def threads(self) -> int: ...
+    def threads(self) -> int:
+        """Threads of a block."""
+        ...
 
     @property
     def lag(self) -> int:
@@ -152,9 +154,11 @@ class Immediate:
     is_asynchronous = False
 
     def sum(self, *place: str) -> str:
+        """The variable with the sum at this place of `sums`."""
         return f"acc{''.join(f'[{at}]' for at in place)}"
 
     def finish(self, writer: Writer) -> None:
+        """Nothing: products are in the sums at once."""
         pass
 
 
@@ -172,26 +176,32 @@ class MmaProduct(Immediate):
 
     @property
     def as_tf32(self) -> bool:
+        """Whether elements of fp32 are rounded to TF32."""
         return self.element is DType.F32
 
     @property
     def threads(self) -> int:
+        """Threads of a block: warps, each with a part of the tile."""
         return self.m // self.warp_m * (self.n // self.warp_n) * WARP
 
     @property
     def sums(self) -> tuple[int, ...]:
+        """Of a thread: fragments of 16 rows, fragments of 8 columns, 4 elements of each."""
         return (self.warp_m // MMA_M, self.warp_n // MMA_N, 4)
 
     def layout(self, depth: int) -> Rows:
+        """Rows of `depth` elements, padded so that fragments are loaded without bank conflicts."""
         return Padded(depth * self.element.bytes)
 
     def declare(self, writer: Writer, depth: int) -> None:
+        """Sums of 0, and the place of the thread's warp in the tile."""
         across = self.n // self.warp_n
         writer.line(f"const int warp_m = warp / {across} * {self.warp_m}, warp_n = warp % {across} * {self.warp_n};")
         declare_fragment_places(writer, row_pitch(depth, self.element), "warp_m", "warp_n")
         writer.line(f"float acc{''.join(f'[{extent}]' for extent in self.sums)} = {{}};")
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
+        """Adds the products of one step of `depth` elements; `rounded` says which operands are TF32 already."""
         pitch = row_pitch(depth, self.element)
         rows, columns, _ = self.sums
         writer.line("#pragma unroll")
@@ -209,6 +219,7 @@ class MmaProduct(Immediate):
         multiply_fragments(writer, INSTRUCTIONS[self.element], "acc", "a", "b", rows, columns)
 
     def put(self, writer: Writer, pitch: int) -> None:
+        """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""
         rows, columns, _ = self.sums
         with unrolled(writer, rows, "i"), unrolled(writer, columns, "j"):
             place = f"(warp_m + i * {MMA_M} + lane / 4) * {pitch} + warp_n + j * {MMA_N} + lane % 4 * 2"
@@ -229,9 +240,11 @@ class SplitProduct(MmaProduct):
 
     @property
     def as_tf32(self) -> bool:
+        """False: operands stay fp32 until they are split in two."""
         return False
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
+        """Adds the products of one step of `depth` elements, which are summed from 0 before."""
         rows, columns, elements = self.sums
         writer.line(f"float step_sums[{rows}][{columns}][{elements}] = {{}};")
         super().multiply(writer, depth, rounded)
@@ -260,14 +273,17 @@ class FmaProduct(Immediate):
 
     @property
     def element(self) -> DType:
+        """fp32."""
         return DType.F32
 
     @property
     def as_tf32(self) -> bool:
+        """False: nothing is rounded."""
         return False
 
     @property
     def threads(self) -> int:
+        """Threads of a block, each with a part of the tile."""
         return self.m // self.thread_m * self._across
 
     @property
@@ -276,16 +292,20 @@ class FmaProduct(Immediate):
 
     @property
     def sums(self) -> tuple[int, ...]:
+        """Of a thread: rows and columns."""
         return (self.thread_m, self.thread_n)
 
     def layout(self, depth: int) -> Rows:
+        """Rows of `depth` elements, padded so that threads read them without bank conflicts."""
         return Padded(depth * self.element.bytes)
 
     def declare(self, writer: Writer, depth: int) -> None:
+        """Sums of 0, and the place of the thread in the tile."""
         writer.line(f"const int own_m = thread / {self._across}, own_n = thread % {self._across};")
         writer.line(f"float acc[{self.thread_m}][{self.thread_n}] = {{}};")
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
+        """Adds the products of one step of `depth` elements, four at a time."""
         pitch = row_pitch(depth, self.element)
         down = self.m // self.thread_m
         writer.line("#pragma unroll")
@@ -300,6 +320,7 @@ class FmaProduct(Immediate):
                         writer.line(f"acc[i][j] = fmaf(a.{part}, b[j].{part}, acc[i][j]);")
 
     def put(self, writer: Writer, pitch: int) -> None:
+        """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""
         with unrolled(writer, self.thread_m, "i"), unrolled(writer, self.thread_n, "j"):
             row = f"(own_m + i * {self.m // self.thread_m})"
             writer.line(f"sums[{row} * {pitch} + own_n + j * {self._across}] = acc[i][j];")

@@ -28,9 +28,11 @@ class RoundedPanels:
 
     @property
     def elements(self) -> int:
+        """Elements of the packed constant."""
         return self.panels.elements
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The panels rounded to `dtype`, with one axis."""
         return self.panels.pack(constant).astype(self.dtype.numpy).reshape(-1)
 
 
@@ -62,13 +64,16 @@ class LaneColumns:
 
     @property
     def columns(self) -> int:
+        """Columns with those that fill the last group."""
         return -(-self.panels.columns // self.whole) * self.whole
 
     @property
     def elements(self) -> int:
+        """Elements of the packed constant, those that fill groups and steps included."""
         return self.columns * self.steps * self.width
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The columns as the class describes them, with one axis."""
         columns, depth = self.panels.columns, self.panels.depth
         wide = np.zeros((self.columns, self.steps * self.width), self.dtype.numpy)
         wide[:columns, :depth] = self.panels.pack(constant).reshape(columns, depth).astype(self.dtype.numpy)

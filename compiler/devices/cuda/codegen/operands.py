@@ -47,10 +47,12 @@ class Side:
 
     @property
     def rows(self) -> int:
+        """Rows of the whole operand."""
         return prod(axis.extent for axis in self.axes)
 
     @property
     def whole_depth(self) -> int:
+        """Elements of a row of the whole operand."""
         return prod(axis.extent for axis in self.k)
 
     @property
@@ -77,7 +79,9 @@ class Operand(Protocol):
     """
 
     @property
-    def side(self) -> Side: ...
+    def side(self) -> Side:
+        """Which operand it is, with its tile and layout."""
+        ...
 
     @property
     def rounded(self) -> bool:
@@ -144,11 +148,13 @@ class Packed:
         return f"(const unsigned char *){self.slot} + (size_t)({self.place}) * {down * self.step_bytes}"
 
     def declare(self, writer: Writer) -> None:
+        """A pointer to this thread's first piece of the packed constant."""
         name = self.side.name
         writer.line(f"/* {name.upper()}: packed, {self.step_bytes} bytes a step */")
         writer.line(f"const unsigned char *const {name}_packed = {self._start} + thread * 16;")
 
     def fetch(self, writer: Writer) -> None:
+        """Begins asynchronous copies of this thread's pieces of a step."""
         side = self.side
         across = side.depth * side.element.bytes // 16
         pieces = side.tile * across
@@ -160,6 +166,7 @@ class Packed:
             writer.line(f"{test}tw_cp_async_16({place}, {source}, 16);")
 
     def put(self, writer: Writer) -> None:
+        """Nothing: the copies have shared memory as their destination."""
         pass
 
     def prefetch(self, writer: Writer, ahead: int) -> None:
@@ -199,6 +206,7 @@ class Bulk(Packed):
             writer.line("tw_fence_proxy_async();")
 
     def fetch(self, writer: Writer) -> None:
+        """Lets one thread begin the copy of a whole step, which arrives at a barrier."""
         count = self.step_bytes
         with writer.block("if (thread == 0)"):
             writer.line(f"tw_mbarrier_arrive_expect(arrival, {count});")

@@ -42,9 +42,11 @@ class BlockPanels:
 
     @property
     def elements(self) -> int:
+        """Elements of the packed constant, those that fill the last blocks included."""
         return int(np.prod(self.shape))
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The matrix in blocks of columns and depth, in the order in which blocks read them; one axis."""
         _, across, down, columns, depth = self.shape
         packed = np.zeros(self.shape, self.dtype.numpy)
         plain = constant.astype(np.float32, copy=False)

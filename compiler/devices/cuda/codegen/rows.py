@@ -25,7 +25,9 @@ class Rows(Protocol):
     """Rows of `row_bytes` bytes."""
 
     @property
-    def row_bytes(self) -> int: ...
+    def row_bytes(self) -> int:
+        """Bytes of a row without padding."""
+        ...
 
     @property
     def pitch(self) -> int:
@@ -48,9 +50,11 @@ class Padded:
 
     @property
     def pitch(self) -> int:
+        """Bytes from a row to the next, padding included."""
         return self.row_bytes + PAD_BYTES
 
     def place(self, row: str, byte: str) -> str:
+        """The offset in bytes, as an expression, of a byte of a row."""
         return f"{row} * {self.pitch} + {byte}"
 
 
@@ -68,6 +72,7 @@ class Swizzled:
 
     @property
     def pitch(self) -> int:
+        """Bytes from a row to the next: there is no padding."""
         return self.row_bytes
 
     @property
@@ -77,9 +82,11 @@ class Swizzled:
 
     @property
     def atom_bytes(self) -> int:
+        """Bytes of the rows after which the pattern repeats."""
         return ATOM_ROWS * self.row_bytes
 
     def place(self, row: str, byte: str) -> str:
+        """The offset in bytes, as an expression, of a byte of a row, whose chunks are exchanged by its number."""
         together, chunks = chunk_order(self.row_bytes)
         exchanged = f"{row}{f' / {together}' if together > 1 else ''} % {chunks}"
         return f"{row} * {self.row_bytes} + ({byte} ^ {exchanged} * {CHUNK_BYTES})"

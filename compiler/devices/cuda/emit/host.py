@@ -47,6 +47,7 @@ class Image:
 
     @property
     def symbol(self) -> str:
+        """The name of the image in the host's code."""
         return f"image_{self.unit}_{self.architecture}"
 
 

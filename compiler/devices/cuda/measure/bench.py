@@ -52,6 +52,7 @@ class Operand:
 
     @property
     def bytes(self) -> int:
+        """Bytes of device memory, a multiple of the alignment."""
         return -(-self.dtype.bytes * self.elements // ALIGNMENT) * ALIGNMENT
 
 
@@ -114,6 +115,7 @@ class Slabs:
         self._slabs[key].clear()
 
     def close(self) -> None:
+        """Gives all device memory back."""
         while self._slabs:
             self._slabs.popitem()[1].close()
 

@@ -344,9 +344,11 @@ class Device:
         return Module(self.driver, image)
 
     def stream(self) -> Stream:
+        """A new stream; to be closed."""
         return Stream(self.driver)
 
     def event(self) -> Event:
+        """A new event; to be closed."""
         return Event(self.driver)
 
     def chain(self, launches: Sequence[Launch], *, early: bool = False) -> Graph:

@@ -43,9 +43,13 @@ LEAST_NS = 100.0
 class Forks(Protocol):
     """What is asked of a bench: `bench.Bench.forks`."""
 
-    def forks(self, image: bytes, name: str, width: int) -> Sequence[float]: ...
+    def forks(self, image: bytes, name: str, width: int) -> Sequence[float]:
+        """Seconds of launches of a kernel that does nothing, beside each other between a fork and a join."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Gives the device back."""
+        ...
 
 
 def known_launches(records: Sequence[Record], target: CudaTarget) -> dict[str, float]:

@@ -67,20 +67,37 @@ class Build(Protocol):
     None in all after a stop request, which is asked for all the time.
     """
 
-    def __call__(
-        self, trials: Sequence[Trial], *, stop_requested: StopRequest
-    ) -> Sequence[BuiltKernel | None] | None: ...
+    def __call__(self, trials: Sequence[Trial], *, stop_requested: StopRequest) -> Sequence[BuiltKernel | None] | None:
+        """A kernel for each trial, None for one that cannot be built; None in all after a stop request."""
+        ...
 
 
 class Bench(Protocol):
     """Where kernels run: `apart.BenchApart`. `sample` gives the seconds of one launch of the subject placed `at`."""
 
-    def reserve(self, subjects: Sequence[Subject]) -> None: ...
-    def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]: ...
-    def place(self, at: int, subject: Subject) -> None: ...
-    def sample(self, at: int) -> float: ...
-    def clock(self) -> Clock | None: ...
-    def close(self) -> None: ...
+    def reserve(self, subjects: Sequence[Subject]) -> None:
+        """Device memory for what is measured together."""
+        ...
+
+    def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]:
+        """What one launch leaves in the operands that are written: each as bytes, with the offset of the pointer."""
+        ...
+
+    def place(self, at: int, subject: Subject) -> None:
+        """Takes a subject to the place `at`, ready to be run."""
+        ...
+
+    def sample(self, at: int) -> float:
+        """Seconds of one launch of the subject at this place."""
+        ...
+
+    def clock(self) -> Clock | None:
+        """Clocks and temperature now; None if the driver does not say."""
+        ...
+
+    def close(self) -> None:
+        """Gives back what it holds of the device."""
+        ...
 
 
 def unheard(notice: str) -> None:
@@ -155,10 +172,12 @@ class CudaMachine:
 
     @property
     def hardware(self) -> str:
+        """The digest of the device, as records name it."""
         return self.target.hardware
 
     @property
     def lanes(self) -> int:
+        """The target's lanes."""
         return self.target.lanes
 
     def __enter__(self) -> CudaMachine:

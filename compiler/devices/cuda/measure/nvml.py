@@ -39,6 +39,7 @@ class Clock:
     power_w: float | None = None
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
 
@@ -56,6 +57,7 @@ class Facts:
     driver: str
 
     def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
         return asdict(self)
 
 

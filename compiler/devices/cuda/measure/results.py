@@ -27,7 +27,9 @@ fragment, a lost step of a sum or a missing barrier is of the order of 1."""
 class Computes(Protocol):
     """What is asked of a bench: `bench.Bench.compute`."""
 
-    def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]: ...
+    def compute(self, subject: Subject, operands: Sequence[tuple[np.ndarray, int]]) -> Sequence[np.ndarray]:
+        """What one launch leaves in the operands that are written: each as bytes, with the offset of the pointer."""
+        ...
 
 
 @dataclass

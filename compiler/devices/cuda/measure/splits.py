@@ -40,9 +40,13 @@ GAIN = 0.97
 class Alternates(Protocol):
     """What is asked of a bench: `bench.Bench.alternate`."""
 
-    def alternate(self, image: bytes, name: str, shared_bytes: Sequence[int], split: int | None) -> Sequence[float]: ...
+    def alternate(self, image: bytes, name: str, shared_bytes: Sequence[int], split: int | None) -> Sequence[float]:
+        """Seconds of launches with these sizes of shared memory in turn; without a `split` the driver chooses it."""
+        ...
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Gives back what it holds of the device."""
+        ...
 
 
 def known_split(records: Sequence[Record], target: CudaTarget) -> bool | None:

@@ -186,6 +186,7 @@ class BlockedProduct(Lowering):
         return f"(past_{outer} - first_{outer}) * {self.c_bytes // self.block[outer]}L"
 
     def lower(self) -> Lowered:
+        """The C functions of the product: blocks of the result, each one task."""
         view = self.view
         self.functions()
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"

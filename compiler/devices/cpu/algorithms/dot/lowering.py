@@ -202,10 +202,12 @@ class DotContraction(Lowering):
 
     @property
     def grid(self) -> TaskGrid:
+        """How tasks cut the result: batches, blocks of rows, blocks of panels."""
         rows, columns = Cut(self.view.m, self.shape.block_m), Cut((self.view.n,), self.block_panels * self.shape.panel)
         return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), rows, columns))
 
     def lower(self) -> Lowered:
+        """The C functions of the product: blocks of the result, each one task."""
         view, writer = self.view, self.writer
         for rows in self.heights:
             self._micro(rows)

@@ -43,6 +43,7 @@ class Plane:
 
     @staticmethod
     def of(view: SparseProduct, tile: Tile, lanes: int) -> Plane:
+        """The plane that a tile asks for, on vectors of so many lanes."""
         return Plane(
             view,
             tile.extent("block", "m"),
@@ -55,6 +56,7 @@ class Plane:
 
     @property
     def is_swept(self) -> bool:
+        """Whether positions are those of a window, and not rows of a matrix."""
         return bool(self.view.sweeps)
 
     @property
@@ -195,6 +197,7 @@ class Plane:
 
     @property
     def tasks(self) -> int:
+        """Tasks of the whole grid."""
         return prod(level.tasks for level in self.grid.levels)
 
 

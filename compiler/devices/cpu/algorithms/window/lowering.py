@@ -143,10 +143,12 @@ class BlockedWindow(Lowering):
 
     @property
     def grid(self) -> TaskGrid:
+        """How tasks cut the result: outer axes, blocks of rows, blocks of channels."""
         inner = (Cut((self.view.rows.output,), self.block_rows), Cut((self.view.channel,), self.block_channels))
         return TaskGrid(self.view.kernel, (*one_by_one(self.view.outer), *inner))
 
     def lower(self) -> Lowered:
+        """The C functions of the window: blocks of rows and channels, each one task."""
         view, writer = self.view, self.writer
         block_rows, block_channels = self.block_rows, self.block_channels
         row_blocks = -(-view.rows.output.extent // block_rows)

@@ -126,19 +126,23 @@ class FlashBlocks:
         return replace(self, stages=min(self.stages, -(-keys // self.keys)))
 
     def tile(self, algorithm: str) -> Tile:
+        """The tile of these blocks for `algorithm`."""
         block = (("m", self.queries), ("n", self.keys), ("stages", self.stages))
         return Tile(algorithm, (Level("block", block), Level("warp", (("m", ROWS), ("n", self.warp_keys)))))
 
     @property
     def queries(self) -> int:
+        """Rows of queries of a block of threads."""
         return ROWS * self.query_warps
 
     @property
     def keys(self) -> int:
+        """Keys and values that a block reads in one step."""
         return self.key_warps * self.warp_keys
 
     @property
     def threads(self) -> int:
+        """Threads of a block."""
         return WARP * self.query_warps * self.key_warps
 
     def key_elements(self, form: FlashAttention) -> int:

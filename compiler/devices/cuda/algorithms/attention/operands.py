@@ -36,6 +36,7 @@ class Products:
 
     @property
     def is_short(self) -> bool:
+        """Whether elements have 16 bits."""
         return self.form.dtype.bytes == 2
 
     @property
@@ -45,6 +46,7 @@ class Products:
 
     @property
     def ctype(self) -> str:
+        """The elements' type in CUDA C++."""
         return CUDA_TYPES[self.form.dtype]
 
     @property
@@ -58,6 +60,7 @@ class Products:
         return self.blocks.query_warps == 1
 
     def emitter(self, writer: Writer, names: dict[Axis, str]) -> CudaEmitter:
+        """An emitter of expressions over the kernel's slots, in which axes have these names."""
         elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
         emitter = CudaEmitter(writer, self.slots.address, elements)
         emitter.names = names

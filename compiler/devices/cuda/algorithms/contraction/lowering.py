@@ -96,6 +96,8 @@ def _half(view: Contraction, workload: Workload) -> DType:
 
 @dataclass(frozen=True)
 class CudaContraction:
+    """A contraction as a kernel: blocks of threads sum tiles of m x n, whose operands come in steps along k."""
+
     name: str
     workload: Workload
     view: Contraction
@@ -115,6 +117,7 @@ class CudaContraction:
 
     @cached_property
     def slots(self) -> Slots:
+        """Where the kernel's operands lie in memory."""
         return Slots(self.workload)
 
     @cached_property
@@ -125,14 +128,17 @@ class CudaContraction:
 
     @cached_property
     def product(self) -> Product:
+        """How a block multiplies what lies in shared memory."""
         return product_of(self.view, self.workload, self.tile)
 
     @cached_property
     def m(self) -> int:
+        """Rows of a block's tile."""
         return self.tile.extent("block", "m")
 
     @cached_property
     def n(self) -> int:
+        """Columns of a block's tile."""
         return self.tile.extent("block", "n")
 
     @cached_property
@@ -177,6 +183,7 @@ class CudaContraction:
 
     @cached_property
     def tiles(self) -> int:
+        """Tiles of all batches; each is a block's, or a cluster's."""
         return self.view.batches * self.down * self.across
 
     def _side(self, name: str, value: Expr, axes: tuple[Axis, ...], first: str, rows: int) -> Side:
@@ -188,10 +195,12 @@ class CudaContraction:
 
     @cached_property
     def a(self) -> Operand:
+        """How rows of the first operand come to shared memory."""
         return reading(self._side("a", self.view.a, self.view.m, "first_m", self.m), self.slots)
 
     @cached_property
     def b(self) -> Operand:
+        """How columns of the second operand come to shared memory."""
         return self.reading_b(self._side("b", self.view.b, (self.view.n,), "first_n", self.n))
 
     def reading_b(self, side: Side) -> Operand:
@@ -232,6 +241,7 @@ class CudaContraction:
 
     @cached_property
     def epilogue(self) -> Epilogue:
+        """What is done with sums before they are stored."""
         return Epilogue(
             self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster, self.constants
         )
@@ -244,6 +254,7 @@ class CudaContraction:
 
     @cached_property
     def stage_bytes(self) -> int:
+        """Shared memory of one step of both operands."""
         layout = self.product.layout(self.depth)
         return (self.m + self.n) * layout.pitch
 
@@ -264,6 +275,7 @@ class CudaContraction:
 
     @property
     def shared_bytes(self) -> int:
+        """Shared memory of a block in bytes."""
         return self.barriers_at + MBARRIER_BYTES * self.stages * self.b.is_bulk
 
     @property
@@ -276,6 +288,7 @@ class CudaContraction:
     # The text
 
     def lower(self) -> CudaLowered:
+        """The kernel's text, with what its launch needs."""
         writer = Writer()
         threads = self.product.threads
         self._declare_places(writer)
@@ -310,6 +323,7 @@ class CudaContraction:
         )
 
     def notes(self) -> list[str]:
+        """What stands in the comment above the kernel, line by line."""
         view = self.view
         over = f"batch {axes_of(view.batch)}, m {axes_of(view.m)}, n {axes_of((view.n,))}, k {axes_of(view.k)}"
         parts = f", k in {self.parts} parts" if self.parts > 1 else ""

@@ -171,9 +171,11 @@ class Copied(_Pieces):
 
     @property
     def rounded(self) -> bool:
+        """Whether elements are as the product wants them: not where it wants them rounded to TF32."""
         return not self.side.as_tf32
 
     def fetch(self, writer: Writer) -> None:
+        """Begins asynchronous copies of this thread's pieces of a step."""
         side, name = self.side, self.side.name
         (load,) = self.access.loads
         emitter, size = self._emitter(writer), self.access.count * side.element.bytes
@@ -189,6 +191,7 @@ class Copied(_Pieces):
             writer.line(f"{skip}tw_cp_async_{size}({place}, inside ? {address} : {load.slot}, inside ? {size} : 0);")
 
     def put(self, writer: Writer) -> None:
+        """Nothing: the copies have shared memory as their destination."""
         pass
 
 
@@ -224,6 +227,7 @@ class Computed(_Pieces):
         return bool(self._test(self._emitter(Writer())))
 
     def declare(self, writer: Writer) -> None:
+        """Registers for the loads of a step, and for whether they are inside the tensor."""
         super().declare(writer)
         for load in self.access.loads:
             writer.line(f"{self._kind(load)} {self._held(load)}[{self._passes}];")
@@ -231,6 +235,7 @@ class Computed(_Pieces):
             writer.line(f"bool {self.side.name}_there[{self._passes}];")
 
     def fetch(self, writer: Writer) -> None:
+        """Loads what this thread's pieces of a step are computed from."""
         emitter = self._emitter(writer)
         self._declare_k(writer)
         with unrolled(writer, self._passes, "i"), emitter.scope():
@@ -247,6 +252,7 @@ class Computed(_Pieces):
                 writer.line(f"{skip}{held}[i] = *(const {kind} *)({self._address(load, emitter)});")
 
     def put(self, writer: Writer) -> None:
+        """Computes the pieces and stores them to shared memory."""
         side, name = self.side, self.side.name
         kind = f"tw_vector<{CUDA_TYPES[side.element]}, {self.access.count}>"
         with unrolled(writer, self._passes, "i"):
@@ -307,11 +313,13 @@ class Gathered(_Reading):
         return f"(place / {self.side.depth})", f"place % {self.side.depth}"
 
     def declare(self, writer: Writer) -> None:
+        """Registers for the elements of a step."""
         along = "rows" if self._along_rows else "k"
         writer.line(f"/* {self.side.name.upper()}: element by element, threads along {along} */")
         writer.line(f"{CUDA_TYPES[self._held]} {self.side.name}_held[{self._count}];")
 
     def fetch(self, writer: Writer) -> None:
+        """Loads this thread's elements of a step one by one."""
         side = self.side
         conditions, value = self.source
         row, k = self._place()
@@ -338,6 +346,7 @@ class Gathered(_Reading):
         return f"{slot}[{emitter.index(offset)}]"
 
     def put(self, writer: Writer) -> None:
+        """Stores the elements to shared memory."""
         side = self.side
         row, k = self._place()
         with unrolled(writer, self._count, "i"):

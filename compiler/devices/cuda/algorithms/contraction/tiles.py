@@ -203,10 +203,12 @@ class Work:
     """Steps behind that still read their stages while the next one begins."""
 
     def proposal(self, target: CudaTarget) -> Proposal:
+        """The tile with its expected seconds, and its share of the device."""
         return Proposal(self.tile, seconds(self.ns(target), target), share=share(self.blocks, target))
 
     @property
     def tile(self) -> Tile:
+        """These sizes as a tile, by which the lowering reads them."""
         block = Level("block", (("m", self.m), ("n", self.n), ("k", self.depth), ("stages", self.stages)))
         inner = Level(self._inner, (("m", self.part_m), ("n", self.part_n)))
         grid = (Level("cluster" if self.cluster else "grid", (("k", self.parts),)),) if self.parts > 1 else ()
@@ -219,6 +221,7 @@ class Work:
 
     @once
     def threads(self) -> int:
+        """Threads of a block."""
         lanes = 1 if self.algorithm == "ffma" else WARP
         return self.m // self.part_m * (self.n // self.part_n) * lanes
 

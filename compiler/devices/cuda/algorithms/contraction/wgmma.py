@@ -45,6 +45,7 @@ class WgmmaProduct:
 
     @property
     def threads(self) -> int:
+        """Threads of a block: warpgroups, each with a part of the tile."""
         return self.m // self.part_m * self._across * WARPGROUP
 
     @property
@@ -53,16 +54,20 @@ class WgmmaProduct:
 
     @property
     def sums(self) -> tuple[int, ...]:
+        """Of a thread: products of 64 rows, groups of 8 columns, 4 elements of each."""
         return (self.part_m // WGMMA_M, self.part_n // 8, 4)
 
     def sum(self, *place: str) -> str:
+        """The variable with the sum at this place of `sums`."""
         i, j, element = place
         return f"acc[{i}][{j} * 4 + {element}]"
 
     def layout(self, depth: int) -> Rows:
+        """Rows of `depth` elements as wgmma's descriptors describe them: swizzled."""
         return Swizzled(depth * self.element.bytes)
 
     def declare(self, writer: Writer, depth: int) -> None:
+        """Sums of 0, and the place of the thread's warpgroup in the tile."""
         across = self._across
         group = {
             "group_m": f"warp / {4 * across} * {self.part_m}" if self.m > self.part_m else "0",
@@ -87,9 +92,11 @@ class WgmmaProduct:
         writer.line(f"tw_wgmma_wait<{self.lag}>();")
 
     def finish(self, writer: Writer) -> None:
+        """Waits until the last products are in the sums."""
         writer.line("tw_wgmma_wait<0>();")
 
     def put(self, writer: Writer, pitch: int) -> None:
+        """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""
         rows, columns, _ = self.sums
         with unrolled(writer, rows, "i"), unrolled(writer, columns, "j"):
             row = f"group_m + i * {WGMMA_M} + warp % 4 * 16 + lane / 4"

@@ -105,6 +105,7 @@ class WarpgroupWork(Work):
 
     @once
     def threads(self) -> int:
+        """Threads of a block."""
         return self.m // self.part_m * (self.n // self.part_n) * WARPGROUP
 
     @once
@@ -123,12 +124,14 @@ class WarpgroupWork(Work):
         return -(-self.m * self.depth // (self.threads * self.shape.a.count))
 
     def fits(self, target: CudaTarget) -> bool:
+        """Whether shared memory and registers of a multiprocessor hold at least one block."""
         return (
             self.shared_bytes <= target.block_shared_bytes
             and target.blocks_at_once(self.threads, self.registers, self.shared_bytes) > 0
         )
 
     def ns(self, target: CudaTarget) -> float:
+        """Expected nanoseconds, with what it takes to begin."""
         return START_NS + super().ns(target)
 
     def _step_ns(self, together: int, target: CudaTarget) -> float:

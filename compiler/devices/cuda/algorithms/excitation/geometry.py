@@ -48,6 +48,7 @@ class SharedOut:
 
     @property
     def images(self) -> int:
+        """How many images there are."""
         return prod(axis.extent for axis in self.excitation.images)
 
     @property

@@ -243,9 +243,9 @@ class CudaLoops:
     # The functions
 
     def lower(self) -> CudaLowered:
-        block = self.team.block(self.points)
+        """The kernel's text, with what its launch needs."""
+        block, rows = self.team.block(self.points), self.points
         teams = block // self.team.size
-        rows = self.points
         if self.vectors and rows:
             rows = rows // self.vectors.axis.extent * self.vectors.per_row
         grid = -(-rows // teams)

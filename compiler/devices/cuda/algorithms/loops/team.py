@@ -46,6 +46,7 @@ class Team:
 
     @property
     def is_warp(self) -> bool:
+        """Whether it is all threads of a warp."""
         return self.size == WARP and not self.columns
 
     @property

@@ -41,6 +41,7 @@ class Vectors:
 
     @property
     def per_row(self) -> int:
+        """Vectors of a row; the last may be incomplete."""
         return -(-self.axis.extent // self.count)
 
     @property

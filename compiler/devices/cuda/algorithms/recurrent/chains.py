@@ -49,6 +49,7 @@ class UnitColumns:
 
     @property
     def elements(self) -> int:
+        """fp32 elements of all parts, units that fill the last block included."""
         return sum(self.part_elements(part) for part in range(len(self.parts)))
 
     def part_elements(self, part: int) -> int:
@@ -61,6 +62,7 @@ class UnitColumns:
         return sum(map(self.part_elements, range(part)))
 
     def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The parts as the class describes them, float32 with one axis."""
         flat = constant.astype(np.float32, copy=False).reshape(-1)
         packed = []
         for start, depth, gates, along, across in self.parts:
@@ -87,10 +89,12 @@ class Chain:
 
     @property
     def units(self) -> int:
+        """Units of the hidden state."""
         return self.unit.extent
 
     @property
     def products(self) -> tuple[Product, ...]:
+        """The products among the blocks of a step."""
         return tuple(block for block in self.blocks if isinstance(block, Product))
 
     @cached_property

@@ -97,6 +97,7 @@ class CudaSeparable(CudaContraction):
 
     @cached_property
     def product(self) -> Product:
+        """How a block multiplies the window's results by the pointwise weights."""
         tile, m, n = self.tile, self.m, self.n
         if tile.algorithm == "separable_ffma":
             return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
@@ -108,6 +109,7 @@ class CudaSeparable(CudaContraction):
 
     @cached_property
     def window(self) -> StagedWindow:
+        """The depthwise window, whose results are the first operand in shared memory."""
         strip = self.tile.extent("register", "rows", 1), self.tile.extent("register", "columns", 1)
         product = self.product
         return StagedWindow(
@@ -117,10 +119,12 @@ class CudaSeparable(CudaContraction):
 
     @cached_property
     def b(self) -> Operand:
+        """How columns of the pointwise weights come to shared memory."""
         return self.reading_b(self._side("b", self.view.b, (self.view.n,), "first_n", self.n))
 
     @cached_property
     def epilogue(self) -> Epilogue:
+        """What is done with sums of pixels inside the image before they are stored."""
         sizes = tuple(zip(self.staged.sides, (self.rows, self.columns), strict=True))
         return InsideEpilogue(
             self.view, self.slots, self.m, self.n, self.product.threads, self.total, self.cluster, self.constants, sizes
@@ -128,6 +132,7 @@ class CudaSeparable(CudaContraction):
 
     @property
     def packings(self) -> Mapping[int, Packing]:
+        """By input, how constants are packed: those of the product, and the window's weights."""
         return {**super().packings, **dict([self.staged.weights] if self.staged.weights else [])}
 
     # Shared memory: stages of positions, weights of the window and packed B; behind them two tiles of A
@@ -143,6 +148,7 @@ class CudaSeparable(CudaContraction):
 
     @cached_property
     def stage_bytes(self) -> int:
+        """Shared memory of what one step copies."""
         return self._b_bytes + self.window.position_bytes + self.window.weight_bytes
 
     @property
@@ -156,11 +162,13 @@ class CudaSeparable(CudaContraction):
 
     @property
     def shared_bytes(self) -> int:
+        """Shared memory of a block in bytes."""
         return max(self._tiles_at + min(self.part_steps, 2) * self._tile_bytes, self.epilogue.shared_bytes)
 
     # The text
 
     def notes(self) -> list[str]:
+        """What stands in the comment above the kernel, line by line."""
         window = self.staged.window
         taps = f"{window.rows.taps} x {window.columns.taps} taps, stride {window.rows.stride} x {window.columns.stride}"
         strip = f"{self.window.strip_rows} x {self.window.strip_columns}"
@@ -168,6 +176,7 @@ class CudaSeparable(CudaContraction):
         return [before, *super().notes()]
 
     def declare_operands(self, writer: Writer) -> None:
+        """Functions that fetch positions and weights of a step."""
         self.window.declare(writer)
         self.b.declare(writer)
         self._functions(writer, self.b)

@@ -82,10 +82,12 @@ class StagedWindow:
 
     @property
     def position_bytes(self) -> int:
+        """Shared memory of the inputs of one step."""
         return aligned(prod(self.spans) * self.depth * self._operand.bytes)
 
     @property
     def weight_bytes(self) -> int:
+        """Shared memory of the packed weights of one step; 0 if they are read where they lie."""
         return aligned(self.staged.window.taps * self.depth * self._weights.dtype.bytes) if self._weights else 0
 
     @property

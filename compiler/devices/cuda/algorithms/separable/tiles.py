@@ -192,6 +192,7 @@ class Pixels:
 
     @property
     def taps(self) -> int:
+        """Weights of a channel's window."""
         return self.rows.taps * self.columns.taps
 
     def positions(self, rows: int, columns: int) -> int:
@@ -234,10 +235,12 @@ class SeparableWork(Work):
 
     @property
     def columns(self) -> int:
+        """Columns of a block's rectangle of pixels."""
         return self.m // self.rows
 
     @property
     def tile(self) -> Tile:
+        """The product's tile with the rectangle and its strips."""
         plain = super().tile
         block = Level("block", (*_level(plain, "block").extents, ("rows", self.rows)))
         strip = Level("register", (("rows", self.strip_rows), ("columns", self.strip_columns)))
@@ -262,10 +265,12 @@ class SeparableWork(Work):
 
     @once
     def step_bytes(self) -> int:
+        """Bytes that a block copies to shared memory in one step."""
         return self._copied_bytes + self.n * self.depth * self.shape.element.bytes
 
     @once
     def shared_bytes(self) -> int:
+        """Shared memory of a block in bytes."""
         pitch = self.depth * self.shape.element.bytes + 16
         stages = self.stages * (self._copied_bytes + 32 + self.n * pitch) + min(self.steps, 2) * self.m * pitch
         return max(stages, self.m * (self.n + 8) * 4)
@@ -281,6 +286,7 @@ class SeparableWork(Work):
 
     @once
     def registers(self) -> int:
+        """Registers of a thread, estimated."""
         count = self.window.count
         outputs = self.strip_rows * self.strip_columns * count
         across = self.window.columns.taps * self.strip_rows

@@ -45,6 +45,7 @@ class SplitWindow(StripText):
         assert self.view.taps == self.view.group == self.strip.rows == self.strip.columns == 1
 
     def lower(self) -> CudaLowered:
+        """The kernel's text, with what its launch needs."""
         writer, groups = self.writer, -(-self.strip.count // self.strips)
         writer.line("float *const partial = (float *)shared;")
         writer.line(f"const int group = tile / {self.blocks};")

@@ -99,10 +99,12 @@ class StripText:
 
     @property
     def packings(self) -> Mapping[int, Packing]:
+        """By input, how constants are packed: the weights, where they are."""
         return dict([self.packing]) if self.packing else {}
 
     @property
     def notes(self) -> Sequence[str]:
+        """What stands in the comment above the kernel, line by line."""
         view, strip = self.view, self.strip
         taps = f"{view.rows.taps} x {view.columns.taps} taps, stride {view.rows.stride} x {view.columns.stride}"
         return [f"{taps}; a thread has {strip.rows} x {strip.columns} outputs at {strip.channels} channels"]
@@ -178,6 +180,7 @@ class StripText:
 
     @property
     def identity(self) -> float:
+        """The value with which a reduction begins."""
         return IDENTITIES[self.view.monoid]
 
     @property
@@ -187,6 +190,7 @@ class StripText:
         return "part" if group == 1 else f"part / {group} * {group} + {self.view.members}"
 
     def step(self, total: str, value: str) -> None:
+        """Writes that `total` becomes its combination with `value`."""
         self.writer.line(single_step(self.view.monoid, total, value, DType.F32, wide=False))
 
     def value_at(self, row: int, column: int) -> Expr:
@@ -206,6 +210,7 @@ class StripText:
 
     @property
     def weight_slot(self) -> str:
+        """The name of the packed weights' slot."""
         assert self.packing
         return self.workload.kernel.inputs[self.packing[0]].name
 

@@ -59,7 +59,7 @@ def within(values: OpenValues, scalar: int, least: int, most: int) -> int:
     return values.node("Min", (values.node("Max", (scalar, values.scalar(least))), values.scalar(most)))
 
 
-def told(site: OpenSite, scalar: int, most: int, what: str, least: int = 0) -> Number:
+def size_by_data(site: OpenSite, scalar: int, most: int, what: str, least: int = 0) -> Number:
     """The number that a scalar (i64) holds, of which a run demands that it lies within its bounds."""
     values = site.values
     values.demand(
@@ -151,7 +151,7 @@ def reshape(site: OpenSite) -> Results:
         "its shape must have as many elements as the tensor",
     )
     most = min(most_of(site, count), max(high(whole), 1)) if count > 1 else high(whole)
-    sizes = [told(site, element(values, line, place), most, "a size") for place in range(count)]
+    sizes = [size_by_data(site, element(values, line, place), most, "a size") for place in range(count)]
     wanted = tuple(sizes) if count != 1 else (whole,)
     give(site, 1, *_shapes_of(capacity(shape) if not isinstance(whole, Extent) else 0, count))
     if count <= 1:
@@ -165,7 +165,7 @@ def reshape(site: OpenSite) -> Results:
 def _empty(site: OpenSite, line: int, count: int) -> int:
     """A tensor without elements in a shape that data say."""
     values, most = site.values, most_of(site, count)
-    wanted = tuple(told(site, element(values, line, place), most, "a size") for place in range(count))
+    wanted = tuple(size_by_data(site, element(values, line, place), most, "a size") for place in range(count))
     give(site, 1, [0] * count)
     zero = np.zeros((), values.graph.type(site.first).dtype.numpy)
     return values.settled(values.graph.constant(np.broadcast_to(zero, capacities(wanted)), ""), wanted, padded=False)
@@ -199,7 +199,7 @@ def expand(site: OpenSite) -> Results:
         axis = rank - count + place
         scalar = element(values, line, place)
         if axis in fresh:
-            whole[axis] = told(site, scalar, most, "a size")
+            whole[axis] = size_by_data(site, scalar, most, "a size")
             continue
         here = values.scalar(own[axis])
         fits = values.node(
@@ -223,7 +223,9 @@ def tile(site: OpenSite) -> Results:
     if count != len(site.shape()):
         raise Unsupported(f"{count} repeats are given for {len(site.shape())} axes", "export the model again")
     most = most_of(site, count, capacity(site.shape()))
-    repeats = [told(site, element(site.values, line, axis), most, "a number of repeats") for axis in range(count)]
+    repeats = [
+        size_by_data(site, element(site.values, line, axis), most, "a number of repeats") for axis in range(count)
+    ]
     give(site, 1, [2] * count, [1] * count, [min(3, most)] * count)
     return [tiled(site.values, site.first, repeats)]
 
@@ -233,7 +235,7 @@ def shape_of(site: OpenSite) -> Numbers:
     line, count = vector(site, 0)
     most = most_of(site, count)
     give(site, 0, *([min(size, most)] * count for size in (3, 1, 4)))
-    return tuple(told(site, element(site.values, line, axis), most, "a size") for axis in range(count))
+    return tuple(size_by_data(site, element(site.values, line, axis), most, "a size") for axis in range(count))
 
 
 def range_(site: OpenSite) -> Results:
@@ -251,7 +253,7 @@ def range_(site: OpenSite) -> Results:
         more = values.node("Sub", (values.node("Add", (ahead, size)), values.scalar(1)))
         steps = values.node("Div", (more, size))
     _demand_zero(site, values.cast(values.node("Equal", (step, zero)), DType.I64), "its step must not be 0")
-    count = told(site, values.node("Max", (steps, values.scalar(0))), most_of(site, 1), "the number of steps")
+    count = size_by_data(site, values.node("Max", (steps, values.scalar(0))), most_of(site, 1), "the number of steps")
     for place, ends in enumerate(((0, 2, 5), (6, 9, -3), (1, 3, -2))):
         if is_by_data(site, place):
             give(site, place, *([end] for end in ends))
@@ -366,7 +368,7 @@ def split(site: OpenSite) -> Results:
     _demand_zero(
         site, _differ(values, _total(values, line), values.scalar(size)), "its parts must make up the whole axis"
     )
-    parts = [told(site, element(values, line, place), high(size), "a part") for place in range(count)]
+    parts = [size_by_data(site, element(values, line, place), high(size), "a part") for place in range(count)]
     even = [high(size) // count + (place < high(size) % count) for place in range(count)]
     give(site, 1, even, even[::-1], [*[0] * (count - 1), high(size)])
     found, begin = [], values.scalar(0)
@@ -395,7 +397,7 @@ def pad(site: OpenSite) -> Results:
     for axis in range(len(shape)):
         begin, end = (entries.of(line, axis, 0, start) for start in (0, count // 2))
         if begin is not None and end is not None:
-            before, after = (told(site, one, most, "a pad", -most) for one in (begin, end))
+            before, after = (size_by_data(site, one, most, "a pad", -most) for one in (begin, end))
             id = padded_by(site, id, axis, before, after, mode, filler)
     return [id]
 
@@ -405,7 +407,7 @@ def one_hot(site: OpenSite) -> Results:
     values, shape = site.values, site.shape()
     axis = site.axis(len(shape) + 1, default=-1)
     (line, _), pair = vector(site, 1), site.given(2)
-    depth = told(site, element(values, line, 0), most_of(site, 1, capacity(shape)), "the depth")
+    depth = size_by_data(site, element(values, line, 0), most_of(site, 1, capacity(shape)), "the depth")
     give(site, 1, [5], [1], [7])
     places = from_the_end(values, values.cast(site.first, DType.I64), values.scalar(depth))
     column = values.node("Unsqueeze", (places, None), {"axes": (axis,)})
@@ -442,5 +444,5 @@ def held(site: OpenSite, position: int, same: int = 0) -> int:
         if place < same:
             says = f"its size {place} must be that of its first input"
             _demand_zero(site, values.node("Sub", (scalar, values.scalar(own[place]))), says)
-        sizes[place] = own[place] if place < same else told(site, scalar, most, "a size")
+        sizes[place] = own[place] if place < same else size_by_data(site, scalar, most, "a size")
     return values.holding(sizes.reshape(kind.dims), kind.dtype)
