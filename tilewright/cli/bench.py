@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Annotated, Any
 
@@ -40,6 +41,9 @@ def bench(
     dims: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range; default: its opt.")
     ] = None,
+    sample: Annotated[
+        Path | None, typer.Option("--samples", help="An .npz of inputs to time on; default: numbers that are drawn.")
+    ] = None,
     workload: given.Workload = "",
     kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
     price: Annotated[
@@ -64,7 +68,8 @@ def bench(
     options = {name: value for name, value in asked.items() if value is not None}
     with failures(as_json), connect(url, key, profile) as client:
         wanted = [artifact_id(client, one) for one in artifacts]
-        queued = client.benchmark(wanted, options, workload=workload, priority=priority)
+        samples = [sample] if sample else []
+        queued = client.benchmark(wanted, options, samples=samples, workload=workload, priority=priority)
         if not wait:
             print_json(queued.said) if as_json else print(queued.id)
             return
@@ -107,6 +112,8 @@ def show(found: Benchmark, kernels: bool = False, price: float | None = None) ->
             seconds(one.copy_out_s),
         )
     out.print(figures)
+    if found.sample:
+        out.print(f"timed on the sample {found.sample}", markup=False)
     for comparison in found.comparisons:
         out.print(verdict(comparison, names), style="bold", markup=False)
     if price is not None:
