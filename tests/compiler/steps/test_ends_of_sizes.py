@@ -62,6 +62,7 @@ def test_every_height_and_width_gives_what_another_runtime_gives_in_any_order(tm
     peer = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(11)
     sizes = [(height, width) for height in range(4, 21, 4) for width in range(4, 21, 4)]
+    assert len(sizes) == 25
     with Model(tmp_path / "detector.tw") as model:
         for at in random.permutation(2 * len(sizes)):
             height, width = sizes[at % len(sizes)]
