@@ -9,8 +9,8 @@ import random
 import statistics
 import time
 import zipfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict
 from importlib import import_module
 from pathlib import Path
@@ -19,15 +19,16 @@ from typing import Any
 
 import numpy as np
 
-from compiler.contract import BenchmarkOptions, Event, kinds
+from compiler.contract import BenchmarkOptions, kinds
 from compiler.devices.cpu.target import CpuTarget, this_machine
-from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
+from compiler.errors import ArtifactUnusable, InputsError, InternalError, OptionsError, TargetUnavailable
 from compiler.ir.small import wide
 from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
 from compiler.measure.held import grown, resident_bytes
 from compiler.measure.npz import SMALL, read_fitting, write_outputs
+from compiler.measure.phases import Progress
 from compiler.measure.streaming import is_divided, streams
 from compiler.pack.loader import ArtifactError, Binding, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
 from compiler.trace import Observer, ignore
@@ -44,16 +45,18 @@ PROFILE_REPEATS = (3, 20)
 MOST_NODES, LONGEST_NODE = 8, 120
 """Names of nodes, and letters of each, that are shown of a kernel: models choose them."""
 
-PHASE_BEGINS: Mapping[str, float] = {"open": 0.0, "warm": 0.1, "time": 0.2, "stream": 0.8, "profile": 0.9}
-
 
 class _Contender:
     """One artifact that takes part, open in an instance of its own."""
 
-    def __init__(self, artifact: str, path: Path, options: BenchmarkOptions) -> None:
-        """Opens it, several times over to see how long that takes, and runs it once."""
+    def __init__(self, artifact: str, path: Path, options: BenchmarkOptions, sample: Path | None = None) -> None:
+        """Opens it, several times over to see how long that takes, and runs it once, on a sample if there is one."""
         self.artifact, self.path, self.threads = artifact, path, options.threads
-        self.binding = _number(artifact, path, options)
+        given: list[np.ndarray] | None = None
+        if sample is None:
+            self.binding = _number(artifact, path, options)
+        else:
+            self.binding, given = _fitting(artifact, path, options, sample)
         loads, held, self.load_bytes = [], resident_bytes(), None
         for turn in range(1 + WARM_LOADS):
             # One at a time: two instances of a large model may not fit.
@@ -63,7 +66,7 @@ class _Contender:
         self.first_load_s, self.warm_load_s = loads[0], statistics.median(loads[1:])
         self.sha256 = _digest(artifact, path)
         _check_sizes(artifact, model, options)
-        self.given = list(model.random_inputs(options.seed, options.dims).values())
+        self.given = list(model.random_inputs(options.seed, options.dims).values()) if given is None else given
         run = self.open()
         self.first_run_s = self.with_copies_s if self.model.on_gpu else run()
         self.run_bytes = grown(held)
@@ -122,11 +125,16 @@ class _Contender:
 
 
 def benchmark(
-    artifacts: Sequence[tuple[str, Path]], options: BenchmarkOptions, observe: Observer = ignore
+    artifacts: Sequence[tuple[str, Path]],
+    options: BenchmarkOptions,
+    observe: Observer = ignore,
+    samples: Mapping[str, Path] | None = None,
 ) -> dict[str, Any]:
     """Times artifacts, given as (id, path), against each other on this machine. JSON-able; times are in seconds.
 
         options       as given
+        inputs        what all were run on: `from` "sample", its `name` and the `sha256` of the file; or "seed" and the
+                      `seed`, of numbers that were drawn
         rounds        how many were run; `sittings`: how many of them in each
         machine       target, hardware, cores; `before` and `after`: load_average, available_bytes, frequency_hz and
                       governor (lists by core, or null); `during`: seconds, own_cpu_s, others_busy (share of all cores'
@@ -162,23 +170,29 @@ def benchmark(
     Of artifacts for accelerators, which cannot be timed here, `artifacts` has estimates, and who made them under
     `estimated`; they take no part in comparisons.
 
+    `samples`: an .npz of inputs, by what the caller calls it, on which all are timed. It has the sizes of one binding,
+    or of a range, of every artifact.
+
     Emits events with the phases open, warm, time, stream (where one is for several devices), profile. Raises
-    OptionsError without artifacts, TargetUnavailable when one cannot run on this machine, ArtifactUnusable when one is
-    damaged: each names the artifact.
+    OptionsError without artifacts and for several samples or sizes beside one, InputsError with every input of the
+    sample that does not fit an artifact, TargetUnavailable when one cannot run on this machine, ArtifactUnusable when
+    one is damaged: each names the artifact.
     """
     if not artifacts:
         raise OptionsError("there is no artifact to run", fix="name one or more")
+    name, sample = _one(samples or {}, options)
     whole = {name: path for name, path in artifacts if is_whole(path)}
     if whole:
-        return _with_estimates(artifacts, whole, options, observe)
-    progress = _Progress(observe)
+        return _with_estimates(artifacts, whole, options, observe, samples)
+    progress = Progress(observe)
     before = conditions()
     with ExitStack() as opened:
         try:
             entries = []
             progress.phase("open")
-            for at, (name, path) in enumerate(artifacts):
-                entries.append(_Contender(name, path, options))
+            for at, (artifact, path) in enumerate(artifacts):
+                with _said_of_sample(name, artifact):
+                    entries.append(_Contender(artifact, path, options, sample))
                 opened.callback(entries[-1].close)
                 progress.part("open", (at + 1) / len(artifacts))
             on_gpu = any(entry.model.on_gpu for entry in entries)
@@ -199,6 +213,7 @@ def benchmark(
         here = this_machine()
         return {
             "options": options.to_json(),
+            "inputs": _inputs(name, sample, options),
             "rounds": len(timed[0].rounds),
             "sittings": list(timed[0].sittings),
             "machine": {
@@ -216,18 +231,51 @@ def benchmark(
         }
 
 
+def _one(samples: Mapping[str, Path], options: BenchmarkOptions) -> tuple[str, Path | None]:
+    """The sample to time on, and its name."""
+    if not samples:
+        return "", None
+    options.demand_no_sizes()
+    if len(samples) > 1:
+        raise OptionsError(f"there are {len(samples)} samples", fix="give one: times of several would be mixed")
+    return next(iter(samples.items()))
+
+
+@contextmanager
+def _said_of_sample(name: str, artifact: str) -> Iterator[None]:
+    """Makes of what is wrong with inputs what is wrong with a sample."""
+    try:
+        yield
+    except InputsError as error:
+        said = f"sample {name!r:.200} does not fit artifact {artifact}"
+        raise InputsError(f"{said}: {error.message}", fix=error.fix, refusals=error.refusals) from error
+
+
+def _inputs(name: str, sample: Path | None, options: BenchmarkOptions) -> dict[str, Any]:
+    """What artifacts are run on, as the report tells it."""
+    if sample is None:
+        return {"from": "seed", "seed": options.seed}
+    with open(sample, "rb") as file:
+        return {"from": "sample", "name": name, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
 def _with_estimates(
-    artifacts: Sequence[tuple[str, Path]], whole: Mapping[str, Path], options: BenchmarkOptions, observe: Observer
+    artifacts: Sequence[tuple[str, Path]],
+    whole: Mapping[str, Path],
+    options: BenchmarkOptions,
+    observe: Observer,
+    samples: Mapping[str, Path] | None,
 ) -> dict[str, Any]:
     """The report on artifacts of which those in `whole` are estimated: the others are timed as without them."""
     timed = [(name, path) for name, path in artifacts if name not in whole]
     if timed:
-        report = benchmark(timed, options, observe)
+        report = benchmark(timed, options, observe, samples)
     else:
-        observe(Event("phase", "open", PHASE_BEGINS["open"]))
+        Progress(observe).phase("open")
         here, now = this_machine(), conditions()
         report = {
             "options": options.to_json(),
+            "inputs": _inputs("", None, options),
             "rounds": 0,
             "sittings": [],
             "machine": {
@@ -305,22 +353,7 @@ def _elements(array: np.ndarray) -> bytes:
     return b"".join(len(word).to_bytes(8, "little") + word for word in words)
 
 
-class _Progress:
-    """Fractions of the whole; each phase takes the part up to the next one's beginning."""
-
-    def __init__(self, observe: Observer) -> None:
-        self.observe = observe
-
-    def phase(self, phase: str) -> None:
-        self.observe(Event("phase", phase, PHASE_BEGINS[phase]))
-
-    def part(self, phase: str, part: float) -> None:
-        begin = PHASE_BEGINS[phase]
-        end = min((other for other in PHASE_BEGINS.values() if other > begin), default=1.0)
-        self.observe(Event("progress", phase, round(begin + (end - begin) * part, 4)))
-
-
-def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: _Progress) -> list[Timed]:
+def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: Progress) -> list[Timed]:
     """Warms the artifacts up and times them; before each sitting all are closed, and opened in another order."""
     progress.phase("warm")
     shuffled = random.Random(options.seed)
@@ -385,6 +418,14 @@ def _number(artifact: str, path: Path, options: BenchmarkOptions) -> int | None:
         listed = " or ".join(f"({one})" for one in model.bindings)
     asked = ", ".join(f"{name}={size}" for name, size in options.dims.items())
     raise OptionsError(f"artifact {artifact} has no binding at {asked}", fix=f"give sizes of {listed}")
+
+
+def _fitting(artifact: str, path: Path, options: BenchmarkOptions, sample: Path) -> tuple[int, list[np.ndarray]]:
+    """The number of the binding that a sample's inputs fit, or of the one that the options name, and the inputs."""
+    with _opened(f"artifact {artifact}", path, options.threads, options.binding) as model:
+        bindings = [model.binding] if options.binding is not None else model.bindings
+        at, arrays = read_fitting(sample, [one.inputs for one in bindings])
+        return bindings[at].number, arrays
 
 
 def _check_sizes(artifact: str, model: Model, options: BenchmarkOptions) -> None:

@@ -105,6 +105,7 @@ class Benchmark(Work):
     comparisons  of every two artifacts of equal inputs and outputs
     notices      what to know before believing the figures
     machine      target, hardware, cores, and its state before, during and after
+    sample       the name of the sample on which they were timed; empty: numbers that were drawn
     """
 
     path: ClassVar[str] = "/benchmarks"
@@ -113,6 +114,7 @@ class Benchmark(Work):
     comparisons: tuple[Comparison, ...]
     notices: tuple[str, ...]
     machine: Mapping[str, Any] = field(repr=False)
+    sample: str
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -123,4 +125,5 @@ class Benchmark(Work):
             "comparisons": tuple(map(Comparison.from_json, report.get("comparisons") or ())),
             "notices": tuple(report.get("notices") or ()),
             "machine": report.get("machine") or {},
+            "sample": (report.get("inputs") or {}).get("name") or "",
         }

@@ -450,6 +450,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         artifacts: Sequence[Job | str],
         options: Options | None = None,
         *,
+        samples: Sequence[str | Path | Mapping[str, Any]] = (),
         workload: str = "",
         priority: int = 0,
         idempotency_key: str = "",
@@ -459,6 +460,8 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
 
         options  threads, seconds (timed per artifact), profile (each kernel's time), seed, binding (from 1), dims
                  (sizes of dimensions that have a range)
+        samples  one .npz file, or arrays by the names of the models' inputs, on which all are timed; without one they
+                 are on numbers that are drawn
         workload  of the artifacts' models, by name: sizes instead of `dims`
         """
         body = {
@@ -468,7 +471,8 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
             **({"workload": workload} if workload else {}),
             **_said(beside),
         }
-        return Benchmark.from_json(self._submit("/benchmarks", json=body, key=idempotency_key))
+        request = given_samples.beside(body, samples) if samples else {"json": body}
+        return Benchmark.from_json(self._submit("/benchmarks", key=idempotency_key, **request))
 
     def benchmarks(self, *, limit: int = 0) -> Iterator[Benchmark]:
         """The caller's benchmarks, newest first, without their figures, which `result` brings; `limit` 0: all."""

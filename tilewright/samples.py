@@ -19,14 +19,25 @@ def form(body: Mapping[str, Any], samples: Sequence[str | Path | Mapping[str, An
 
     Raises `UsageError` for a file that cannot be read, or arrays that are none.
     """
-    files = [("samples", (_name(sample, at), _bytes(sample), NPZ)) for at, sample in enumerate(samples)]
     beside = {"tag" if name == "tags" else name: body[name] for name in body if name not in ("model", "options")}
     query = {**beside, **({"fresh": "true" if body["fresh"] else "false"} if "fresh" in body else {})}
     return {
         "params": query,
         "data": {"digest": body["model"], "options": json.dumps(body["options"])},
-        "files": files,
+        "files": _files(samples),
     }
+
+
+def beside(body: Mapping[str, Any], samples: Sequence[str | Path | Mapping[str, Any]]) -> dict[str, Any]:
+    """A request for a benchmark with samples, as httpx takes it: a form that holds the JSON `body` as a part.
+
+    Raises what `form` raises.
+    """
+    return {"data": {"benchmark": json.dumps(body)}, "files": _files(samples)}
+
+
+def _files(samples: Sequence[str | Path | Mapping[str, Any]]) -> list[tuple[str, tuple[str, bytes, str]]]:
+    return [("samples", (_name(sample, at), _bytes(sample), NPZ)) for at, sample in enumerate(samples)]
 
 
 def _name(sample: str | Path | Mapping[str, Any], at: int) -> str:

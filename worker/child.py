@@ -50,7 +50,8 @@ class Spec:
     records  earlier measurements of this hardware
     measures whether this worker holds a device of the job's kind; without it nothing is measured
     gpu      whether that device is a GPU, which the job may then use; CUDA starts in the job, never before
-    samples  of a compilation, quantization or compression: .npz archives of inputs, by what the caller calls them
+    samples  of a compilation, quantization, compression or benchmark: .npz archives of inputs, by what the caller
+             calls them
     walls    those of the sandbox without which nothing is done
     answers  the folder of answers to what is asked of the worker (`worker.mailbox`); None: nothing may be asked
     kernels  of `tuning`: the terms and the tasks of another worker's compilation (`compiler.tuning.helpers`)
@@ -267,7 +268,7 @@ def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
     from compiler.contract import BenchmarkOptions
     from compiler.runner import benchmark
 
-    return benchmark(spec.inputs, BenchmarkOptions.from_json(spec.options), outbox.event)
+    return benchmark(spec.inputs, BenchmarkOptions.from_json(spec.options), outbox.event, dict(spec.samples))
 
 
 def _infer(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

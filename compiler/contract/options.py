@@ -564,6 +564,13 @@ class BenchmarkOptions(Refusing):
         examples=[{"batch": 3}],
     )
 
+    def demand_no_sizes(self) -> None:
+        """Raises OptionsError for sizes beside a sample, which says them itself."""
+        if self.dims:
+            raise OptionsError(
+                f"dims names {', '.join(sorted(self.dims))}, whose sizes the sample says", fix="leave `dims` out"
+            )
+
     def to_json(self) -> dict[str, Any]:
         """Plain JSON; `from_json` reads it back to an equal object."""
         return {f.name: getattr(self, f.name) for f in fields(self)} | {"dims": dict(sorted(self.dims.items()))}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.ir.expr import Apply, Expr, Load, Position, Where, conjunction, conjuncts
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis, FloorDiv, Index
 from compiler.ir.kernel import Block, Kernel, Store
 
 
@@ -82,6 +82,33 @@ def neutral_from(value: Expr, axis: Axis, neutral: float, inputs: frozenset[str]
     bounds = [bound_of(part, inputs) for part in conjuncts(value.condition)]
     own = tuple(bound.size for bound in bounds if bound is not None and bound.place == Index.of(axis))
     return (*own, *neutral_from(value.then, axis, neutral, inputs))
+
+
+def quotient_of(index: Index) -> tuple[Index, int]:
+    """What an index is the quotient of, and by which number; itself and 1 where it is none."""
+    if len(index.terms) == 1 and isinstance(atom := index.terms[0][0], FloorDiv) and index == Index.of(atom):
+        return atom.index, atom.divisor
+    return index, 1
+
+
+def guarded_loads(kernel: Kernel) -> Iterator[tuple[Load, tuple[Bound, ...]]]:
+    """Every load of a kernel, with the bounds below which alone it counts, because choices around it say so."""
+    inputs = frozenset(slot.name for slot in kernel.inputs if not slot.type.rank)
+    left: list[tuple[Expr, tuple[Bound, ...]]] = []
+    for block in kernel.blocks:
+        left += [(value, ()) for value in block.values]
+        left += [(Position(index), ()) for store in block.stores for index in store.index]
+    while left:
+        expr, bounds = left.pop()
+        if isinstance(expr, Load):
+            yield expr, bounds
+        if isinstance(expr, Where):
+            asked = (bound_of(part, inputs) for part in conjuncts(expr.condition))
+            left += [(expr.condition, bounds), (expr.otherwise, bounds)]
+            left.append((expr.then, (*bounds, *(bound for bound in asked if bound is not None))))
+        else:
+            left += [(child, bounds) for child in expr.children]
+        left += [(load, bounds) for index in expr.indices for load in Position(index).loads]
 
 
 def bounds_in(kernel: Kernel) -> Iterator[Bound]:

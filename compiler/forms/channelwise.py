@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from itertools import product as product_of
 from math import prod
 
+from compiler.forms.bounds import bound_of
 from compiler.forms.contraction import is_constant, output_strides
 from compiler.forms.normal_form import (
     Slots,
@@ -82,6 +83,7 @@ class ChannelWindow:
     rows, columns  the sides, columns nearer in memory; either may be NO_SIDE
     outer     the other shared axes
     loops     reduction axes that no side sweeps, outermost first
+    ends      sizes at which some of `loops` end
     members   of a group: which one `value` at a channel stands for; the weight depends on it. None where a channel is
               on its own
     epilogue  maps applied to each result
@@ -99,6 +101,7 @@ class ChannelWindow:
     loops: tuple[Axis, ...]
     members: Axis | None
     epilogue: tuple[Block, ...]
+    ends: tuple[tuple[Axis, Load], ...] = ()
 
     @property
     def monoid(self) -> str:
@@ -137,14 +140,15 @@ def as_channel_window(workload: Workload) -> ChannelWindow | None:
     taps = tuple(axis for axis in product.reduction if axis != members)
     value, rows, columns = _swept(guarded, outputs, taps, kernel, slots)
     value, guards = _without_guard(value, IDENTITIES[product.monoid])
+    swept = {rows.output, columns.output, rows.tap, columns.tap}
+    loops = tuple(axis for axis in taps if axis not in swept)
+    guards, ends = _without_ends(guards, loops, kernel)
     if any(guard.loads or channel in guard.axes or {rows.position, columns.position} <= guard.axes for guard in guards):
         return None
-    swept = {rows.output, columns.output, rows.tap, columns.tap}
     outer = tuple(axis for axis in outputs if axis not in swept)
-    loops = tuple(axis for axis in taps if axis not in swept)
     epilogue = kernel.blocks[1:]
     view = ChannelWindow(
-        kernel, product, value, guards, weight, channel, rows, columns, outer, loops, members, epilogue
+        kernel, product, value, guards, weight, channel, rows, columns, outer, loops, members, epilogue, ends
     )
     return view if members is None or weights_of(view, workload, 1) else None
 
@@ -255,6 +259,23 @@ def _without_guard(value: Expr, identity: float) -> tuple[Expr, tuple[Expr, ...]
         guards += conjuncts(value.condition)
         value = value.then
     return value, tuple(guards)
+
+
+def _without_ends(
+    guards: Sequence[Expr], loops: Sequence[Axis], kernel: Kernel
+) -> tuple[tuple[Expr, ...], tuple[tuple[Axis, Load], ...]]:
+    """Splits off the guards that say at which size a loop ends."""
+    inputs = frozenset(slot.name for slot in kernel.inputs)
+    kept: list[Expr] = []
+    ends: list[tuple[Axis, Load]] = []
+    for guard in guards:
+        bound = bound_of(guard, inputs)
+        axis = next((axis for axis in loops if bound and bound.place == Index.of(axis)), None)
+        if bound is None or axis is None:
+            kept.append(guard)
+        else:
+            ends.append((axis, bound.size))
+    return tuple(kept), tuple(ends)
 
 
 def _swept(

@@ -66,14 +66,24 @@ class Sizes:
     def __init__(self, kernels: KernelGraph) -> None:
         self.kernels = kernels
         self.known: dict[int, Sum] = {}
+        self.given = [id for id in kernels.inputs if id in kernels.buffers and not kernels.buffers[id].type.rank]
         for call in kernels.calls:
             if isinstance(call.kernel, Kernel) and not any(block.axes for block in call.kernel.blocks):
                 self._add(call.kernel, call.inputs, call.outputs)
 
-    def excess(self, size: int, factor: int, other: int) -> int | None:
-        """A number that factor * size - other never exceeds, of two scalars by id; None where none is known."""
+    def excess(self, size: int, factor: int, other: int, times: int = 1) -> int | None:
+        """A number that factor * size - times * other never exceeds, of two scalars by id; None where none is known."""
         zero = Sum(frozenset())
-        return self._most(zero.plus(self._sum(size), factor).plus(self._sum(other), -1), iter(range(MOST_STEPS)))
+        return self._most(zero.plus(self._sum(size), factor).plus(self._sum(other), -times), iter(range(MOST_STEPS)))
+
+    def is_times(self, size: int, other: int, times: int) -> bool:
+        """Whether a scalar is known to be `times` another one."""
+        return self._sum(size) == Sum(frozenset()).plus(self._sum(other), times)
+
+    def parts(self, size: int, factor: int) -> tuple[int, ...]:
+        """The scalars, by id, that times `factor` are a size."""
+        whole, scalars = self._sum(size), {*self.known, *self.given}
+        return tuple(id for id in sorted(scalars) if Sum(frozenset()).plus(self._sum(id), factor) == whole)
 
     def _sum(self, id: int) -> Sum:
         return self.known.get(id) or Sum.of({id: 1})

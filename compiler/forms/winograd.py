@@ -55,6 +55,8 @@ Pairs +-p share their even and odd parts. Among pairs of eighths and quarters th
 at run time are exact in float32.
 """
 
+MOST_ELEMENTS = max(POSITIVE_POINTS)
+
 
 @dataclass(frozen=True)
 class Form:

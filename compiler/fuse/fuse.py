@@ -12,6 +12,7 @@ from compiler.fuse.alias import Buffers, place_concats, place_outputs, place_vie
 from compiler.fuse.attention import join_attention
 from compiler.fuse.bounded import with_bounds
 from compiler.fuse.draft import Draft, Op, bind, is_copy, only_block, store_axes
+from compiler.fuse.ends import with_ends
 from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
 from compiler.fuse.layout_costs import cheaper_layouts, is_cheaper
@@ -102,7 +103,7 @@ def fuse(
         other, otherwise = _laid_out(draft, cheaper, without, refusals) if cheaper != rule else (kernels, standing)
         if other is not kernels and is_cheaper(graph, other, kernels, costs):
             kernels, standing = other, otherwise
-    kernels = with_unread(kernels, frozenset() if is_body else frozenset(kernels.outputs))
+    kernels = with_unread(with_ends(kernels), frozenset() if is_body else frozenset(kernels.outputs))
     return Fused(kernels, before, (*standing, *(one for body in inner for one in body.refusals)))
 
 

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.forms.bounds import Beyond, beyond_bounds, bounds_in
+from compiler.forms.bounds import Beyond, Bound, beyond_bounds, bounds_in, guarded_loads, quotient_of
 from compiler.forms.size_bounds import Sizes
+from compiler.forms.winograd import MOST_ELEMENTS, TAPS
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.expr import Position
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
 
@@ -28,6 +28,19 @@ class _Beyond:
     size: int
     axis: Axis
     whole: Beyond
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """`times` a size, by the id of its scalar: a kernel writes so many elements at each point of an axis below it."""
+
+    sizes: Sizes
+    size: int
+    times: int
+
+    def is_size(self, id: int) -> bool:
+        """Whether a scalar is the limit."""
+        return (id == self.size and self.times == 1) or self.sizes.is_times(id, self.size, self.times)
 
 
 def with_unread(kernels: KernelGraph, cut: frozenset[int] = frozenset()) -> KernelGraph:
@@ -84,12 +97,13 @@ def _margins(
 ) -> tuple[bool, tuple[int, ...]]:
     """`unread` and `margins` of a result, as those say that touch the same storage."""
     known = (False, ())
-    readers = [at for at in touching if at != writer]
     buffer = kernels.buffers[id]
-    if any(kernels.buffers[other].storage == buffer.storage for at in readers for other in kernels.calls[at].outputs):
+    others = [at for at in touching if at != writer]
+    readers = [at for at in others if any(_shares(kernels, other, id) for other in kernels.calls[at].inputs)]
+    if id not in kernels.outputs and any(_shares(kernels, other, id) for other in kernels.outputs):
         return known
     call = kernels.calls[writer]
-    if any(kernels.buffers[other].storage == buffer.storage for other in call.inputs):
+    if any(_shares(kernels, other, id) for other in call.inputs):
         return known
     if [kernels.buffers[other].storage for other in call.outputs].count(buffer.storage) != 1:
         return known
@@ -99,30 +113,48 @@ def _margins(
     margins = [-1] * buffer.type.rank
     unread = True
     for one in bounds[writer]:
-        digits = {_digit(buffer, index, one.axis) for index in stores}
+        dim, times = _dim_of(one.axis, stores)
+        limit = _Limit(sizes, one.size, times)
+        digits = {_digit(buffer, index, one.axis) for index in stores} if times == 1 else {_digit_of(buffer, dim)}
         below = [
             len(digits) == 1
             and None not in digits
-            and _stays_below(kernels, kernels.calls[at], bounds[at], one.size, buffer.storage, digits)
+            and _stays_below(kernels, kernels.calls[at], bounds[at], limit, buffer.storage, digits)
             for at in readers
         ]
         unread = unread and all(below)
-        dims = {index.index(Index.of(one.axis)) for index in stores if Index.of(one.axis) in index}
-        if len(dims) != 1 or len(stores) != 1:
+        if dim < 0:
             continue
-        (dim,) = dims
         others = [at for at, is_below in zip(readers, below, strict=True) if not is_below]
-        reached = [_reach(kernels, kernels.calls[at], bounds[at], sizes, one.size, buffer, dim) for at in others]
+        reached = [_reach(kernels, kernels.calls[at], bounds[at], limit, buffer, dim) for at in others]
         margins[dim] = -1 if None in reached else max([0, *(reach for reach in reached if reach is not None)])
     return unread, () if unread or set(margins) == {-1} else tuple(margins)
+
+
+def _dim_of(axis: Axis, stores: Sequence[tuple[Index, ...]]) -> tuple[int, int]:
+    """The dimension along which an axis stands in the only store, and the elements there that belong to one point.
+
+    -1 where it stands in none so, or there are more stores.
+    """
+    for dim, index in enumerate(stores[0] if len(stores) == 1 else ()):
+        times = index.coefficient(axis)
+        if times and times > 0:
+            low, high = (index - Index.of(axis) * times).range
+            if low == 0 and high == times - 1:
+                return dim, times
+    return -1, 1
+
+
+def _shares(kernels: KernelGraph, one: int, other: int) -> bool:
+    """Whether two buffers lie in one storage; ids of no buffer share nothing."""
+    return one in kernels.buffers and kernels.buffers[one].storage == kernels.buffers[other].storage
 
 
 def _reach(
     kernels: KernelGraph,
     call: Call,
     bounds: Sequence[_Beyond],
-    sizes: Sizes,
-    size: int,
+    limit: _Limit,
     written: Buffer,
     dim: int,
 ) -> int | None:
@@ -130,12 +162,18 @@ def _reach(
     if not isinstance(call.kernel, Kernel):
         return None
     slots = _slots(kernels, call, written.storage)
-    if any(_geometry(buffer) != _geometry(written) for buffer in slots.values()):
+    if not all(_alike(buffer, written, dim) for buffer in slots.values()):
         return None
-    known = [one for one in bounds if not any(load.slot in slots for s in one.whole.stored for load in s.value.loads)]
+    kernel_wide = [
+        one for one in bounds if not any(load.slot in slots for s in one.whole.stored for load in s.value.loads)
+    ]
+    ids = {slot.name: id for slot, id in zip(call.kernel.inputs, call.inputs, strict=True)}
     most = 0
-    for _, index in _read(call.kernel, slots):
-        ends = [_end(sizes, one, size, index[dim]) for one in known]
+    for load, around in guarded_loads(call.kernel):
+        if load.slot not in slots:
+            continue
+        known = [*((one.size, one.axis) for one in kernel_wide), *_axes(around, ids)]
+        ends = [_end(limit, axis, bound, load.index[dim]) for bound, axis in known]
         least = min((end for end in ends if end is not None), default=None)
         if least is None:
             return None
@@ -143,14 +181,47 @@ def _reach(
     return most
 
 
-def _end(sizes: Sizes, bound: _Beyond, size: int, place: Index) -> int | None:
-    """How far behind a size a place lies at most, where a bound of a reader holds; None if unknown."""
-    factor = place.coefficient(bound.axis)
+def _axes(bounds: Sequence[Bound], ids: Mapping[str, int]) -> Iterator[tuple[int, Axis]]:
+    """Those bounds that are one axis, with the size's buffer."""
+    for bound in bounds:
+        for axis in bound.place.axes:
+            if bound.place == Index.of(axis):
+                yield ids[bound.size.slot], axis
+
+
+def _end(limit: _Limit, axis: Axis, bound: int, place: Index) -> int | None:
+    """How far behind a limit a place lies at most, where an axis stays below a bound; None if unknown.
+
+    Winograd's forms add up what a whole tile of outputs reads, some of which may lie beyond: in exact arithmetic that
+    cancels, but not where what is there is not a number.
+    """
+    whole, divisor = quotient_of(place)
+    if divisor > 1 and whole == Index.of(axis):
+        excess = limit.sizes.excess(bound, 1, limit.size, divisor * limit.times)
+        return None if excess is None else (excess - 1) // divisor + 1
+    factor = place.coefficient(axis)
     if not factor or factor < 0:
         return None
-    excess = sizes.excess(bound.size, factor, size)
-    others = Index(tuple(term for term in place.terms if term[0] != bound.axis), place.const)
-    return None if excess is None else excess - factor + others.range[1] + 1
+    excess = limit.sizes.excess(bound, factor, limit.size, limit.times)
+    others = Index(tuple(term for term in place.terms if term[0] != axis), place.const)
+    taps = [tap.extent for tap in others.axes if tap.extent in TAPS] if factor == 1 else []
+    around = max((MOST_ELEMENTS - count for count in taps), default=0)
+    return None if excess is None else excess - factor + others.range[1] + 1 + around
+
+
+def _alike(one: Buffer, other: Buffer, dim: int) -> bool:
+    """Whether two buffers of one storage have the elements at each position of a dimension in the same places."""
+    if _geometry(one) == _geometry(other):
+        return True
+    if one.type.rank != other.type.rank or one.type.dims[dim] != other.type.dims[dim]:
+        return False
+    first, second = (_digit_of(buffer, dim) for buffer in (one, other))
+    return first is not None and first == second
+
+
+def _digit_of(buffer: Buffer, dim: int) -> tuple[int, int] | None:
+    axes = [Axis(f"a{at}", extent) for at, extent in enumerate(buffer.type.dims)]
+    return _digit(buffer, tuple(map(Index.of, axes)), axes[dim])
 
 
 def _geometry(buffer: Buffer) -> tuple[object, ...]:
@@ -162,17 +233,27 @@ def _stays_below(
     kernels: KernelGraph,
     call: Call,
     bounds: Sequence[_Beyond],
-    size: int,
+    limit: _Limit,
     storage: int,
     digits: set[tuple[int, int] | None],
 ) -> bool:
-    """Whether a reader's results below a size come from elements of a storage below it, and others from none."""
+    """Whether a reader's results below a limit come from elements of a storage below it, and others from none."""
+    if not isinstance(call.kernel, Kernel):
+        return False
     slots = _slots(kernels, call, storage)
-    return isinstance(call.kernel, Kernel) and any(
-        one.size == size
-        and not any(load.slot in slots for stored in one.whole.stored for load in stored.value.loads)
-        and {_digit(*place, one.axis) for place in _read(call.kernel, slots)} <= digits
+    kernel_wide = [
+        one.axis
         for one in bounds
+        if limit.is_size(one.size) and not any(load.slot in slots for s in one.whole.stored for load in s.value.loads)
+    ]
+    ids = {slot.name: id for slot, id in zip(call.kernel.inputs, call.inputs, strict=True)}
+    return all(
+        any(
+            _digit(slots[load.slot], load.index, axis) in digits
+            for axis in (*kernel_wide, *(axis for id, axis in _axes(around, ids) if limit.is_size(id)))
+        )
+        for load, around in guarded_loads(call.kernel)
+        if load.slot in slots
     )
 
 
@@ -182,15 +263,6 @@ def _slots(kernels: KernelGraph, call: Call, storage: int) -> Mapping[str, Buffe
         return {}
     bound = zip(call.kernel.inputs, call.inputs, strict=True)
     return {slot.name: kernels.buffers[id] for slot, id in bound if kernels.buffers[id].storage == storage}
-
-
-def _read(kernel: Kernel, slots: Mapping[str, Buffer]) -> Iterator[tuple[Buffer, tuple[Index, ...]]]:
-    """What a kernel reads through these slots, and at which index."""
-    for block in kernel.blocks:
-        values = (*block.values, *(Position(part) for store in block.stores for part in store.index))
-        for load in (load for value in values for load in value.loads):
-            if load.slot in slots:
-                yield slots[load.slot], load.index
 
 
 def _digit(buffer: Buffer, index: tuple[Index, ...], axis: Axis) -> tuple[int, int] | None:
@@ -203,7 +275,7 @@ def _digit(buffer: Buffer, index: tuple[Index, ...], axis: Axis) -> tuple[int, i
     if not step or step < 0:
         return None
     turn = step * axis.extent
-    low = high = buffer.offset
+    low = high = buffer.offset % turn
     extents = buffer.layout.physical(buffer.type.dims)
     for (dim, _), stride, extent in zip(buffer.layout.dims, buffer.strides, extents, strict=True):
         position = index[dim]

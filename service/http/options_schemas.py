@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from compiler.contract import CompileOptions, CompressOptions, QuantizeOptions, schema
+from service.http.run_schemas import BenchmarkIn
 
 COMPONENT = "#/components/schemas/{model}"
 OPTIONS_EXAMPLE = {"target": "cpu", "precision": "fp32", "threads": 4, "dims": {"batch": 1}, "tuning_budget_s": 20}
@@ -17,7 +18,7 @@ QUANTIZE_SCHEMA: dict[str, Any] = {"$ref": COMPONENT.format(model=QuantizeOption
 
 
 def components() -> dict[str, Any]:
-    """By name the schemas that OPTIONS_SCHEMA, QUANTIZE_SCHEMA and COMPRESS_SCHEMA refer to."""
+    """By name the schemas that bodies which FastAPI does not read refer to."""
     found: dict[str, Any] = {}
     for model, example in (
         (CompileOptions, OPTIONS_EXAMPLE),
@@ -26,4 +27,5 @@ def components() -> dict[str, Any]:
     ):
         options = schema(model, COMPONENT)
         found |= {**options.pop("$defs"), model.__name__: {**options, "example": example}}
-    return found
+    benchmark = BenchmarkIn.model_json_schema(ref_template=COMPONENT)
+    return {**found, **benchmark.pop("$defs"), BenchmarkIn.__name__: benchmark}

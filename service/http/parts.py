@@ -15,13 +15,16 @@ from service.jobs.samples import SampleFile, sample_name
 
 MODEL, DATA, OPTIONS = "model", "data", "options"
 DIGEST, SAMPLES = "digest", "samples"
+BENCHMARK = "benchmark"
+TEXTS = (OPTIONS, DIGEST, BENCHMARK)
 MAX_OPTIONS_BYTES = 1 << 20
 
 
 class Parts:
     """`model` once, `data` any number of times with its relative path as filename, and what else is in `known`.
 
-    With `digest`, of a model that was uploaded, there is no `model`; `samples` come with their names as filenames.
+    With `digest`, of a model that was uploaded, there is no `model`, nor where a `benchmark` is asked for; `samples`
+    come with their names as filenames.
 
     A file's bytes go to a blob as they come; one of `data` or `samples` is kept when its part ends. Leaving the `with`
     block drops what is not kept. limit: bytes of all files together. patience_s: seconds from the first of them that
@@ -63,7 +66,12 @@ class Parts:
         Raises `BadRequest` and `StorageUnavailable`.
         """
         self._form.demand_end()
-        if DIGEST in self._texts:
+        if BENCHMARK in self._known:
+            if BENCHMARK not in self._texts:
+                raise BadRequest(
+                    f"the part {BENCHMARK!r} is missing", fix='send {"artifacts": [...]} as JSON in a part of that name'
+                )
+        elif DIGEST in self._texts:
             if self._model is not None or self._data:
                 raise BadRequest("a model and a digest were sent", fix="send either of them")
         elif self._model is None or self._model.size == 0:
@@ -76,7 +84,7 @@ class Parts:
         return None if self._model is None else Bundle(self._model.commit(), dict(self._data))
 
     def text(self, name: str) -> bytes | None:
-        """The text of the part `options` or `digest`; None when there was none."""
+        """The text of the part `options`, `digest` or `benchmark`; None when there was none."""
         return None if name not in self._texts else bytes(self._texts[name])
 
     @property
@@ -118,7 +126,7 @@ class Parts:
         self._writer = self._blobs.writer()
 
     def _bytes(self, data: bytes) -> None:
-        if self._part in (OPTIONS, DIGEST):
+        if self._part in TEXTS:
             text = self._texts[self._part]
             text += data
             if len(text) > MAX_OPTIONS_BYTES:

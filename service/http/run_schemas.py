@@ -24,10 +24,12 @@ BENCHMARK_ID = "019aa1f2-11c0-7d3e-9a51-3c1b7c2f4e90"
 INFERENCE_ID = "019aa1f3-02b4-7f10-8a6e-6f4f1f3f2b77"
 FIRST, SECOND = JOB_EXAMPLE["artifact_id"], "019aa1f1-5a00-7b21-8c7d-20a4c1d9e3b5"
 
+BENCHMARK_EXAMPLE: dict[str, Any] = {"artifacts": [FIRST, SECOND], "options": {"seconds": 3.0}}
 OPTIONS_EXAMPLE = {"threads": 4, "seconds": 3.0, "profile": True, "seed": 0, "binding": 1}
 
 REPORT_EXAMPLE: dict[str, Any] = {
     "options": OPTIONS_EXAMPLE,
+    "inputs": {"from": "sample", "name": "scan.npz", "sha256": "5feceb66ffc86f38d952786c6d696c79" * 2},
     "rounds": 31,
     "machine": {
         "target": "cpu:x86-64-v4",
@@ -133,9 +135,7 @@ def _distinct(artifacts: list[uuid.UUID]) -> list[uuid.UUID]:
 class BenchmarkIn(BesideIn):
     """What to time, and how."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"example": {"artifacts": [FIRST, SECOND], "options": {"seconds": 3.0}}}
-    )
+    model_config = ConfigDict(json_schema_extra={"example": BENCHMARK_EXAMPLE})
 
     artifacts: Annotated[list[Annotated[uuid.UUID, Strict(False)]], AfterValidator(_distinct)] = Field(
         min_length=1,

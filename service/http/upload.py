@@ -18,7 +18,7 @@ from starlette.requests import ClientDisconnect
 
 from service.errors import BadRequest, BodyTooLarge
 from service.http.limits import ENVELOPE_BYTES, Lane
-from service.http.parts import DATA, DIGEST, MAX_OPTIONS_BYTES, MODEL, OPTIONS, Parts, too_large
+from service.http.parts import BENCHMARK, DATA, DIGEST, MAX_OPTIONS_BYTES, MODEL, OPTIONS, Parts, too_large
 from service.http.pools import Pool
 from service.http.space import space
 from service.http.state import State
@@ -45,13 +45,14 @@ _SHA256 = re.compile(r"(?:^|,)\s*sha-256=:([A-Za-z0-9+/]{43}=):\s*(?:,|$)")
 class Upload:
     """A model in the blob store, and what came with it: the text of the part `options`, samples.
 
-    There is no `bundle` where `digest` names a model that was uploaded before.
+    There is no `bundle` where `digest` names a model that was uploaded before, or `benchmark` asks for one.
     """
 
     bundle: Bundle | None
     options: bytes | None = None
     digest: bytes | None = None
     samples: tuple[SampleFile, ...] = ()
+    benchmark: bytes | None = None
 
 
 def media_type(request: Request) -> str:
@@ -76,7 +77,7 @@ async def receive(
     Raises `BodyTooLarge` (also at once, when the announced length says so), `DigestMismatch`, `BadRequest` for a body
     that is of another form or breaks off, `QuotaExceeded`, and `StorageUnavailable`; then nothing is kept.
     """
-    async with space(here, caller, model=True) as limit:
+    async with space(here, caller, model=BENCHMARK not in parts) as limit:
         return await _received(request, here, caller, limit, parts, sha256, model)
 
 
@@ -141,7 +142,7 @@ async def _multipart(
         await pour(request, tally, here.pools.bodies)
         tally.demand(demanded)
         bundle = await here.pools.bodies.run(parts.keep)
-        return Upload(bundle, parts.text(OPTIONS), parts.text(DIGEST), parts.samples)
+        return Upload(bundle, parts.text(OPTIONS), parts.text(DIGEST), parts.samples, parts.text(BENCHMARK))
 
 
 async def small_body(request: Request, limit: int) -> bytes:

@@ -82,7 +82,7 @@ class Claim:
              arrays, named `inputs`
     options  as the kind's options say in `to_json`
     finish   the owner wants the best that is known already, from the start
-    samples  of a compilation, quantization or compression: its .npz archives by their names
+    samples  of a compilation, quantization, compression or benchmark: its .npz archives by their names
     max_run_s what the attempt may take at most, as its owner says; None: what this machine allows
     traceparent  where in a trace its request was made (W3C Trace Context)
     """

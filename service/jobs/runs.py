@@ -18,10 +18,11 @@ from service.db import artifacts, jobs, kept, needs, results
 from service.db.engine import Database
 from service.db.models import Job, JobKind, JobState, new_id
 from service.errors import ArtifactNeverMade, NotFound
-from service.jobs import life, quotas
+from service.jobs import life, quotas, samples
 from service.jobs.beside import NOTHING, Beside
 from service.jobs.integrity import problem
 from service.jobs.quotas import Limits
+from service.jobs.samples import SampleFile
 from service.jobs.submit import Submitted, earlier, enqueue, fingerprint
 
 RUN = "run:"
@@ -30,7 +31,10 @@ RUN = "run:"
 
 @dataclass(frozen=True)
 class Run:
-    """A request to run artifacts of one owner. `inputs` (.npz, in the blob store) makes it an inference."""
+    """A request to run artifacts of one owner. `inputs` (.npz, in the blob store) makes it an inference.
+
+    `samples` are what a benchmark times them on. They have not been read.
+    """
 
     owner: uuid.UUID
     artifacts: Sequence[uuid.UUID]
@@ -39,6 +43,7 @@ class Run:
     idempotency_key: str | None = None
     priority: int = 0
     beside: Beside = NOTHING
+    samples: tuple[SampleFile, ...] = ()
 
     @property
     def kind(self) -> JobKind:
@@ -49,7 +54,8 @@ class Run:
     def body_hash(self) -> str:
         """What two requests with one idempotency key must share (SHA-256, hex)."""
         inputs = None if self.inputs is None else self.inputs.sha256
-        further = [said] if (said := self.beside.said) else []
+        further: list[Any] = [said] if (said := self.beside.said) else []
+        further += [[sample.blob.sha256 for sample in self.samples]] if self.samples else []
         return fingerprint(str(self.kind), [str(id) for id in self.artifacts], self.options, inputs, *further)
 
 
@@ -62,10 +68,16 @@ def benchmark(
     idempotency_key: str | None = None,
     priority: int = 0,
     beside: Beside = NOTHING,
+    on: tuple[SampleFile, ...] = (),
     limits: Limits,
 ) -> Submitted:
-    """Queue a benchmark of one or several artifacts, made or in the making; the errors of `run`."""
-    wanted = Run(owner, artifact_ids, options.to_json(), None, idempotency_key, priority, beside)
+    """Queue a benchmark of one or several artifacts, made or in the making, on a sample or on numbers that are drawn.
+
+    Raises `OptionsError` for sizes beside a sample, and the errors of `run`.
+    """
+    if on:
+        options.demand_no_sizes()
+    wanted = Run(owner, artifact_ids, options.to_json(), None, idempotency_key, priority, beside, on)
     return run(db, wanted, limits=limits)
 
 
@@ -98,11 +110,14 @@ def run(db: Database, wanted: Run, *, limits: Limits) -> Submitted:
         if (known := earlier(session, wanted.owner, wanted.idempotency_key, wanted.body_hash)) is not None:
             return Submitted(known, replayed=True)
         makers = [_maker(session, wanted.owner, id) for id in wanted.artifacts]
+        size = sum(sample.blob.bytes for sample in wanted.samples)
         job = Job(
             id=new_id(),
             owner_id=wanted.owner,
             kind=wanted.kind,
             options=wanted.options,
+            samples=[sample.to_json() for sample in wanted.samples] or None,
+            samples_bytes=size,
             idempotency_key=wanted.idempotency_key,
             body_hash=wanted.body_hash,
             queue=queue_of([maker.queue for maker in makers]),
@@ -113,6 +128,10 @@ def run(db: Database, wanted: Run, *, limits: Limits) -> Submitted:
         )
         if wanted.inputs is not None:
             quotas.demand_room(session, owner, wanted.inputs.bytes, limits)
+        if wanted.samples:
+            quotas.demand_room(session, owner, size, limits)
+            samples.name(session, wanted.samples)
+            samples.demand_bytes(session, wanted.samples)
         enqueue(session, job, limits)
         needs.add(session, job.id, wanted.artifacts)
         if wanted.inputs is not None:

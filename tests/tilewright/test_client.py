@@ -17,6 +17,7 @@ import pytest
 from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT, parts_of
 from tilewright import follow
 from tilewright.arrays import read_npz, write_npz
+from tilewright.benchmark import Benchmark
 from tilewright.client import Client
 from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, ServerUnreachable, UsageError, WaitTimeout
 from tilewright.follow import FRUITLESS
@@ -250,6 +251,21 @@ def test_a_benchmark_is_waited_for_and_typed(client: Client, server: Any) -> Non
     assert found.comparisons[0].verdict == "a is faster by 1.23x ± 0.02"
     assert found.said["report"] == REPORT
     assert client.wait(found) is found
+
+
+def test_a_sample_goes_with_a_benchmark_in_a_form(client: Client, server: Any, tmp_path: Path) -> None:
+    (tmp_path / "a.npz").write_bytes(b"of a file")
+    queued = client.benchmark([ARTIFACT], {"seconds": 1}, samples=[tmp_path / "a.npz"], tags=["mine"])
+    asked, sample = parts_of(server.seen[-1])
+    assert asked[:2] == ("benchmark", None)
+    wanted = {"artifacts": [ARTIFACT], "options": {"seconds": 1}, "priority": 0, "tags": ["mine"]}
+    assert json.loads(asked[2]) == wanted
+    assert sample == ("samples", "1 a.npz", b"of a file")
+    assert queued.sample == ""
+    report = {**REPORT, "inputs": {"from": "sample", "name": "1 a.npz", "sha256": "0" * 64}}
+    assert Benchmark.from_json({**queued.said, "report": report}).sample == "1 a.npz"
+    with pytest.raises(UsageError, match=r"cannot read /no/such\.npz"):
+        client.benchmark([ARTIFACT], samples=["/no/such.npz"])
 
 
 def test_parts_of_an_artifact_are_read_without_the_rest(client: Client, server: Any) -> None:

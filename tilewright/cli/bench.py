@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from string import ascii_uppercase
 from typing import Annotated, Any
 
@@ -41,6 +42,9 @@ def bench(
     dims: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range; default: its opt.")
     ] = None,
+    sample: Annotated[
+        Path | None, typer.Option("--samples", help="An .npz of inputs to time on; default: numbers that are drawn.")
+    ] = None,
     workload: given.Workload = "",
     kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
     price: Annotated[
@@ -65,7 +69,8 @@ def bench(
     options = {name: value for name, value in asked.items() if value is not None}
     with failures(as_json), connect(url, key, profile) as client:
         wanted = [artifact_id(client, one) for one in artifacts]
-        queued = client.benchmark(wanted, options, workload=workload, priority=priority)
+        samples = [sample] if sample else []
+        queued = client.benchmark(wanted, options, samples=samples, workload=workload, priority=priority)
         if not wait:
             print_json(queued.said) if as_json else print(queued.id)
             return
@@ -108,6 +113,8 @@ def show(found: Benchmark, kernels: bool = False, price: float | None = None) ->
             seconds(one.copy_out_s),
         )
     out.print(figures)
+    if found.sample:
+        out.print(f"timed on the sample {found.sample}", markup=False)
     for one in found.artifacts:
         if one.stream:
             out.print(f"\n{names[one.artifact]} with many inferences in flight: {streamed(one.stream)}", markup=False)

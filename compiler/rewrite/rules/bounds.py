@@ -5,6 +5,10 @@ The equations write it pad_beyond(x, n, v): x below n along one axis, v from the
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping, Sequence
+from math import prod
+
 import numpy as np
 
 from compiler.ir.graph import Node
@@ -18,6 +22,8 @@ from compiler.rewrite.view import No, Rewrite, View
 PAD = "PadBeyond"
 CHAIN = 4
 """Maps between two PadBeyonds that are looked through."""
+MOST_NUMBERS = 8
+"""That a map is tried on."""
 DEPTH = 12
 """Of the maps by which a number beyond a size is found: a GELU by tanh has ten."""
 
@@ -116,7 +122,7 @@ def pad_beyond_beside_zero(view: View, node: Node) -> Rewrite | No | None:
             continue
         pad, *maps = chain
         before, after = (_beyond(view, node.outputs[0], pad, DEPTH, without=each) for each in (False, True))
-        if before is None or repr(before) != repr(after):
+        if len(before) != 1 or list(before) != list(after):
             refused = refused or No("beyond the size the product would be another number")
             continue
         if (refusal := view.enclosed(node, chain)) is not None:
@@ -146,35 +152,42 @@ def _chain_to_pad(view: View, value: int, node: Node, most: int) -> list[Node]:
     return [*chain, above] if chain else []
 
 
-def _beyond(view: View, value: int, pad: Node, most: int, *, without: bool = False) -> float | None:
-    """The number that a value is where a PadBeyond puts its own, as constants of one element and others alike say.
+def _beyond(view: View, value: int, pad: Node, most: int, *, without: bool = False) -> Mapping[str, float]:
+    """The numbers that a value may be where a PadBeyond puts its own, as constants of one element and others alike say.
 
-    None where they do not. `without`: what it were if that PadBeyond gave its operand back.
+    By their text, so that zeros of either sign differ; none where they are not known. `without`: what they were if that
+    PadBeyond gave its operand back. There may be several where other PadBeyonds put theirs along other axes.
     """
     maker = view.producer(value)
     if maker is None or not most:
-        return None
+        return {}
     if without and maker is pad:
         return _beyond(view, pad.used[0], pad, most - 1, without=True)
+    own = float(number_of(maker, "value", 0)) if maker.op == PAD else 0.0
     if _is_alike(view, maker, pad):
-        return float(number_of(maker, "value", 0))
+        return {repr(own): own}
+    if maker.op == PAD:
+        found = _beyond(view, maker.used[0], pad, most - 1, without=without)
+        return {**found, repr(own): own} if found else {}
     if maker.op not in MAPS or len(maker.outputs) > 1:
-        return None
-    operands: list[np.ndarray | None] = []
+        return {}
+    operands: list[Sequence[np.ndarray | None]] = []
     for operand in maker.inputs:
         known = view.constant(operand)
         if operand is None or (known is not None and known.size == 1):
-            operands.append(None if known is None else known.reshape(-1))
+            operands.append([None if known is None else known.reshape(-1)])
             continue
-        found = (
-            _beyond(view, operand, pad, most - 1, without=without) if view.dims(operand) == view.dims(value) else None
-        )
-        if found is None:
-            return None
-        operands.append(np.array([found], view.type(operand).dtype.numpy))
-    with np.errstate(all="ignore"):
-        (result,) = OPERATORS[maker.op].reference(maker, tuple(operands))
-    return float(result.reshape(-1)[0]) if result.size == 1 else None
+        same = view.dims(operand) == view.dims(value)
+        numbers = _beyond(view, operand, pad, most - 1, without=without) if same else {}
+        operands.append([np.array([number], view.type(operand).dtype.numpy) for number in numbers.values()])
+    found = {}
+    for arrays in itertools.islice(itertools.product(*operands), MOST_NUMBERS + 1):
+        with np.errstate(all="ignore"):
+            (result,) = OPERATORS[maker.op].reference(maker, tuple(arrays))
+        if result.size != 1:
+            return {}
+        found[repr(float(result.reshape(-1)[0]))] = float(result.reshape(-1)[0])
+    return found if prod(map(len, operands)) <= MOST_NUMBERS else {}
 
 
 def pad_beyond_of_map(view: View, node: Node) -> Rewrite | No | None:

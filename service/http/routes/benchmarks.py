@@ -14,8 +14,9 @@ from service.http.cursors import Cursor, Following, Limit, decode, encode
 from service.http.errors import QUOTAS, problem_responses
 from service.http.gate import Gated
 from service.http.ids import BenchmarkId
-from service.http.run_schemas import BenchmarkIn, BenchmarkOut, BenchmarkPage, RunOut
+from service.http.run_schemas import BenchmarkOut, BenchmarkPage, RunOut
 from service.http.state import Here
+from service.http.timed import BODY, Timed
 from service.jobs import named_workloads, outcomes, priority, runs
 
 router = Gated(tags=["benchmarks"])
@@ -25,12 +26,13 @@ router = Gated(tags=["benchmarks"])
     "/benchmarks",
     status_code=202,
     summary="Benchmark artifacts",
-    responses=problem_responses(*QUOTAS, 404, 410, OptionsError, IdempotencyKeyReused),
+    responses=problem_responses(*QUOTAS, 404, 410, 413, OptionsError, IdempotencyKeyReused, 507),
+    openapi_extra={"requestBody": BODY},
 )
 def make_benchmark(
     here: Here,
     caller: Submitter,
-    wanted: BenchmarkIn,
+    asked: Timed,
     response: Response,
     background: BackgroundTasks,
     idempotency_key: IdempotencyKey = None,
@@ -40,7 +42,12 @@ def make_benchmark(
     Artifacts that a compilation has promised are accepted before they are made: the benchmark waits for them
     (`blocked_by`), and fails with `artifact_never_made` when one never will be. The job can be followed and cancelled
     like every other: `/jobs/{id}`.
+
+    They are timed on numbers that are drawn, or on a sample: then the body is multipart, with the JSON as its part
+    `benchmark` and an .npz of inputs as its part `samples`. It is not read here: one that does not fit an artifact is
+    accepted and fails as a job, which names each input. `report.inputs` says what was used.
     """
+    wanted, samples = asked
     options = wanted.options
     if wanted.workload is not None:
         options = named_workloads.timed_at(here.db, caller.owner, wanted.artifacts, wanted.workload, options)
@@ -52,6 +59,7 @@ def make_benchmark(
         idempotency_key=idempotency_key,
         priority=priority.allowed(caller, wanted.priority),
         beside=wanted.beside,
+        on=samples,
         limits=here.limits,
     )
     job = submitted.job

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import zipfile
@@ -254,6 +255,45 @@ def test_a_benchmark_may_name_the_sizes(artifact: Path) -> None:
         timed(dims={"length": 10})
     with pytest.raises(OptionsError, match="no sizes length=9 in its binding batch=2, length=4"):
         timed(dims={"length": 9}, binding=1)
+
+
+def test_a_benchmark_runs_on_a_sample_at_its_sizes_and_says_so(artifact: Path, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=given(3, 7)["x"])
+    options, samples = BenchmarkOptions(seconds=0.05, profile=False), {"mine.npz": tmp_path / "x.npz"}
+    found = benchmark([("a", artifact)], options, samples=samples)
+    digest = hashlib.sha256((tmp_path / "x.npz").read_bytes()).hexdigest()
+    assert found["inputs"] == {"from": "sample", "name": "mine.npz", "sha256": digest}
+    timed = found["artifacts"][0]
+    assert timed["dims"] == {"batch": 3, "length": 7}
+    assert [one["shape"] for one in timed["outputs"]] == [[3, 7, WIDTH], [3, WIDTH]]
+    drawn_ones = benchmark([("a", artifact)], BenchmarkOptions(seconds=0.05, profile=False, seed=4))
+    assert drawn_ones["inputs"] == {"from": "seed", "seed": 4}
+    np.savez(tmp_path / "x.npz", x=given(2, 4)["x"])
+    exact = benchmark([("a", artifact)], options, samples=samples)["artifacts"][0]
+    assert exact["dims"] == {"batch": 2, "length": 4}
+
+
+def test_a_sample_that_a_benchmark_cannot_use_is_refused_by_input_and_fix(artifact: Path, tmp_path: Path) -> None:
+    path = tmp_path / "x.npz"
+    options = BenchmarkOptions(seconds=0.05)
+
+    def timed(options: BenchmarkOptions = options, **samples: Path) -> None:
+        benchmark([("a", artifact)], options, samples=samples)
+
+    np.savez(path, x=given(2, 10)["x"])
+    with pytest.raises(InputsError, match=r"sample 'long' does not fit artifact a: (.|\n)*'x'") as refused:
+        timed(long=path)
+    assert refused.value.fix
+    np.savez(path, z=given(2, 4)["x"])
+    with pytest.raises(InputsError, match="sample 'other' does not fit artifact a"):
+        timed(other=path)
+    path.write_bytes(b"no archive")
+    with pytest.raises(InputsError, match=r"sample 'broken' does not fit artifact a: .*archive"):
+        timed(broken=path)
+    with pytest.raises(OptionsError, match="dims names length, whose sizes the sample says"):
+        timed(replace(options, dims={"length": 9}), x=path)
+    with pytest.raises(OptionsError, match="2 samples"):
+        timed(x=path, y=path)
 
 
 def test_random_inputs_of_the_command_line_have_the_sizes_that_are_asked_for(artifact: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import uuid
 from collections.abc import Callable
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 from fastapi.testclient import TestClient
 
+from service.blobs.local import LocalBlobs
 from service.db.engine import Database
 from service.jobs import access, lease
 from tests.service.conftest import RecordingRing
@@ -81,6 +83,45 @@ def test_a_benchmark_of_what_is_never_made_fails_and_one_of_what_failed_is_refus
     assert (ended["state"], ended["problem"]["code"]) == ("FAILED", "artifact_never_made")
     answer = client.post("/benchmarks", json={"artifacts": [promised]})
     assert (answer.status_code, answer.json()["code"]) == (410, "artifact_never_made")
+
+
+def with_sample(client: TestClient, asked: Any, *files: tuple[str, bytes], **others: Any) -> Any:
+    """A benchmark's JSON and samples in a form."""
+    samples = [("samples", file) for file in files]
+    text = asked if isinstance(asked, str) else json.dumps(asked)
+    return client.post("/benchmarks", data={"benchmark": text}, files=samples, **others)
+
+
+def test_a_sample_goes_with_a_benchmark_to_the_worker(
+    client: TestClient, db: Database, blobs: LocalBlobs, artifacts: list[str]
+) -> None:
+    key = {"Idempotency-Key": "s"}
+    answer = with_sample(client, {"artifacts": artifacts, "priority": -1}, ("scans/a.npz", b"arrays"), headers=key)
+    made = answer.json()
+    assert (answer.status_code, made["artifacts"], made["priority"]) == (202, artifacts, -1)
+    job = client.get(f"/jobs/{made['id']}").json()
+    assert [(one["name"], one["bytes"]) for one in job["samples"]] == [("a.npz", 6)]
+    again = with_sample(client, {"artifacts": artifacts, "priority": -1}, ("a.npz", b"arrays"), headers=key)
+    assert again.json()["id"] == made["id"]
+    other = with_sample(client, {"artifacts": artifacts, "priority": -1}, ("a.npz", b"others"), headers=key)
+    assert (other.status_code, other.json()["code"]) == (422, "idempotency_key_reused")
+    claim = run(db)
+    assert [(one.name, blobs.path(one.key).read_bytes()) for one in claim.samples] == [("a.npz", b"arrays")]
+
+
+def test_a_form_that_asks_for_no_benchmark_is_refused_by_name(client: TestClient, artifacts: list[str]) -> None:
+    sample, asked = ("a.npz", b"arrays"), {"artifacts": artifacts}
+    for answer, status, said in (
+        (with_sample(client, asked, sample, ("b.npz", b"more")), 400, "2 samples were sent"),
+        (with_sample(client, "{", sample), 400, "the part 'benchmark' is not JSON"),
+        (with_sample(client, {"artifacts": []}, sample), 400, "malformed"),
+        (with_sample(client, {**asked, "options": {"dims": {"n": 3}}}, sample), 422, "whose sizes the sample says"),
+        (client.post("/benchmarks", files={"samples": sample}), 400, "the part 'benchmark' is missing"),
+        (client.post("/benchmarks", files={"model": sample}), 400, "unknown part 'model'"),
+        (client.post("/benchmarks", content=b"x", headers={"Content-Type": "text/plain"}), 400, "'text/plain'"),
+    ):
+        assert (answer.status_code, said in answer.json()["detail"]) == (status, True), answer.json()
+        assert answer.json()["fix"]
 
 
 def test_one_key_makes_one_benchmark(client: TestClient, artifacts: list[str]) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 import httpx
 import numpy as np
+import pytest
 
 from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT, parts_of
 from tilewright.arrays import read_npz, write_npz
@@ -154,6 +155,20 @@ def test_bench_shows_times_and_the_verdict(command: Command, server: Any) -> Non
     assert "devices are idle for 17% of the time" in done.stdout
     for cells in (("cpu:0 ", "91%", "23", "100%"), ("cpu:1@x86-64-v2", "75%", "9", "25%")):
         assert any(all(cell in line for cell in cells) for line in done.stdout.splitlines()), cells
+
+
+def test_bench_times_on_a_sample_and_says_on_which(
+    command: Command, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    np.savez(tmp_path / "scan.npz", x=np.zeros(3, np.float32))
+    monkeypatch.setitem(REPORT, "inputs", {"from": "sample", "name": "1 scan.npz", "sha256": "0" * 64})
+    done = command("bench", ARTIFACT, "--samples", tmp_path / "scan.npz")
+    assert done.exit_code == 0, done.output
+    assert "timed on the sample 1 scan.npz" in done.stdout
+    (asked,) = server.sent("/benchmarks")
+    assert b'filename="1 scan.npz"' in asked.content
+    missing = command("bench", ARTIFACT, "--samples", tmp_path / "none.npz")
+    assert (missing.exit_code, "cannot read" in missing.output) == (2, True), missing.output
 
 
 def test_bench_shows_kernels_when_asked_and_prints_everything_as_json(command: Command, server: Any) -> None:

@@ -79,34 +79,50 @@ class Trimming:
                 self._skip(grid)
             yield
 
-    def skip_point(self, axes: Sequence[Axis], counted: Sequence[Axis], around: Sequence[Span]) -> None:
-        """Inside loops over `axes` but for those that tasks count: on to the next point where this one lies beyond."""
+    @contextmanager
+    def loops(self, axes: Sequence[Axis], counted: Sequence[Axis], around: Sequence[Span]) -> Iterator[None]:
+        """Loops over `axes` that end at sizes, inside of a task of which these are `counted`.
+
+        The caller writes what is done at a point, over all of `around`.
+        """
+        with ExitStack() as stack:
+            for place, axis in enumerate(axes):
+                past = self.clip(Span.whole(axis), 1, [*map(Span.whole, axes[place + 1 :]), *around])
+                stack.enter_context(self.writer.block(f"for (long {axis} = 0; {axis} < {past}; {axis}++)"))
+            self._skip_point([*counted, *axes], counted, around)
+            yield
+
+    def _skip_point(self, axes: Sequence[Axis], counted: Sequence[Axis], around: Sequence[Span]) -> None:
+        """On to the next point where this one lies beyond a size that ends neither a loop nor a task."""
         for one in self.beyond:
-            if one.bound.place.axes <= {*axes} and not one.bound.place.axes <= {*counted}:
+            place = one.bound.place
+            ends_loop = any(place == Index.of(axis) for axis in axes)
+            if place.axes <= {*axes} and not place.axes <= {*counted} and not ends_loop:
                 with self.writer.block(f"if ({self._emitter().index(one.bound.place)} >= {self.size(one.bound.size)})"):
                     self._store((one,), around)
                     self.writer.line("continue;")
 
     def clips(self, axes: Sequence[Axis]) -> bool:
         """Whether a size is a bound on the outermost of these axes, so that `clip` may end a span of them."""
-        return any([*map(Index.of, axes[:1])] == [one.bound.place] for one in self.beyond)
+        return any(axes and axes[0] == leading(one.bound.place)[0] for one in self.beyond)
 
     def clip(self, span: Span, step: int, around: Sequence[Span], rest: int = 0) -> str:
         """A C name for where those places of a span end that lie below a size, in steps of `step` from its first on.
 
         With `rest` the last step is only as many times `rest` as it takes. What lies beyond, up to the span's end, is
         stored, at all places of `around`, and at the points that other shared axes have here. The span's own end where
-        no bound is on the outermost of its axes.
+        no bound is on the outermost of its axes. Where a bound is on that and on axes below it, some of the last places
+        may lie beyond.
         """
         for one in self.beyond:
-            if [*map(Index.of, span.axes[:1])] == [one.bound.place]:
+            if span.axes and span.axes[0] == leading(one.bound.place)[0]:
                 span = replace(span, past=self._clipped(one, span, step, around, rest or step))
         return span.past
 
     def _clipped(self, one: Beyond, span: Span, step: int, around: Sequence[Span], rest: int) -> str:
         writer, first, past = self.writer, span.first, span.past
         live, clipped = writer.name("live"), writer.name("clipped")
-        places = self._size(one.bound, span.axes[0].extent)
+        places = self._places(one.bound)
         if span.steps[:1] > (1,):
             places = f"({places} + {span.steps[0] - 1}) / {span.steps[0]}"
         writer.line(f"const long {live} = {places}{f' * {span.inner}' if span.inner > 1 else ''};")
@@ -125,10 +141,18 @@ class Trimming:
         """A size in C."""
         return self._emitter().scalar(size)
 
-    def _size(self, bound: Bound, extent: int) -> str:
-        """The same within 0 .. extent."""
+    def _places(self, bound: Bound, more: int = 0) -> str:
+        """How many places the leading axis of a bound has below its size and `more` elements, from 0 to all of them."""
+        axis, factor = leading(bound.place)
+        assert axis is not None
         size = self.size(bound.size)
-        return f"({size} < 0 ? 0 : {size} > {extent} ? {extent} : (long){size})"
+        if factor == 1:
+            places = f"({size} < 0 ? 0 : {size} > {axis.extent} ? {axis.extent} : (long){size})"
+            return f"{places} + {more}" if more else places
+        name = self.writer.name("places")
+        up = more + factor - 1
+        self.writer.line(f"const long {name} = {size} < 0 ? {up // factor} : ((long){size} + {up}) / {factor};")
+        return f"tw_least_of({name}, {axis.extent})"
 
     # Whole tasks
 
@@ -216,12 +240,10 @@ class Trimming:
         buffer = self.slots.buffers[stored.store.slot]
         margins: dict[Axis, list[str]] = {}
         for place, margin in zip(stored.store.index, buffer.margins, strict=False):
-            axis = next(iter(place.axes), None)
-            if axis is None or place != Index.of(axis) or margin < 0:
-                continue
-            for bound in (one.bound for one in self.beyond if one.bound.place == place):
-                size = self._size(bound, axis.extent)
-                margins.setdefault(axis, []).append(f"{size} + {margin}" if margin else size)
+            for bound in (one.bound for one in self.beyond if one.bound.place == place and margin >= 0):
+                axis, _ = leading(place)
+                if axis is not None:
+                    margins.setdefault(axis, []).append(self._places(bound, margin))
         limits: dict[Axis, str] = {}
         for axis, ends in margins.items():
             limits[axis] = self.writer.name("limit")
@@ -277,6 +299,15 @@ class Trimming:
 
     def _emitter(self, vector: Vector | None = None) -> Emitter:
         return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+
+
+def leading(place: Index) -> tuple[Axis | None, int]:
+    """The axis that comes first in a bound, and its factor: what all others add is not negative. None where it may be.
+
+    From the size divided by the factor on, rounded up, all its places lie beyond, whatever the others are.
+    """
+    terms = [(atom, factor) for atom, factor in place.terms if isinstance(atom, Axis)]
+    return max(terms, key=lambda term: term[1]) if place.const >= 0 else (None, 1)
 
 
 def _firsts(span: Span) -> Mapping[Axis, str]:

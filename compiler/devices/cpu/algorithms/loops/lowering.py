@@ -171,8 +171,8 @@ class _Loops(Lowering):
             self._declare_temps()
             with self.trimming.tasks(self.grid):
                 decode(writer, tiled, "tile")
-                with nest(writer, (axis for axis in outer if axis not in tiled)):
-                    self.trimming.skip_point(outer, tiled, [Span.whole(self.vector)] if self.vector else [])
+                around = [Span.whole(self.vector)] if self.vector else []
+                with self.trimming.loops([axis for axis in outer if axis not in tiled], tiled, around):
                     self._points(chunked)
         return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
 
@@ -195,7 +195,10 @@ class _Loops(Lowering):
         axis = self.vector
         if chunked:
             self.writer.line(f"const long first = tile * {FLAT_CHUNK};")
-            self.writer.line(f"const long past = tw_least_of(first + {FLAT_CHUNK}, {axis.extent});")
+            ends = "end" if self.trimming.clips((axis,)) else "past"
+            self.writer.line(f"const long {ends} = tw_least_of(first + {FLAT_CHUNK}, {axis.extent});")
+            if ends != "past":
+                self.writer.line(f"const long past = {self._clipped(Span((axis,), 'first', ends))};")
             self.writer.line(f"long {axis} = first;")
             with self.writer.block(f"for (; {axis} + TW_LANES <= past; {axis} += TW_LANES)"):
                 self._blocks(Vector(axis))
@@ -204,7 +207,12 @@ class _Loops(Lowering):
                     self.writer.line(f"const long count = past - {axis};")
                     self._blocks(Vector(axis, "count"))
             return
-        self._strips(axis, self._blocks)
+        past = self._clipped(Span.whole(axis)) if self.trimming.clips((axis,)) else ""
+        self._strips(axis, self._blocks, past=past)
+
+    def _clipped(self, span: Span) -> str:
+        """Where whole vectors along the vector axis end that have an element below a size."""
+        return self.trimming.clip(span, self.target.vector_floats, ())
 
     def _strips(self, axis: Axis, body: Callable[[Vector], None], first: int = 0, past: str = "") -> None:
         strips(self.writer, axis, self.target.vector_floats, body, first, past)

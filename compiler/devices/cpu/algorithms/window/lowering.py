@@ -402,12 +402,21 @@ class _Strip:
             elif loops == self.view.loops[-1:] and self._is_long and into == "total":
                 self._stretches(loops[0], waiting, place)
             else:
-                axis = loops[0]
+                axis, past = loops[0], self._past(loops[0])
                 with (
-                    self.writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"),
+                    self.writer.block(f"for (long {axis} = 0; {axis} < {past}; {axis}++)"),
                     self.emitter.scope(),
                 ):
                     self._loops(loops[1:], waiting, place * axis.extent + axis, into)
+
+    def _past(self, axis: Axis) -> str:
+        """Where a loop ends, in C; where a size ends it, a variable that is declared here."""
+        past = str(axis.extent)
+        for size in (size for ended, size in self.view.ends if ended == axis):
+            ended = self.writer.name(f"past_{axis}")
+            self.writer.line(f"const long {ended} = tw_least_of({past}, {self.emitter.scalar(size)});")
+            past = ended
+        return past
 
     @property
     def _is_long(self) -> bool:
@@ -415,9 +424,9 @@ class _Strip:
 
     def _stretches(self, axis: Axis, guards: Sequence[Expr], place: Index) -> None:
         """The innermost loop of a long sum in stretches, each summed on its own before it is added to the total."""
-        writer = self.writer
-        with writer.block(f"for (long stretch = 0; stretch < {axis.extent}; stretch += {SUM_STRETCH})"):
-            writer.line(f"const long past_stretch = tw_least_of(stretch + {SUM_STRETCH}, {axis.extent});")
+        writer, past = self.writer, self._past(axis)
+        with writer.block(f"for (long stretch = 0; stretch < {past}; stretch += {SUM_STRETCH})"):
+            writer.line(f"const long past_stretch = tw_least_of(stretch + {SUM_STRETCH}, {past});")
             for output in self.outputs:
                 writer.line(f"vf part{output} = {{0}};")
             with writer.block(f"for (long {axis} = stretch; {axis} < past_stretch; {axis}++)"), self.emitter.scope():
