@@ -23,7 +23,7 @@ from compiler.contract import BenchmarkOptions, Event, kinds
 from compiler.devices.cpu.target import CpuTarget, this_machine
 from compiler.errors import ArtifactUnusable, InternalError, OptionsError, TargetUnavailable
 from compiler.ir.small import wide
-from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
+from compiler.measure.benchmark import STEADY, Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
 from compiler.measure.compare import compare, difference
 from compiler.measure.conditions import between, conditions, disturbances
 from compiler.measure.held import grown, resident_bytes
@@ -200,7 +200,12 @@ def benchmark(
             },
             "artifacts": described,
             "comparisons": _comparisons(entries, timed),
-            "notices": [*disturbances(during), *(_gpu().held_down(hot) if on_gpu else ()), *_notices(entries, here)],
+            "notices": [
+                *disturbances(during),
+                *(_gpu().held_down(hot) if on_gpu else ()),
+                *_notices(entries, here),
+                *_unsteady(entries, timed),
+            ],
         }
 
 
@@ -329,6 +334,7 @@ def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: _
         options.seed,
         settle=_settle if any(entry.model.lanes > 1 for entry in entries) else nothing,
         progress=lambda part: progress.part("time", part),
+        until_steady=True,
     )
 
 
@@ -518,6 +524,15 @@ def _hardware(target: str, here: CpuTarget) -> str:
     if not target.startswith("cuda"):
         return here.hardware
     return str(_gpu().fingerprint())
+
+
+def _unsteady(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[str]:
+    return [
+        f"artifact {entry.artifact} was not steady in twice the time: its last sittings differ by more than "
+        f"{STEADY - 1:.0%}"
+        for entry, one in zip(entries, timed, strict=True)
+        if not one.is_steady
+    ]
 
 
 def _notices(entries: Sequence[_Contender], here: CpuTarget) -> list[str]:
