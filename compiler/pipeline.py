@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -181,7 +182,10 @@ def compile_binding(
     """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
     front = front_of(session, model, data, memory_bytes, samples)
     if first is not None and session.may_measure and session.options.tuning_budget_s >= FIRST_FROM_S:
-        make_first(session, front, artifact, first)
+        if session.helpers is None:
+            make_first(session, front, artifact, first)
+        else:
+            session.meanwhile = partial(make_first, session, front, artifact, first)
     built, come = compile_front(session, front, artifact, earlier)
     return front, built, come
 
@@ -193,7 +197,13 @@ def make_first(session: Session, front: Front, artifact: Path, first: First) -> 
     """
     at = artifact.with_name(f".{artifact.name}.first")
     unmeasured = replace(
-        session, measures=False, helpers=None, trace=Trace(), records=Records([*session.records]), log=Log()
+        session,
+        measures=False,
+        helpers=None,
+        meanwhile=None,
+        trace=Trace(),
+        records=Records([*session.records]),
+        log=Log(),
     )
     try:
         _, come = compile_front(unmeasured, front, at)

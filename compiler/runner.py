@@ -22,12 +22,11 @@ import numpy as np
 from compiler.contract import BenchmarkOptions, kinds
 from compiler.devices.cpu.target import CpuTarget, this_machine
 from compiler.errors import ArtifactUnusable, InputsError, InternalError, OptionsError, TargetUnavailable
-from compiler.ir.small import wide
-from compiler.measure.benchmark import Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
-from compiler.measure.compare import compare, difference
+from compiler.measure.benchmark import STEADY, Run, Timed, added_seconds, copy_seconds, interleave, nothing, warm
+from compiler.measure.compare import compare, stored_difference
 from compiler.measure.conditions import between, conditions, disturbances
 from compiler.measure.held import grown, resident_bytes
-from compiler.measure.npz import SMALL, read_fitting, write_outputs
+from compiler.measure.npz import read_fitting, write_outputs
 from compiler.measure.phases import Progress
 from compiler.measure.streaming import is_divided, streams
 from compiler.pack.loader import ArtifactError, Binding, Model, NoSuchBinding, RunError, TensorSpec, WrongMachine
@@ -227,7 +226,12 @@ def benchmark(
             },
             "artifacts": described,
             "comparisons": _comparisons(entries, timed),
-            "notices": [*disturbances(during), *(_gpu().held_down(hot) if on_gpu else ()), *_notices(entries, here)],
+            "notices": [
+                *disturbances(during),
+                *(_gpu().held_down(hot) if on_gpu else ()),
+                *_notices(entries, here),
+                *_unsteady(entries, timed),
+            ],
         }
 
 
@@ -376,6 +380,7 @@ def _timed(entries: Sequence[_Contender], options: BenchmarkOptions, progress: P
         options.seed,
         settle=_settle if any(entry.model.lanes > 1 for entry in entries) else nothing,
         progress=lambda part: progress.part("time", part),
+        until_steady=True,
     )
 
 
@@ -503,12 +508,9 @@ def _kernels(entry: _Contender, run_s: float) -> list[dict[str, Any]]:
     repeats = min(max(round(PROFILE_SECONDS / max(run_s * entry.model.lanes, 1e-9)), least), most)
     kept = ("call", "family", "tile", "seconds", "share")
     rows = entry.model.profile(entry.named, repeats)
-    return [{**{key: row[key] for key in kept}, "nodes": _nodes(row.get("sources", ()))} for row in rows]
-
-
-def _nodes(sources: Sequence[str]) -> list[str]:
-    """The first nodes of the model that a kernel computes; an artifact of an older compiler does not tell them."""
-    return [name[:LONGEST_NODE] for name in sources[:MOST_NODES]]
+    # An artifact of an older compiler does not tell nodes.
+    nodes = [[name[:LONGEST_NODE] for name in row.get("sources", ())[:MOST_NODES]] for row in rows]
+    return [{**{key: row[key] for key in kept}, "nodes": own} for row, own in zip(rows, nodes, strict=True)]
 
 
 def _comparisons(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[dict[str, Any]]:
@@ -529,21 +531,12 @@ def _comparisons(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[
                 "faster": compared.faster,
                 "verdict": compared.verdict,
                 "outputs": [
-                    {"output": spec.name, **_difference(spec, x, y)}
+                    {"output": spec.name, **stored_difference(spec.dtype, x, y)}
                     for spec, x, y in zip(a.model.outputs, a.outputs, b.outputs, strict=True)
                 ],
             }
         )
     return found
-
-
-def _difference(spec: TensorSpec, a: np.ndarray, b: np.ndarray) -> dict[str, Any]:
-    if spec.dtype == "bfloat16":
-        a, b = ((one.astype(np.uint32) << 16).view(np.float32) for one in (a, b))
-    elif (kind := SMALL.get(spec.dtype)) is not None:
-        a, b = (one.view(kind.numpy).astype(wide(kind).numpy) for one in (a, b))
-    largest, unlike = difference(a, b)
-    return {"max_relative": largest, "unlike": unlike}
 
 
 def is_whole(artifact: Path) -> bool:
@@ -572,6 +565,15 @@ def _hardware(target: str, here: CpuTarget) -> str:
     if not target.startswith("cuda"):
         return here.hardware
     return str(_gpu().fingerprint())
+
+
+def _unsteady(entries: Sequence[_Contender], timed: Sequence[Timed]) -> list[str]:
+    return [
+        f"artifact {entry.artifact} was not steady in twice the time: its last sittings differ by more than "
+        f"{STEADY - 1:.0%}"
+        for entry, one in zip(entries, timed, strict=True)
+        if not one.is_steady
+    ]
 
 
 def _notices(entries: Sequence[_Contender], here: CpuTarget) -> list[str]:

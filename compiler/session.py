@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -51,6 +51,8 @@ class Session:
     """Who may measure kernels for this job, on other devices of the same kind."""
     quantised: QuantisedModel | None = None
     """The model that is compiled, in precision int8."""
+    meanwhile: Callable[[], None] | None = None
+    """What is to be done once, and helpers need not wait for."""
 
     @staticmethod
     def of(
@@ -108,6 +110,13 @@ class Session:
     def may_measure(self) -> bool:
         """Now: no stop request has come."""
         return self.measures and not self.budget.stop_requested()
+
+    def do_meanwhile(self) -> None:
+        """Do what helpers need not wait for, if that was not done yet; it takes no step's time."""
+        if self.meanwhile is not None:
+            todo, self.meanwhile = self.meanwhile, None
+            with self.trace.apart():
+                todo()
 
     def learn(self, found: Iterable[Record]) -> None:
         """Keeps, and tells of, records that were not known."""

@@ -77,6 +77,15 @@ class Trace:
         finally:
             self.seconds[phase] = self.seconds.get(phase, 0.0) + time.perf_counter() - begin
 
+    @contextmanager
+    def apart(self) -> Iterator[None]:
+        """Within a step, time that is not the step's."""
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[self.phase] = self.seconds.get(self.phase, 0.0) - (time.perf_counter() - begin)
+
     def show(self, title: str, text: object) -> None:
         """Writes `NN_title.txt` when dumping."""
         if self.dump is None:

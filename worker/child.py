@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from worker import frames
 from worker.kind import READING, Kind
 from worker.limits import BEHIND_OTHERS, Limits
-from worker.mailbox import Mailbox
+from worker.mailbox import Mailbox, More
 
 if TYPE_CHECKING:
     from compiler.contract import Event
@@ -54,7 +54,7 @@ class Spec:
              calls them
     walls    those of the sandbox without which nothing is done
     answers  the folder of answers to what is asked of the worker (`worker.mailbox`); None: nothing may be asked
-    kernels  of `tuning`: the terms and the tasks of another worker's compilation (`compiler.tuning.helpers`)
+    kernels  of `tuning`: the terms and the first tasks of another worker's search (`compiler.tuning.helpers`)
     """
 
     kind: Kind
@@ -201,14 +201,21 @@ def _tune(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
     from compiler.contract import CompileOptions
     from compiler.steps.another import tune_kernels
 
-    finish = str(spec.finish)
+    finish, answers = str(spec.finish), spec.answers
+    assert answers is not None
+
+    def stop() -> bool:
+        return os.path.exists(finish)
+
+    post = More(outbox.send, answers)
     measured = tune_kernels(
         spec.kernels["tasks"],
         spec.kernels["terms"],
         CompileOptions.from_json(spec.options),
         spec.records,
         outbox.event,
-        lambda: os.path.exists(finish),
+        stop,
+        lambda seconds, measured: post.next(seconds, measured, stop),
     )
     return {"measured": measured}
 

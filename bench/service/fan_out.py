@@ -29,7 +29,8 @@ SEEN_WITHIN_S = 60.0
 class Searched:
     """What a compilation reported of its search for tiles.
 
-    search_s   from the first tile to the end of the search
+    search_s   from when the job's worker began to measure to the end of the search. Budgets from 60 s on have a first
+               artifact made before, and a helper measures meanwhile: what that saves is in both times
     tiles      measured by all workers, and `kernels` of which any was
     helped     kernels that another worker measured, `helped_tiles` tiles of them, in `helped_s` seconds of its own
     best_s     of an inference by the best tiles known

@@ -32,6 +32,10 @@ WARM_SECONDS = (0.05, 1.0)
 """... and the least and most of it."""
 WARM_RUNS = 3
 REWARM_S = 0.02
+STEADY = 1.1
+"""Sittings are alike whose medians differ by no more than this factor..."""
+STEADY_SITTINGS = 3
+"""... and a measurement is steady when so many of the last ones are (as model servers' analysers ask of windows)."""
 COPIES = 10
 """Of which the first is not counted; as many runs measure what copies to and from a GPU take."""
 
@@ -52,6 +56,17 @@ class Timed:
     medians: tuple[float, ...]
     sittings: tuple[int, ...]
     runs: int
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether the last STEADY_SITTINGS sittings found about the same."""
+        counts = self.sittings[-STEADY_SITTINGS:]
+        ends = [sum(counts[at:]) for at in range(len(counts))]
+        found = [
+            statistics.median(self.medians[len(self.medians) - end :][:count])
+            for end, count in zip(ends, counts, strict=True)
+        ]
+        return len(found) == STEADY_SITTINGS and max(found) <= STEADY * min(found)
 
 
 def nothing() -> None:
@@ -85,6 +100,7 @@ def interleave(
     settle: Callable[[], None] = nothing,
     progress: Callable[[float], None] = ignored,
     is_over: Callable[[], bool] = lambda: False,
+    until_steady: bool = False,
 ) -> list[Timed]:
     """Times models in rounds, until each was timed for `seconds` or the time `is_over`; at least LEAST_ROUNDS rounds.
 
@@ -97,18 +113,23 @@ def interleave(
     the models opened anew, in the same order. Where a model's memory comes to lie, and which cores its threads start
     on, changes its speed for as long as it is open, by more than all rounds of that time could show. `progress` is
     given the part that is done.
+
+    With `until_steady` there are more sittings, at most as many again, until that of every model is (`is_steady`).
     """
     block_s = max(BLOCK_S, seconds / MOST_ROUNDS, *warm_s)
     counts = [max(1, round(block_s / max(one, 1e-9))) for one in warm_s]
     sittings = min(max(round(seconds / block_s), LEAST_ROUNDS), MOST_SITTINGS)
     # Estimates of a run err: twice the expected rounds may be needed, and all of them must fit into what is kept.
     most = 2 * math.ceil(seconds / block_s / sittings)
-    kept = [_Kept(MOST_SAMPLES // (most * sittings)) for _ in warm_s]
+    most_sittings = 2 * sittings if until_steady else sittings
+    kept = [_Kept(MOST_SAMPLES // (most * most_sittings)) for _ in warm_s]
     order = list(range(len(warm_s)))
     shuffle = random.Random(seed).shuffle
     whole = seconds * len(warm_s)
     spent = 0.0
-    for sitting in range(sittings):
+    for sitting in range(most_sittings):
+        if sitting >= sittings and all(one.timed().is_steady for one in kept):
+            break
         runs = fresh()
         for run in runs:
             _rewarm(run)
@@ -123,10 +144,11 @@ def interleave(
                 kept[at].block(times)
                 spent += sum(times)
             rounds += 1
-            progress((sitting + min(1.0, max(spent / whole * sittings - sitting, rounds / most))) / sittings)
+            done = sitting + min(1.0, max(spent / whole * sittings - sitting, rounds / most))
+            progress(min(1.0, done / sittings))
         for one in kept:
             one.sittings.append(rounds)
-        progress((sitting + 1) / sittings)
+        progress(min(1.0, (sitting + 1) / sittings))
         if sitting + 1 >= LEAST_ROUNDS and is_over():
             break
     return [one.timed() for one in kept]

@@ -11,6 +11,9 @@ from typing import Literal
 
 import numpy as np
 
+from compiler.ir.small import wide
+from compiler.measure.npz import SMALL
+
 CONFIDENCE = 0.95
 RESOLUTION = 0.005
 """By how much two loadings of one artifact may differ on one machine, through nothing but where its memory came to lie
@@ -107,3 +110,13 @@ def difference(a: np.ndarray, b: np.ndarray) -> tuple[float, int]:
         largest = float(np.max(np.abs(x - y), initial=0.0, where=finite))
         scale = float(np.max(np.abs(x), initial=0.0, where=finite))
     return largest / scale if scale else largest, int(np.count_nonzero(~like))
+
+
+def stored_difference(dtype: str, a: np.ndarray, b: np.ndarray) -> dict[str, float | int]:
+    """`difference` by name, of elements as they are stored: bf16 as its bits, types of one byte as in the loader."""
+    if dtype == "bfloat16":
+        a, b = ((one.astype(np.uint32) << 16).view(np.float32) for one in (a, b))
+    elif (kind := SMALL.get(dtype)) is not None:
+        a, b = (one.view(kind.numpy).astype(wide(kind).numpy) for one in (a, b))
+    largest, unlike = difference(a, b)
+    return {"max_relative": largest, "unlike": unlike}

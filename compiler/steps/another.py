@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from compiler.contract import CompileOptions
@@ -11,7 +11,7 @@ from compiler.ir.machine import Setting
 from compiler.session import Session
 from compiler.trace import Observer, StopRequest, Trace
 from compiler.tuning.helpers import Task, Terms
-from compiler.tuning.tune import Tiler, tune_for_another
+from compiler.tuning.tune import Tiler, measure_for_another
 
 
 def tune_kernels(
@@ -21,8 +21,11 @@ def tune_kernels(
     records: Sequence[Mapping[str, Any]],
     observe: Observer,
     stop_requested: StopRequest,
+    more: Callable[[float, int], Sequence[Mapping[str, Any]]],
 ) -> int:
-    """Measures tiles of kernels within what their tasks grant; how many. Records leave as events.
+    """Measures tiles of kernels until there are no more; how many. Records leave as events.
+
+    more  gives the next tasks: seconds that the last ones took and how many tiles were measured -> tasks
 
     Raises TargetUnavailable where the device, or its C compiler, is not the one that the kernels were offered for.
     """
@@ -38,10 +41,12 @@ def tune_kernels(
         )
     session.backend = backend
     tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of)
+
+    def next_tasks(seconds: float, measured: int) -> list[Task]:
+        return [Task.from_json(task) for task in more(seconds, measured)]
+
     with trace.step("tile"), session.machine(setting) as machine:
         if machine is None:
             raise TargetUnavailable(f"target {backend.target.name} is not here", fix="let its own worker measure")
-        known = backend.starting_points(session.records, setting)
-        return tune_for_another(
-            [Task.from_json(task) for task in tasks], asked, tiler, known, machine, trace, stop_requested
-        )
+        first = [Task.from_json(task) for task in tasks]
+        return measure_for_another(first, asked, tiler, machine, trace, next_tasks)

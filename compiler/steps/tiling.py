@@ -152,7 +152,9 @@ def tile_kernels(
             session.budget,
             session.trace,
             session.helpers,
+            session.do_meanwhile,
         )
+    session.do_meanwhile()
     session.learn(record for record in tiled.carried if FROM not in record.variant)
     regions = settled(kernels, tiled.menus[len(joinable) :], backend.workload_of)
     known = {**dict(zip(outer, tiled.menus, strict=False)), **regions.menus}

@@ -1,47 +1,49 @@
-"""Kernels of one search divided among this process and others that have the same device.
+"""Trials of one search divided among this process and others that have the same device.
 
-The kernels are offered, each with a part of the budget. Whoever is idle takes some of those that are left, the dearest
-first, so that each kernel is searched by one; so does this process. What others measured comes back as records, which
-are taken in like those of earlier jobs. At last all kernels are searched together, with what is left of the budget:
-where others measured enough, that finds nothing promising.
+A batch of trials is offered, kernel by kernel. Whoever is idle takes some of those that are left, and so does this
+process, so that each is measured by one, and all are done at about the same time. What others measured comes back as
+records. The search itself stays in this process: it picks what is worth measuring next as if it were alone.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from typing import Any, Protocol
 
-from compiler.ir.machine import Record, Setting, plausible
+from compiler.ir.machine import Machine, Record, Setting, Trial, plausible
 from compiler.ir.target import Target
 from compiler.knowledge.kinds import AGAIN
 from compiler.knowledge.known import identity, known_alone
-from compiler.trace import Trace
-from compiler.tuning.search import Contest, Search
+from compiler.trace import StopRequest
 
-DIVIDED = 0.9
-"""Part of the budget that is divided among kernels; the rest is for all of them together."""
 WORTH_S = 2.0
-"""Seconds of a search below which it is over before others have begun."""
-ASK_EVERY_S = 0.25
+"""Seconds for measuring below which it is over before others have begun."""
+WORTH_TRIALS = 6
+"""Fewer are measured here: the compiler's start, which everybody pays, costs as much as three of them."""
+FIRST = 8
+"""Trials that this process builds first, so that somebody who soon asks for the best so far gets one measured..."""
+MOST = 32
+"""... and later, before they are timed."""
+ASK_EVERY_S = 0.1
 """How often is asked for what others measure, with nothing left to measure here."""
+
+Name = tuple[str, str]
+"""A kernel's key, and the identity of its tile."""
 
 
 @dataclass(frozen=True)
 class Terms:
-    """What a helper has to know besides the kernels to search them as this process would.
+    """What a helper has to know besides the tasks: for which lanes and in which precision their tiles are legal.
 
-    error    what an algorithm may add (`error_budget.allowed_error`)
     setting  `Setting.to_json`
-    model_s  seconds of all kernels of the model, by what was known when they were offered
     """
 
     lanes: int
     precision: str
-    error: float
     setting: Mapping[str, Any]
-    model_s: float
 
     def to_json(self) -> dict[str, Any]:
         """Its fields by name, ready for `json.dumps`."""
@@ -55,17 +57,21 @@ class Terms:
 
 @dataclass(frozen=True)
 class Task:
-    """One kernel to be searched: its text, how many calls it stands for, and the seconds and tiles that it may take."""
+    """Tiles of one kernel to be measured, `Tile.to_json`, with the text of the kernel.
+
+    seconds  until when whoever takes it is to be done, from then
+    again    whether they were measured before, and a leader is compared with its rivals
+    """
 
     key: str
     text: str
-    uses: int
+    tiles: Sequence[Mapping[str, Any]]
     seconds: float
-    trials: float | None = None
+    again: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Its fields by name, ready for `json.dumps`."""
-        return asdict(self)
+        return {**asdict(self), "tiles": [dict(tile) for tile in self.tiles]}
 
     @staticmethod
     def from_json(plain: Mapping[str, Any]) -> Task:
@@ -75,13 +81,13 @@ class Task:
 
 @dataclass(frozen=True)
 class Given:
-    """An answer of the helpers.
+    """An answer of the helpers, about what was offered last.
 
-    keys      kernels that this process has to search now; no other will
+    keys      kernels whose trials this process has to measure now; no other will
     records   `Record.to_json` of what others measured since the last answer
     pending   how many kernels others still work on
     seconds   that others took until now, all together
-    by        how many kernels each of them has finished, by name
+    by        how many tiles each of them has measured, by name
     """
 
     keys: tuple[str, ...] = ()
@@ -94,8 +100,8 @@ class Given:
 class Helpers(Protocol):
     """Other processes that have the same device, as far as they are idle. Who is gone gives nothing."""
 
-    def offer(self, terms: Terms, tasks: Sequence[Task]) -> bool:
-        """Kernels that may be taken from now on. False: there is nobody, and nothing was offered."""
+    def offer(self, terms: Terms, tasks: Sequence[Task]) -> int:
+        """Tasks that may be taken from now on, of a kernel each; how many others there are. 0: nothing was offered."""
         ...
 
     def take(self, seconds: float, measured: int) -> Given:
@@ -107,133 +113,180 @@ class Helpers(Protocol):
         ...
 
 
-def fanned_out(
-    search: Search,
-    helpers: Helpers,
-    terms: Terms,
-    trace: Trace,
-    target: Target,
-    setting: Setting,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[tuple[Contest, Record, bool]]:
-    """Has the kernels of a search measured by helpers and by its own machine, before it runs for all together.
+@dataclass
+class Elsewhere:
+    """What others do for a search.
 
-    Yields each measurement with its contest, which knows it, and whether a helper made it. `search.elsewhere_s` becomes
-    the seconds that helpers took; kernels that a lost helper had come back to be taken again.
+    others   how many there were when trials were offered last
+    seconds  that they took, all together, while this process measured too
+    heard    what they measured
     """
-    if len(search.contests) < 2 or search.budget.seconds < WORTH_S:
-        return
-    tasks = tasks_of(search.contests, search.budget.seconds, search.budget.trials)
-    if not helpers.offer(terms, tasks):
-        return
-    try:
-        yield from _divided(search, helpers, terms, tasks, trace, target, setting, sleep)
-    finally:
-        helpers.over()
+
+    others: int = 0
+    seconds: float = 0.0
+    heard: set[tuple[Name, float]] = field(default_factory=set)
+
+    def made(self, record: Record) -> bool:
+        """Whether another process measured this, which keeps it too."""
+        return (_name_of(record), record.seconds) in self.heard
 
 
-def _divided(
-    search: Search,
-    helpers: Helpers,
-    terms: Terms,
-    tasks: Sequence[Task],
-    trace: Trace,
-    target: Target,
-    setting: Setting,
-    sleep: Callable[[float], None],
-) -> Iterator[tuple[Contest, Record, bool]]:
-    """What `fanned_out` yields, of kernels that were offered."""
-    contests = {contest.key: contest for contest in search.contests}
-    seconds_of = {task.key: task.seconds for task in tasks}
-    trials_of = {task.key: task.trials for task in tasks}
-    known: set[tuple[str, str, float]] = set()
-    took, measured = 0.0, 0
-    reported: dict[str, int] = {}
-    while True:
-        given = helpers.take(took, measured)
-        took, measured = 0.0, 0
-        search.elsewhere_s = given.seconds
-        for contest, record in _taken_in(given.records, contests, target, setting, known):
-            search.measured += not record.variant.get(AGAIN)
-            yield contest, record, True
-        if given.by != reported:
-            reported = dict(given.by)
-            said = ", ".join(f"{count} by {name}" for name, count in sorted(reported.items()))
-            trace.progress(
-                search.spent, f"{sum(reported.values())} of {len(contests)} kernels measured by others: {said}"
-            )
-        mine = [contests[key] for key in given.keys if key in contests]
-        if search.spent >= 1 or search.stop_requested() or not (mine or given.pending):
+def no_progress(message: str) -> None:
+    """Where nobody wants to know what others measured."""
+
+
+@dataclass
+class DividedMachine:
+    """`ir.machine.Machine` that measures a part of the trials itself and has helpers measure the others."""
+
+    machine: Machine
+    helpers: Helpers
+    terms: Terms
+    target: Target
+    stop_requested: StopRequest
+    tell: Callable[[str], None] = no_progress
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    clock: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], None] = time.sleep
+    _begun: Sequence[Trial] = ()
+    """Trials that were offered before they are to be measured."""
+    _done: set[Name] = field(default_factory=set)
+    """All that was measured, here or elsewhere."""
+    _count: int = 0
+    """Records of this process."""
+    _by: Counter[str] = field(default_factory=Counter)
+    """Tiles that others measured, by name."""
+
+    @property
+    def hardware(self) -> str:
+        """Fingerprint of the device, which that of helpers is like."""
+        return self.machine.hardware
+
+    @property
+    def lanes(self) -> int:
+        """On how many a kernel may be measured."""
+        return self.machine.lanes
+
+    def measure(self, trials: Sequence[Trial], deadline_s: float) -> Iterator[Record]:
+        """As the protocol says. Others' seconds shorten what is left until the deadline as those of this process do.
+
+        What others were given and did not measure is measured here at last, if there is time.
+        """
+        end = self.clock() + deadline_s
+        if [*self._begun] != [*trials]:
+            self.end()
+            self.begin(trials, deadline_s)
+        if not self._begun:
+            yield from self._here(trials, lambda: end - self.clock())
             return
-        if not mine:
-            sleep(ASK_EVERY_S)
-            continue
-        part = Search(
-            mine,
-            search.machine,
-            replace(search.budget, seconds=sum(seconds_of[one.key] for one in mine), trials=_trials(mine, trials_of)),
-            search.stop_requested,
-            search.lanes,
-            model_s=terms.model_s,
-        )
-        for contest, record in part.run():
-            search.measured += not record.variant.get(AGAIN)
-            yield contest, record, False
-        took, measured = part.elapsed, part.measured
+        self._begun = ()
+        before = self.elsewhere.seconds
+
+        def left() -> float:
+            return end - self.clock() - (self.elsewhere.seconds - before)
+
+        yield from self._divided({_name(trial): trial for trial in trials}, left)
+
+    def begin(self, trials: Sequence[Trial], deadline_s: float) -> None:
+        """Offers what is going to be measured next: helpers begin, this process may do something else meanwhile."""
+        if not self._is_worth(trials, deadline_s):
+            return
+        self.elsewhere.others = self.helpers.offer(self.terms, self._tasks(trials, deadline_s))
+        if self.elsewhere.others:
+            self._begun = trials
+
+    def end(self) -> None:
+        """What was offered and not measured since is not going to be."""
+        if self._begun:
+            self._begun = ()
+            self.helpers.over()
+
+    def _is_worth(self, trials: Sequence[Trial], deadline_s: float) -> bool:
+        """Whether others are asked: for enough trials, or for some that they have built."""
+        if deadline_s < WORTH_S:
+            return False
+        built = {name for name, _ in self.elsewhere.heard}
+        return len(trials) >= WORTH_TRIALS or any(_name(trial) in built for trial in trials)
+
+    def _tasks(self, trials: Sequence[Trial], seconds: float) -> list[Task]:
+        """A task for each kernel, in the order of the trials."""
+        of: dict[str, list[Trial]] = {}
+        for trial in trials:
+            of.setdefault(trial.key, []).append(trial)
+        return [
+            Task(
+                key,
+                str(each[0].workload),
+                [trial.tile.to_json() for trial in each],
+                seconds,
+                all(_name(trial) in self._done for trial in each),
+            )
+            for key, each in of.items()
+        ]
+
+    def _divided(self, waiting: dict[Name, Trial], left: Callable[[], float]) -> Iterator[Record]:
+        """Measures what was offered, with others, and takes out of `waiting` what was measured."""
+        before, known = self.elsewhere.seconds, Counter(self._by)
+        took, measured, ended = 0.0, 0, False
+        try:
+            while not ended:
+                given = self.helpers.take(took, measured)
+                self.elsewhere.seconds = before + given.seconds
+                yield from self._heard(given.records, waiting)
+                self._tell(known + Counter(given.by))
+                if left() <= 0 or self.stop_requested():
+                    return
+                mine = [waiting.pop(name) for name in [*waiting] if name[0] in given.keys]
+                began = self.clock()
+                counted = self._count
+                yield from self._here(mine, left)
+                took, measured = self.clock() - began, self._count - counted
+                ended = not given.keys and not given.pending
+                if given.pending and not given.keys:
+                    self.sleep(ASK_EVERY_S)
+        finally:
+            if not ended:
+                self.helpers.over()
+        yield from self._here([*waiting.values()], left)
+
+    def _here(self, trials: Sequence[Trial], left: Callable[[], float]) -> Iterator[Record]:
+        """Measures on the own device, a part at a time."""
+        rest = [*trials]
+        while rest and left() > 0 and not self.stop_requested():
+            size = MOST if self._done else FIRST
+            for record in self.machine.measure(rest[:size], left()):
+                self._done.add(_name_of(record))
+                self._count += 1
+                yield record
+            del rest[:size]
+
+    def _heard(self, plain: Sequence[Mapping[str, Any]], waiting: dict[Name, Trial]) -> Iterator[Record]:
+        """Records of trials that are waited for, each once."""
+        records = plausible(plain)
+        count = known_alone(records, self.target, Setting(**self.terms.setting))
+        for record in records:
+            name = _name_of(record)
+            if name in waiting and count.get(name) is record:
+                del waiting[name]
+                self._done.add(name)
+                self.elsewhere.heard.add((name, record.seconds))
+                yield record
+
+    def _tell(self, by: Counter[str]) -> None:
+        if by != self._by:
+            self._by = by
+            said = ", ".join(f"{count} by {name}" for name, count in sorted(by.items()))
+            self.tell(f"{by.total()} tiles measured by others: {said}")
 
 
-def tasks_of(contests: Sequence[Contest], seconds: float, trials: int | None) -> list[Task]:
-    """A task for each kernel, the dearest first.
-
-    Half of the budget is divided evenly, since each tile takes about as long to build, half by what kernels cost.
-    """
-    dear = {one.key: one.uses * one.best for one in contests}
-    whole = sum(dear.values())
-    parts = {key: DIVIDED * (0.5 / len(dear) + 0.5 * each / whole) for key, each in dear.items()}
-    return [
-        Task(
-            one.key,
-            str(one.workload),
-            one.uses,
-            parts[one.key] * seconds,
-            None if trials is None else parts[one.key] * trials,
-        )
-        for one in sorted(contests, key=lambda one: -dear[one.key])
-    ]
+def with_mark(record: Record) -> dict[str, Any]:
+    """The record of a trial that was measured again, as JSON."""
+    return {**record.to_json(), "variant": {**record.variant, AGAIN: True}}
 
 
-def trials_in(parts: Sequence[float | None]) -> int | None:
-    """Tiles that several tasks may take together, at least one; None: as many as fit."""
-    limited = [part for part in parts if part is not None]
-    return max(int(sum(limited)), 1) if limited else None
+def _name(trial: Trial) -> Name:
+    return trial.key, identity(trial.tile.to_json())
 
 
-def _trials(mine: Sequence[Contest], trials_of: Mapping[str, float | None]) -> int | None:
-    return trials_in([trials_of[one.key] for one in mine])
-
-
-def _taken_in(
-    plain: Sequence[Mapping[str, Any]],
-    contests: Mapping[str, Contest],
-    target: Target,
-    setting: Setting,
-    known: set[tuple[str, str, float]],
-) -> Iterator[tuple[Contest, Record]]:
-    """Records of tiles that a contest has, which then knows them; each once."""
-    records = plausible(plain)
-    count = known_alone(records, target, setting)
-    for record in records:
-        contest = contests.get(record.workload)
-        name = identity(record.variant)
-        if contest is None or count.get((record.workload, name)) is not record:
-            continue
-        if (record.workload, name, record.seconds) in known:
-            continue
-        known.add((record.workload, name, record.seconds))
-        at = next((at for at, one in enumerate(contest.options) if identity(one.tile.to_json()) == name), None)
-        if at is None:
-            continue
-        contest.costs[at] = record.seconds
-        if record.variant.get(AGAIN):
-            contest.proven.add(at)
-        yield contest, record
+def _name_of(record: Record) -> Name:
+    return record.workload, identity(record.variant)

@@ -19,6 +19,7 @@ from compiler.ir.tile import Tile
 from compiler.knowledge.kinds import AGAIN
 from compiler.trace import StopRequest, never_stops
 from compiler.tuning.belief import Belief, expected_improvement
+from compiler.tuning.helpers import Elsewhere
 from compiler.tuning.proposal import Proposal
 
 FIRST = 3
@@ -30,6 +31,8 @@ BATCH = 32
 
 The compiler's start costs as much as three of them, and progress is reported between batches.
 """
+BATCH_OF_EACH = 128
+"""More for each process, where a batch is divided among several: the last part of each is waited for."""
 FIRST_BATCH = 8
 """Smaller, so that somebody who soon asks for the best found so far gets one that was measured."""
 AT_ONCE = 4
@@ -151,10 +154,8 @@ class Search:
     lanes: int = 1
     measured: int = 0
     exhausted: bool = False
-    model_s: float = 0.0
-    """Seconds of all kernels of the model, where these are a part of them: what is worthwhile goes by that."""
-    elsewhere_s: float = 0.0
-    """Seconds of the budget that others took, at the same time, for kernels of this search."""
+    elsewhere: Elsewhere = field(default_factory=Elsewhere)
+    """What other processes measure of what `machine` is asked for; it changes while that measures."""
     gains: Sequence[float] | None = None
     """Of the candidates worth measuring next, in this order, the seconds of an inference that each is expected to save;
     None before each kernel has its first measurements."""
@@ -168,6 +169,7 @@ class Search:
 
         Of a tile measured again there is a second one.
         """
+        self._began = self.budget.clock()
         yield from self._favourites()
         yield from self._gradient()
         yield from self._row_cuts()
@@ -202,11 +204,18 @@ class Search:
         count = sum(count for count, _ in self._batches)
         return sum(seconds for _, seconds in self._batches) / count if count else None
 
-    def _favourites(self) -> Iterator[tuple[Contest, Record]]:
+    def first_trials(self) -> list[Trial]:
+        """What is going to be measured first."""
+        return [contest.trial(at) for contest, at in self._waiting_favourites()[: self._room(self._kept)]]
+
+    def _waiting_favourites(self) -> list[tuple[Contest, int]]:
         dearest = sorted(self.contests, key=lambda contest: -contest.uses * contest.best)
-        waiting = [
+        return [
             (contest, at) for contest in dearest for at in contest.favourites(self.lanes) if at not in contest.costs
         ]
+
+    def _favourites(self) -> Iterator[tuple[Contest, Record]]:
+        waiting = self._waiting_favourites()
         while waiting and (size := self._room(self._kept)):
             yield from self._measure(waiting[:size])
             del waiting[:size]
@@ -287,7 +296,7 @@ class Search:
         The best come first, at most AT_ONCE of a contest.
         """
         shift = self._shift()
-        total = max(self.total, self.model_s)
+        total = self.total
         found = [pick for contest in self.contests if contest.costs for pick in _next(contest, shift, total)]
         return sorted(found, key=lambda pick: -pick[0])
 
@@ -305,7 +314,7 @@ class Search:
         return FINAL + (ROWS if self.lanes > 1 else 0.0)
 
     def _left(self) -> float:
-        return self.budget.seconds - (self.budget.clock() - self._began) - self.elsewhere_s
+        return self.budget.seconds - (self.budget.clock() - self._began) - self.elsewhere.seconds
 
     def _over(self) -> bool:
         return self._left() <= 0 or self.stop_requested()
@@ -319,6 +328,8 @@ class Search:
         if left <= 0 or self.stop_requested():
             return 0
         size = BATCH if self._batches else FIRST_BATCH
+        if self.elsewhere.others:
+            size = BATCH_OF_EACH * (1 + self.elsewhere.others)
         if each := self.each_s:
             size = min(size, max(int(left / each), 1))
         return size if self.budget.trials is None else min(size, max(self.budget.trials - self.measured, 0))

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import chain, zip_longest
+from itertools import zip_longest
 
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
-from compiler.ir.machine import Machine, Record, Setting, Workload
+from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parse import parse_workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Cost, Menu, Tile, Variant
@@ -22,11 +23,11 @@ from compiler.knowledge.kinds import AGAIN, KERNEL, SEARCH
 from compiler.knowledge.known import identity, known_alone, known_shared
 from compiler.knowledge.making import Searched, search_marker
 from compiler.knowledge.records import Records
-from compiler.trace import StopRequest, Trace
+from compiler.trace import Trace
 from compiler.tuning.belief import rank_correlation
 from compiler.tuning.error_budget import allowed_error
 from compiler.tuning.frugal import frugal
-from compiler.tuning.helpers import Helpers, Task, Terms, fanned_out, trials_in
+from compiler.tuning.helpers import DividedMachine, Elsewhere, Helpers, Task, Terms, with_mark
 from compiler.tuning.nearby import Nearby
 from compiler.tuning.progress import TuningProgress
 from compiler.tuning.proposal import Proposal
@@ -59,6 +60,10 @@ Its tiles come best by the model first.
 def no_source(workload: Workload, tile: Tile) -> str:
     """The `SourceOf` of who generates none: records of the present compiler alone count."""
     return ""
+
+
+def no_work() -> None:
+    """Where nothing is to be done while others measure."""
 
 
 def best_by_model(options: Sequence[tuple[Workload, Sequence[Tile]]]) -> Sequence[int]:
@@ -162,6 +167,7 @@ def tune(
     budget: TuningBudget,
     trace: Trace,
     helpers: Helpers | None = None,
+    meanwhile: Callable[[], None] = no_work,
 ) -> Tiled:
     """Menus for workloads in call order.
 
@@ -175,8 +181,8 @@ def tune(
     share of the budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus
     for another state.
 
-    Where there are `helpers`, kernels are divided among them and this process (`compiler.tuning.helpers`); what they
-    take counts as spent.
+    Where there are `helpers`, trials are divided among them and this process (`compiler.tuning.helpers`); what they
+    take counts as spent. They begin, and `meanwhile` is called before anything is measured here.
     """
     workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
     target = tiler.target
@@ -204,14 +210,15 @@ def tune(
     found = {(contest.key, at): known[_name(contest, at)] for contest in contests for at in contest.costs}
     measured: list[Record] = []
     if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
+        alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
+        search = Search(contests, machine, alone, budget.stop_requested, lanes)
+        divided = _divided(search, helpers, Terms(lanes, tuning.precision, setting.to_json()), target, trace)
+        meanwhile()
         with budget.share(TILES).spending():
-            alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
-            search = Search(contests, machine, alone, budget.stop_requested, lanes)
-            terms = Terms(lanes, tuning.precision, error, setting.to_json(), search.total)
-            is_shared = helpers is not None and len(rounding) == len(distinct)  # helpers know one precision for all
-            first = fanned_out(search, helpers, terms, trace, target, setting) if helpers and is_shared else iter(())
-            measured = _searched(search, first, trace, target, setting, budget)
-        budget.spent[TILES] += search.elsewhere_s
+            measured = _searched(search, trace, target, setting, budget)
+        if divided is not None:
+            divided.end()
+        budget.spent[TILES] += search.elsewhere.seconds
         budget.tried += sum(not record.variant.get(AGAIN) for record in measured)
     fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
     nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
@@ -270,35 +277,49 @@ def _offered(
     return tried, menus
 
 
-def tune_for_another(
+def measure_for_another(
     tasks: Sequence[Task],
     terms: Terms,
     tiler: Tiler,
-    records: Sequence[Record],
     machine: Machine,
     trace: Trace,
-    stop_requested: StopRequest,
+    more: Callable[[float, int], Sequence[Task]],
 ) -> int:
-    """Searches kernels that another process offered; how many tiles were measured, each reported.
+    """Measures trials that another process offered, until there are no more; how many, each reported.
 
-    Raises ParseError for a text that is none, and InternalError for one that is of another kernel than it says.
+    `more` is given the seconds that the last tasks took and how many tiles were measured, and gives the next ones.
+
+    What is no legal tile here is not measured. Raises ParseError for a text that is none, and InternalError for one
+    that is of another kernel than it says.
     """
-    target, setting = tiler.target, Setting(**terms.setting)
-    records = Records.of(records)
-    known = known_alone(records, target, setting)
-    nearby = Nearby(records, target.name, target.hardware, setting)
-    contests = []
-    for task in tasks:
-        workload = parse_workload(task.text)
-        if workload_key(workload) != task.key:
-            raise InternalError(f"the text of kernel {task.key} is of another one")
-        options = _within(_legal(tiler.legal_tiles, workload, terms.lanes, terms.precision), terms.error)
-        contests.append(_contest(task.key, workload, task.uses, options, known, nearby))
-    budget = Budget(sum(task.seconds for task in tasks), trials_in([task.trials for task in tasks]))
-    search = Search(contests, machine, budget, stop_requested, terms.lanes, model_s=terms.model_s)
-    for _, record in search.run():
-        trace.record(record.to_json())
-    return search.measured
+    legal: dict[str, tuple[Workload, set[Tile]]] = {}
+    whole = 0
+    while tasks:
+        began, measured = time.monotonic(), 0
+        again = {task.key for task in tasks if task.again}
+        for task in tasks:
+            if task.key not in legal:
+                legal[task.key] = _legal_of(task, terms, tiler)
+        trials = [
+            Trial(legal[task.key][0], task.key, tile, 1)
+            for task in tasks
+            for tile in map(Tile.from_json, task.tiles)
+            if tile in legal[task.key][1]
+        ]
+        for record in machine.measure(trials, max(task.seconds for task in tasks)):
+            if record.is_plausible:
+                measured += 1
+                trace.record(with_mark(record) if record.workload in again else record.to_json())
+        whole += measured
+        tasks = more(time.monotonic() - began, measured)
+    return whole
+
+
+def _legal_of(task: Task, terms: Terms, tiler: Tiler) -> tuple[Workload, set[Tile]]:
+    workload = parse_workload(task.text)
+    if workload_key(workload) != task.key:
+        raise InternalError(f"the text of kernel {task.key} is of another one")
+    return workload, {one.tile for one in tiler.legal_tiles(workload, terms.lanes, terms.precision)}
 
 
 def _carried(
@@ -389,9 +410,28 @@ def _hinted(contest: Contest, nearby: Nearby) -> Contest:
     )
 
 
+def _divided(
+    search: Search, helpers: Helpers | None, terms: Terms, target: Target, trace: Trace
+) -> DividedMachine | None:
+    """Has helpers measure a part of what a search picks; they begin at once. None where there are none."""
+    if helpers is None:
+        return None
+    search.elsewhere = Elsewhere(others=helpers.offer(terms, ()))
+    search.machine = machine = DividedMachine(
+        search.machine,
+        helpers,
+        terms,
+        target,
+        search.stop_requested,
+        lambda said: trace.progress(search.spent, said),
+        search.elsewhere,
+    )
+    machine.begin(search.first_trials(), search.budget.seconds)
+    return machine
+
+
 def _searched(
     search: Search,
-    first: Iterator[tuple[Contest, Record, bool]],
     trace: Trace,
     target: Target,
     setting: Setting,
@@ -399,18 +439,17 @@ def _searched(
 ) -> list[Record]:
     """Runs a search, which may be given a part of the whole budget, and tells of it.
 
-    It tells of each workload before the first record of it. `first` is what was measured before the search of all
-    kernels, here or (True) by others, who reported it.
+    It tells of each workload before the first record of it. What others measured they report.
     """
     reported: set[str] = set()
     measured = []
     part = 0.0
     progress = TuningProgress(search, trace)
-    for contest, record, heard in chain(first, ((*one, False) for one in search.run())):
+    for contest, record in search.run():
         if contest.key not in reported:
             reported.add(contest.key)
             trace.workload(contest.key, str(contest.workload))
-        (trace.heard if heard else trace.record)(record.to_json())
+        (trace.heard if search.elsewhere.made(record) else trace.record)(record.to_json())
         measured.append(record)
         progress.add(contest, record)
         if search.spent >= part + PROGRESS:

@@ -45,7 +45,7 @@ class TuningShare(Row):
     """Who generates the code that is measured."""
     terms: Mapped[dict[str, Any]]
     task: Mapped[dict[str, Any]]
-    """How many calls it stands for, and what it may take."""
+    """Its tiles, how long they may take, and whether they were measured before."""
     worker: Mapped[str | None] = mapped_column(sa.String(200))
     """Who measures it, or has."""
     own: Mapped[bool] = mapped_column(default=False)
@@ -80,7 +80,9 @@ def free(
     """
     query = _free(places, compiler)
     if job_id is not None:
-        query = query.where(TuningShare.job_id == job_id, TuningShare.offer == offer)
+        query = query.where(TuningShare.job_id == job_id)
+    if offer is not None:
+        query = query.where(TuningShare.offer == offer)
     first = session.scalar(query.order_by(TuningShare.created_at, TuningShare.place).limit(1))
     if first is None:
         return []
@@ -89,9 +91,42 @@ def free(
     return session.scalars(locked).all()
 
 
-def is_free(session: Session, places: Collection[Place], compiler: str) -> bool:
-    """Whether `free` would find one of any job."""
-    return session.scalar(_free(places, compiler).with_only_columns(TuningShare.id).limit(1)) is not None
+def is_free(session: Session, places: Collection[Place], compiler: str, job_id: uuid.UUID | None = None) -> bool:
+    """Whether `free` would find one of a job; None: of any."""
+    query = _free(places, compiler).with_only_columns(TuningShare.id)
+    if job_id is not None:
+        query = query.where(TuningShare.job_id == job_id)
+    return session.scalar(query.limit(1)) is not None
+
+
+def is_held(session: Session, job_id: uuid.UUID, fence: int) -> bool:
+    """Whether the attempt with this fence has its job."""
+    query = sa.select(Job.id).where(Job.id == job_id, Job.state.in_(HELD), Job.fence == fence)
+    return session.scalar(query) is not None
+
+
+def measured_by(session: Session, job_id: uuid.UUID, fence: int) -> Mapping[str, str]:
+    """By workload, which worker measured it last for an attempt."""
+    query = sa.select(TuningShare.workload, TuningShare.worker).where(
+        TuningShare.job_id == job_id,
+        TuningShare.fence == fence,
+        TuningShare.done_at.is_not(None),
+        TuningShare.worker.is_not(None),
+    )
+    return {workload: str(worker) for workload, worker in session.execute(query.order_by(TuningShare.done_at))}
+
+
+def seconds_of_others(session: Session, job_id: uuid.UUID, fence: int) -> float:
+    """That workers other than the job's own measured for an attempt."""
+    query = sa.select(sa.func.sum(TuningShare.seconds)).where(
+        TuningShare.job_id == job_id, TuningShare.fence == fence, ~TuningShare.own
+    )
+    return session.scalar(query) or 0.0
+
+
+def age_s(session: Session, share: TuningShare) -> float:
+    """Seconds since it was offered, by the database's clock."""
+    return float(session.scalar(sa.select(clock())) or 0.0) - share.created_at
 
 
 def newest(session: Session) -> uuid.UUID | None:

@@ -175,11 +175,14 @@ class QueueOut(BaseModel):
 
 
 class EstimateOut(BaseModel):
-    """Compile seconds of your past jobs of this queue whose models had between half and twice the nodes."""
+    """Compile seconds of your past jobs of this queue whose models had between half and twice the nodes.
+
+    Without any (`jobs` is 0), for a CPU, by the number of nodes, what proving takes and the tuning budget.
+    """
 
     median_s: float
     p90_s: float
-    jobs: int = Field(description="How many jobs this rests on.")
+    jobs: int = Field(description="How many jobs this rests on; 0: none.")
 
 
 class CompileRequest(BaseModel):
@@ -234,7 +237,9 @@ class PreflightOut(ModelAnswer):
 
     cached: uuid.UUID | None = Field(description="The artifact with which `request` would be answered at once.")
     queue: QueueOut
-    estimate: EstimateOut | None = Field(description="Null without a past job like it.")
+    estimate: EstimateOut | None = Field(
+        description="Null where the model would be refused, and for other devices without a past job like it."
+    )
     request: CompileRequest = Field(description="The request again, corrected.")
 
     @classmethod

@@ -7,25 +7,34 @@ raise `DatabaseUnavailable` when the database does not answer.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
+from sqlalchemy.orm import Session
+
+from compiler.contract import generator
 from service.db import arrivals, tuning_shares, workers, workloads
 from service.db.engine import Database
 from service.db.models import Job, new_id
-from service.db.tuning_shares import Place
+from service.db.tuning_shares import Place, TuningShare
 from service.jobs import lease
 from service.jobs.lease import Claim, Measured
 from service.jobs.records import to_json
 
-FEWEST = 4
-"""Kernels taken at a time, where so many are left: they are built together."""
-PART = 4
+FEWEST = 8
+"""Tiles taken at a time, but for no more than half of an offer: they are built together."""
+PART = 3
 """Of those that are left, the part of which is taken: the last ones end at about the same time everywhere."""
+REST = 4
+"""Fewer tiles are not left to another, who would wait for the compiler's start."""
+AGAIN_PATIENCE_S = 2.0
+"""Tiles to be measured again are left for so long to who has built them."""
 ALIVE_S = 15.0
 """A worker that reported so recently may help."""
-TASK = ("uses", "seconds", "trials")
+TASK = ("tiles", "seconds", "again")
 
 
 @dataclass(frozen=True)
@@ -59,7 +68,7 @@ class Progress:
     """How far an offer is: the kernels that were just taken, and what others did.
 
     pending  kernels that others measure, for this job or another
-    by       how many kernels each other worker has finished
+    by       how many tiles each other worker has measured
     """
 
     ids: tuple[uuid.UUID, ...] = ()
@@ -70,18 +79,29 @@ class Progress:
     by: Mapping[str, int] = field(default_factory=dict)
 
 
-def offer(db: Database, made: Offer, terms: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]]) -> bool:
+def code() -> str:
+    """Who generates the code that is measured, and what tasks are like: others do not understand them."""
+    return f"{generator()} tiles"
+
+
+def offer(
+    db: Database, made: Offer, terms: Mapping[str, Any], tasks: Sequence[Mapping[str, Any]], most_s: float
+) -> int:
     """Let others take these kernels, which come with the key and the text of each, the dearest first.
 
-    False, and nothing is written, where no other live worker has this device and no job, or the claim is lost. What the
-    job offered before is withdrawn.
+    Returns how many other live workers have this device and no job. Nothing is written, and it is 0, where there are
+    none, the claim is lost, or others measured for the job's attempt for `most_s` seconds. What the job offered before
+    is withdrawn.
     """
     claim, (target, hardware) = made.claim, made.place
     with db.write() as session:
         job = session.get(Job, claim.job_id)
         others = [one for one in workers.alive(session, ALIVE_S) if one.name != made.worker and one.busy_with is None]
-        if job is None or job.fence != claim.fence or not any(_helps(one.hardware, hardware) for one in others):
-            return False
+        helping = sum(_helps(one.hardware, hardware) for one in others)
+        if job is None or job.fence != claim.fence or not helping:
+            return 0
+        if not tasks or tuning_shares.seconds_of_others(session, claim.job_id, claim.fence) > most_s:
+            return 0 if tasks else helping
         tuning_shares.withdraw(session, claim.job_id)
         workloads.keep_all(session, claim.owner, {task["key"]: task["text"] for task in tasks})
         same = {
@@ -101,7 +121,7 @@ def offer(db: Database, made: Offer, terms: Mapping[str, Any], tasks: Sequence[M
         ]
         tuning_shares.add(session, [{**same, **none_yet, **row} for row in rows])
         arrivals.tell(session, job.queue)
-        return True
+        return helping
 
 
 def _helps(worker: Mapping[str, Any], hardware: str) -> bool:
@@ -119,9 +139,9 @@ def take_own(
     with db.write() as session:
         tuning_shares.done(session, before, made.worker, seconds, measured)
         free = tuning_shares.free(session, [made.place], made.compiler, job_id=claim.job_id, offer=made.number)
-        mine = free[: _many(len(free))]
+        mine = _part(session, free, made.worker)
         ids = tuple(row.id for row in mine)
-        wanted = sum(float(row.task["seconds"]) for row in mine)
+        wanted = max((float(row.task["seconds"]) for row in mine), default=0.0)
         tuning_shares.hold(session, ids, made.worker, claim.lease_s + 2 * wanted, own=True)
         rows = tuning_shares.of_offer(session, claim.job_id, claim.fence, made.number)
         finished = [row for row in rows if row.done_at is not None and not row.own]
@@ -130,14 +150,16 @@ def take_own(
         found = tuning_shares.measured_since(session, claim.owner, made.place, told, since)
         fresh = [record for record in found if record.id not in seen]
         seen.update(record.id for record in fresh)
-        names = [str(row.worker) for row in finished]
+        by: Counter[str] = Counter()
+        for row in finished:
+            by[str(row.worker)] += row.measured
         return Progress(
             ids,
             tuple(row.workload for row in rows if row.id in ids),
             [to_json(record) for record in fresh],
             sum(row.done_at is None and row.id not in ids for row in rows),
             sum(row.seconds for row in finished),
-            {name: names.count(name) for name in names},
+            dict(by),
         )
 
 
@@ -149,14 +171,24 @@ def over(db: Database, made: Offer) -> None:
             tuning_shares.withdraw(session, made.claim.job_id)
 
 
-def take(db: Database, worker: str, places: Sequence[Place], compiler: str, lease_s: float) -> Taken | None:
-    """Kernels of another worker's job, for one that is idle and has one of these devices; None where none are left."""
+def take(
+    db: Database,
+    worker: str,
+    places: Sequence[Place],
+    compiler: str,
+    lease_s: float,
+    job_id: uuid.UUID | None = None,
+) -> Taken | None:
+    """Kernels of another worker's job, for one that is idle and has one of these devices; None where none are left.
+
+    job_id  of which job; None: of the one that offered first
+    """
     with db.read() as session:
-        if not tuning_shares.is_free(session, places, compiler):
+        if not tuning_shares.is_free(session, places, compiler, job_id):
             return None
     with db.write() as session:
-        free = tuning_shares.free(session, places, compiler)
-        rows = free[: _many(len(free))]
+        free = tuning_shares.free(session, places, compiler, job_id=job_id)
+        rows = _part(session, free, worker)
         if not rows:
             return None
         job = session.get_one(Job, rows[0].job_id)
@@ -205,5 +237,33 @@ def give_back(db: Database, taken: Taken, worker: str) -> None:
         tuning_shares.give_back(session, taken.ids, worker)
 
 
-def _many(free: int) -> int:
-    return min(free, max(FEWEST, -(-free // PART)))
+def goes_on(db: Database, claim: Claim) -> bool:
+    """Whether the attempt of this claim still has its job."""
+    with db.read() as session:
+        return tuning_shares.is_held(session, claim.job_id, claim.fence)
+
+
+def _part(session: Session, free: Sequence[TuningShare], worker: str) -> Sequence[TuningShare]:
+    """What a worker takes of kernels that are free, all of one offer.
+
+    First come those of which it has measured tiles, then those of which nobody has: times of one device compare best.
+    """
+    if not free:
+        return []
+    by, age_s = tuning_shares.measured_by(session, free[0].job_id, free[0].fence), tuning_shares.age_s(session, free[0])
+    others = {row.id for row in free if by.get(row.workload, worker) != worker}
+    left = [row for row in free if not (row.task["again"] and row.id in others and age_s < AGAIN_PATIENCE_S)]
+    left.sort(key=lambda row: (row.id in others, row.workload not in by, row.place))
+    whole = tuning_shares.of_offer(session, free[0].job_id, free[0].fence, free[0].offer)
+    return left[: fair_part([len(row.task["tiles"]) for row in left], sum(len(row.task["tiles"]) for row in whole))]
+
+
+def fair_part(tiles: Sequence[int], whole: int) -> int:
+    """How many of the first kernels to take, which have so many tiles each, of an offer that had `whole`."""
+    half = -(-whole // 2)
+    wanted = min(max(FEWEST, -(-sum(tiles) // PART)), half)
+    counts = [*accumulate(tiles)]
+    taken = min(range(len(tiles)), key=lambda at: (abs(counts[at] - wanted), -at), default=-1)
+    if taken >= 0 and counts[-1] - counts[taken] < REST and counts[-1] <= half + REST // 2:
+        taken = len(tiles) - 1
+    return taken + 1

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -36,6 +36,7 @@ from compiler.rewrite import EXACT, Rule
 from compiler.rewrite.view import Rewrite, View
 from compiler.steps import proving
 from compiler.steps.guards import NEAR_S, Guarded
+from compiler.tuning import helpers as helping
 from tests.compiler.conftest import Compiled
 from tests.compiler.networks import Network
 from tests.device_arrays.stand_in import DeviceArray, uploaded
@@ -202,6 +203,40 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
     assert (taken.ratio, taken is report.plans[0]) == (0.5, False)
     judged(model, tmp_path / "0.tw")
     judged(model, tmp_path / "4.tw")
+
+
+def test_the_first_artifact_is_made_while_helpers_measure(compiled: Compile, tmp_path: Path) -> None:
+    class Gone:
+        """Helpers that are there, and give nothing."""
+
+        asked: ClassVar[list[str]] = []
+
+        def offer(self, terms: helping.Terms, tasks: Sequence[helping.Task]) -> int:
+            self.asked.append(f"offered {len(tasks)}")
+            return 1
+
+        def take(self, seconds: float, measured: int) -> helping.Given:
+            self.asked.append("taken")
+            return helping.Given()
+
+        def over(self) -> None:
+            raise AssertionError("nothing is left to others")
+
+    helpers = Gone()
+    options = CompileOptions(threads=1, tuning_budget_s=BUDGET_S, tuning_trials=6)
+    report = compile_model(
+        compiled("tiny_cnn").model,
+        tmp_path / "m.tw",
+        options,
+        helpers=helpers,
+        first=lambda made, come: helpers.asked.append("first"),
+    )
+    assert report.records_measured >= 6
+    who, begun, first, *later = helpers.asked
+    assert (who, first, set(later)) == ("offered 0", "first", {"taken"})
+    assert begun != "offered 0"
+    assert all(report.phase_seconds[phase] > 0 for phase in PHASES)
+    judged(compiled("tiny_cnn").model, tmp_path / "m.tw")
 
 
 @pytest.mark.parametrize("scheduler", ["early_start", "stages"])

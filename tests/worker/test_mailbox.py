@@ -12,14 +12,14 @@ import pytest
 from compiler.tuning.helpers import Given, Task, Terms
 from service.jobs.records import MAX_TEXT_BYTES
 from worker import mailbox
-from worker.mailbox import Mailbox, answer_path
+from worker.mailbox import Mailbox, More, answer_path
 from worker.supervise import MAX_MESSAGE_BYTES
 
-TERMS = Terms(1, "fp32", 0.0, {}, 1.0)
+TERMS = Terms(1, "fp32", {})
 
 
 def task(at: int, text: str = "kernel") -> Task:
-    return Task(f"k{at}", text, 1, 0.5)
+    return Task(f"k{at}", text, [{"algorithm": "loops"}], 0.5)
 
 
 class Answering:
@@ -53,10 +53,10 @@ def test_no_answer_is_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 def test_only_what_a_message_may_hold_is_offered(tmp_path: Path) -> None:
     """Beyond it the worker would end the job."""
-    worker = Answering(tmp_path, {"offered": True})
+    worker = Answering(tmp_path, {"others": 1})
     long = "x" * (mailbox.MOST_TEXT_BYTES + 1)
     many = [task(at) for at in range(mailbox.MOST_TASKS + 5)]
-    assert Mailbox(worker, tmp_path).offer(TERMS, [task(-1, long), *many])
+    assert Mailbox(worker, tmp_path).offer(TERMS, [task(-1, long), *many]) == 1
     assert [one["key"] for one in worker.heard[-1]["tasks"]] == [one.key for one in many[: mailbox.MOST_TASKS]]
     large = [task(at, "x" * mailbox.MOST_TEXT_BYTES) for at in range(100)]
     assert Mailbox(worker, tmp_path).offer(TERMS, large)
@@ -64,3 +64,20 @@ def test_only_what_a_message_may_hold_is_offered(tmp_path: Path) -> None:
     assert 50 < len(offered) < 64
     assert len(json.dumps(offered)) <= mailbox.MOST_BYTES < MAX_MESSAGE_BYTES
     assert mailbox.MOST_TEXT_BYTES <= MAX_TEXT_BYTES
+
+
+def test_a_helper_asks_for_more_until_there_is_some_or_the_job_is_over(tmp_path: Path) -> None:
+    said = [{"wait": True}, {"tasks": [{"key": "k1"}]}, {"wait": False}]
+    asked: list[tuple[float, int]] = []
+
+    def worker(message: Mapping[str, Any]) -> None:
+        assert message["ask"] == "more"
+        asked.append((message["seconds"], message["measured"]))
+        answer_path(tmp_path, message["number"]).write_text(json.dumps(said.pop(0)))
+
+    more = More(worker, tmp_path)
+    assert more.next(2.5, 4, lambda: False) == [{"key": "k1"}]
+    assert asked == [(2.5, 4), (0.0, 0)]  # what was told is not told again
+    assert more.next(1.0, 1, lambda: False) == ()
+    assert not said
+    assert more.next(1.0, 1, lambda: True) == ()

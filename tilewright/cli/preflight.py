@@ -128,5 +128,6 @@ def _wait(said: Any) -> list[str]:
             lines.append(f"  {notice}")
     if estimate := said.get("estimate"):
         p90, jobs = seconds(estimate.get("p90_s")), estimate.get("jobs")
-        lines.append(f"estimate: {seconds(estimate.get('median_s'))} (p90 {p90}, from {count(jobs, 'job')} like it)")
+        basis = f"from {count(jobs, 'job')} like it" if jobs else "by its size and the tuning budget"
+        lines.append(f"estimate: {seconds(estimate.get('median_s'))} (p90 {p90}, {basis})")
     return lines

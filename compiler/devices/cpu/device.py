@@ -28,7 +28,7 @@ from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.emulation.emulator import find_emulator
 from compiler.devices.cpu.emulation.model import emulated_model
-from compiler.devices.cpu.measure.handover import measure_handover
+from compiler.devices.cpu.measure.handover import cores, measure_handover
 from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
 from compiler.devices.cpu.measure.rates import measure_rates, rates_of
 from compiler.devices.cpu.measure.stages import CpuStageClock
@@ -168,7 +168,8 @@ class CpuBackend:
         """This machine as one on which trials can be measured; None for a target that does not run here."""
         if not self.target.is_here:
             return None
-        build = partial(build_trials, target=self.target, toolchain=self.toolchain, jobs=COMPILERS)
+        jobs = min(COMPILERS, cores())
+        build = partial(build_trials, target=self.target, toolchain=self.toolchain, jobs=jobs)
         return CpuMachine(self.target, build, seed, setting or Setting(), stop_requested=stop_requested)
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:

@@ -185,7 +185,7 @@ function Findings({ found, path, node, at }) {
       ["memory of an inference", memory.run && bytes(memory.run)],
       ["memory to compile", memory.compile && bytes(memory.compile)],
       ["proving takes", found.proof && seconds(found.proof.seconds)],
-      ["compiling took", found.estimate && `${seconds(found.estimate.median_s)} for models like it (${found.estimate.jobs} jobs)`],
+      ["compiling takes", found.estimate && `about ${seconds(found.estimate.median_s)}, ${found.estimate.jobs ? `as ${found.estimate.jobs} jobs like it` : "by its size"}`],
       ["goes first", found.queue && found.queue.position ? `${found.queue.position} jobs` : ""],
       ["made already", found.cached ? "yes: answered at once" : ""],
     ]} />

@@ -95,6 +95,29 @@ def test_no_more_samples_are_kept_than_stated_and_each_round_gives_some(seconds:
     assert timed.runs * 0.0005 >= seconds
 
 
+@pytest.mark.parametrize(
+    ("sittings", "held", "steady"),
+    [
+        ([0.003] * 12, 12, True),
+        ([0.003] * 9 + [0.006] * 3, 12, True),  # at last it is
+        ([0.003] * 11 + [0.006] * 9, 14, True),
+        ([0.003, 0.006] * 12, 24, False),  # no longer than twice
+    ],
+)
+def test_sittings_are_held_until_the_last_ones_are_alike(sittings: list[float], held: int, steady: bool) -> None:
+    """The machine is slower in some of them."""
+    opened = iter(sittings)
+
+    def fresh() -> list[Run]:
+        seconds = next(opened)
+        return [lambda: seconds]
+
+    (timed,) = interleave(fresh, [0.003], 0.5, 0, until_steady=True)
+    assert (len(timed.sittings), timed.is_steady) == (held, steady)
+    assert len(timed.samples) <= MOST_SAMPLES
+    assert min(timed.rounds) > 0
+
+
 def test_samples_are_spread_over_the_whole_block() -> None:
     bench = Bench(0.0)
     clock = iter(np.arange(1, 10**7) * 1e-9)

@@ -204,14 +204,33 @@ def test_the_estimate_rests_on_the_owners_jobs_of_this_queue_with_models_alike(
     asking: Asking, db: Database, queued: Callable[..., Job], stranger: dict[str, str]
 ) -> None:
     client = asking(printing({**FINE, "nodes": 100}))
-    assert client.post("/preflight", files={"model": b"m"}).json()["estimate"] is None
+    assert client.post("/preflight", files={"model": b"m"}).json()["estimate"]["jobs"] == 0
     for number, (nodes, seconds) in enumerate([(60, 10), (100, 20), (150, 30), (49, 1000), (201, 1000), (None, 1000)]):
         succeeded(db, queued(f"m{number}".encode()), nodes, seconds)
     succeeded(db, queued(b"m9", target="cpu:x86-64-v3"), 100, 1000)
     found = client.post("/preflight", files={"model": b"m"}).json()["estimate"]
     assert found["jobs"] == 3
     assert (found["median_s"], found["p90_s"]) == (pytest.approx(20, abs=0.5), pytest.approx(30, abs=0.5))
-    assert client.post("/preflight", files={"model": b"m"}, headers=stranger).json()["estimate"] is None
+    assert client.post("/preflight", files={"model": b"m"}, headers=stranger).json()["estimate"]["jobs"] == 0
+
+
+@any_database
+def test_without_such_jobs_the_estimate_goes_by_size_proof_and_budget(asking: Asking) -> None:
+    def estimate(options: dict[str, Any], **answer: Any) -> Any:
+        client = asking(printing({**FINE, **answer}))
+        form = {"options": json.dumps(options)}
+        return client.post("/preflight", files={"model": b"m"}, data=form).json()["estimate"]
+
+    proof = {"seconds": 0.5, "bytes": 1}
+    unmeasured = estimate({"tuning_budget_s": 0}, nodes=313, proof=proof)
+    assert unmeasured["median_s"] == pytest.approx(1.5 + 313 * 0.018 + 0.5)  # 7.1 s were measured, and the proof
+    measured = estimate({"tuning_budget_s": 60}, nodes=313, proof=proof)
+    assert measured["median_s"] == pytest.approx(unmeasured["median_s"] + 60)
+    small = estimate({"tuning_budget_s": 600}, nodes=65, proof=proof)
+    assert 10 < small["median_s"] < 60 < 600 < small["p90_s"]  # a small model's search ends before
+    assert estimate({"tuning_budget_s": 0}, nodes=313, ok=False) is None
+    assert estimate({"tuning_budget_s": 0}, nodes=313, proof={"seconds": None, "bytes": None}) is None
+    assert estimate({"target": "cuda:sm_90"}, nodes=313, proof=proof) is None
 
 
 @any_database

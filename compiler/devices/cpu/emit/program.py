@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from compiler.codegen.build import Objects, Toolchain
 from compiler.codegen.calls import lower_each, workload_of
@@ -124,11 +125,11 @@ def lower_calls(
     return lower_each(workloads, plan, lambda name, workload, tile: lower(name, workload, tile, target), known)
 
 
-def kernel_sources(kernels: Sequence[Lowered], name: str = "kernels") -> dict[str, str]:
-    """The kernels over UNITS files of about equal length, and a header that declares them, named after `name`."""
-    units: list[list[Lowered]] = [[] for _ in range(min(UNITS, len(kernels)))]
+def kernel_sources(kernels: Sequence[Lowered], name: str = "kernels", units: int = UNITS) -> dict[str, str]:
+    """The kernels over so many files of about equal length, and a header that declares them, named after `name`."""
+    parts: list[list[Lowered]] = [[] for _ in range(min(units, len(kernels)))]
     for kernel in sorted(kernels, key=lambda one: -len(one.text)):
-        min(units, key=lambda unit: sum(len(other.text) for other in unit)).append(kernel)
+        min(parts, key=lambda part: sum(len(other.text) for other in part)).append(kernel)
     header = Writer()
     header.line("/* One function per distinct kernel: runs tile tasks begin .. end-1. */")
     header.line("#pragma once")
@@ -138,8 +139,8 @@ def kernel_sources(kernels: Sequence[Lowered], name: str = "kernels") -> dict[st
             "(void *const *p, char *scratch, long begin, long end);"
         )
     sources = {f"{name}.h": header.text()}
-    for number, unit in enumerate(units):
-        ordered = sorted(unit, key=lambda one: int(one.name[1:].split("_")[0]))
+    for number, part in enumerate(parts):
+        ordered = sorted(part, key=lambda one: int(one.name[1:].split("_")[0]))
         bodies = "\n".join(kernel.text for kernel in ordered)
         sources[f"{name}_{number}.c"] = f'#include "tw_kernel.h"\n#include "{name}.h"\n\n{bodies}'
     return sources
@@ -161,6 +162,18 @@ def candidate_library(
     jobs: int,
     stop: StopRequest = never_stops,
 ) -> bytes:
-    """A library of kernels to be measured, with `extra` C source (the timer) beside them. Raises Stopped."""
-    sources = {**kernel_sources([c.lowered for c in candidates]), "timer.c": extra}
-    return build_library(sources, target, toolchain, jobs, stop=stop)
+    """A library of kernels to be measured, with `extra` C source (the timer) beside them. Raises Stopped.
+
+    There is a file of kernels for each of `jobs`, since each pays for the headers. `extra` is compiled once for all.
+    """
+    sources = {**kernel_sources([c.lowered for c in candidates], units=min(jobs, UNITS)), "timer.c": extra}
+    objects = dict(_objects_of(extra, target, toolchain))
+    return build_library(sources, target, toolchain, jobs, stop=stop, objects=objects)
+
+
+@lru_cache(maxsize=2)
+def _objects_of(extra: str, target: CpuTarget, toolchain: Toolchain) -> Objects:
+    """The object file of `extra`, as libraries of candidates hold it."""
+    objects: Objects = {}
+    build_library({"timer.c": extra}, target, toolchain, objects=objects)
+    return objects

@@ -2,11 +2,15 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from compiler.codegen import build
 from compiler.codegen.build import environment_compiler, find_toolchain
 from compiler.codegen.calls import workload_of
 from compiler.devices.cpu import device as cpu
@@ -152,6 +156,25 @@ def test_of_right_tiles_of_every_algorithm_none_is_dropped() -> None:
                 alone = machine._results.fault(workload, f"{trial.key} alone", _kernel(machine.prepare(trial)), ())
                 assert alone == "", trial.tile
     assert not notices
+
+
+def test_the_timer_is_compiled_once_and_kernels_are_in_a_file_for_each_compiler(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    kernels = small()
+    workload = workload_of(kernels, kernels.calls[0])
+    trials = [Trial(workload, "key", option.tile, 1) for option in propose(workload, TARGET, 1)][:2]
+    once, units = build._compile, Counter[str]()
+
+    def counted(root: Path, unit: str, *rest: Any) -> None:
+        units[unit] += 1
+        once(root, unit, *rest)
+
+    monkeypatch.setattr(build, "_compile", counted)
+    for jobs in (1, 2, 1):
+        assert build_trials(trials, TARGET, find_toolchain(), jobs) is not None
+    assert units["timer.c"] <= 1
+    assert (units["kernels_0.c"], units["kernels_1.c"]) == (3, 1)
 
 
 def test_a_build_of_trials_is_called_off_when_someone_is_in_a_hurry() -> None:
