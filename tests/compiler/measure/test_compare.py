@@ -2,12 +2,21 @@ from __future__ import annotations
 
 import math
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.measure.compare import CONFIDENCE, RESOLUTION, Comparison, _outer_averages, compare, difference
+from compiler.measure.compare import (
+    CONFIDENCE,
+    RESOLUTION,
+    Comparison,
+    _outer_averages,
+    compare,
+    difference,
+    stored_difference,
+)
 
 SITTINGS = [8] * 12
 
@@ -116,3 +125,8 @@ def test_outputs_differ_relative_to_the_largest_and_in_kind() -> None:
     assert difference(np.empty((0, 3)), np.empty((0, 3))) == (0.0, 0)
     assert difference(np.zeros(2), np.array([0, 1e-3])) == (1e-3, 0)
     assert math.isfinite(difference(np.array([2**62, 1]), np.array([-(2**62), 1]))[0])
+
+
+def test_bfloat16_outputs_are_compared_as_numbers() -> None:
+    a, b = (np.array([4, last], ml_dtypes.bfloat16).view(np.uint16) for last in (1, 2))
+    assert stored_difference("bfloat16", a, b) == {"max_relative": 0.25, "unlike": 0}
