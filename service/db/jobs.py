@@ -309,11 +309,19 @@ Served = Mapping[str, Collection[str]]
 """The queues that live workers serve, by the version of their compiler."""
 
 
+def _locked(chosen: sa.Select[uuid.UUID]) -> sa.Select[uuid.UUID]:
+    """Chosen rows, locked before one is written, but for those that another transaction has locked.
+
+    Two that update many rows, and wait for each other's, would be a deadlock.
+    """
+    return sa.select(chosen.with_for_update(skip_locked=True).cte("locked").c.id)
+
+
 def unserved(session: Session, served: Served, limit: int) -> Sequence[tuple[uuid.UUID, str, str | None]]:
     """Id, queue and version of jobs that are noted just now as waiting where no worker serves; oldest first."""
     waiting = sa.select(Job.id).where(Job.state == JobState.QUEUED, Job.blocked_by == 0, Job.unserved_since.is_(None))
     chosen = waiting.where(sa.not_(_is_served(served))).order_by(Job.created_at).limit(limit)
-    update = sa.update(Job).where(Job.id.in_(chosen), Job.state == JobState.QUEUED, Job.unserved_since.is_(None))
+    update = sa.update(Job).where(Job.id.in_(_locked(chosen)))
     update = update.values(unserved_since=clock()).returning(Job.id, Job.queue, Job.compiler)
     found = session.execute(update.execution_options(synchronize_session=False))
     return [(row.id, row.queue, row.compiler) for row in found]
@@ -321,19 +329,21 @@ def unserved(session: Session, served: Served, limit: int) -> Sequence[tuple[uui
 
 def served_again(session: Session, served: Served) -> None:
     """Jobs that such workers may take do not wait for want of a worker any more."""
-    update = sa.update(Job).where(Job.state == JobState.QUEUED, Job.unserved_since.is_not(None), _is_served(served))
+    noted = sa.select(Job.id).where(Job.state == JobState.QUEUED, Job.unserved_since.is_not(None), _is_served(served))
+    update = sa.update(Job).where(Job.id.in_(_locked(noted)))
     session.execute(update.values(unserved_since=None).execution_options(synchronize_session=False))
 
 
 def unannounced(session: Session, queued_before_s: float) -> dict[str, int]:
     """Mark as announced the queued jobs whose doorbell is missing or older than this; how many there are by queue.
 
-    The UPDATE decides between reconcilers that run at the same time: each row is counted by one of them.
+    Of reconcilers that run at the same time each row is counted by the one that has locked it.
     """
     stale = sa.or_(Job.published_at.is_(None), Job.published_at < clock() - queued_before_s)
+    waiting = sa.select(Job.id).where(Job.state == JobState.QUEUED, Job.blocked_by == 0, stale)
     update = (
         sa.update(Job)
-        .where(Job.state == JobState.QUEUED, Job.blocked_by == 0, stale)
+        .where(Job.id.in_(_locked(waiting)))
         .values(published_at=clock())
         .returning(Job.queue)
         .execution_options(synchronize_session=False)
