@@ -15,7 +15,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import repeat
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,6 +27,7 @@ from bench.zoo import NoSuchNetwork
 from compiler.contract import CompileOptions, CompileReport
 from compiler.contract.devices import EXAMPLE, named_devices
 from compiler.errors import OptionsError
+from compiler.measure.streaming import stream
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from tilewright.errors import UsageError
@@ -178,21 +178,11 @@ def _streamed(model: Model, devices: Sequence[str]) -> Block:
     on = [int(part["device"]) for part in model.manifest["stream"]["parts"]]
 
     def block() -> tuple[float, float]:
-        stream = model.stream(repeat(inputs))
-        for _ in range(8):
-            next(stream)
-        ended, before = model.occupancy()
-        begin = now = time.perf_counter()
-        frames = 0
-        while now < begin + BLOCK_S:
-            next(stream)
-            frames += 1
-            now = time.perf_counter()
-        after, work = model.occupancy()
+        found = stream(model, inputs, BLOCK_S)
         busy = [0.0] * len(devices)
-        for device, first, last in zip(on, before, work, strict=True):
-            busy[device] += (last - first) / max(after - ended, 1)
-        return (now - begin) / frames, max(busy)
+        for device, work in zip(on, found.work_s, strict=True):
+            busy[device] += work / found.frames
+        return found.period_s, max(busy)
 
     return block
 

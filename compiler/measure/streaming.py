@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice, repeat, takewhile
+from itertools import islice, repeat
 from statistics import median
 from typing import Any, Protocol
 
@@ -58,20 +58,18 @@ class Streamed:
 
 def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -> Streamed:
     """Streams the same inputs for so long, at least one frame. Raises RunError for an artifact for one device."""
-
-    def endless() -> Iterator[Mapping[str, np.ndarray]]:
-        end = time.perf_counter() + seconds
-        yield inputs
-        yield from takewhile(lambda _: time.perf_counter() < end, repeat(inputs))
-
-    for _ in islice(model.stream(repeat(inputs)), FILLING):
+    outputs = model.stream(repeat(inputs))
+    for _ in islice(outputs, FILLING):
         pass
     _, before = model.occupancy()
-    begin = time.perf_counter()
-    frames = sum(1 for _ in model.stream(endless()))
-    whole = time.perf_counter() - begin
+    begin = now = time.perf_counter()
+    frames = 0
+    while not frames or now < begin + seconds:
+        next(outputs)
+        frames += 1
+        now = time.perf_counter()
     _, after = model.occupancy()
-    return Streamed(frames, whole, [last - first for first, last in zip(before, after, strict=True)])
+    return Streamed(frames, now - begin, [last - first for first, last in zip(before, after, strict=True)])
 
 
 def is_divided(model: Streaming) -> bool:
@@ -100,11 +98,14 @@ def streams(
 
 def _report(described: Mapping[str, Any], blocks: Sequence[Streamed]) -> dict[str, Any]:
     parts = described["parts"]
-    work = [sum(each) for each in zip(*(block.work_s for block in blocks), strict=True)]
-    seconds, frames = sum(block.seconds for block in blocks), sum(block.frames for block in blocks)
+    whole = Streamed(
+        sum(block.frames for block in blocks),
+        sum(block.seconds for block in blocks),
+        [sum(each) for each in zip(*(block.work_s for block in blocks), strict=True)],
+    )
     busy = [0.0 for _ in described["devices"]]
-    for part, own in zip(parts, work, strict=True):
-        busy[part["device"]] += own / seconds
+    for part, own in zip(parts, whole.busy, strict=True):
+        busy[part["device"]] += own
     used = sorted({part["device"] for part in parts})
     shares = [len(part["turns"]) / part["every"] for part in parts]
     period_s = median(block.period_s for block in blocks)
@@ -118,8 +119,13 @@ def _report(described: Mapping[str, Any], blocks: Sequence[Streamed]) -> dict[st
             for one, share in zip(described["devices"], busy, strict=True)
         ],
         "parts": [
-            {"device": part["device"], "kernels": len(part["calls"]), "seconds": own / (frames * share), "share": share}
-            for part, own, share in zip(parts, work, shares, strict=True)
+            {
+                "device": part["device"],
+                "kernels": len(part["calls"]),
+                "seconds": own / (whole.frames * share),
+                "share": share,
+            }
+            for part, own, share in zip(parts, whole.work_s, shares, strict=True)
         ],
         "bubble": max(0.0, 1 - sum(busy[at] for at in used) / len(used)),
     }
