@@ -117,3 +117,15 @@ def test_what_is_too_large_to_be_shown_is_refused(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(sys.modules[outline.__module__], "MOST_BYTES", 100)
     with pytest.raises(ModelTooLarge):
         outline(one)
+
+
+def test_nodes_come_after_those_that_they_read_whatever_their_order_in_the_file() -> None:
+    reads = {"y": ["c", "a"], "c": ["b"], "b": ["a"], "a": ["x"]}
+    nodes = [helper.make_node("Sum", read, [name], name=name) for name, read in reads.items()]
+    assert [node["name"] for node in outline(file(nodes))["steps"][0]["nodes"]] == ["a", "b", "c", "y"]
+
+
+def test_nodes_of_a_cycle_come_last() -> None:
+    reads = {"q": ["p"], "p": ["q", "a"], "y": ["a"], "a": ["x"]}
+    nodes = [helper.make_node("Sum", read, [name], name=name) for name, read in reads.items()]
+    assert [node["name"] for node in outline(file(nodes))["steps"][0]["nodes"]] == ["a", "y", "q", "p"]

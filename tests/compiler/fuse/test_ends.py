@@ -69,13 +69,30 @@ def test_nothing_beyond_an_end_is_seen_at_any_size() -> None:
 def test_transposed_convolutions_and_sums_say_where_they_end() -> None:
     graph, _ = upscaled(0)
     kernels = fuse(graph).kernels
-    made = {family: call for call in kernels.calls for family in call.kernel.family.split("+")}
+    made = {family: call for call in reversed(kernels.calls) for family in call.kernel.family.split("+")}
     spread, summed = made["ConvTranspose"].kernel, made["ReduceSum"].kernel
     assert isinstance(spread, Kernel)
     assert isinstance(summed, Kernel)
-    assert any(
-        one.bound.place.axes <= {*spread.shared} and len(one.bound.place.axes) == 1 for one in beyond_bounds(spread)
-    )
+    sizes = {slot.name: id for slot, id in zip(spread.inputs, made["ConvTranspose"].inputs, strict=True)}
+    ends = {
+        sizes[one.bound.size.slot]
+        for one in beyond_bounds(spread)
+        if one.bound.place.axes <= {*spread.shared} and len(one.bound.place.axes) == 1
+    }
+    assert ends == {graph.inputs[1]}, "at the size of its own points, not at that of the elements it writes for each"
     reduced = {axis for block in summed.blocks for axis in block.reduction}
     assert any(bound.place.axes <= reduced for bound in bounds_in(summed))
     assert sum(buffer.unread or bool(buffer.margins) for buffer in kernels.buffers.values()) >= 5
+
+
+def test_a_greatest_element_is_looked_for_among_zeros_too() -> None:
+    """It has no end: beyond a size lie zeros, and all that lies below it may be less."""
+    s = Sketch(0, dtype=DType.F32)
+    x, size = s.x(1, 3, LONGEST, 4), s.x(dtype=DType.I64)
+    first = s("PadBeyond", s("Sub", s("Abs", x), s.c(9.0)), size, axis=2)
+    kernels = fuse(s.graph(s("ReduceMax", first, axes=(2, 3), keepdims=1), s("Relu", first))).kernels
+    (found, _) = run(kernels, {x: np.ones((1, 3, LONGEST, 4), np.float32), size: np.array(2)})
+    assert (found == 0).all()
+    kernel = next(call.kernel for call in kernels.calls if call.kernel.family == "ReduceMax")
+    assert isinstance(kernel, Kernel)
+    assert not [*bounds_in(kernel)]

@@ -71,7 +71,7 @@ def byte_convolutions(draw: st.DrawFn) -> Case:
     attrs: dict[str, Attr] = {
         "group": 1,
         "pads": tuple(draw(st.integers(0, 2)) for _ in range(4)),
-        "strides": tuple(draw(st.integers(1, 2)) for _ in window),
+        "strides": tuple(draw(st.integers(1, 3)) for _ in window),
         "dilations": tuple(draw(st.sampled_from([1, 1, 2])) for _ in window),
         "auto_pad": "NOTSET",
     }
