@@ -1,7 +1,9 @@
-"""Parts: a kernel graph divided among devices that share a memory, with several inferences (frames) in flight.
+"""Parts: a kernel graph divided among devices of one host, with several inferences (frames) in flight.
 
 Each part is a program of its own. It runs for one frame after another, on its device, whenever what it waits for has
 ended. What one part hands to another lies in an edge: so many slots of memory, of which frame f uses slot f mod slots.
+Edges lie in the host's memory. A device with a memory of its own brings what a part reads there when the part begins,
+and gives back what others read when it ends, each storage whole and once: the inputs and outputs of its program.
 """
 
 from __future__ import annotations
@@ -117,6 +119,7 @@ class Parts:
                  has others for each frame
     predicted_s  of one frame, from its beginning to its end
     period_s     predicted, from one frame's end to the next one's, with as many in flight as may be
+    apart        the devices whose memory is not the host's
     """
 
     devices: tuple[str, ...]
@@ -125,6 +128,7 @@ class Parts:
     scheduler: str
     predicted_s: float = 0.0
     period_s: float = 0.0
+    apart: tuple[int, ...] = ()
 
     @property
     def frames(self) -> int:
@@ -154,6 +158,7 @@ class Parts:
         """
         self._verify_calls(kernels)
         self._verify_edges(kernels)
+        self._verify_copies(kernels)
         steps = [*self._unrolled(kernels)]
         verify_reads(steps, kernels)
         verify_memory(steps, kernels, self._arena(kernels))
@@ -210,8 +215,11 @@ class Parts:
                     tasks.append((frame, Task(call, number, 0, 1, () if at else waits)))
         order = Order([task for _, task in tasks], len(self.parts))
         accesses = Accesses(kernels)
+        sizes = sizes_of(kernels)
         for (frame, task), number, begins in zip(tasks, order.numbers, order.begins, strict=True):
             touched = accesses.of(task.call, Tile(""), 0, 1)
+            if self.parts[task.lane].device in self.apart:  # copies are of whole storages
+                touched = tuple(replace(one, begin=0, end=sizes[one.storage]) for one in touched)
             named = tuple(replace(one, storage=self._name(one.storage, frame)) for one in touched)
             yield Step(task.call, task.lane, number, begins, named)
 
@@ -220,9 +228,7 @@ class Parts:
 
     def _arena(self, kernels: KernelGraph) -> Mapping[int, tuple[int, int]]:
         """The bytes of every frame's storage of every edge. Raises VerifyError for one that is too small."""
-        sizes: dict[int, int] = {}
-        for buffer in kernels.buffers.values():
-            sizes[buffer.storage] = max(sizes.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
+        sizes = sizes_of(kernels)
         found: dict[int, tuple[int, int]] = {}
         begin = 0
         for edge in self.edges:
@@ -250,9 +256,59 @@ class Parts:
                             f"storage s{storage} goes from part {first[storage]} to part {number}, and has no edge"
                         )
 
+    def _verify_copies(self, kernels: KernelGraph) -> None:
+        """Raises VerifyError where a device gives back a storage of which another part writes some too."""
+        writer: dict[int, int] = {}
+        for number, part in enumerate(self.parts):
+            for call in part.calls:
+                for storage in {kernels.buffers[id].storage for id in kernels.calls[call].outputs}:
+                    other = self.parts[writer.setdefault(storage, number)]
+                    if other.calls != part.calls and {other.device, part.device} & {*self.apart}:
+                        raise VerifyError(
+                            f"parts {writer[storage]} and {number} both write storage s{storage}, and a device with "
+                            "a memory of its own gives it back whole"
+                        )
+
     def __str__(self) -> str:
         head = f"{self.scheduler}: {', '.join(self.devices)}; one frame {1e6 * self.predicted_s:.1f} us"
         lines = [f"{head}, one each {1e6 * self.period_s:.1f} us"]
         lines += [f"  part {number}: {part}" for number, part in enumerate(self.parts)]
         lines += [f"  edge s{edge.storage}: {edge.slots} slots of {edge.bytes} bytes" for edge in self.edges]
+        lines += [f"  device {device} has a memory of its own" for device in self.apart]
         return "\n".join(lines)
+
+
+def sizes_of(kernels: KernelGraph) -> dict[int, int]:
+    """The bytes of every storage."""
+    found: dict[int, int] = {}
+    for buffer in kernels.buffers.values():
+        found[buffer.storage] = max(found.get(buffer.storage, 0), buffer.span * buffer.dtype.bytes)
+    return found
+
+
+def verify_copies(kernels: KernelGraph, part: Part, portion: Portion) -> None:
+    """Raises VerifyError unless a part's program copies what it has to: each storage once, and no other.
+
+    Brought are storages that its calls read and that they do not make; given back, those that they make and that other
+    calls read, or the caller.
+    """
+    own = {*part.calls}
+    touched: dict[bool, dict[bool, set[int]]] = {
+        mine: {makes: set() for makes in (False, True)} for mine in (False, True)
+    }
+    for at, call in enumerate(kernels.calls):
+        for makes, ids in ((False, call.inputs), (True, call.outputs)):
+            touched[at in own][makes] |= {kernels.buffers[id].storage for id in ids}
+    constants = {kernels.buffers[id].storage for id in kernels.constants}
+    made, others = touched[True][True], touched[False]
+    wanted = others[False] | {kernels.buffers[id].storage for id in kernels.outputs}
+    inside = portion.kernels
+    for way, needed, ids in (
+        ("brought to", touched[True][False] - made - constants, inside.inputs),
+        ("given back by", made & wanted, inside.outputs),
+    ):
+        copied = [inside.buffers[id].storage for id in ids]
+        for storage in sorted(needed | {*copied}):
+            if (count := copied.count(storage)) != (storage in needed):
+                how = f"{count} times" if count > 1 else "in vain" if count else "not at all"
+                raise VerifyError(f"storage s{storage} is {way} the part of calls {min(own)} to {max(own)} {how}")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.parts import After, Edge, Part, Parts, Turns
+from compiler.ir.transfers import Transfers
+from compiler.schedule.parts.units import units_of
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.solvers.ideals import Division, Stage, Tensor
 from compiler.schedule.solvers.least_load import least_load
@@ -17,23 +19,33 @@ from compiler.schedule.solvers.sets import bits
 from compiler.schedule.solvers.tradeoffs import tradeoffs
 
 
-def division_of(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts) -> Division:
-    """`seconds` are of each call, in call order, for each device."""
+def division_of(
+    kernels: KernelGraph,
+    seconds: Sequence[Sequence[float]],
+    costs: LaneCosts,
+    transfers: Sequence[Transfers | None] = (),
+) -> Division:
+    """`seconds` are of each call, in call order, for each device; `transfers` as in `Division`."""
+    leaving = {kernels.buffers[id].storage for id in kernels.outputs}
     tensors = [
-        Tensor(size, _set(writers), _set(readers)) for size, writers, readers in _storages(kernels).values() if writers
+        Tensor(size, _set(writers), _set(readers), storage in leaving)
+        for storage, (size, writers, readers) in _storages(kernels).items()
+        if writers or readers
     ]
-    return Division(predecessors(kernels), seconds, tensors, costs.handover_s, costs.crossing_s)
+    return Division(predecessors(kernels), seconds, tensors, costs.handover_s, costs.crossing_s, transfers)
 
 
 def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """The calls as stages, so that the device with most to do has least. It is verified."""
-    stages, _ = least_load(division)
-    return parts_of(kernels, devices, division, stages, "pipeline")
+    units = units_of(division)
+    stages = units.expanded(least_load(units.division)[0])
+    return _better_than_one(kernels, devices, division, stages, "pipeline", lambda parts: parts.period_s)
 
 
 def shared(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """As `pipeline`, with stages that equal devices may share by taking turns. It is verified."""
-    stages, _ = least_load(division, replicated=True)
+    units = units_of(division)
+    stages = units.expanded(least_load(units.division, replicated=True)[0])
     return parts_of(kernels, devices, division, stages, "shared pipeline")
 
 
@@ -45,8 +57,31 @@ def replicas(kernels: KernelGraph, devices: Sequence[str], division: Division) -
 
 def placed(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """The calls where one inference ends earliest. It is verified."""
-    stages, _ = placement(division)
-    return parts_of(kernels, devices, division, stages, "placement")
+    units = units_of(division)
+    stages = units.expanded(placement(units.division)[0])
+    return _better_than_one(kernels, devices, division, stages, "placement", lambda parts: parts.predicted_s)
+
+
+def _better_than_one(
+    kernels: KernelGraph,
+    devices: Sequence[str],
+    division: Division,
+    stages: Sequence[Stage],
+    scheduler: str,
+    cost: Callable[[Parts], float],
+) -> Parts:
+    """Parts of these stages, or the whole model on one device where that is better.
+
+    Solvers take what copies cost to be more than it is; where all devices share a memory they are exact in this.
+    """
+    found = parts_of(kernels, devices, division, stages, scheduler)
+    return min(found, one_device(kernels, devices, division), key=cost) if any(division.transfers) else found
+
+
+def one_device(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
+    """The whole model on the fastest device. It is verified."""
+    fastest = min(range(len(devices)), key=lambda device: division.part_s(device, division.whole))
+    return parts_of(kernels, devices, division, ((fastest, division.whole),), "one device")
 
 
 def tradeoff(kernels: KernelGraph, devices: Sequence[str], division: Division, most: int = 5) -> list[Parts]:
@@ -54,7 +89,11 @@ def tradeoff(kernels: KernelGraph, devices: Sequence[str], division: Division, m
 
     The one with the greatest throughput is first, that with the least latency last; `most` of them at most, from 2.
     """
-    ways = [*tradeoffs(division), *((stages, "replicas") for stages in replicated(division))]
+    units = units_of(division)
+    ways = [
+        *((units.expanded(stages), by) for stages, by in tradeoffs(units.division)),
+        *((stages, "replicas") for stages in replicated(division)),
+    ]
     found = [parts_of(kernels, devices, division, stages, by) for stages, by in ways]
     curve: list[Parts] = []
     for one in sorted(found, key=lambda parts: (parts.period_s, parts.predicted_s, len(parts.parts))):
@@ -93,7 +132,8 @@ def parts_of(
         Part(device, tuple(bits(calls)), tuple(sorted(after[number], key=lambda one: (one.frames, one.part))), own)
         for number, ((device, calls), own) in enumerate(zip(stages, turns, strict=True))
     )
-    found = Parts(tuple(devices), parts, tuple(edges), scheduler, *_predicted(division, stages, turns))
+    apart = tuple(device for device, transfers in enumerate(division.transfers) if transfers)
+    found = Parts(tuple(devices), parts, tuple(edges), scheduler, *_predicted(division, stages, turns), apart)
     found.verify(kernels)
     return found
 
@@ -102,14 +142,14 @@ def _turns(division: Division, stages: Sequence[Stage]) -> list[Turns]:
     """Of each stage."""
     found: list[Turns] = []
     for calls, same in groupby(stages, key=lambda stage: stage[1]):
-        found += dealt([division.work_s(device, calls) for device, _ in same])
+        found += dealt([division.part_s(device, calls) for device, _ in same])
     return found
 
 
 def seconds_of(division: Division, stages: Sequence[Stage]) -> list[float]:
-    """Of each stage for a frame that it does: its calls, and reading what other devices wrote."""
+    """Of each stage for a frame that it does: its calls, copies, and reading what other devices wrote."""
     return [
-        division.work_s(device, calls)
+        division.part_s(device, calls)
         + division.byte_s * sum(sum(handed_over(division, one, (device, calls))) for one in stages[:at])
         for at, (device, calls) in enumerate(stages)
     ]
@@ -128,24 +168,27 @@ def stages_of(parts: Parts) -> list[Stage]:
     return [(part.device, _set(part.calls)) for part in parts.parts]
 
 
-def _predicted(division: Division, stages: Sequence[Stage], turns: Sequence[Turns]) -> tuple[float, float]:
-    """Seconds of one frame by itself, each stage as soon as it may begin, and of the device with most to do.
-
-    Of replicas the frame has the one that ends last.
-    """
+def frame_of(division: Division, stages: Sequence[Stage]) -> list[tuple[float, float]]:
+    """When each stage begins and ends of one frame by itself, as soon as it may; of replicas the frame has each."""
     free = [0.0] * len(division.seconds)
-    loads = [0.0] * len(division.seconds)
-    ends: list[float] = []
+    spans: list[tuple[float, float]] = []
     for at, (stage, seconds) in enumerate(zip(stages, seconds_of(division, stages), strict=True)):
         device = stage[0]
         begin = free[device]
         for earlier in range(at):
             if handed_over(division, stages[earlier], stage):
-                begin = max(begin, ends[earlier] + division.handover_s)
+                begin = max(begin, spans[earlier][1] + division.handover_s)
         free[device] = begin + seconds
-        ends.append(free[device])
-        loads[device] += turns[at].share * seconds
-    return max(ends), max(loads)
+        spans.append((begin, free[device]))
+    return spans
+
+
+def _predicted(division: Division, stages: Sequence[Stage], turns: Sequence[Turns]) -> tuple[float, float]:
+    """Seconds of one frame by itself, and of the device with most to do. Of replicas the one that ends last counts."""
+    loads = [0.0] * len(division.seconds)
+    for stage, own, seconds in zip(stages, turns, seconds_of(division, stages), strict=True):
+        loads[stage[0]] += own.share * seconds
+    return max(end for _, end in frame_of(division, stages)), max(loads)
 
 
 def _storages(kernels: KernelGraph) -> dict[int, tuple[int, list[int], list[int]]]:

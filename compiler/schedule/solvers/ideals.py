@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler.ir.transfers import Transfers
 from compiler.schedule.solvers.cut import series
 from compiler.schedule.solvers.sets import bits
 
@@ -19,11 +20,15 @@ Stage = tuple[int, int]
 
 @dataclass(frozen=True)
 class Tensor:
-    """Bytes that some calls write and others read; both are sets."""
+    """Bytes that some calls write and others read; both are sets. What no call writes the caller gives.
+
+    `leaves` says that the caller is given them.
+    """
 
     bytes: int
     writers: int
     readers: int
+    leaves: bool = False
 
     def crosses(self, ideal: int) -> bool:
         """Whether some of it was written within the ideal and is read beyond it."""
@@ -39,6 +44,7 @@ class Division:
     tensors     what calls hand to each other
     handover_s  what a device waits for another one's result
     byte_s      how much longer a byte takes to be read that another device wrote
+    transfers   for each device what copies cost there, None where it works in the host's memory; empty: all do
     """
 
     before: Sequence[Sequence[int]]
@@ -46,6 +52,7 @@ class Division:
     tensors: Sequence[Tensor] = ()
     handover_s: float = 0.0
     byte_s: float = 0.0
+    transfers: Sequence[Transfers | None] = ()
 
     @property
     def whole(self) -> int:
@@ -55,6 +62,41 @@ class Division:
     def work_s(self, device: int, calls: int) -> float:
         """What a set of calls takes on a device, one after another."""
         return sum(self.seconds[device][call] for call in bits(calls))
+
+    def transfers_of(self, device: int) -> Transfers | None:
+        """None for a device that works in the host's memory."""
+        return self.transfers[device] if self.transfers else None
+
+    def part_s(self, device: int, calls: int) -> float:
+        """What a set of calls takes as a part on a device: with what it brings there, and gives back."""
+        return self.work_s(device, calls) + self.copied_s(device, calls)
+
+    def copied_s(self, device: int, calls: int) -> float:
+        """What a set of calls pays as a part on a device, beside its work."""
+        found = self.transfers_of(device)
+        if found is None:
+            return 0.0
+        brought = [
+            one.bytes for one in self.tensors if one.readers & calls and (one.writers & ~calls or not one.writers)
+        ]
+        given = [one.bytes for one in self.tensors if one.writers & calls and (one.readers & ~calls or one.leaves)]
+        return found.run_s + found.brought_s(brought) + found.given_back_s(given)
+
+    def entered_s(self, device: int, ideal: int) -> float:
+        """At most what a device pays that goes on from an ideal: all is brought there that is read from then on."""
+        found = self.transfers_of(device)
+        if found is None or ideal == self.whole:
+            return 0.0
+        there = [one for one in self.tensors if one.readers & ~ideal and (one.writers & ideal or not one.writers)]
+        return found.run_s + found.brought_s([one.bytes for one in there])
+
+    def left_s(self, device: int, ideal: int) -> float:
+        """At most what a device pays that ends with an ideal: all is given back that is read from then on."""
+        found = self.transfers_of(device)
+        if found is None or not ideal:
+            return 0.0
+        here = [one for one in self.tensors if one.writers & ideal and (one.readers & ~ideal or one.leaves)]
+        return found.given_back_s([one.bytes for one in here])
 
     def taking_over_s(self, ideal: int) -> float:
         """What a device pays that goes on where others have come: it waits, and reads what crosses."""

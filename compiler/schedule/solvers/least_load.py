@@ -14,6 +14,7 @@ from itertools import product
 
 import numpy as np
 
+from compiler.ir.transfers import Transfers
 from compiler.schedule.solvers.ideals import Division, Stage, ideals
 
 MOST_IDEALS = 700
@@ -35,13 +36,18 @@ def least_load(
     steps = [*_steps(kinds, states, replicated=replicated)]
     work = np.array([[division.work_s(kind[0], one) for one in sets] for kind in kinds])
     paid = np.array([division.taking_over_s(one) for one in sets])
+    copies = [
+        _Copies.of(division, transfers, sets) if (transfers := division.transfers_of(kind[0])) else None
+        for kind in kinds
+    ]
     load = np.full((len(states), len(sets)), np.inf)
     load[0, 0] = 0.0
     last: dict[tuple[int, int], tuple[_Step, int]] = {}  # of a state and an ideal: the step to it, and from which ideal
     for at, ideal in enumerate(sets[1:], 1):
         begins = np.array([begin for begin in range(at) if not sets[begin] & ~ideal])
+        copied = [one.seconds(begins, at) if one else 0.0 for one in copies]
         for step in steps:
-            own = (work[step.kind, at] - work[step.kind, begins] + paid[begins]) / step.count
+            own = (work[step.kind, at] - work[step.kind, begins] + paid[begins] + copied[step.kind]) / step.count
             reached = np.maximum(load[step.state, begins], own)
             best = int(reached.argmin())
             if reached[best] < load[step.to, at]:
@@ -60,11 +66,46 @@ def least_load(
     return tuple(found), float(ends.min())
 
 
+@dataclass(frozen=True)
+class _Copies:
+    """What stages between ideals copy on a device with a memory of its own.
+
+    `written` and `read` say for each tensor and ideal how many of its writers and readers are within.
+    """
+
+    transfers: Transfers
+    sizes: np.ndarray
+    written: np.ndarray
+    read: np.ndarray
+    given: np.ndarray
+    leaves: np.ndarray
+
+    @staticmethod
+    def of(division: Division, transfers: Transfers, sets: Sequence[int]) -> _Copies:
+        tensors = division.tensors
+        written, read = (
+            np.array([[(users & one).bit_count() for one in sets] for users in each], np.int32).reshape(-1, len(sets))
+            for each in ([one.writers for one in tensors], [one.readers for one in tensors])
+        )
+        given = np.array([not one.writers for one in tensors], np.bool_)[:, None]
+        leaves = np.array([one.leaves for one in tensors], np.bool_)[:, None]
+        return _Copies(transfers, np.array([float(one.bytes) for one in tensors]), written, read, given, leaves)
+
+    def seconds(self, begins: np.ndarray, end: int) -> np.ndarray:
+        """Of the stages from each of these ideals to that at `end`: `Division.copied_s`."""
+        how, (written, read) = self.transfers, (one[:, end, None] for one in (self.written, self.read))
+        is_brought = (self.given | (self.written[:, begins] > 0)) & (read > self.read[:, begins])
+        is_returned = (written > self.written[:, begins]) & (self.leaves | (read < self.read[:, -1:]))
+        copies = how.copy_s * (is_brought.sum(axis=0) + is_returned.sum(axis=0))
+        moved = how.in_byte_s * (self.sizes @ is_brought) + how.out_byte_s * (self.sizes @ is_returned)
+        return np.asarray(how.run_s + copies + moved)
+
+
 def equal_devices(division: Division) -> list[list[int]]:
-    """The devices by kind: those of one take the same for every call."""
-    kinds: dict[tuple[float, ...], list[int]] = {}
+    """The devices by kind: those of one take the same for every call, and copy alike."""
+    kinds: dict[tuple[Transfers | None, tuple[float, ...]], list[int]] = {}
     for device, seconds in enumerate(division.seconds):
-        kinds.setdefault(tuple(seconds), []).append(device)
+        kinds.setdefault((division.transfers_of(device), tuple(seconds)), []).append(device)
     return [*kinds.values()]
 
 

@@ -34,11 +34,12 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
     """Stages, each after those that it reads from, and the seconds until all have ended.
 
     Neighbours on different devices without an edge between them run at the same time. Exact for what it can express,
-    where there are at most `most_ideals` ideals, forks are small, and a fork ends before anything behind it begins.
+    where there are at most `most_ideals` ideals, forks are small, and a fork ends before anything behind it begins. A
+    device with a memory of its own is taken to be brought, and to give back, all that is read later: at most that.
     """
     sets = ideals(division.before, most_ideals)
     homes = range(len(division.seconds))
-    best: dict[tuple[int, int], float] = {(0, home): 0.0 for home in homes}
+    best: dict[tuple[int, int], float] = {(0, home): division.entered_s(home, 0) for home in homes}
     reached: dict[tuple[int, int], _Step] = {}
     groups: dict[int, tuple[int, ...]] = {}
 
@@ -48,9 +49,10 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
 
     for at, ideal in enumerate(sets):
         moved = division.taking_over_s(ideal)
-        nearest = min(homes, key=lambda home: best.get((ideal, home), float("inf")))
+        leaves = [best.get((ideal, home), float("inf")) + division.left_s(home, ideal) for home in homes]
+        nearest = min(homes, key=leaves.__getitem__)
         for home in homes:
-            offer((ideal, home), best[ideal, nearest] + moved, (ideal, nearest), ())
+            offer((ideal, home), leaves[nearest] + moved + division.entered_s(home, ideal), (ideal, nearest), ())
         for larger in sets[at + 1 :]:
             added = larger & ~ideal
             if ideal & ~larger or added.bit_count() > MOST_FORKED:
@@ -68,7 +70,7 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
                 for home in homes:
                     seconds = best[ideal, home] + forked_s(division, ideal, home, stages)
                     offer((larger, home), seconds, (ideal, home), stages)
-    seconds, home = min((best[division.whole, home], home) for home in homes)
+    seconds, home = min((best[division.whole, home] + division.left_s(home, division.whole), home) for home in homes)
     state, steps = (division.whole, home), list[tuple[Stage, ...]]()
     while state in reached:
         steps.append(reached[state].stages)
@@ -77,9 +79,13 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
 
 
 def forked_s(division: Division, ideal: int, home: int, stages: tuple[Stage, ...]) -> float:
-    """From the end of an ideal at home to the end of stages that run at the same time, their results at home."""
-    return max(
-        division.work_s(device, calls)
+    """From the end of an ideal at home to the end of stages that run at the same time, their results at home.
+
+    A home with a memory of its own is left before, and entered again after.
+    """
+    again = division.left_s(home, ideal) + division.entered_s(home, ideal | sum(calls for _, calls in stages))
+    return again + max(
+        division.part_s(device, calls)
         + (0.0 if device == home else division.lent_s(ideal, calls) + division.returned_s(calls))
         for device, calls in stages
     )

@@ -38,7 +38,7 @@ def dealt(seconds: Sequence[float]) -> tuple[Turns, ...]:
 
 def replicated(division: Division) -> list[tuple[Stage, ...]]:
     """The whole model on the two fastest devices, the three fastest and so on: a stage for each, of the same calls."""
-    alone = [division.work_s(device, division.whole) for device in range(len(division.seconds))]
+    alone = [division.part_s(device, division.whole) for device in range(len(division.seconds))]
     order = sorted(range(len(alone)), key=alone.__getitem__)
     return [tuple((device, division.whole) for device in sorted(order[:used])) for used in range(2, len(order) + 1)]
 

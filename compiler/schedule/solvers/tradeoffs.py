@@ -20,7 +20,7 @@ than the fastest."""
 
 def tradeoffs(division: Division) -> list[tuple[tuple[Stage, ...], str]]:
     """Stages, each way once, and what found them: pipelines of ever less on slower devices, a placement, one device."""
-    alone = [division.work_s(device, division.whole) for device in range(len(division.seconds))]
+    alone = [division.part_s(device, division.whole) for device in range(len(division.seconds))]
     fastest = alone.index(min(alone))
     found: dict[tuple[Stage, ...], str] = {}
     for weight in WEIGHTS:

@@ -13,10 +13,12 @@ import pytest
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.parts import After, Edge, Part, Parts, Turns
+from compiler.ir.parts import After, Edge, Part, Parts, Turns, verify_copies
 from compiler.ir.plan import Place, Plan, Task
+from compiler.ir.transfers import Transfers
 from compiler.schedule.parts.dividing import division_of, parts_of, pipeline, placed, replicas
 from compiler.schedule.parts.portions import portion
+from compiler.schedule.parts.units import units_of
 from compiler.schedule.solvers import replicas as solver
 from compiler.schedule.solvers.ideals import Division, ideals
 from tests.compiler.schedule.kernel_graphs import PRIME, SIZE, SPLITS, Memory, chain, random_graph
@@ -32,14 +34,19 @@ def short_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(solver, "MOST_TURNS", 3)
 
 
-def divided(random: Random) -> tuple[KernelGraph, Parts]:
+COPIES = Transfers(0.1, 0.1, 1e-3, 1e-3)
+
+
+def divided(random: Random, transfers: Sequence[Transfers | None] = ()) -> tuple[KernelGraph, Parts]:
     """A graph in two to four random stages on two devices, some of them replicated, or in those of least load."""
     kernels = random_graph(random, most=8)
     seconds = [[random.uniform(1.0, 3.0) for _ in kernels.calls] for _ in NAMES]
-    division = division_of(kernels, seconds, LaneCosts(0.1, 1e-3))
+    division = division_of(kernels, seconds, LaneCosts(0.1, 1e-3), transfers)
     if random.random() < 0.3:
         return kernels, random.choice((pipeline, placed, replicas))(kernels, NAMES, division)
-    return kernels, parts_of(kernels, NAMES, division, [*random_stages(random, division)], "random")
+    units = units_of(division)
+    stages = units.expanded([*random_stages(random, units.division)])
+    return kernels, parts_of(kernels, NAMES, division, stages, "random")
 
 
 def random_stages(random: Random, division: Division) -> Iterator[tuple[int, int]]:
@@ -84,7 +91,15 @@ def may_begin(parts: Parts, done: Sequence[int], number: int) -> bool:
 
 
 def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[int, list[int]]]:
-    """The results of frames, parts running in a random order that their waits allow, some far ahead of others."""
+    """The results of frames, parts running in a random order that their waits allow, some far ahead of others.
+
+    Where a device has a memory of its own a part begins by copying its inputs there, and ends by copying its outputs.
+    """
+    copied = [
+        tuple([own.buffers[id].storage for id in ids] for ids in (own.inputs, own.outputs))
+        for own in (portion(kernels, parts, part).kernels for part in parts.parts)
+    ]
+    there: dict[int, dict[int, np.ndarray]] = {}
     memory = [Frame(kernels, parts, seed) for seed in range(FRAMES)]
     own = {kernels.buffers[id].storage for id in (*kernels.inputs, *kernels.outputs)}
     garbage = np.random.default_rng(99)
@@ -109,14 +124,22 @@ def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[in
             if storage not in own:
                 edge = slots.get(storage)
                 frame.apart[storage] = edge[done[number] % len(edge)] if edge else private[number][storage]
+        here, is_apart = frame.apart, part.device in parts.apart
+        if is_apart and not inside[number] and number not in pending:
+            fresh = {storage: garbage.integers(PRIME, size=array.size) for storage, array in here.items()}
+            there[number] = fresh | {storage: here[storage].copy() for storage in copied[number][0]}
+        frame.apart = there[number] if is_apart else here
         if number in pending:
             where, written = pending.pop(number)
             where.store(written)
             inside[number] += 1
             if inside[number] == len(part.calls):
+                for storage in copied[number][1] if is_apart else ():
+                    here[storage][:] = there[number][storage]
                 done[number], inside[number] = next_turn(part, done[number] + 1), 0
         else:
             pending[number] = frame, frame.computed(Task(part.calls[inside[number]], 0, 0, 1))
+        frame.apart = here
         if random.random() < 0.05:
             ranks = random.sample(ranks, len(ranks))
     return [frame.results() for frame in memory]
@@ -144,6 +167,73 @@ def test_frames_in_flight_give_what_each_gives_alone(seed: int) -> None:
     random = Random(seed)
     kernels, parts = divided(random)
     assert streamed(kernels, parts, random) == one_by_one(kernels, parts)
+
+
+@each(range(15))
+def test_devices_with_memories_of_their_own_are_brought_what_they_read_and_give_back_what_others_do(seed: int) -> None:
+    random = Random(seed)
+    kernels, parts = divided(random, random.choice([(None, COPIES), (COPIES, COPIES)]))
+    for part in parts.parts:
+        verify_copies(kernels, part, portion(kernels, parts, part))
+    assert streamed(kernels, parts, random) == one_by_one(kernels, parts)
+
+
+def test_a_copy_that_is_missing_doubled_or_in_vain_is_refused() -> None:
+    kernels = chain("sum", "sum", "sum")
+    division = division_of(kernels, [[1.0] * 3] * 2, LaneCosts(), (None, COPIES))
+    parts = parts_of(kernels, NAMES, division, [(0, 0b001), (1, 0b010), (0, 0b100)], "by hand")
+    whole = portion(kernels, parts, parts.parts[1])
+
+    (brought,), (given,) = whole.kernels.inputs, whole.kernels.outputs
+
+    def with_ports(inputs: tuple[int, ...] = (brought,), outputs: tuple[int, ...] = (given,)) -> None:
+        inside = replace(whole.kernels, inputs=inputs, outputs=outputs)
+        verify_copies(kernels, parts.parts[1], replace(whole, kernels=inside))
+
+    with_ports()
+    cases: tuple[tuple[dict[str, tuple[int, ...]], str], ...] = (
+        ({"inputs": ()}, f"s{brought} is brought to the part of calls 1 to 1 not at all"),
+        ({"inputs": (brought, brought)}, f"s{brought} is brought to the part of calls 1 to 1 2 times"),
+        ({"inputs": (brought, given)}, f"s{given} is brought to the part of calls 1 to 1 in vain"),
+        ({"outputs": ()}, f"s{given} is given back by the part of calls 1 to 1 not at all"),
+        ({"outputs": (given, brought)}, f"s{brought} is given back by the part of calls 1 to 1 in vain"),
+    )
+    for ports, says in cases:
+        with pytest.raises(VerifyError, match=re.escape(says)):
+            with_ports(**ports)
+
+
+def test_a_storage_that_another_part_writes_too_is_not_given_back_whole() -> None:
+    """Some random graph has two calls that write one storage; a part may not end between them."""
+    refused = 0
+    for seed in range(40):
+        kernels = random_graph(Random(seed), most=8)
+        division = division_of(kernels, [[1.0] * len(kernels.calls)] * 2, LaneCosts(), (None, COPIES))
+        units = units_of(division)
+        for end in range(1, len(kernels.calls)):
+            stages = [(0, (1 << end) - 1), (1, division.whole & ~((1 << end) - 1))]
+            may_end = any(sum(units.calls[:count]) == stages[0][1] for count in range(len(units.calls)))
+            tensors = [one for one in division.tensors if one.writers & stages[0][1] and one.writers & stages[1][1]]
+            if not tensors:
+                continue
+            assert not may_end
+            with pytest.raises(VerifyError, match="both write storage s"):
+                parts_of(kernels, NAMES, division, stages, "by hand")
+            refused += 1
+    assert refused >= 5
+
+
+def test_the_whole_model_on_one_device_is_taken_where_copies_cost_more_than_they_gain() -> None:
+    kernels = chain("sum", "sum", "sum")
+    seconds = [[3.0, 3.0, 3.0], [1.0, 1.0, 1.0]]
+    dear = replace(COPIES, run_s=100.0)
+    for way in (pipeline, placed):
+        near = way(kernels, NAMES, division_of(kernels, seconds, LaneCosts(), (None, dear)))
+        assert [part.device for part in near.parts] == [0]
+        far = way(kernels, NAMES, division_of(kernels, [[30.0] * 3, seconds[1]], LaneCosts(), (None, COPIES)))
+        assert [(part.device, part.calls) for part in far.parts] == [(1, (0, 1, 2))]
+        storages = [kernels.buffers[id].type.bytes for id in (*kernels.inputs, *kernels.outputs)]
+        assert far.predicted_s == pytest.approx(3.0 + 0.1 + 0.1 * len(storages) + 1e-3 * sum(storages))
 
 
 def test_the_verifier_misses_no_wait_without_which_a_frame_is_spoilt() -> None:

@@ -10,6 +10,7 @@ from random import Random
 
 import pytest
 
+from compiler.ir.transfers import Transfers
 from compiler.schedule.solvers.ideals import Division, Stage, Tensor, ideals
 from compiler.schedule.solvers.least_load import least_load
 from compiler.schedule.solvers.sets import bits
@@ -50,7 +51,7 @@ def loads(division: Division, done: int, free: frozenset[int], most: int = 1) ->
             for devices in combinations(sorted(free), count):
                 if len({tuple(division.seconds[device]) for device in devices}) > 1:
                     continue
-                own = division.taking_over_s(done) + division.work_s(devices[0], ideal & ~done)
+                own = division.taking_over_s(done) + division.part_s(devices[0], ideal & ~done)
                 yield from (max(own / count, rest) for rest in loads(division, ideal, free - {*devices}, most))
 
 
@@ -80,6 +81,24 @@ def test_no_pipeline_has_a_smaller_largest_load(seed: int) -> None:
 
 
 @each(range(40))
+def test_none_has_where_devices_have_memories_of_their_own(seed: int) -> None:
+    random = Random(seed)
+    division = with_copies(random, random_division(random, most=5))
+    stages, load = least_load(division)
+    assert load == pytest.approx(min(loads(division, 0, frozenset(range(len(division.seconds))))))
+    assert reached(division, stages) == pytest.approx(load)
+
+
+def with_copies(random: Random, division: Division) -> Division:
+    """Of some devices; what the first call reads the caller gives, and is given the last ones' results."""
+    how = Transfers(0.5, 0.25, random.choice((0.0, 0.125)), 0.25)
+    last = [call for call in range(len(division.before)) if not any(call in one for one in division.before)]
+    tensors = [*division.tensors, Tensor(3, 0, 1), *(Tensor(2, 1 << call, 0, leaves=True) for call in last)]
+    transfers = [random.choice((None, how)) for _ in division.seconds]
+    return replace(division, tensors=tensors, transfers=transfers)
+
+
+@each(range(40))
 def test_none_whose_stages_equal_devices_may_share_has_a_smaller_one_either(seed: int) -> None:
     random = Random(seed)
     division = random_division(random, most=5)
@@ -98,7 +117,7 @@ def reached(division: Division, stages: Sequence[Stage]) -> float:
         devices = [device for device, _ in replicas]
         assert calls
         assert not done & calls
-        own = division.taking_over_s(done) + division.work_s(devices[0], calls)
+        own = division.taking_over_s(done) + division.part_s(devices[0], calls)
         found = max(found, own / len(devices))
         done |= calls
         assert is_closed(division, done)

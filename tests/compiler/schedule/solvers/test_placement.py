@@ -6,10 +6,12 @@ from functools import cache
 from itertools import product
 from random import Random
 
+import pytest
+
 from compiler.schedule.solvers.ideals import Division, Tensor
 from compiler.schedule.solvers.placement import forked_s, placement
 from compiler.schedule.solvers.sets import bits
-from tests.compiler.schedule.solvers.test_least_load import is_closed, random_division
+from tests.compiler.schedule.solvers.test_least_load import is_closed, random_division, with_copies
 from tests.seeds import each
 
 
@@ -43,6 +45,17 @@ def least(division: Division) -> float:
         return min(found)
 
     return min(left(0, home, False) for home in homes)
+
+
+@each(range(40))
+def test_a_device_with_a_memory_of_its_own_is_never_worse_than_the_whole_there(seed: int) -> None:
+    random = Random(seed)
+    division = with_copies(random, random_division(random, most=5))
+    stages, seconds = placement(division)
+    assert sum(calls for _, calls in stages) == division.whole
+    assert seconds <= min(division.part_s(home, division.whole) for home in range(len(division.seconds))) + 1e-9
+    if len(stages) == 1:
+        assert seconds == pytest.approx(division.part_s(*stages[0]))
 
 
 @each(range(60))
