@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from compiler.contract import Event, kinds
+from compiler.contract.devices import held
 from compiler.errors import TilewrightError
 from service.db.models import JobKind
 from service.errors import BlobDamaged, BlobLost, NotFound, StorageUnavailable
@@ -159,7 +160,7 @@ TIMING = (JobKind.COMPILE, JobKind.COMPRESSION)
 
 
 def _target(claim: Claim) -> str:
-    return str(claim.options.get("target", "cpu"))
+    return held(str(claim.options.get("target", "cpu")), claim.options.get("devices", ()))
 
 
 def _records(desk: Desk, claim: Claim) -> list[dict[str, Any]]:

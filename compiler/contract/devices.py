@@ -1,4 +1,4 @@
-"""The devices of a job that names several: `cpu:0`, `cpu:1@x86-64-v2`."""
+"""The devices of a job that names several: `cpu:0`, `cpu:1@x86-64-v2`, `cuda:0`."""
 
 from __future__ import annotations
 
@@ -56,37 +56,64 @@ def objective_of(value: Any) -> str | Within:
 class NamedDevice:
     """A core by its number among those that a process may use, from 0, perhaps held to the instructions of a profile.
 
-    `target` is what is compiled for it: `cpu`, this machine, or that profile.
+    Or what is no single core: all of them together, or the first device that the process sees of a kind that stands
+    beside the CPU. Then `core` is None.
+
+    `target` is what is compiled for it: `cpu`, this machine, or that profile; the kind, for what is beside the CPU.
     """
 
-    core: int
+    core: int | None
     target: str
+
+    @property
+    def is_beside(self) -> bool:
+        """Whether it stands beside the CPU."""
+        return kinds.of(self.target).accelerator
 
     @staticmethod
     def of(name: str) -> NamedDevice:
         """The device of a name. Raises OptionsError for one that cannot take part in a plan with others."""
-        found = _NAME.fullmatch(name)
+        found, kind = _NAME.fullmatch(name), kinds.find(name)
+        if name == kinds.CPU.name:
+            return NamedDevice(None, name)
+        if kind and kind.accelerator and (number := kind.index_of(name)) is not None:
+            if number:
+                raise OptionsError(
+                    f"device {name} takes part in no plan with others: a plan holds one {kind.title} device",
+                    fix=f"name it {kind.device()}: the first one that the process of the worker sees",
+                )
+            return NamedDevice(None, kind.name)
         if not found:
-            kind = kinds.find(name)
             said = f"devices of kind {kind.name!r} cannot" if kind and kind.name != "cpu" else f"{name!r:.80} cannot"
             raise OptionsError(
-                f"{said} take part in a plan with others yet: cores can",
-                fix=f"name cores, cpu:N or cpu:N@PROFILE, such as {' and '.join(EXAMPLE)}; "
+                f"{said} take part in a plan with others yet: cores and a GPU can",
+                fix=f"name cores, cpu:N or cpu:N@PROFILE, such as {' and '.join(EXAMPLE)}, and {kinds.CUDA.device()}; "
                 "or leave devices out, and name the one device as target",
             )
         return NamedDevice(int(found[1]), f"cpu:{found[2]}" if found[2] else "cpu")
 
 
 def named_devices(names: Sequence[str]) -> tuple[NamedDevice, ...]:
-    """The devices of a job, in order. Raises OptionsError for one alone, for too many, and for a core named twice."""
+    """The devices of a job, in order. Raises OptionsError for one alone, for too many, and for one named twice."""
     devices = tuple(map(NamedDevice.of, names))
     if names and not 2 <= len(names) <= MOST_DEVICES:
         raise OptionsError(
             f"devices names {len(names)}, and a plan for several has 2 to {MOST_DEVICES}",
             fix=f"name as many, such as {' and '.join(EXAMPLE)}; a single device is a target: leave devices out",
         )
-    cores = [device.core for device in devices]
-    for at, core in enumerate(cores):
-        if core in cores[:at]:
-            raise OptionsError(f"devices names core {core} twice", fix="name each core once")
+    if kinds.CPU.name in names and any(one.core is not None for one in devices):
+        raise OptionsError(
+            "devices names cpu, all cores together, and cores by number beside it",
+            fix="name cores one by one, or cpu alone",
+        )
+    places = [f"core {one.core}" if one.core is not None else kinds.of(one.target).device() for one in devices]
+    for at, place in enumerate(places):
+        if place in places[:at]:
+            raise OptionsError(f"devices names {place} twice", fix="name each device once")
     return devices
+
+
+def held(target: str, devices: Sequence[str]) -> str:
+    """The target whose device a worker must hold for a job: with several devices, that of the one beside the CPU."""
+    beside = (kind.name for kind in map(kinds.find, devices) if kind and kind.accelerator)
+    return next(beside, target)

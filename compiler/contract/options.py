@@ -47,6 +47,7 @@ from compiler.contract.devices import (
     WITHIN,
     NamedDevice,
     Within,
+    held,
     named_devices,
     objective_of,
 )
@@ -380,7 +381,7 @@ class CompileOptions(Refusing):
     devices: tuple[StrictStr, ...] = Field(
         default=(),
         description="several devices that work on one model: cores by number, `cpu:0`, perhaps held to a profile, "
-        "`cpu:1@x86-64-v2`; instead of a target",
+        "`cpu:1@x86-64-v2`, or all of them, `cpu`, and a GPU, `cuda:0`; instead of a target",
         examples=[list(EXAMPLE)],
     )
     objective: Annotated[str | Within, PlainValidator(objective_of, json_schema_input_type=Any)] = Field(
@@ -424,7 +425,9 @@ class CompileOptions(Refusing):
             return
         for name, default in (("target", "cpu"), ("threads", None), ("scheduler", "auto")):
             if getattr(self, name) != default:
-                said = "each device names its own" if name == "target" else "each of several devices is one core"
+                said = (
+                    "each device names its own" if name == "target" else "each of several devices has as many as it has"
+                )
                 raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
         if self.precision == "int8":
             raise OptionsError(
@@ -433,6 +436,12 @@ class CompileOptions(Refusing):
             )
         if self.precision == kinds.AUTO:
             raise OptionsError("precision auto is for one device", fix="use fp32 or bf16, or leave devices out")
+        beside = [name for name, one in zip(self.devices, self.named_devices, strict=True) if one.is_beside]
+        if beside and self.precision != "fp32":
+            raise OptionsError(
+                f"precision {self.precision} is given beside {beside[0]}: elements lie in memory otherwise there",
+                fix="use fp32, or leave one of the two out",
+            )
         several = isinstance(self.dims, tuple)
         if several or self.ranges:
             which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
@@ -446,6 +455,11 @@ class CompileOptions(Refusing):
     def named_devices(self) -> tuple[NamedDevice, ...]:
         """Those of `devices`; none for a job that has a target instead."""
         return named_devices(self.devices)
+
+    @property
+    def held(self) -> str:
+        """The target whose device a worker must hold: with several devices, that of the one beside the CPU."""
+        return held(self.target, self.devices)
 
     @property
     def arithmetic(self) -> str:

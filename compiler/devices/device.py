@@ -20,6 +20,7 @@ from compiler.ir.program import Program, StreamProgram
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
+from compiler.ir.transfers import Transfers
 from compiler.knowledge.budget import Share
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
@@ -112,10 +113,13 @@ class LaneDevice(Protocol):
         kernels: KernelGraph,
         parts: Parts,
         portions: Sequence[Portion],
-        cores: Sequence[int],
+        cores: Sequence[int | None],
         folders: Sequence[str],
     ) -> StreamProgram:
-        """What runs parts of a model on these cores, one for each device; the library of each part in its folder."""
+        """What runs parts of a model on these cores, one for each device; the library of each part in its folder.
+
+        A device that is no core has None: a thread on any core drives it.
+        """
         ...
 
 
@@ -153,6 +157,7 @@ class Backend(Protocol):
     |          | choose          | which of the model's favourites is taken unmeasured                                 |
     |          | told            | what is known of a kernel under a tile, for people                                  |
     | schedule | lanes           | cores that share kernels out (`LaneDevice`); None for a device that launches them   |
+    |          | transfers       | what copies cost to and from its own memory; None where that is the host's          |
     |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
@@ -235,6 +240,11 @@ class Backend(Protocol):
     @property
     def lanes(self) -> LaneDevice | None:
         """What lanes answer for themselves; None for a device that has no such lanes."""
+        ...
+
+    @property
+    def transfers(self) -> Transfers | None:
+        """What a part on this device pays beside its calls; None for one that works in the host's memory."""
         ...
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch | None:

@@ -10,6 +10,18 @@ from compiler.ir.parts import Parts
 from compiler.pack.chart.wording import duration, escaped, plural
 from compiler.pack.elements import bar, section, table
 
+WIDTH, LEFT, LANE, GAP = 960, 110, 26, 30
+"""Of the drawing of a frame, in its own units: all, before lanes begin, a lane's height, between lanes."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """So many bytes that one part hands to another, which are positions in the parts."""
+
+    source: int
+    to: int
+    bytes: int
+
 
 @dataclass(frozen=True)
 class Streamed:
@@ -19,12 +31,16 @@ class Streamed:
     parts_s     predicted seconds of each part for a frame that it does, taking over included
     measured_s  from one end of a frame to the next, measured; None: not measured
     curve       divisions that were tried for throughput, or between it and latency, one of them picked
+    spans       where a device has a memory of its own, when each part begins and ends of a frame by itself, predicted
+    messages    what parts hand to each other there
     """
 
     alone_s: Sequence[float]
     parts_s: Sequence[float]
     measured_s: float | None = None
     curve: Sequence[PointReport] = ()
+    spans: Sequence[tuple[float, float]] = ()
+    messages: Sequence[Message] = ()
 
     @property
     def bound_s(self) -> float:
@@ -68,7 +84,45 @@ def devices_section(parts: Parts, streamed: Streamed) -> str:
     ends += f", with up to {parts.frames} in flight; no division can do it in less than {duration(streamed.bound_s)}."
     edges = sum(edge.bytes * edge.slots for edge in parts.edges)
     words = f"{ends} Between parts lie {plural(len(parts.edges), 'edge')}, {edges} bytes in all slots."
-    return section("Devices", words, table(head, rows)) + _curve(streamed.curve)
+    return section("Devices", words, table(head, rows) + _frame(parts, streamed)) + _curve(streamed.curve)
+
+
+def _frame(parts: Parts, streamed: Streamed) -> str:
+    """A frame by itself: devices as lanes, parts as boxes, what they hand over as arrows. Nothing without spans."""
+    if not streamed.spans:
+        return ""
+    end = max(end for _, end in streamed.spans) or 1.0
+    scale = (WIDTH - LEFT) / end
+    height = len(parts.devices) * (LANE + GAP)
+    drawn = [
+        f'<svg viewBox="0 0 {WIDTH} {height}" font-size="12" role="img" aria-label="one frame, predicted">',
+        '<defs><marker id="given" markerWidth="6" markerHeight="6" refX="5" refY="3" orient="auto">'
+        '<path d="M0,0 L6,3 L0,6 z" fill="currentColor"/></marker></defs>',
+    ]
+    for device, name in enumerate(parts.devices):
+        drawn.append(f'<text x="0" y="{_lane(device) + 17}" fill="currentColor">{escaped(name)}</text>')
+    for number, (part, (begin, ends)) in enumerate(zip(parts.parts, streamed.spans, strict=True), 1):
+        width = max((ends - begin) * scale, 1)
+        drawn.append(
+            f'<rect x="{LEFT + begin * scale:.1f}" y="{_lane(part.device)}" width="{width:.1f}" height="{LANE}" '
+            f'fill="#4c78a8" stroke="#fff"><title>part {number}: {plural(len(part.calls), "kernel")}, '
+            f"{duration(ends - begin)}</title></rect>"
+        )
+    for one in streamed.messages:
+        source, to = parts.parts[one.source].device, parts.parts[one.to].device
+        apart = source in parts.apart or to in parts.apart
+        y = (_lane(source) + LANE, _lane(to)) if to > source else (_lane(source), _lane(to) + LANE)
+        drawn.append(
+            f'<line x1="{LEFT + streamed.spans[one.source][1] * scale:.1f}" y1="{y[0]}" '
+            f'x2="{LEFT + streamed.spans[one.to][0] * scale:.1f}" y2="{y[1]}" stroke="currentColor" '
+            f'marker-end="url(#given)"><title>part {one.source + 1} to part {one.to + 1}: {one.bytes} bytes'
+            f"{', copied between memories' if apart else ''}</title></line>"
+        )
+    return "\n".join(["<p class='dim'>One frame by itself, predicted:</p>", *drawn, "</svg>"])
+
+
+def _lane(device: int) -> int:
+    return device * (LANE + GAP) + GAP // 2
 
 
 def _curve(curve: Sequence[PointReport]) -> str:

@@ -14,19 +14,22 @@ from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, PointReport, generator
 from compiler.contract.devices import NamedDevice, Within
-from compiler.devices.kinds import profiles, resolve
+from compiler.devices.kinds import backend_of, profiles, resolve
 from compiler.errors import TargetUnavailable, UnsupportedModel
 from compiler.ir.border import PLAIN
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING
 from compiler.ir.machine import Record
-from compiler.ir.parts import Parts
+from compiler.ir.parts import Parts, verify_copies
+from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.region import Region
+from compiler.ir.target import Target
+from compiler.ir.tile import Menu
 from compiler.knowledge.kinds import PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
 from compiler.measure.compare import Comparison
-from compiler.pack.devices_section import Streamed
+from compiler.pack.devices_section import Message, Streamed
 from compiler.pack.divided import Divided, folders_of, pack_divided
 from compiler.pack.join import Part
 from compiler.pack.pack import PackedArtifact
@@ -34,6 +37,9 @@ from compiler.schedule import schedule
 from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import (
     division_of,
+    frame_of,
+    handed_over,
+    one_device,
     pipeline,
     placed,
     replicas,
@@ -43,7 +49,8 @@ from compiler.schedule.parts.dividing import (
     tradeoff,
 )
 from compiler.schedule.parts.portions import portion
-from compiler.schedule.solvers.ideals import Division
+from compiler.schedule.solvers.ideals import Division, Stage
+from compiler.schedule.solvers.sequential import choose_lanes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
@@ -57,43 +64,60 @@ WORTH = 0.98
 
 @dataclass(frozen=True)
 class Devices:
-    """The devices of a job, as it was asked for; `options` compile for each target alone, the most able first."""
+    """The devices of a job, as it was asked for; `options` compile for each target alone, the most able first.
+
+    `option_of` says for each device which of the options its programs are made by. The first are for cores.
+    """
 
     asked: CompileOptions
     named: tuple[NamedDevice, ...]
     options: tuple[CompileOptions, ...]
-
-    def option_of(self, device: NamedDevice) -> int:
-        """Which of the options a device's programs are made by."""
-        wanted = resolve(device.target).name
-        return next(at for at, one in enumerate(self.options) if resolve(one.target).name == wanted)
+    option_of: tuple[int, ...]
 
 
 def devices_of(options: CompileOptions) -> Devices:
     """The devices that a job names. Raises TargetUnavailable for one that this machine has not."""
     named = options.named_devices
-    here = resolve("cpu")
     order = [profile.name for profile in profiles()]
-    targets: dict[str, str] = {}
-    for device, name in zip(named, options.devices, strict=True):
-        target = resolve(device.target)
-        if device.core >= here.lanes:
-            raise TargetUnavailable(
-                f"device {name} is core {device.core}, and this machine has {here.lanes}",
-                fix=f"name cores from cpu:0 to cpu:{here.lanes - 1}, or use a worker with more",
-            )
-        if not target.is_here:
-            raise TargetUnavailable(
-                f"device {name} is to have the instructions of {target.name}, which this machine has not",
-                fix="several devices are measured where they are: name profiles that this machine runs",
-            )
-        targets.setdefault(target.name, device.target)
-    share = options.tuning_budget_s / len(targets)
+    found = [_here(name, device) for name, device in zip(options.devices, named, strict=True)]
+    firsts = {target.name: device for target, device in [*zip(found, named, strict=True)][::-1]}
+    names = sorted(firsts, key=order.index)
     each = tuple(
-        replace(options, devices=(), objective="latency", target=targets[name], threads=1, tuning_budget_s=share)
-        for name in sorted(targets, key=order.index)
+        replace(
+            options,
+            devices=(),
+            objective="latency",
+            target=firsts[name].target,
+            threads=None if firsts[name].core is None else 1,
+            tuning_budget_s=options.tuning_budget_s / len(names),
+        )
+        for name in names
     )
-    return Devices(options, named, each)
+    return Devices(options, named, each, tuple(names.index(target.name) for target in found))
+
+
+def _here(name: str, device: NamedDevice) -> Target:
+    """The target of a device. Raises TargetUnavailable where this machine has no such device."""
+    if device.is_beside:
+        try:
+            return backend_of(CompileOptions(target=device.target), os.environ).target
+        except TargetUnavailable as error:
+            raise TargetUnavailable(
+                f"device {name} is not here: {error.message}",
+                fix="several devices are measured where they are: use a worker that holds it, or name cores alone",
+            ) from error
+    cores, target = resolve("cpu").lanes, resolve(device.target)
+    if device.core is not None and device.core >= cores:
+        raise TargetUnavailable(
+            f"device {name} is core {device.core}, and this machine has {cores}",
+            fix=f"name cores from cpu:0 to cpu:{cores - 1}, or use a worker with more",
+        )
+    if not target.is_here:
+        raise TargetUnavailable(
+            f"device {name} is to have the instructions of {target.name}, which this machine has not",
+            fix="several devices are measured where they are: name profiles that this machine runs",
+        )
+    return target
 
 
 def demand_divisible(front: Front) -> None:
@@ -135,7 +159,8 @@ def divided(
     with trace.step("tile"):
         tiled = [built.tiles, *(_tiled(one, front, built) for one in sessions[1:])]
     with trace.step("schedule"):
-        work = _Work(devices, tiled, _division(session, built.kernels, devices, tiled), built)
+        lanes = [one.lanes for one in sessions]
+        work = _Work(devices, tiled, lanes, _division(session, built.kernels, devices, tiled, lanes), built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
     tried: list[Tried] = []
@@ -162,12 +187,10 @@ def divided(
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
                     session.learn([record])
-            tried.append(Tried(found, weights, came, record))
-            if races and is_faster(record):
-                break
-            if races:
-                trace.notice(f"one inference is not certainly faster in {len(parts.parts)} parts: one device runs it")
-        picked = tried[-1]
+            tried.append(Tried(found, weights, came, record, wins=races and is_faster(record)))
+            if races and not tried[-1].wins:
+                trace.notice(f"one inference is not certainly faster in {counted(parts)}: one device runs it")
+        picked = min((one for one in tried if one.wins), key=lambda one: one.ratio, default=tried[-1])
         curve: tuple[PointReport, ...] = ()
         if devices.asked.objective != "latency":
             picked, notice = picked_of(tried, devices.asked.objective)
@@ -197,12 +220,22 @@ def divided(
 
 @dataclass(frozen=True)
 class Tried:
-    """A division that was emitted and proved; `record` says what was measured of it, None where nothing may be."""
+    """A division that was emitted and proved; `record` says what was measured of it, None where nothing may be.
+
+    `wins` says that one inference through it is certainly faster than by the program of one device.
+    """
 
     found: Divided
     weights: bytes
     came: Came
     record: Record | None
+    wins: bool = False
+
+    @property
+    def ratio(self) -> float:
+        """Of one inference through it to one by the program of one device, as recorded."""
+        said = self.record.variant.get("ratio") if self.record else None
+        return said if isinstance(said, float) else 1.0
 
     @property
     def latency_s(self) -> float:
@@ -262,26 +295,27 @@ def picked_of(tried: Sequence[Tried], objective: str | Within) -> tuple[Tried, s
 
 @dataclass(frozen=True)
 class _Work:
-    """The kernels, tiled for each target, and what they take on each device."""
+    """The kernels, tiled for each target and its lanes, and what they take on each device."""
 
     devices: Devices
     tiled: Sequence[TiledKernels]
+    lanes: Sequence[int]
     division: Division
     built: Built
 
-    @cached_property
-    def targets(self) -> list[int]:
+    @property
+    def targets(self) -> Sequence[int]:
         """Which of the targets each device has."""
-        return [self.devices.option_of(device) for device in self.devices.named]
+        return self.devices.option_of
 
     @cached_property
     def alone_s(self) -> list[float]:
         """An inference on each device alone."""
-        return [self.division.work_s(at, self.division.whole) for at in range(len(self.targets))]
+        return [self.division.part_s(at, self.division.whole) for at in range(len(self.targets))]
 
     def is_same(self, parts: Parts) -> bool:
-        """Whether all parts are for the target of the program of one device."""
-        return not any(self.targets[part.device] for part in parts.parts)
+        """Whether all parts are for the target of the program of one device, and one lane of it, as that is."""
+        return self.lanes[0] == 1 and not any(self.targets[part.device] for part in parts.parts)
 
     def turns(self, parts: Parts) -> list[int]:
         """Of a round of frames those that between them go through every program that replicas have."""
@@ -294,10 +328,11 @@ class _Work:
     def candidates(self, tried: Sequence[Tried], *, may_race: bool) -> Iterator[tuple[Parts, bool]]:
         """Divisions to be tried in turn, and whether one inference is raced against the program of one device.
 
-        For throughput whole inferences on devices in turn, and a pipeline, and both are tried. For latency the last is
-        the better of these as predicted; the one before is tried where it is predicted faster than the program of one
-        device, and may be raced against it. Where latency is bounded they are those between throughput and latency, and
-        all are tried. `tried` is what has come of those before.
+        For throughput whole inferences on devices in turn, and a pipeline, and both are tried. For latency what may be
+        raced comes first: a placement that is predicted faster than that program, and the whole model on a device
+        beside the CPU. Where none wins, or none is raced, the better of those for throughput as predicted. Where
+        latency is bounded they are those between throughput and latency, and all are tried. `tried` is what has come
+        of those before.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
         if isinstance(self.devices.asked.objective, Within):
@@ -309,17 +344,22 @@ class _Work:
                 early = placed(kernels, names, self.division)
                 if early.predicted_s < self.alone_s[self.targets.index(0)]:
                     yield early, True
-            found = [way(kernels, names, self.division) for way in (replicas, pipeline)]
-            yield min(found, key=lambda parts: parts.period_s), False
+                single = one_device(kernels, names, self.division)
+                if single.parts[0].device in single.apart and not single.is_like(early):
+                    yield single, True
+            if not any(one.wins for one in tried):
+                found = [way(kernels, names, self.division) for way in (replicas, pipeline)]
+                yield min(found, key=lambda parts: parts.period_s), False
 
     def _often(self, tried: Sequence[Tried]) -> Iterator[Parts]:
         """For throughput, each planned with what calls were measured to take when those before it ran.
 
         Replicas and a pipeline, then what is to gain by what is known then: the same planned anew, and a pipeline with
-        stages that equal devices share.
+        stages that equal devices share; with a device beside the CPU, the whole model on one.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
-        for number, way in enumerate((replicas, pipeline, replicas, pipeline, shared)):
+        alone = (one_device,) if any(self.division.transfers) else ()
+        for number, way in enumerate((replicas, pipeline, replicas, pipeline, shared, *alone)):
             runs = [one.ran for one in tried if one.ran]
             parts = way(kernels, names, corrected(self.division, runs))
             best_s = min((one.busiest_s for one in tried), default=inf)
@@ -370,15 +410,45 @@ class _Work:
                 continue
             tiled = self.tiled[self.targets[part.device]]
             menus = [tiled.settled.menus[call] for call in part.calls]
-            plan = schedule(own.kernels, menus, 1, NOTHING, "sequential")[0].plan
+            if part.device in parts.apart:
+                verify_copies(kernels, part, own)
+            plan = self._plan(own.kernels, menus, self.targets[part.device])
             weights = tiled.backend.weights(weights)
             programs.append(tiled.backend.emit(own.kernels, plan, (), weights))
         on_lanes = self.tiled[0].backend.lanes
-        assert on_lanes is not None, "cores alone take part in such plans"
+        assert on_lanes is not None, "the first targets are those of cores"
         cores = [device.core for device in self.devices.named]
         stream = on_lanes.stream(kernels, parts, portions, cores, folders)
-        works = seconds_of(self.division, stages_of(parts))
-        return Divided(parts, programs, stream, names, runs, Streamed(self.alone_s, works)), weights.bytes()
+        stages = stages_of(parts)
+        streamed = Streamed(self.alone_s, seconds_of(self.division, stages))
+        if parts.apart:
+            streamed = replace(streamed, spans=frame_of(self.division, stages), messages=self._messages(stages))
+        return Divided(parts, programs, stream, names, runs, streamed), weights.bytes()
+
+    def _plan(self, kernels: KernelGraph, menus: Sequence[Menu], target: int) -> Plan:
+        """Calls one after another, on all lanes of the target each."""
+        tiled, lanes = self.tiled[target], self.lanes[target]
+        on_lanes = tiled.backend.lanes if lanes > 1 else None
+        costs = lane_costs(tiled.handover) if on_lanes else NOTHING
+        regions = on_lanes.regions(kernels) if on_lanes else None
+        joint = tiled.backend.joint_launch(kernels)
+        return schedule(kernels, menus, lanes, costs, "sequential", joint, regions)[0].plan
+
+    def _messages(self, stages: Sequence[Stage]) -> list[Message]:
+        """What goes from stage to stage."""
+        return [
+            Message(earlier, at, sum(sizes))
+            for at, stage in enumerate(stages)
+            for earlier in range(at)
+            if (sizes := handed_over(self.division, stages[earlier], stage))
+        ]
+
+
+def counted(parts: Parts) -> str:
+    """How many parts, or on which one device."""
+    return (
+        f"{len(parts.parts)} parts" if len(parts.parts) > 1 else f"one part on {parts.devices[parts.parts[0].device]}"
+    )
 
 
 def is_faster(record: Record | None) -> bool:
@@ -395,17 +465,29 @@ def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     return tile_kernels(session, kernels, front.weighed.kernels, rounding.tolerance, rounding.precision)
 
 
-def _division(session: Session, kernels: KernelGraph, devices: Devices, tiled: Sequence[TiledKernels]) -> Division:
+def _division(
+    session: Session, kernels: KernelGraph, devices: Devices, tiled: Sequence[TiledKernels], lanes: Sequence[int]
+) -> Division:
     """What every call takes on every device, under its best tile, and what devices hand to each other."""
     of_target = [
-        [min(one.cost.seconds for one in menu.variants if one.lanes == 1) for menu in each.settled.menus]
-        for each in tiled
+        [choose_lanes(menu, count, lane_costs(each.handover).split_s)[2] for menu in each.settled.menus]
+        for each, count in zip(tiled, lanes, strict=True)
     ]
-    seconds = [of_target[devices.option_of(device)] for device in devices.named]
+    seconds = [of_target[option] for option in devices.option_of]
+    transfers = [tiled[option].backend.transfers for option in devices.option_of]
     on_lanes = session.backend.lanes
     handover = on_lanes.handover(session.records, measure=session.may_measure) if on_lanes else None
     session.learn([handover] if handover else [])
-    return division_of(kernels, seconds, lane_costs(handover))
+    for name, option, copies in zip(devices.asked.devices, devices.option_of, transfers, strict=True):
+        if copies is not None:
+            session.trace.notice(f"{name}: {_sources(tiled[option])}; {copies}")
+    return division_of(kernels, seconds, lane_costs(handover), transfers)
+
+
+def _sources(tiled: TiledKernels) -> str:
+    """Where the costs of kernels are from."""
+    best = [min(menu.variants, key=lambda one: one.cost.seconds).cost.source for menu in tiled.settled.menus]
+    return ", ".join(f"{best.count(source)} kernels by {source}" for source in sorted({*best}))
 
 
 def _report(asked: CompileOptions, found: Divided, came: Came, curve: tuple[PointReport, ...]) -> DevicesReport:

@@ -6,6 +6,7 @@ import uuid
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from compiler.contract.devices import held
 from service.db.engine import Database
 from service.db.models import JobKind, JobState
 from service.errors import JobNotFinished, WrongKind
@@ -40,7 +41,8 @@ class Minimisation(ModelChange):
     @property
     def queue(self) -> str:
         """The device class that the compilation was for."""
-        return str(self.options.compile.get("target", "cpu"))
+        asked = self.options.compile
+        return held(str(asked.get("target", "cpu")), asked.get("devices", ()))
 
 
 def minimise(

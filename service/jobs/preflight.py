@@ -99,7 +99,7 @@ def preflight(
     model = models.row(db, owner, digest)
     answer = _ask(blobs, oracle, model, options)
     chosen = _corrected(answer) or options
-    queue = chosen.target
+    queue = chosen.held
     with db.read() as session:
         submission = Submission(owner, digest, chosen, beside=Beside(compiler=compiler))
         source = jobs.cached(session, owner, submission.cache_key)
@@ -138,7 +138,7 @@ def estimate_by_size(answer: Mapping[str, Any], options: CompileOptions) -> Esti
     nodes, proof = answer.get("nodes"), answer.get("proof")
     proof_s = proof.get("seconds") if isinstance(proof, Mapping) else None
     known = isinstance(nodes, int) and nodes > 0 and isinstance(proof_s, int | float) and 0 <= proof_s < math.inf
-    if not known or not answer.get("ok") or kinds.of(options.target).name != kinds.CPU.name:
+    if not known or not answer.get("ok") or kinds.of(options.held).name != kinds.CPU.name:
         return None
     assert isinstance(nodes, int)
     build_s = BUILD_S + BUILD_NODE_S * nodes + float(proof_s or 0.0)

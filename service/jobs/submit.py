@@ -76,7 +76,7 @@ class Submission:
     @property
     def queue(self) -> str:
         """The device class that has to compile it."""
-        return self.options.target
+        return self.options.held
 
 
 @dataclass(frozen=True)
@@ -176,7 +176,7 @@ def _submit(session: Session, opened: Owner, submission: Submission, limits: Lim
         state=JobState.QUEUED,
         **submission.beside.columns,
     )
-    _demand_known(session, submission.options.target)
+    _demand_known(session, submission.options.held)
     if submission.samples:
         quotas.demand_room(session, opened, submission.samples_bytes, limits)
     if submission.cloned_from is None:

@@ -248,11 +248,15 @@ class CpuBackend:
         kernels: KernelGraph,
         parts: Parts,
         portions: Sequence[Portion],
-        cores: Sequence[int],
+        cores: Sequence[int | None],
         folders: Sequence[str],
     ) -> StreamProgram:
         """The program that takes many inputs in turn, each part on cores of its own."""
         return emit_stream(kernels, parts, portions, cores, folders, self.target, self.toolchain)
+
+    @property
+    def transfers(self) -> None:
+        """None: cores work in the host's memory."""
 
     def joint_launch(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""

@@ -46,6 +46,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile, Variant
+from compiler.ir.transfers import Transfers
 from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced
@@ -221,6 +222,11 @@ class CudaBackend:
     @property
     def lanes(self) -> None:
         """None: launches share no tile tasks, and what one waits for another is part of its measured time."""
+
+    @property
+    def transfers(self) -> Transfers:
+        """Through the host's page-locked memory, as the runtime of artifacts copies."""
+        return self.target.transfers
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch:
         """By the text of the kernels and the model of costs; what a variant was measured to take counts as that."""

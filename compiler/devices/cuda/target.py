@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 
 from compiler.errors import TargetUnavailable
 from compiler.ir.target import Ceilings
+from compiler.ir.transfers import Transfers
 
 WARP = 32
 REGISTERS = 65536
@@ -29,6 +30,11 @@ kernels of a graph (github.com/pegainfer-project/pegainfer, issue 569).
 FAN_IN_NS = 250.0
 """An estimate without a source: a semaphore that was released long ago is looked at, one trip to the second-level
 cache."""
+
+TRANSFERS = Transfers(run_s=15e-6, copy_s=8e-6, in_byte_s=1.4e-10, out_byte_s=1.4e-10)
+"""Of a GPU on PCIe 4.0 with 16 lanes, by common experience, asked of no device yet: launching a graph and waiting for
+its stream, a small copy by the driver, and the core's copy to page-locked memory (10 GB/s) before that over the link
+(25 GB/s)."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +84,7 @@ class CudaTarget:
     one_split: bool = False
     prefetch: bool = False
     early_constants: bool = False
+    transfers: Transfers = TRANSFERS
     hardware: str = ""
     """Fingerprint of the GPU that measures; empty when cross-compiling."""
     lanes: int = 1

@@ -323,7 +323,13 @@ def test_of_divisions_within_the_bound_that_of_greatest_throughput_is_picked(bou
     [
         ({"devices": ["cpu:0"]}, "names 1, and a plan for several has 2 to 8"),
         ({"devices": ["cpu:0", "cpu:0@x86-64-v2"]}, "names core 0 twice"),
-        ({"devices": ["cpu:0", "cuda:0"]}, "kind 'cuda' cannot take part"),
+        ({"devices": ["cpu:0", "cuda:1"]}, "cuda:1 takes part in no plan with others: a plan holds one CUDA device"),
+        ({"devices": ["cpu:0", "cuda:0", "cuda:0"]}, "names cuda:0 twice"),
+        ({"devices": ["cpu", "cpu:1"]}, "names cpu, all cores together, and cores by number"),
+        ({"devices": ["cpu", "cpu"]}, "names cpu twice"),
+        ({"devices": ["cuda:0"]}, "names 1, and a plan for several has 2 to 8"),
+        ({"devices": ["cpu:0", "cuda:sm_90"]}, "devices of kind 'cuda' cannot take part"),
+        ({"devices": ["cpu:0", "cuda:0"], "precision": "bf16"}, "precision bf16 is given beside cuda:0"),
         ({"devices": ["cpu:0", "npu:ethos-u65-256"]}, "devices of kind 'npu' cannot take part"),
         ({"devices": ["cpu:0", "cpu:1"], "target": "cpu:x86-64-v3"}, "target is given beside devices"),
         ({"devices": ["cpu:0", "cpu:1"], "threads": 2}, "threads is given beside devices"),
@@ -348,6 +354,9 @@ def test_devices_that_are_not_here_are_refused() -> None:
     with pytest.raises(TargetUnavailable, match=f"this machine has {cores}") as raised:
         dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
     assert f"cpu:{cores - 1}" in raised.value.fix
+    with pytest.raises(TargetUnavailable, match=r"device cuda:0 is not here: .*there is none") as raised:
+        dividing.devices_of(CompileOptions(devices=("cpu:0", "cuda:0")))
+    assert "use a worker that holds it" in raised.value.fix
     elsewhere = "aarch64" if this_machine().machine == "x86_64" else "x86-64-v2"
     with pytest.raises(TargetUnavailable, match="which this machine has not"):
         dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:1@{elsewhere}")))
@@ -407,7 +416,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
 ) -> None:
     """Each call is foreseen to take 1 ms, and takes three on the second core, which is then to have less."""
 
-    def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts) -> Division:
+    def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts, _: object) -> Division:
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
 
     monkeypatch.setattr(dividing, "division_of", foreseen)

@@ -16,6 +16,7 @@ from service.db.engine import Database
 from service.db.models import Job, JobState
 from service.errors import IdempotencyKeyReused, NotFound, QueueFull
 from service.jobs import catalogue, lease, models
+from service.jobs.minimisations import Minimisation, MinimiseOptions
 from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.submit import Submission, submit
 
@@ -117,6 +118,15 @@ def test_the_limit_is_exact_when_many_ask_at_once(ask: Callable[..., Any]) -> No
 @pytest.mark.parametrize("target", ["cpu", "cpu:x86-64-v3"])
 def test_the_target_is_the_queue(owner: uuid.UUID, target: str) -> None:
     assert Submission(owner, "digest", CompileOptions(target=target)).queue == target
+
+
+@pytest.mark.parametrize(("devices", "queue"), [(("cpu:0", "cpu:1"), "cpu"), (("cpu:0", "cuda:0"), "cuda")])
+def test_of_several_devices_the_one_beside_the_cpu_is_the_queue(
+    owner: uuid.UUID, devices: tuple[str, ...], queue: str
+) -> None:
+    options = CompileOptions(devices=devices)
+    assert Submission(owner, "digest", options).queue == queue
+    assert Minimisation(owner, "digest", MinimiseOptions(1.0, options.to_json())).queue == queue
 
 
 def test_a_target_that_no_worker_has_told_of_is_refused(db: Database, owner: uuid.UUID, blobs: LocalBlobs) -> None:

@@ -17,6 +17,7 @@ from compiler.ir.program import StreamProgram
 
 ALIGNMENT = 64
 """Bytes; a slot of an edge begins at a multiple of it."""
+NO_CORE = -1
 SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "edge": "SPACE_EDGE"}
 INCLUDED = ("tw_stream.h", "tw_handover.h", "stream.h")
 
@@ -25,12 +26,14 @@ def emit_stream(
     kernels: KernelGraph,
     parts: Parts,
     portions: Sequence[Portion],
-    cores: Sequence[int],
+    cores: Sequence[int | None],
     folders: Sequence[str],
     target: CpuTarget,
     toolchain: Toolchain,
 ) -> StreamProgram:
     """What runs the parts as one: it opens the library of each in its folder, and keeps each device on its core.
+
+    A device without one, beside the CPU, is driven by a thread of its own, whose part's library waits for it.
 
     It uses no instructions beyond those of every machine of the architecture, so that it runs on each device.
 
@@ -49,7 +52,7 @@ def stream_headers() -> dict[str, str]:
 
 
 def _source(
-    kernels: KernelGraph, parts: Parts, portions: Sequence[Portion], cores: Sequence[int], folders: Sequence[str]
+    kernels: KernelGraph, parts: Parts, portions: Sequence[Portion], cores: Sequence[int | None], folders: Sequence[str]
 ) -> str:
     writer = Writer()
     writer.line("#define _GNU_SOURCE /* for the cores that threads are kept on */")
@@ -69,7 +72,9 @@ def _source(
     _edges(writer, parts.edges)
     _parts(writer, parts, portions, folders)
     writer.line(f"enum {{ DEVICES = {len(cores)}, FRAMES = {parts.frames} }};")
-    writer.line(f"static const int cores[DEVICES] = {{{', '.join(map(str, cores))}}};")
+    writer.line(
+        f"static const int cores[DEVICES] = {{{', '.join(str(NO_CORE if one is None else one) for one in cores)}}};"
+    )
     writer.line("#define WEIGHT_BYTES 0UL /* parts map their own */")
     writer.line(f"static const char description[] = {c_string(_description(parts, cores, folders))};")
     writer.line()
@@ -105,7 +110,7 @@ def _parts(writer: Writer, parts: Parts, portions: Sequence[Portion], folders: S
     table(writer, "part", "parts", "PARTS", rows)
 
 
-def _description(parts: Parts, cores: Sequence[int], folders: Sequence[str]) -> str:
+def _description(parts: Parts, cores: Sequence[int | None], folders: Sequence[str]) -> str:
     described = [
         {
             "device": part.device,

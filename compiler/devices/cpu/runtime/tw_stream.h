@@ -2,7 +2,7 @@
  *
  * stream.c defines, before including this file:
  *   PORTS_IN, PORTS_OUT, ports[]   the model's inputs then outputs: dtype, shape, bytes
- *   DEVICES, cores[]               of each device the number of its core, among those the process may use
+ *   DEVICES, cores[]               of each device the number of its core, among those the process may use; -1: it is none
  *   PARTS, parts[]                 device, folder, operands, what it waits for, and its turns: bits, of `every` frames those it does
  *   operands[], afters[], edges[]  tables that parts point into
  *   FRAMES                         in flight at most
@@ -143,9 +143,11 @@ static void spoil(tw_stream *s, int64_t frame, const char *said) {
     atomic_store(&s->spoilt[frame % FRAMES], frame + 1);
 }
 
-/* Processor time of the calling thread: another program that takes its core is no work of a part. */
-static long own_ns(void) {
+/* Processor time of the calling thread: another program that takes its core is no work of a part. A device that is no core works
+ * while the thread waits for it. */
+static long own_ns(int device) {
     struct timespec t;
+    if (cores[device] < 0) return now_ns();
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return t.tv_sec * 1000000000L + t.tv_nsec;
 }
@@ -159,9 +161,9 @@ static void run_part(tw_stream *s, int part, int64_t frame) {
                                         ? s->memory[operand->at] + (size_t)(frame % edges[operand->at].slots) * edges[operand->at].stride
                                         : s->bound[frame % FRAMES][operand->space == SPACE_OUTPUT ? PORTS_IN + operand->at : operand->at];
     }
-    long begin = own_ns();
+    long begin = own_ns(parts[part].device);
     if (program->run(program->instance, program->tensors, program->tensors + parts[part].ins)) spoil(s, frame, program->error());
-    atomic_fetch_add_explicit(&s->parts[part].work_ns, own_ns() - begin, memory_order_relaxed);
+    atomic_fetch_add_explicit(&s->parts[part].work_ns, own_ns(parts[part].device) - begin, memory_order_relaxed);
 }
 
 struct start {
@@ -217,7 +219,7 @@ static int start_stream(tw_stream *s, const tw_stream_config *config) {
     char weights[4096] = "";
     if (!config->folder && !(config->libraries && config->weights_path)) return fail("tw_stream_config.folder is missing: give the extracted artifact");
     if (!config->weights_path) snprintf(weights, sizeof weights, "%s/weights.bin", config->folder);
-    tw_config own = {config->weights_path ? config->weights_path : weights, config->weights_offset, 1, -1, 0, 0, 0};
+    tw_config own = {config->weights_path ? config->weights_path : weights, config->weights_offset, 0, -1, 0, 0, 0}; /* lanes: those of each part's one plan */
     for (int edge = 0; edge < EDGES; edge++)
         if (!(s->memory[edge] = aligned_alloc(4096, (edges[edge].stride * (size_t)edges[edge].slots + 4095) / 4096 * 4096)))
             return fail("out of memory: what lies between parts needs %zu bytes", edges[edge].stride * (size_t)edges[edge].slots);

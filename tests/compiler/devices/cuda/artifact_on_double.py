@@ -158,11 +158,12 @@ def modules_of(library: bytes, sources: Mapping[str, str], flavour: str = "plain
     settings = []
     for name, content in images_of(library):
         unit, architecture, _ = name.split(".")
-        settings.append(f"module={_image_file(content)}:{architecture}:{objects[f'{unit}.cu']}")
+        settings.append(f"module={image_file(content)}:{architecture}:{objects[f'{unit}.cu']}")
     return settings
 
 
-def _image_file(content: bytes) -> Path:
+def image_file(content: bytes) -> Path:
+    """A file that the double knows an image by."""
     return kept(repr(content), ".image", lambda made: made.write_bytes(content))
 
 

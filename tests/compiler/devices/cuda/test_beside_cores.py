@@ -1,0 +1,117 @@
+"""Cores and a GPU in one plan, from options to streamed results, on the double of CUDA. Its times mean nothing."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from bench.zoo.builder import GraphBuilder
+from compiler.pack.loader import Model, WrongMachine
+from tests.compiler.devices.cuda.artifact_on_double import Twin, modules_of
+from tests.compiler.devices.cuda.compiling_on_double import run_on_double
+from tests.compiler.devices.cuda.on_double import needs_double
+from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
+from tests.cuda_double.double import MODES
+
+pytestmark = [needs_double, needs_nvrtc]
+COMPILE = """
+import json, sys
+from pathlib import Path
+from compiler.contract import CompileOptions
+from compiler.pipeline import compile_model
+from compiler.schedule.parts.dividing import parts_of
+from compiler.steps import dividing, dividing_proof
+dividing_proof.STREAM_SECONDS = dividing_proof.AGREE_SECONDS = 0.01
+dividing_proof.FRAMES = 6
+
+def there_and_back(kernels, names, division):
+    last = len(kernels.calls) - 1
+    inner = division.whole & ~1 & ~(1 << last)
+    return parts_of(kernels, names, division, [(0, 1), (1, inner), (0, 1 << last)], "pipeline")
+
+dividing.replicas = dividing.pipeline = there_and_back
+options = {"devices": ["cpu", "cuda:0"], "tuning_budget_s": 0}
+report = compile_model(Path(sys.argv[1]), Path(sys.argv[2]), CompileOptions.from_json(options), measure=False)
+print(json.dumps(report.to_json()))
+"""
+STREAM = """
+model.run(inputs)
+given = [model.random_inputs(seed) for seed in range(9)]
+stream = model.stream(given)
+for number, one in enumerate(given):
+    try:
+        (outputs[f"streamed {number}"],) = next(stream).values()
+    except RunError as told:
+        outputs[f"error {number}"] = np.array(str(told))
+    (outputs[f"alone {number}"],) = model.run(one).values()
+"""
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
+    """Convolutions of which two write one tensor; the first and the last call are the cores', all else a GPU's."""
+    folder = tmp_path_factory.mktemp("beside")
+    g = GraphBuilder("beside")
+    x = g.relu(g.conv(g.input("image", (1, 3, 8, 8)), 8, 3, 2, bias=True))
+    x = g.concat([g.relu(g.conv(x, 8, kernel, bias=True)) for kernel in (1, 3)])
+    g.output("logits", g.flatten(g.global_avg_pool(g.relu(g.conv(x, 8, 3, bias=True)))))
+    onnx.save(g.finish(), folder / "model.onnx")
+    artifact = folder / "model.tw"
+    printed = run_on_double(COMPILE, folder / "model.onnx", artifact)
+    return artifact, json.loads(printed.splitlines()[-1])
+
+
+def test_parts_of_cores_and_a_gpu_agree_and_the_report_says_what_is_assumed(made: tuple[Path, dict[str, Any]]) -> None:
+    """Compiling proved it: against the reference, and with frames in flight."""
+    artifact, report = made
+    assert [part["device"] for part in report["devices"]["parts"]] == ["cpu", "cuda:0", "cpu"]
+    assert report["devices"]["parts"][1]["target"] == "cuda:sm_90"
+    assert 0 < report["devices"]["max_relative"] <= report["tolerance"]
+    assert any("kernels by model" in one and "GB/s back (assumed)" in one for one in report["notices"])
+    with zipfile.ZipFile(artifact) as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        page = archive.read("report.html").decode()
+        assert archive.read("parts/2/source/kernels_0.cu")
+    assert [len(part["calls"]) for part in manifest["stream"]["parts"]] == [1, manifest["calls"] - 2, 1]
+    assert page.count("bytes, copied between memories") == 2
+
+
+def test_frames_go_there_and_back_by_one_copy_each_and_one_that_fails_is_told_alone(
+    made: tuple[Path, dict[str, Any]],
+) -> None:
+    artifact, _ = made
+    with zipfile.ZipFile(artifact) as archive:
+        library = archive.read("parts/2/model.so")
+        folder = "parts/2/source/"
+        units = [name for name in archive.namelist() if name.startswith(f"{folder}kernels_")]
+        modules = modules_of(library, {name.removeprefix(folder): archive.read(name).decode() for name in units})
+    twin = Twin(artifact, " ".join(["sm=90", *modules]))
+    with Model(artifact) as model:
+        inputs = model.random_inputs(0)
+    found = twin.run(inputs, MODES[4], "fail=cuMemcpyHtoDAsync_v2:3:1", STREAM)
+    assert (found.error, found.fault, found.left) == ("", "", {})
+    (failed,) = (name for name in found.outputs if name.startswith("error"))
+    assert failed == "error 2"
+    assert "frame 2 failed: copying an input to the GPU failed" in str(found.outputs[failed])
+    for number in {*range(9)} - {2}:
+        alone, streamed = found.outputs[f"alone {number}"], found.outputs[f"streamed {number}"]
+        assert np.abs(alone - streamed).max() <= 1e-5 * np.abs(alone).max()
+    copies = [call for call in found.calls if "Memcpy" in call and "Async" in call]
+    assert (sum("HtoD" in call for call in copies), sum("DtoH" in call for call in copies)) == (9, 8)
+
+
+def test_without_a_gpu_the_cores_run_the_model_and_streaming_says_what_is_missing(
+    made: tuple[Path, dict[str, Any]],
+) -> None:
+    with Model(made[0]) as model:
+        inputs = model.random_inputs(1)
+        (alone,) = model.run(inputs).values()
+        assert np.isfinite(alone).all()
+        with pytest.raises(WrongMachine, match="part 1 cannot start: no NVIDIA driver on this machine"):
+            model.submit(inputs)
