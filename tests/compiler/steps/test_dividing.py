@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -24,6 +25,7 @@ from compiler.devices.cpu.target import this_machine
 from compiler.errors import OptionsError, TargetUnavailable, TilewrightError, UnsupportedModel
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING, LaneCosts
+from compiler.ir.transfers import Transfers
 from compiler.knowledge.kinds import PARTS_S
 from compiler.knowledge.making import stream_record
 from compiler.pack.loader import InputError, Model, RunError
@@ -33,6 +35,7 @@ from compiler.schedule.parts.dividing import division_of, pipeline, replicas
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
 from compiler.steps import dividing, dividing_proof
+from tests.compiler.schedule.kernel_graphs import chain
 from tilewright.loading import load
 
 pytestmark = pytest.mark.skipif(this_machine().lanes < 2, reason="needs two cores")
@@ -316,6 +319,26 @@ def test_of_divisions_within_the_bound_that_of_greatest_throughput_is_picked(bou
     found, notice = dividing.picked_of(tried, Within(bound_ms))
     assert found is tried[picked]
     assert ("takes 10 ms (measured)" in notice) is (bound_ms < 10)
+
+
+def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it() -> None:
+    kernels = chain("sum", "sum", "sum")
+    dear = Transfers(0.5, 0.5, 0.0, 0.0)
+    division = division_of(kernels, [[9.0, 1.0, 9.0], [1.0, 9.0, 1.0]], NOTHING, (None, dear))
+    asked = CompileOptions(devices=("cpu:0", "cuda:0"))
+    devices = dividing.Devices(asked, asked.named_devices, (), (0, 1))
+    work = dividing._Work(devices, (), (1, 1), division, cast("Any", SimpleNamespace(kernels=kernels)))
+    tried: list[dividing.Tried] = []
+    candidates = work.candidates(tried, may_race=True)
+    placement, raced = next(candidates)
+    assert raced
+    assert [part.device for part in placement.parts] == [1, 0, 1]
+    gpu, raced = next(candidates)
+    assert raced
+    assert [(part.device, len(part.calls)) for part in gpu.parts] == [(1, 3)]
+    tried.append(dividing.Tried(cast("Any", None), b"", cast("Any", None), None, wins=True))
+    assert [*candidates] == []
+    assert [raced for _, raced in work.candidates([], may_race=False)] == [False]
 
 
 @pytest.mark.parametrize(
