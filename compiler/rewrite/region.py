@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -66,22 +66,35 @@ class Region:
 def around(program: Program, keys: Iterable[int]) -> frozenset[int]:
     """Nodes (by their first outputs) with those ABOVE and BELOW steps away, and what a Concat among them joins.
 
-    ABOVE counts steps to producers, BELOW steps to readers. Nodes with bodies are never among them.
+    ABOVE counts steps to producers, BELOW steps to readers; a PadBeyond on the way is no step, since it is always
+    joined with what makes its operand. Nodes with bodies are never among them.
     """
     above, below = set(keys), set(keys)
     for _ in range(ABOVE):
-        above |= {maker for key in above for maker in _producers(program, key)}
+        above |= _reached(program, above, _producers)
     for _ in range(BELOW):
-        below |= {
-            reader for key in below for value in program.made_by[key].outputs for reader in program.reading[value]
-        }
+        below |= _reached(program, below, _readers)
     inside = {key for key in above | below if not program.made_by[key].bodies}
     joins = [key for key in inside if program.made_by[key].op == "Concat"]
     return frozenset(inside.union(*(_producers(program, key) for key in joins)))
 
 
+def _reached(program: Program, keys: Iterable[int], step: Callable[[Program, int], set[int]]) -> set[int]:
+    """The nodes a step away, and those behind each PadBeyond among them."""
+    found: set[int] = set()
+    last = {other for key in keys for other in step(program, key)}
+    while last := last - found:
+        found |= last
+        last = {other for key in last if program.made_by[key].op == "PadBeyond" for other in step(program, key)}
+    return found
+
+
 def _producers(program: Program, key: int) -> set[int]:
     return {program.made_by[value].outputs[0] for value in program.made_by[key].used if value in program.made_by}
+
+
+def _readers(program: Program, key: int) -> set[int]:
+    return {reader for value in program.made_by[key].outputs for reader in program.reading[value]}
 
 
 def cut(program: Program, keys: Iterable[int]) -> Region:

@@ -110,38 +110,38 @@ STEPS = (2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 40, 48
 
 
 def _demand_less(one: Number, other: Number) -> None:
-    """Raises what leaves the most sizes of those for which two numbers are equal: WholeSteps or Narrower."""
-    kept: list[tuple[int, Exception]] = []
+    """Raises what leaves sizes furthest apart for which two numbers are equal, and the most: WholeSteps or Narrower."""
+    kept: list[tuple[tuple[int, int], Exception]] = []
     for size in _given_sizes(one, other):
         kept += [*_steps(one, other, size), *_ranges(one, other, size)]
     if kept:
         raise max(kept, key=lambda found: found[0])[1]
 
 
-def _steps(one: Number, other: Number, size: Size) -> Iterator[tuple[int, Exception]]:
-    """Steps of whose multiples two numbers are equal, and how many multiples there are."""
+def _steps(one: Number, other: Number, size: Size) -> Iterator[tuple[tuple[int, int], Exception]]:
+    """Steps of whose multiples two numbers are equal, how far these reach and how many there are."""
     for step in STEPS:
         count = size.high // step - -(-size.low // step) + 1
         if count > 1 and in_steps(one, size, step) == in_steps(other, size, step):
-            yield count, WholeSteps(size, step)
+            yield ((count - 1) * step, count), WholeSteps(size, step)
 
 
 def _equal_in(one: Number, other: Number, size: Size, least: int, most: int) -> bool:
     return in_range(one, size, least, most) == in_range(other, size, least, most)
 
 
-def _ranges(one: Number, other: Number, size: Size) -> Iterator[tuple[int, Exception]]:
-    """Ranges at either end for which two numbers are equal, and how many sizes they have."""
+def _ranges(one: Number, other: Number, size: Size) -> Iterator[tuple[tuple[int, int], Exception]]:
+    """Ranges at either end for which two numbers are equal, how far they reach and how many sizes they have."""
 
     def equal(least: int, most: int) -> bool:
         return _equal_in(one, other, size, least, most)
 
     if equal(size.low, size.low):
         most = _last(lambda most: equal(size.low, most), size.low, size.high)
-        yield most - size.low + 1, Narrower(size, size.low, most)
+        yield (most - size.low, most - size.low + 1), Narrower(size, size.low, most)
     if equal(size.high, size.high):
         least = -_last(lambda least: equal(-least, size.high), -size.high, -size.low)
-        yield size.high - least + 1, Narrower(size, least, size.high)
+        yield (size.high - least, size.high - least + 1), Narrower(size, least, size.high)
 
 
 def _last(holds: Callable[[int], bool], first: int, past: int) -> int:

@@ -14,6 +14,10 @@ from compiler.frontend.open.extent import Extent, Number, greatest, high, least
 from compiler.frontend.open.site import OpenSite, iota
 from compiler.frontend.open.views import Results, Rule
 from compiler.ir.graph import Attr
+from compiler.ops import having
+from compiler.ops.traits import Trait
+
+NOT_NEGATIVE = having(Trait.NOT_NEGATIVE)
 
 
 def _ints(site: OpenSite, name: str, count: int, default: int) -> list[int]:
@@ -35,7 +39,7 @@ def window(site: OpenSite) -> Results:
     positions = _positions(site, kernel, pads)
     attrs["ceil_mode"] = 0
     x = site.first
-    if site.op == "MaxPool":
+    if site.op == "MaxPool" and not _is_not_negative(site):
         x = _beyond(site, x, bounded(-math.inf, values.graph.type(x).dtype))
     if site.op == "AveragePool" and not site.integer("count_include_pad", 0):
         return [_average(site, kernel, pads, attrs, positions)]
@@ -46,6 +50,15 @@ def window(site: OpenSite) -> Results:
     channels = values.shape(site.given(1))[0] if site.op.startswith("Conv") else shape[1]
     found = values.node_of(site.op, (x, *site.ids[1:]), attrs, site.outputs)
     return [values.settled(id, (shape[0], channels, *positions)) for id in found]
+
+
+def _is_not_negative(site: OpenSite) -> bool:
+    """Whether no element of the operand is below zero, so that its zeros beyond sizes change no maximum."""
+    graph = site.values.graph
+    maker = graph.producer.get(site.first)
+    while maker is not None and maker.op == "PadBeyond" and maker.inputs[0] is not None:
+        maker = graph.producer.get(maker.inputs[0])
+    return maker is not None and maker.op in NOT_NEGATIVE and graph.type(site.first).dtype.is_float
 
 
 def _beyond(site: OpenSite, id: int, number: float) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from compiler.ir.graph import Graph, Node
+from compiler.ir.tensor import DType
 from compiler.rewrite.program import Program
 from compiler.rewrite.region import Region, around, cut, put_back, with_ids
 from compiler.rewrite.view import No
@@ -57,6 +58,19 @@ def test_surroundings_reach_one_step_up_two_steps_down_and_to_all_that_a_concat_
     beyond = s("Tanh", below)
     found = around(Program(s.graph(beyond)), [here])
     assert found == {above, here, joined, joined - 1, below}
+
+
+def test_a_pad_beyond_on_the_way_to_the_surroundings_is_no_step() -> None:
+    s = Sketch()
+    x, size = s.x(1, 4), s.x(dtype=DType.I64)
+    made = s("Tanh", s("Tanh", x))
+    padded = [s("PadBeyond", made, size, axis=1)]
+    padded.append(s("PadBeyond", padded[0], size, axis=0))
+    here = s("Sin", padded[1])
+    after = s("PadBeyond", here, size, axis=1)
+    last = s("Cos", s("Tanh", after))
+    found = around(Program(s.graph(s("Exp", last))), [here])
+    assert found == {made, *padded, here, after, last - 1, last}
 
 
 def test_what_is_put_back_has_ids_of_its_own_and_only_changes_what_differs() -> None:

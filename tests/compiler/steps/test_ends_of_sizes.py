@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,8 @@ def detector() -> onnx.ModelProto:
     nodes = [
         helper.make_node("Conv", ["x", "w0"], ["c0"], strides=[2, 2], pads=SAME),
         helper.make_node("Relu", ["c0"], ["a0"]),
-        helper.make_node("Conv", ["a0", "w1"], ["c1"], strides=[2, 2], pads=SAME),
+        helper.make_node("MaxPool", ["a0"], ["p0"], kernel_shape=[2, 2], pads=[0, 0, 1, 1]),
+        helper.make_node("Conv", ["p0", "w1"], ["c1"], strides=[2, 2], pads=SAME),
         helper.make_node("Relu", ["c1"], ["a1"]),
         helper.make_node("GlobalAveragePool", ["a1"], ["mean"]),
         helper.make_node("Conv", ["mean", "w2"], ["gate"]),
@@ -59,6 +61,9 @@ def test_every_height_and_width_gives_what_another_runtime_gives_in_any_order(tm
     onnx.save(detector(), path)
     options = {"threads": 1, "tuning_budget_s": 0, "dims": {"height": SIDE, "width": SIDE}}
     compile_model(path, tmp_path / "detector.tw", CompileOptions.from_json(options))
+    with zipfile.ZipFile(tmp_path / "detector.tw") as files:
+        zeroed = ["zeroed_alloc" in files.read(f"{folder}source/model.c").decode() for folder in ("", "bindings/2/")]
+    assert zeroed == [False, True], "what lies beyond sizes is read; a program at exact sizes has nothing there"
     peer = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     random = np.random.default_rng(11)
     sizes = [(height, width) for height in range(4, 21, 4) for width in range(4, 21, 4)]

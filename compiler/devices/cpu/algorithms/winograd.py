@@ -14,15 +14,13 @@ A tile says how many outputs it has along each axis, and how many tiles and chan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import ExitStack
-from fractions import Fraction
 from itertools import product
 from math import prod
 
 from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.functions import decode
-from compiler.codegen.scalars import literal
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
@@ -34,6 +32,7 @@ from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_funct
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.strips import panel_strips, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
+from compiler.devices.cpu.codegen.winograd_transforms import write_input, write_output
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import LINE
 from compiler.forms.contraction import axes_of
@@ -175,6 +174,8 @@ def _seconds(
     return 1e-9 * (CALL_NS + groups * (products + arriving + moved))
 
 
+REST_PARTS = 4
+"""Of a register tile: where sizes end tiles, the last one of a block has as many of its quarters as it takes."""
 AHEAD = 128
 """Steps of k by which weights are fetched before they are read.
 
@@ -192,7 +193,10 @@ def winograd(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lo
 
 
 class _Winograd(Lowering):
-    """`v_row`, `v_plane` and `m_plane` are distances in floats: between tiles, and between elements of V and of M."""
+    """`v_row`, `v_plane` and `m_plane` are distances in floats: between tiles, and between elements of V and of M.
+
+    `number` is the number of a block's tile t, in C.
+    """
 
     def __init__(self, name: str, workload: Workload, tile: Tile, target: CpuTarget) -> None:
         view = as_convolution(workload)
@@ -218,6 +222,8 @@ class _Winograd(Lowering):
         self.weights = [slot.name for slot in workload.kernel.inputs].index(view.weights.slot)
         self.packing = transformed_panels(view, outputs, self.panel)
         self.trimming = Trimming(self.writer, view.kernel, self.slots, self.lanes)
+        self.ends = self.trimming.ends_any((*view.free, *(sweep.output for sweep in view.sweeps)))
+        self.number = "live[t]" if self.ends else "(first + t)"
 
     def lower(self) -> Lowered:
         writer = self.writer
@@ -232,9 +238,12 @@ class _Winograd(Lowering):
             writer.line("/* v[element][tile][channel], m[element][tile][channel of the panel] */")
             writer.line("float *const v = (float *)scratch;")
             writer.line(f"float *const m = v + {self.elements * self.v_plane};")
-            writer.line("long transformed = -1;")
-            with self.trimming.tasks(self.grid):
-                self._task()
+            if self.ends:
+                self._live_blocks()
+            else:
+                writer.line("long transformed = -1;")
+                with self.trimming.tasks(self.grid):
+                    self._task()
         scratch = 4 * self.elements * (self.v_plane + self.m_plane)
         return Lowered(self.name, writer.text(), self.tasks, scratch, {self.weights: self.packing}, self.grid)
 
@@ -248,11 +257,16 @@ class _Winograd(Lowering):
         return TaskGrid(view.kernel, (*one_by_one(view.groups), Cut(tiles, self.block, steps), columns))
 
     def _row_counts(self) -> list[int]:
-        """Heights of the register tiles that occur: whole ones, and what remains of a block and of the last block."""
+        """Heights of the register tiles that occur: whole ones, and what remains of a block and of the last block.
+
+        Where sizes end tiles a block has any number of them, and the least height that suffices is taken.
+        """
         last = self.tiles - (self.row_blocks - 1) * self.block
         blocks = {last, self.block}
         whole = {self.rows} if self.block >= self.rows else set()
-        return sorted(whole | {block % self.rows for block in blocks} - {0}, reverse=True)
+        step = -(-self.rows // REST_PARTS)
+        shorter = range(step, min(self.rows, self.block), step) if self.ends else ()
+        return sorted(whole | {*shorter} | {block % self.rows for block in blocks} - {0}, reverse=True)
 
     def _notes(self) -> tuple[str, str]:
         """For the comment above the kernel: its forms, tiles and channels."""
@@ -269,13 +283,13 @@ class _Winograd(Lowering):
     def _input_transform(self) -> None:
         """name_input: v = B^T d B for the inputs at d + i * row + j * step."""
         writer, name, forms = self.writer, f"{self.name}_input", self.forms
-        self._along_one_axis(name, _write_input)
+        self._along_one_axis(name, write_input)
         self._input_tile("")
         image = inside_of(self.view)
         if image is not None and self.slots.buffers[image.load.slot].element is DType.BF16:
             head = f"{name}_{_suffix(forms[0])}_bf16(const tw_bf16 *x, long x_step, float *y, long y_step)"
             with writer.block(f"static inline void {head}"):
-                _write_input(writer, forms[0], "tw_load_bf16")
+                write_input(writer, forms[0], "tw_load_bf16")
             writer.line()
             self._input_tile("_bf16")
 
@@ -299,7 +313,7 @@ class _Winograd(Lowering):
     def _output_transform(self) -> None:
         """name_output: y = A^T m A, the outputs of a tile as dense rows of vectors."""
         writer, name, forms = self.writer, f"{self.name}_output", self.forms
-        self._along_one_axis(name, _write_output)
+        self._along_one_axis(name, write_output)
         *outer, inner = forms
         with writer.block(f"static void {name}(const float *m, float *y)"):
             if not outer:
@@ -339,33 +353,66 @@ class _Winograd(Lowering):
         writer.line(f"const long group = tile / {self.column_blocks * self.row_blocks};")
         decode(writer, self.view.groups, "group")
         writer.line(f"const long first = row_block * {self.block};")
-        if self.trimming.beyond:
-            self._clip()
-        else:
-            writer.line(f"const long count = tw_least_of({self.tiles} - first, {self.block});")
+        writer.line(f"const long count = tw_least_of({self.tiles} - first, {self.block});")
         with writer.block(f"if (transformed != tile / {self.column_blocks})"):
             writer.line(f"transformed = tile / {self.column_blocks};")
             self._transform_inputs()
+        self._panels()
+
+    def _panels(self) -> None:
+        """The products of a block's tiles, panel by panel, and their outputs."""
+        writer = self.writer
         writer.line(f"const long first_panel = column_block * {self.block_panels};")
         writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
         with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
             self._multiply()
             self._transform_outputs()
 
-    def _clip(self) -> None:
-        """Declares how many tiles a task has without those of which all rows lie beyond a size; these are stored."""
+    def _live_blocks(self) -> None:
+        """All tasks where sizes end tiles: those that lie beyond a size as a whole are left out, and stored.
+
+        The others are listed, and worked on in whole blocks, whichever task they are of. Where the next task has other
+        channels or another group, and at the end, the last block has what is left.
+        """
+        writer, block, columns = self.writer, self.block, self.column_blocks
+        writer.line(f"long live[{2 * block}], listed = 0; /* tiles to work on */")
+        writer.line("long of = 0; /* their group and block of channels */")
+        with writer.block("for (long tile = begin; tile <= end; tile++)"):
+            writer.line(
+                f"const long own = tile < end ? tile / {columns * self.row_blocks} * {columns} + tile % {columns} : -1;"
+            )
+            with writer.block(f"while (listed >= {block} || (listed > 0 && own != of))"):
+                writer.line(f"const long count = tw_least_of(listed, {block});")
+                self._channels("of")
+                self._transform_inputs()
+                self._panels()
+                writer.line("listed -= count;")
+                writer.line("memmove(live, live + count, listed * sizeof *live);")
+            writer.line("if (tile == end) break;")
+            writer.line("of = own;")
+            self.trimming.skip(self.grid)
+            self._channels("own")
+            self._list_tiles()
+
+    def _channels(self, number: str) -> None:
+        """Declares the group and the block of channels of a number that counts both."""
+        self.writer.line(f"const long column_block = {number} % {self.column_blocks};")
+        self.writer.line(f"const long group = {number} / {self.column_blocks};")
+        decode(self.writer, self.view.groups, "group")
+
+    def _list_tiles(self) -> None:
+        """Appends the tiles of a task to those to work on; what lies beyond a size as a whole is stored."""
         writer, width = self.writer, self.panel * self.block_panels
-        extent = self.view.column.extent
-        writer.line(f"const long end = tw_least_of({self.tiles}, first + {self.block});")
-        writer.line(f"const long past_column = tw_least_of({extent}, (column_block + 1) * {width});")
+        writer.line(f"const long first = tile / {self.column_blocks} % {self.row_blocks} * {self.block};")
+        writer.line(f"const long past = tw_least_of({self.tiles}, first + {self.block});")
+        writer.line(f"const long past_column = tw_least_of({self.view.column.extent}, (column_block + 1) * {width});")
         (tiles,) = (level for level in self.grid.levels if level.axes[-1] == self.view.sweeps[-1].output)
         columns = Span((self.view.column,), f"column_block * {width}", "past_column")
-        past = self.trimming.clip(Span(tiles.axes, "first", "end", tiles.steps), self.rows, (columns,))
-        writer.line(f"const long count = {past} - first;")
+        self.trimming.list_live(Span(tiles.axes, "first", "past", tiles.steps), "live", "listed", (columns,))
 
-    def _tile_of(self, at: str) -> None:
-        """Declares the free axes and the tile's place along each sweep."""
-        decode(self.writer, (*self.view.free, *self.places), at)
+    def _tile_of(self) -> None:
+        """Declares the free axes and the place along each sweep of tile t of a block."""
+        decode(self.writer, (*self.view.free, *self.places), self.number)
 
     def _transform_inputs(self) -> None:
         """V for each tile t of the block, as v[element][t].
@@ -375,7 +422,7 @@ class _Winograd(Lowering):
         writer, depth, lanes = self.writer, self.view.depth, self.lanes
         whole = depth.extent // lanes * lanes
         with writer.block("for (long t = 0; t < count; t++)"):
-            self._tile_of("(first + t)")
+            self._tile_of()
             writer.line(f"float *const to = v + t * {self.v_row};")
             inside = inside_of(self.view)
             if whole:
@@ -450,7 +497,8 @@ class _Winograd(Lowering):
             if len(counts) > 1:
                 writer.line(f"const long rows = tw_least_of(count - t, {self.rows});")
             for at, rows in enumerate(counts):
-                test = f"if (rows == {rows}) " if at + 1 < len(counts) else ""
+                suffices = f"rows > {counts[at + 1]}" if self.ends and at + 1 < len(counts) else f"rows == {rows}"
+                test = f"if ({suffices}) " if at + 1 < len(counts) else ""
                 writer.line(f"{'else ' * (at > 0)}{test}{self.name}_{rows}(a, u + element * {size}, c);")
 
     # Back to outputs, and what follows
@@ -458,7 +506,7 @@ class _Winograd(Lowering):
     def _transform_outputs(self) -> None:
         """The outputs of each tile of the block at one panel; tiles at the far borders are cut off there."""
         with self.writer.block("for (long t = 0; t < count; t++)"):
-            self._tile_of("(first + t)")
+            self._tile_of()
 
             def outputs(vector: Vector, column: str) -> None:
                 self._outputs(vector, f"m + t * {self.panel} + {column}")
@@ -501,65 +549,6 @@ def _apart(floats: int) -> int:
 
 def _suffix(one: Form) -> str:
     return f"f{one.outputs}_{one.taps}"
-
-
-def _write_input(writer: Writer, one: Form, load: str = "tw_load") -> None:
-    """y = B^T x. The rows of a pair +-p are even + p odd and even - p odd."""
-    points = ", ".join(map(str, one.points))
-    writer.line(f"/* B^T of {one} at {points} and infinity */")
-    for at in range(one.elements):
-        writer.line(f"const vf x{at} = {load}(x + {at} * x_step);")
-    for element, row in enumerate(one.input):
-        point = one.points[element] if element < len(one.points) else None
-        if point is None or point == 0:
-            writer.line(f"tw_store(y + {element} * y_step, {_sum_of(_terms(row))});")
-        elif point > 0:
-            twin = one.input[element + 1]
-            even = [value if value == other else Fraction(0) for value, other in zip(row, twin, strict=True)]
-            odd = [value / point if value != other else Fraction(0) for value, other in zip(row, twin, strict=True)]
-            writer.line(f"const vf even{element} = {_sum_of(_terms(even))}, odd{element} = {_sum_of(_terms(odd))};")
-            writer.line(
-                f"tw_store(y + {element} * y_step, "
-                f"{_sum_of([(Fraction(1), f'even{element}'), (point, f'odd{element}')])});"
-            )
-            writer.line(
-                f"tw_store(y + {element + 1} * y_step, "
-                f"{_sum_of([(Fraction(1), f'even{element}'), (-point, f'odd{element}')])});"
-            )
-
-
-def _write_output(writer: Writer, one: Form) -> None:
-    """y = A^T x. Outputs of even number take the sums of pairs, those of odd number the differences."""
-    points = ", ".join(map(str, one.points))
-    writer.line(f"/* A^T of {one} at {points} and infinity */")
-    for at in range(one.elements):
-        writer.line(f"const vf x{at} = tw_load(x + {at} * x_step);")
-    pairs = [(element, point) for element, point in enumerate(one.points) if point > 0]
-    for element, _ in pairs:
-        writer.line(
-            f"const vf sum{element} = x{element} + x{element + 1}, difference{element} = x{element} - x{element + 1};"
-        )
-    for output in range(one.outputs):
-        part = "difference" if output % 2 else "sum"
-        terms = [(point**output, f"{part}{element}") for element, point in pairs]
-        terms += [(Fraction(1), "x0")] if output == 0 and 0 in one.points else []
-        terms += [(Fraction(1), f"x{one.elements - 1}")] if output == one.outputs - 1 else []
-        writer.line(f"tw_store(y + {output} * y_step, {_sum_of(terms)});")
-
-
-def _terms(row: Sequence[Fraction]) -> list[tuple[Fraction, str]]:
-    return [(number, f"x{at}") for at, number in enumerate(row) if number]
-
-
-def _sum_of(terms: Sequence[tuple[Fraction, str]]) -> str:
-    """A sum of multiples, one that needs no multiplication first."""
-    ordered = sorted(terms, key=lambda term: (term[0] != 1, term[0] != -1))
-    text = ""
-    for factor, name in ordered:
-        body = name if abs(factor) == 1 else f"{literal(float(abs(factor)), DType.F32)} * {name}"
-        sign = "-" if factor < 0 else "+" if text else ""
-        text += f" {sign} {body}" if text else f"{sign}{body}"
-    return text
 
 
 WINOGRAD = Algorithm(("winograd",), winograd_tiles, winograd, takes=any_short)

@@ -76,7 +76,7 @@ class Trimming:
         """
         with self.writer.block(TASKS):
             if grid is not None:
-                self._skip(grid)
+                self.skip(grid)
             yield
 
     @contextmanager
@@ -137,6 +137,33 @@ class Trimming:
             self._store((one,), (replace(span, first=clipped), *around))
         return clipped
 
+    def ends_any(self, axes: Sequence[Axis]) -> bool:
+        """Whether a size is a bound on one of these axes, so that `list_live` may leave out places of them."""
+        return any(leading(one.bound.place)[0] in axes for one in self.beyond)
+
+    def list_live(self, span: Span, live: str, count: str, around: Sequence[Span]) -> None:
+        """Appends the places of a span that do not lie beyond a size as a whole to a C array of `count` elements.
+
+        Any of the axes may end at a size. What lies beyond is stored, at all places of `around`.
+        """
+        writer, place = self.writer, self.writer.name("place")
+        steps = dict(zip(span.axes, span.steps or (1,) * len(span.axes), strict=True))
+        ends: list[tuple[Beyond, Axis, str]] = []
+        for one in self.beyond:
+            axis, _ = leading(one.bound.place)
+            if axis in steps:
+                end = writer.name("end")
+                writer.line(f"const long {end} = ({self._places(one.bound)} + {steps[axis] - 1}) / {steps[axis]};")
+                ends.append((one, axis, end))
+        with writer.block(f"for (long {place} = {span.first}; {place} < {span.past}; {place}++)"):
+            at = self._decoded(span, place)
+            points = [self._points(axis, at[axis], step) for axis, step in steps.items()]
+            for one, axis, end in ends:
+                with writer.block(f"if ({at[axis]} >= {end})"):
+                    self._store((one,), (*points, *around))
+                    writer.line("continue;")
+            writer.line(f"{live}[{count}++] = {place};")
+
     def size(self, size: Load) -> str:
         """A size in C."""
         return self._emitter().scalar(size)
@@ -156,7 +183,8 @@ class Trimming:
 
     # Whole tasks
 
-    def _skip(self, grid: TaskGrid) -> None:
+    def skip(self, grid: TaskGrid) -> None:
+        """On to the next task where all points of this one lie beyond a size; what is there is stored."""
         counted = {axis for level in grid.levels for axis in level.axes}
         known = [one for one in self.beyond if one.bound.place.axes <= counted]
         if not known:
@@ -273,15 +301,25 @@ class Trimming:
         if set(steps) == {1}:
             decode(writer, span.axes, place)
             return
-        places = [
-            Axis(f"{place}_{number}", -(-axis.extent // step))
+        at = self._decoded(span, place)
+        for axis, step in zip(span.axes, steps, strict=True):
+            self._loop(self._points(axis, at[axis], step), stack)
+
+    def _decoded(self, span: Span, place: str) -> dict[Axis, Axis]:
+        """Declares where a place of a span lies along each of its axes, in steps."""
+        steps = span.steps or (1,) * len(span.axes)
+        at = {
+            axis: Axis(f"{place}_{number}", -(-axis.extent // step))
             for number, (axis, step) in enumerate(zip(span.axes, steps, strict=True))
-        ]
-        decode(writer, places, place)
-        for axis, at, step in zip(span.axes, places, steps, strict=True):
-            first = f"{at} * {step}" if step > 1 else str(at)
-            past = f"tw_least_of({first} + {step}, {axis.extent})" if axis.extent % step else f"{first} + {step}"
-            block(writer.block(f"for (long {axis} = {first}; {axis} < {past}; {axis}++)"))
+        }
+        decode(self.writer, [*at.values()], place)
+        return at
+
+    def _points(self, axis: Axis, at: Axis, step: int) -> Span:
+        """The points of an axis at one place of it."""
+        first = f"{at} * {step}" if step > 1 else str(at)
+        past = f"tw_least_of({first} + {step}, {axis.extent})" if axis.extent % step else f"{first} + {step}"
+        return Span((axis,), first, past)
 
     def _vectors(self, stored: Stored, span: Span) -> None:
         writer, (axis,) = self.writer, span.axes

@@ -10,8 +10,10 @@ from compiler.codegen.weights import Weights
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import bounds_in
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.guards import verify_guards
+from compiler.ir.kernel import Kernel
 from compiler.ir.plan import Plan
 
 C_FEATURES = {
@@ -71,8 +73,30 @@ def host_source(
     writer.line(f"static const char description[] = {c_string(description(kernels, plans[0], size, plans[1:]))};")
     writer.line()
     _cpu_check(writer, target)
+    if any(isinstance(call.kernel, Kernel) and any(bounds_in(call.kernel)) for call in kernels.calls):
+        _zeroed_memory(writer)
     writer.line('#include "tw_runtime.h"')
     return writer.text()
+
+
+def _zeroed_memory(writer: Writer) -> None:
+    """The memory of a program that stops at sizes begins as zeros, of which no page is touched before it is used.
+
+    Elements beyond a size are read, and what comes of them is discarded. What the process left in memory may be
+    denormal as floats, with which arithmetic takes many times as long.
+    """
+    for header in ("stdlib", "string", "sys/mman", "unistd"):
+        writer.line(f"#include <{header}.h>")
+    writer.line("/* Elements beyond sizes are read, and discarded: denormal ones would make arithmetic slow. */")
+    with writer.block("static void *zeroed_alloc(size_t alignment, size_t bytes)"):
+        writer.line("char *const memory = aligned_alloc(alignment, bytes);")
+        writer.line("const size_t page = (size_t)sysconf(_SC_PAGESIZE);")
+        writer.line("if (!memory) return NULL;")
+        writer.line("const int has_pages_alone = alignment % page == 0 && bytes % page == 0;")
+        writer.line("if (!has_pages_alone || madvise(memory, bytes, MADV_DONTNEED)) memset(memory, 0, bytes);")
+        writer.line("return memory;")
+    writer.line("#define aligned_alloc zeroed_alloc")
+    writer.line()
 
 
 def _structs(writer: Writer) -> None:

@@ -85,6 +85,11 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         "{ z = Neg(x) y = MaxPool<kernel_shape=[3,2], strides=[2,2], pads=[1,0,1,1], ceil_mode=1>(z) }",
         {"n": (3, 8), "m": (3, 9)},
     ),
+    "max pool of what is not negative": (
+        "(float[1,2,n,m] x) => (float[1,2,h,w] y)"
+        "{ z = Relu(x) y = MaxPool<kernel_shape=[3,2], strides=[2,2], pads=[1,0,1,1], ceil_mode=1>(z) }",
+        {"n": (3, 8), "m": (3, 9)},
+    ),
     "average pool": (
         "(float[1,2,n,m] x) => (float[1,2,h,w] y)"
         "{ y = AveragePool<kernel_shape=[3,2], strides=[2,1], pads=[1,0,1,1]>(x) }",
@@ -256,6 +261,13 @@ def test_an_open_model_gives_what_the_model_bound_to_its_sizes_gives(name: str) 
         agree_at(loaded, model, sizes, seed)
 
 
+def test_a_greatest_element_of_a_window_may_be_one_of_the_zeros_beyond_where_nothing_is_less() -> None:
+    for name, count in (("max pool", 2), ("max pool of what is not negative", 0)):
+        nodes = opened(model_of(f"m {MODELS[name][0]}"), MODELS[name][1]).graph.nodes
+        beyond = [node.attrs.get("value") for node in nodes if node.op == "PadBeyond"]
+        assert beyond.count(float("-inf")) == count, name
+
+
 def test_dimensions_that_an_operator_joins_are_one() -> None:
     loaded = opened(model_of(f"m {MODELS['unequal names'][0]}"), TWO)
     assert loaded.open_shapes is not None
@@ -273,6 +285,23 @@ def test_a_size_must_be_a_multiple_of_what_makes_two_axes_equal() -> None:
     (one,) = loaded.open_shapes.dimensions
     assert (one.low, one.high, one.step) == (4, 8, 2)
     for size in (4, 6, 8):
+        agree_at(loaded, model_of(f"m {text}"), {"n": size})
+
+
+def test_steps_through_a_range_are_kept_rather_than_more_sizes_at_its_end() -> None:
+    """21 to 24 are four sizes for which a quarter of one is twice an eighth, 8, 16 and 24 are three."""
+    text = (
+        "(float[1,1,n] x) => (float[1,1,m] y) <float[3] twice = {1.0, 1.0, 2.0}>"
+        "{ a = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(x)"
+        " b = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(a)"
+        " c = MaxPool<kernel_shape=[2], strides=[2], ceil_mode=1>(b)"
+        ' u = Resize<mode="nearest">(c, , twice) y = Add(b, u) }'
+    )
+    loaded = opened(model_of(f"m {text}"), {"n": (3, 24)})
+    assert loaded.open_shapes is not None
+    (one,) = loaded.open_shapes.dimensions
+    assert (one.low, one.high, one.step) == (8, 24, 8)
+    for size in (8, 16, 24):
         agree_at(loaded, model_of(f"m {text}"), {"n": size})
 
 
