@@ -51,6 +51,9 @@ def rows_of(workload: Workload) -> Rows | None:
     if not all(isinstance(part, Load | Apply | Cast | Const) for value in values for part in value.walk()):
         return None
     loads = dict.fromkeys(load for value in values for load in value.loads if load.slot in slots.buffers)
+    after = [load for block in found.epilogue for value in block.values for load in value.loads]
+    if found.weight.slot in {load.slot for load in (*loads, *after)}:  # packed, it is read by the product alone
+        return None
     along = [load for load in loads if found.channel in load.axes]
     places = [*along, *([found.made] if found.is_kept else [])]
     if not along or any(slots.address(one.slot, one.index)[1].coefficient(found.channel) != 1 for one in places):

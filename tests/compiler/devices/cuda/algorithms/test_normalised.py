@@ -10,10 +10,12 @@ import numpy as np
 import pytest
 
 from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.algorithms.normalised.geometry import rows_of
 from compiler.devices.cuda.algorithms.normalised.tiles import cuda_normalised_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import PROFILES
+from compiler.forms.normalised import as_normalised
 from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
@@ -136,3 +138,21 @@ def test_rows_that_no_warp_holds_or_that_are_kept_in_another_dtype_are_left() ->
     assert cuda_normalised_tiles(workload_of(kept), TARGET, "fp16")
     assert not cuda_normalised_tiles(workload_of(other), TARGET, "fp16")
     assert not cuda_normalised_tiles(workload_of(long), TARGET, "fp16")
+
+
+TIED = """kernel tied(in x: f32[8, 32], in w: f32[32, 16]; temp s: f32[8], temp r: f32[8, 32]; out y: f32[8, 16])
+  for m:8
+    s[m] = sum<f32> i:32 . mul(x[m, i], x[m, i])
+    for i:32: r[m, i] = mul(mul(x[m, i], rsqrt(s[m])), w[i, 0])
+    for n:16: y[m, n] = sum<f32> k:32 . mul(r[m, k], w[k, n])
+"""
+
+
+def test_weights_that_make_the_rows_too_are_not_packed_for_the_product() -> None:
+    apart = TIED.replace("in w: f32[32, 16];", "in w: f32[32, 16], in v: f32[32, 16];").replace("w[i, 0]", "v[i, 0]")
+    tied, untied = (
+        workload_of(on_double.case_of(text, constant)) for text, constant in ((TIED, (1,)), (apart, (1, 2)))
+    )
+    assert as_normalised(tied.kernel) is not None
+    assert rows_of(tied) is None
+    assert as_normalised(untied.kernel) is not None
