@@ -58,7 +58,7 @@ def check(cases: Sequence[Case], flavour: str = "plain", modes: Sequence[Mode] =
 
 def every_way() -> list[Case]:
     """Each product; rows that are kept, beyond the last tile, of more steps than stages, not in vectors."""
-    kept = normalisation((2, 21), 200, 72, kept=True, after="Relu")
+    kept = normalisation((2, 21), 104, 72, kept=True, after="Relu")
     return [
         replace(case_of(graph, precision), tile=tile)
         for graph, precision, tile in (
@@ -75,19 +75,18 @@ def every_way() -> list[Case]:
 
 
 def extremes() -> list[Case]:
-    """The same of rows of very different sizes, and the tiles that the model likes best and least."""
+    """The same of rows of very different sizes, and the tile that the model likes best."""
     found = []
     for number, case in enumerate(every_way()):
         inputs = (extreme(case.inputs[0].shape, np.random.default_rng(number)), *case.inputs[1:])
         found.append(replace(case, inputs=inputs))
-    wide = case_of(normalisation((1, 40), 96, 136, kept=True), "fp16")
-    options = cuda_normalised_tiles(workload_of(wide), TARGET, "fp16")
-    return [*found, *(replace(wide, tile=options[at].tile) for at in (0, -1))]
+    wide = case_of(normalisation((1, 24), 96, 136, kept=True), "fp16")
+    return [*found, replace(wide, tile=cuda_normalised_tiles(workload_of(wide), TARGET, "fp16")[0].tile)]
 
 
 @needs_double
 def test_rows_of_every_size_mean_what_they_say_under_every_way() -> None:
-    check(extremes())
+    check(extremes(), modes=ADVERSARIAL[1:])
 
 
 @needs_double
@@ -121,7 +120,7 @@ def test_kernels_compile_for_the_first_and_last_architecture_without_spills(arch
     favourites = [
         replace(case, tile=cuda_normalised_tiles(workload_of(case), target, "fp16")[0].tile) for case in (wide, long)
     ]
-    cases = [*every_way()[::3], *favourites]
+    cases = [every_way()[2], *favourites]
     text = "\n".join(lowered(f"k{number}", case).text for number, case in enumerate(cases))
     compiled = nvrtc.compile_cuda(PREAMBLE + text, architecture)
     assert "warning" not in compiled.log, compiled.log
