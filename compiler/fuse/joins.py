@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler.fuse.excitation import excitations
+from compiler.fuse.normalised import normalisations
 from compiler.fuse.refusal import name_of
 from compiler.fuse.separable import separables
 from compiler.fuse.unread import with_unread
@@ -24,9 +25,10 @@ from compiler.ir.tile import Cost, Menu
 FINDERS: Mapping[str, Callable[[KernelGraph], tuple[tuple[tuple[int, ...], Call], ...]]] = {
     "separable": separables,
     "excitation": excitations,
+    "normalised": normalisations,
 }
 """What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of
-it."""
+it, a normalisation of rows and a product of them."""
 KINDS = frozenset(FINDERS)
 MODEL = "model"
 """The source of a cost that was not measured."""

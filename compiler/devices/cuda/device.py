@@ -90,7 +90,7 @@ class CudaBackend:
     @property
     def joins(self) -> frozenset[str]:
         """Names of the joins that there are algorithms for."""
-        return frozenset({"separable", "excitation"})
+        return frozenset({"separable", "excitation", "normalised"})
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         """What a call computes, with constants that are known to kernels on GPUs."""

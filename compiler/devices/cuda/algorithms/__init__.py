@@ -29,6 +29,7 @@ from compiler.devices.cuda.algorithms.excitation import EXCITATION
 from compiler.devices.cuda.algorithms.gemv import GEMV
 from compiler.devices.cuda.algorithms.integer import INTEGER
 from compiler.devices.cuda.algorithms.loops import LOOPS
+from compiler.devices.cuda.algorithms.normalised import NORMALISED
 from compiler.devices.cuda.algorithms.recurrent import RECURRENT
 from compiler.devices.cuda.algorithms.region import region_algorithm
 from compiler.devices.cuda.algorithms.routine import ROUTINE
@@ -46,6 +47,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     CONTRACTION,
     SEPARABLE,
     EXCITATION,
+    NORMALISED,
     WGMMA,
     INTEGER,
     WINDOW,

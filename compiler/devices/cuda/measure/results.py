@@ -17,7 +17,19 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.measure.results import MOST_BYTES, computed, difference, inputs_of, operand_bytes
 
-EXACT = frozenset({"loops", "window", "ffma", "mma_3xtf32", "separable_ffma", "separable_3xtf32", "attention_3xtf32"})
+EXACT = frozenset(
+    {
+        "loops",
+        "window",
+        "ffma",
+        "mma_3xtf32",
+        "separable_ffma",
+        "separable_3xtf32",
+        "attention_3xtf32",
+        "normalised_ffma",
+        "normalised_3xtf32",
+    }
+)
 """Algorithms that round no operand beyond fp32."""
 GRANTED_EXACT, GRANTED, GRANTED_BF16 = 1e-3, 5e-2, 0.2
 """Relative norm of the difference of two right results, in fp32; where tf32 or fp16 is rounded to; bf16. A misplaced

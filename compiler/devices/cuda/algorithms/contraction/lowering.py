@@ -76,16 +76,18 @@ def switches_of(target: CudaTarget) -> Switches:
 def product_of(view: Contraction, workload: Workload, tile: Tile) -> Product:
     """How a tile multiplies."""
     m, n = tile.extent("block", "m"), tile.extent("block", "n")
-    if tile.algorithm == "ffma":
-        return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
     if tile.algorithm == "wgmma":
         return WgmmaProduct(_half(view, workload), m, n, tile.extent("warpgroup", "m"), tile.extent("warpgroup", "n"))
+    return product_by(tile.algorithm, tile, _half(view, workload) if tile.algorithm == "mma" else DType.F32)
+
+
+def product_by(algorithm: str, tile: Tile, element: DType) -> Product:
+    """How warps or threads multiply by `mma`, of operands as `element`, by `mma_tf32`, `mma_3xtf32` or `ffma`."""
+    m, n = tile.extent("block", "m"), tile.extent("block", "n")
+    if algorithm == "ffma":
+        return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
     warps = tile.extent("warp", "m"), tile.extent("warp", "n")
-    if tile.algorithm == "mma_3xtf32":
-        return SplitProduct(DType.F32, m, n, *warps)
-    if tile.algorithm == "mma_tf32":
-        return MmaProduct(DType.F32, m, n, *warps)
-    return MmaProduct(_half(view, workload), m, n, *warps)
+    return SplitProduct(DType.F32, m, n, *warps) if algorithm == "mma_3xtf32" else MmaProduct(element, m, n, *warps)
 
 
 def _half(view: Contraction, workload: Workload) -> DType:

@@ -19,11 +19,12 @@ from functools import cached_property
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, product_by, switches_of
 from compiler.devices.cuda.algorithms.separable.geometry import Staged, as_staged, element_of
 from compiler.devices.cuda.algorithms.separable.staged_window import StagedWindow, aligned
+from compiler.devices.cuda.algorithms.separable.tiles import PRODUCTS
 from compiler.devices.cuda.codegen.epilogue import Epilogue
-from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct, unrolled
+from compiler.devices.cuda.codegen.fragments import Product, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand, Packed
 from compiler.devices.cuda.target import CudaTarget
@@ -32,7 +33,6 @@ from compiler.ir.expr import Load
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
-from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
 
@@ -98,14 +98,8 @@ class CudaSeparable(CudaContraction):
     @cached_property
     def product(self) -> Product:
         """How a block multiplies the window's results by the pointwise weights."""
-        tile, m, n = self.tile, self.m, self.n
-        if tile.algorithm == "separable_ffma":
-            return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
-        warps = tile.extent("warp", "m"), tile.extent("warp", "n")
-        if tile.algorithm == "separable_3xtf32":
-            return SplitProduct(DType.F32, m, n, *warps)
-        precision = "tf32" if tile.algorithm == "separable_tf32" else "fp16"
-        return MmaProduct(element_of(self.staged, self.workload, precision), m, n, *warps)
+        precision = "fp16" if self.tile.algorithm == "separable" else "fp32"
+        return product_by(PRODUCTS[self.tile.algorithm], self.tile, element_of(self.staged, self.workload, precision))
 
     @cached_property
     def window(self) -> StagedWindow:

@@ -16,11 +16,13 @@ from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import produc
 from tests.compiler.devices.cuda.algorithms.test_excitation_tiles import workloads as excitations
 from tests.compiler.devices.cuda.algorithms.test_gemv import classifier
 from tests.compiler.devices.cuda.algorithms.test_integer_tiles import product_of
+from tests.compiler.devices.cuda.algorithms.test_normalised import case_of as normalised
 from tests.compiler.devices.cuda.algorithms.test_recurrent import chained
 from tests.compiler.devices.cuda.algorithms.test_separable_tiles import separable
 from tests.compiler.devices.cuda.algorithms.test_separable_tiles import workloads as separables
 from tests.compiler.devices.cuda.algorithms.test_transpose import port
 from tests.compiler.devices.cuda.on_double import workload_of
+from tests.compiler.fuse.normalisations import normalisation
 
 H200 = resolve("cuda:sm_90")
 SUBJECTS: Mapping[str, Callable[[], Sequence[Workload]]] = {
@@ -29,6 +31,7 @@ SUBJECTS: Mapping[str, Callable[[], Sequence[Workload]]] = {
     "gemv": lambda: [workload_of(classifier(1, 1000, 512, DType.F16))],
     "integer": lambda: [workload_of(product_of(49, 256, 512))],
     "mma": lambda: [product(49, 256, 512)],
+    "normalised": lambda: [workload_of(normalised(normalisation((50,), 96, 128), "fp16"))],
     "recurrent": lambda: [workload_of(case) for case, _ in chained()[:2]],
     "separable": lambda: separables(separable(72, 56, 12), "fp16")[:1],
     "transpose": lambda: [workload_of(port(8, 56, 56, inwards=True))],
