@@ -17,7 +17,8 @@ from bench.turns import single_threaded
 from compiler.contract import CompileOptions, InputSpec
 from compiler.errors import CallerError, Disagreement
 from compiler.frontend import load
-from compiler.ops import OPERATORS
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
 from compiler.pack.loader import InputError, Model, OpenSpec, TensorSpec
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
@@ -36,7 +37,7 @@ DRAWN = 2
 CLOSE, CLOSE_IN_BYTES = 2e-3, 2e-2
 """How far an output may be from ONNX Runtime's, relative to its largest value; the second for models with integer
 products or quantised values, where a rounding that falls to the other side is a whole step."""
-IN_BYTES = frozenset(("QuantizeLinear", "DynamicQuantizeLinear", "MatMulInteger", "ConvInteger"))
+IN_BYTES = having(Trait.QUANTISED)
 LEAST = 1e-3
 """What the largest value of an output counts as at least: ONNX Runtime's sigmoid of -20 is off by all of its value."""
 REASON_CHARS = 300
@@ -192,8 +193,7 @@ def distance_of(right: Any, found: Any) -> float:
 
 def _close(file: Path) -> float:
     graph = onnx.load(str(file), load_external_data=False).graph
-    in_bytes = any(node.op_type in IN_BYTES or node.op_type.startswith("QLinear") for node in graph.node)
-    return CLOSE_IN_BYTES if in_bytes else CLOSE
+    return CLOSE_IN_BYTES if any(node.op_type in IN_BYTES for node in graph.node) else CLOSE
 
 
 def _processor_seconds() -> float:
