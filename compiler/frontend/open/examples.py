@@ -6,6 +6,7 @@ Only the part of the graph that limits of data depend on is computed, by the ope
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
@@ -21,7 +22,7 @@ ENDS = ((1, 64), (1, 16), (1, 8), (1, 4), (0, 2), (1, 1), (0, 0), (-2, 2))
 TRIES, WANTED = 6, 4
 """Draws between two ends, and how many examples are enough."""
 MOST_COMPARED = 16
-"""Elements of a constant that each are tried."""
+"""Numbers that something is compared with which are tried."""
 LOGICAL = having(Trait.LOGICAL)
 MOST_ELEMENTS = 2**16
 """Of a value that is computed for this."""
@@ -48,7 +49,7 @@ def tried(
     touched = {id for node in nodes for id in (*node.used, *node.outputs)}
     if not free or any(graph.type(id).elements > MOST_ELEMENTS for id in touched):
         return known
-    told = dict.fromkeys(_compared(graph, nodes))
+    told = [*dict.fromkeys(islice(_compared(graph, nodes), MOST_COMPARED))]
     random = np.random.default_rng(0)
     found: list[dict[int, np.ndarray]] = []
     for low, high in (*ENDS, *((one, one) for one in told)):
