@@ -32,6 +32,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "sizes": ("bench.sizes.run", "one program for all sizes of a dimension beside one compiled for each size"),
         "ranges": ("bench.ranges.run", "one artifact for a range of sizes beside one for each size, and ONNX Runtime"),
+        "real": (
+            "bench.real.run",
+            "any folder of ONNX files: compiled with their dimensions left open, run beside ONNX Runtime",
+        ),
         "sparse": (
             "bench.sparse.run",
             "ResNet-18's layers with pruned weights, zeros left out, beside their dense forms and ONNX Runtime",

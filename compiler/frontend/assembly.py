@@ -96,6 +96,11 @@ class Assembly:
 
     def inputs_behind(self, id: int) -> list[str]:
         """Names of the graph inputs that a value depends on and that may be given: numbers and short lists of them."""
+        found = {root for root in self.roots(id) if self._is_short(self.type(root))}
+        return [self.values[id].name for id in sorted(found)]
+
+    def roots(self, id: int) -> set[int]:
+        """The graph inputs that a value depends on."""
         found: set[int] = set()
         inputs = set(self.inputs)
         stack, seen = [id], {id}
@@ -105,9 +110,9 @@ class Assembly:
                 fresh = [used for used in self.producer[current].used if used not in seen]
                 seen.update(fresh)
                 stack.extend(fresh)
-            elif current in inputs and self._is_short(self.type(current)):
+            elif current in inputs:
                 found.add(current)
-        return [self.values[id].name for id in sorted(found)]
+        return found
 
     @staticmethod
     def _is_short(kind: TensorType) -> bool:

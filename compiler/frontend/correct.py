@@ -29,6 +29,8 @@ BATCH, LENGTH, SOUND, CHANNELS, PIXELS = 1, 128, 16000, 3, 224
 BATCH_NAMES = frozenset(("n", "b", "bs"))
 LENGTH_PARTS = ("seq", "len", "token", "time", "step")
 SOUND_PARTS = ("sample", "audio", "wave")
+COUNTED_PARTS = (*LENGTH_PARTS, "node", "edge", "atom", "point", "vert", "frame")
+"""Of the names of a first dimension that is no batch."""
 SOUNDS = ("audio", "wave", "speech", "sound", "pcm")
 """Parts of the names of inputs that are sound."""
 
@@ -149,6 +151,12 @@ def usual(input_name: str, shape: Shape, axis: int, inputs: Sequence[Input]) -> 
         around = [size for size in (shape[1:-1] if is_last else shape[2:]) if isinstance(size, int)]
         return around[0] if around else PIXELS
     return LENGTH if axis == 1 else 1
+
+
+def is_counted(dim: int | str | None) -> bool:
+    """Whether a dimension has a name of what one sample has many of, such as the nodes and edges of a graph."""
+    name = dim.lower() if isinstance(dim, str) else ""
+    return "batch" not in name and any(part in name for part in COUNTED_PARTS)
 
 
 def is_batch_of_state(shape: Shape, axis: int) -> bool:

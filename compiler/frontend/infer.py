@@ -13,7 +13,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ import numpy as np
 from compiler.errors import ModelTooLarge, OptionsError, Refusal, UnsupportedModel
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.bind import Bound
+from compiler.frontend.branches import conditional
 from compiler.frontend.domains import rule_of, why_not
 from compiler.frontend.draws import DRAWING, RANDOM_BITS, dropout
 from compiler.frontend.fold import fold, may_fold, work_of
@@ -33,7 +33,6 @@ from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign
 from compiler.frontend.open.borders import SIZES, enter, leave
 from compiler.frontend.open.data_dependent import held
 from compiler.frontend.open.few import MOST, few_values, one_of
-from compiler.frontend.open.measured import chosen, truth
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
 from compiler.frontend.open.sized import HELD, MEASURED, is_sized_by_data
@@ -41,7 +40,6 @@ from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
 from compiler.frontend.own import MOST_NAMED, ZIP_MAP, forest, number_of, random_bits, zip_map
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
-from compiler.frontend.regions import attempt, conditional_region
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.sequences import PASSING, SEQUENCES, Sequences, is_sequence
@@ -63,12 +61,16 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Inferred:
-    """A graph, its open axes (None: it has none), its strings and randomness, and what the user should know."""
+    """A graph, its open axes (None: it has none), its strings and randomness, and what the user should know.
+
+    `is_partial` says that a branch is left out that does not take the sizes.
+    """
 
     graph: Graph
     open_shapes: OpenShapes | None
     border: Border
     notices: tuple[str, ...]
+    is_partial: bool = False
 
 
 def infer(
@@ -110,7 +112,8 @@ def infer(
     inputs = inputs if walk.state is None else (*inputs, (None,))
     if not (walk.values.sizes or walk.values.demands or walk.values.examples):
         return Inferred(walk.graph.finish(results), None, border, tuple(walk.notices))
-    return Inferred(*leave(walk.values, results, bound.dimensions, inputs), border, tuple(walk.notices))
+    left = leave(walk.values, results, bound.dimensions, inputs)
+    return Inferred(*left, border, tuple(walk.notices), walk.left_out > 0)
 
 
 def is_known(call: Call, model: Model, operators: Mapping[str, Operator]) -> bool:
@@ -148,6 +151,8 @@ class _Walk:
     state: int | None = None
     """What random operators read; None: there are none."""
     streams: int = 0
+    left_out: int = 0
+    """How many branches do not take the sizes."""
     sequences: Sequences = field(default_factory=Sequences)
     sources: set[str] = field(default_factory=set)
     values: OpenValues = field(init=False)
@@ -520,56 +525,9 @@ class _Walk:
         mask = np.broadcast_to(np.ones((), dtype), kind.dims)
         return (ids[0], self.graph.constant(mask, scope.label(call.outputs[1])))
 
-    def branch(self, call: Call, ids: Ids, scope: Scope) -> Ids:
-        """If with a known condition is the branch taken, the other one is not looked at; else one of both results."""
-        assert ids[0] is not None
-        condition = self.graph.constants.get(ids[0])
-        if condition is not None and condition.size != 1:
-            raise Unsupported(f"its condition has {condition.size} elements", "give a scalar condition")
-        if condition is not None:
-            return self._branch(call, "then_branch" if bool(condition.reshape(())) else "else_branch", scope)
-        taken = truth(self.values, ids[0])
-        if self.regions:
-            both_ways = [partial(self._branch, call, name, scope) for name in ("then_branch", "else_branch")]
-            try:
-                with attempt(self):
-                    return conditional_region(self, taken, both_ways)
-            except Unsupported:
-                self.values.source = scope.source(call.source)
-        refused, both = self.refused, []
-        for name, flag in (("then_branch", taken), ("else_branch", self.values.node("Not", (taken,)))):
-            with self.values.guarded(flag):
-                both.append(self._branch(call, name, scope))
-        if self.refused > refused or REFUSED in (*both[0], *both[1]):
-            return (REFUSED,) * len(call.outputs)
-        self.values.source = scope.source(call.source)
-        results: list[int | None] = []
-        for one, other in zip(*both, strict=True):
-            if one is None or other is None:
-                raise Unsupported("a branch has a result that is absent", "export the model again")
-            if is_sequence(one) or is_sequence(other):
-                reason = "its branches give sequences, and only data choose between them"
-                raise Unsupported(reason, self.how_to_fix(ids[0]))
-            try:
-                results.append(chosen(self.values, taken, one, other))
-            except Unsupported as no:
-                raise Unsupported(no.reason, self.how_to_fix(ids[0])) from None
-        return tuple(results)
-
-    def _branch(self, call: Call, which: str, scope: Scope) -> Ids:
-        """The results of one branch."""
-        body = call.attrs.get(which)
-        if not isinstance(body, Body) or body.inputs or len(body.outputs) != len(call.outputs):
-            raise Unsupported("its branch does not fit its outputs", "export the model again")
-        inner = scope.inner()
-        self.body(body, inner)
-        results: list[int | None] = []
-        for name in body.outputs:
-            slot = inner.find(name)
-            if isinstance(slot, Foreign):
-                raise Unsupported(f"its result {quoted(name)} is {slot.what}", "use a type from bool to double")
-            results.append(slot)
-        return tuple(results)
+    def knows(self, call: Call) -> bool:
+        """Whether there is a way for calls of this operator at all."""
+        return is_known(call, self.model, self.operators)
 
 
 STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
@@ -580,7 +538,7 @@ STRUCTURAL: dict[str, Callable[[_Walk, Call, Ids, Scope], Ids]] = {
     ZIP_MAP: zip_map,
     "Dropout": _Walk.dropout,
     "Identity": _Walk.identity,
-    "If": _Walk.branch,
+    "If": conditional,
     "Loop": loop,
     "Scan": scan_of_any_opset,
 }

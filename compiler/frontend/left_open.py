@@ -5,23 +5,25 @@
     positions of images           up to 640, most usually 224 or the other side
     anything else                 up to 64, most usually what `correct` says
 
-A first dimension with others behind it is a batch, which binding sets to 1; so is that of a recurrent state. Where a
-model takes no such size, as a filter longer than a usual length does not, all grow until it takes them, or else a side
-of its images is fixed to a usual number: recognisers of text have a height of their own. Where it cannot be compiled
-for a range, the dimension is bound to its most usual size.
+A first dimension with others behind it is a batch, which binding sets to 1, unless its name is that of a length or
+counts something (nodes, edges, points, frames): then it is a length, where the model takes it as one. A batch is also
+that of a recurrent state. Where a model takes no such size, as a filter longer than a usual length does not, all grow
+until it takes them, or else a side of its images is fixed to a usual number: recognisers of text have a height of their
+own. Where it cannot be compiled for a range, the dimension is bound to its most usual size.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import partial
 from pathlib import Path
 
 from compiler.contract import CompileOptions, DimRange, InputSpec
 from compiler.errors import TilewrightError, UnsupportedModel
-from compiler.frontend.bind import key_of
-from compiler.frontend.correct import BATCH, LENGTH, SOUND, is_batch_of_state, named_by_shapes, usual
+from compiler.frontend.bind import Bound, key_of
+from compiler.frontend.correct import BATCH, LENGTH, SOUND, is_batch_of_state, is_counted, named_by_shapes, usual
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import bound_graph
 from compiler.frontend.model import Input, Model, quoted
@@ -37,6 +39,12 @@ LARGEST = 1 << 16
 """That sizes grow to in search of one that a model takes."""
 BEYOND = 4
 """Times the least size, of what had to grow: the greatest one of its range."""
+
+
+class Taken(Enum):
+    """Whether a model can be bound to sizes: with a branch left out that does not take them, or wholly."""
+
+    NOT, PARTLY, WHOLLY = range(3)
 
 
 def bind_what_is_open(
@@ -61,9 +69,11 @@ def bind_what_is_open(
     found = _ranges(content.body.inputs, options)
     if not found:
         return options, ()
-    takes = partial(_is_bound, content, options, operators, limits)
+    takes = partial(_taken, content, options, operators, limits)
     no: UnsupportedModel | None = None
-    for ranges in _choices(takes, found):
+    firsts = _firsts(content.body.inputs)
+    others = {name: one for name, one in found.items() if name not in firsts}
+    for ranges in _choices(takes, found, others):
         least = _least(takes, ranges)
         grown = {name: _grown(one, least or 1) for name, one in ranges.items()}
         try:
@@ -75,15 +85,21 @@ def bind_what_is_open(
             no = no or why
         except TilewrightError:  # options that name what is not there: as given, they are refused for that
             return options, ()
+    if not others:
+        return options, (f"first dimensions are bound to 1; for a range {no}",)
     sizes = {name: one.opt for name, one in grown.items()}
     bound = ", ".join(f"{quoted(name)} to {size}" for name, size in sizes.items())
     return _with(options, sizes), (f"dimensions that the options leave open were bound: {bound}; for a range {no}",)
 
 
-def _choices(takes: Callable[[Mapping[str, int]], bool], ranges: dict[str, DimRange]) -> Iterator[dict[str, DimRange]]:
-    """The ranges, then those with a fixed side, if that makes a difference."""
+def _choices(
+    takes: Callable[[Mapping[str, int]], Taken], ranges: dict[str, DimRange], others: dict[str, DimRange]
+) -> Iterator[dict[str, DimRange]]:
+    """The ranges, then those of other than first dimensions, then those with a fixed side: what makes a difference."""
     yield ranges
-    if (fixed := _with_a_fixed_side(takes, ranges)) != ranges:
+    if others and others != ranges:
+        yield others
+    if others and (fixed := _with_a_fixed_side(takes, others)) != others:
         yield fixed
 
 
@@ -102,12 +118,27 @@ def _opened(
     while True:
         found = {name: replace(one, low=min(max(one.low, least), one.opt)) for name, one in ranges.items()}
         try:
-            bound_graph(model, _with(options, found).bindings[-1], operators, limits)
-            return found
+            bound, _ = bound_graph(model, _with(options, found).bindings[-1], operators, limits)
+            return found | _narrowed(model, bound, found)
         except UnsupportedModel:
             least *= 2
             if least >= max(one.opt for one in ranges.values()):
                 raise
+
+
+def _narrowed(model: Model, bound: Bound, ranges: Mapping[str, DimRange]) -> dict[str, DimRange]:
+    """Those of the ranges that the model turned out to take a part of, if that is more than one size."""
+    sizes = {
+        key_of(entry, axis): size
+        for entry in model.body.inputs
+        for axis, size in enumerate(bound.open.get(entry.name, ()))
+        if size is not None and size.low < size.high and key_of(entry, axis) in ranges
+    }
+    found = {}
+    for name, size in sizes.items():
+        low, high = size.low * size.step, size.high * size.step
+        found[name] = DimRange(low, min(max(ranges[name].opt, low), high), high)
+    return found
 
 
 def _notices(ranges: Mapping[str, DimRange]) -> tuple[str, ...]:
@@ -143,48 +174,60 @@ def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRa
             continue
         for axis, dim in enumerate(entry.shape):
             name = key_of(entry, axis)
-            if isinstance(dim, int) or name in known or (axis == 0 and len(entry.shape) >= 2):
+            is_first = axis == 0 and len(entry.shape) >= 2
+            if isinstance(dim, int) or name in known or (is_first and not is_counted(dim)):
                 continue
-            most_usual = usual(entry.name, entry.shape, axis, inputs)
+            most_usual = LENGTH if is_first else usual(entry.name, entry.shape, axis, inputs)
             if most_usual == BATCH and axis == 0:
                 most_usual = min(LENGTH, MOST_OTHERWISE)
             most = MOST_OF_IMAGES if len(entry.shape) >= 4 else MOST.get(most_usual, MOST_OTHERWISE)
             is_batch = is_batch_of_state(entry.shape, axis)
             found.setdefault(name, DimRange(1, 1, 1) if is_batch else DimRange(1, most_usual, max(most, most_usual)))
-    firsts = {key_of(entry, 0) for entry in inputs if entry.shape is not None and len(entry.shape) >= 2}
-    return {name: one for name, one in found.items() if name not in firsts}
+    return {name: one for name, one in found.items() if is_counted(name) or name not in _firsts(inputs)}
+
+
+def _firsts(inputs: Sequence[Input]) -> set[str]:
+    """Names of first dimensions with others behind them."""
+    return {key_of(entry, 0) for entry in inputs if entry.shape is not None and len(entry.shape) >= 2}
 
 
 def _is_fixed(one: DimRange) -> bool:
     return one.low == one.high
 
 
-def _is_bound(
+def _taken(
     model: Model,
     options: CompileOptions,
     operators: Mapping[str, Operator],
     limits: Limits,
     sizes: Mapping[str, int],
-) -> bool:
+) -> Taken:
     """Whether the model takes these sizes."""
     try:
-        bound_graph(model, _with(options, sizes), operators, limits)
+        _, found = bound_graph(model, _with(options, sizes), operators, limits)
     except TilewrightError:
-        return False
-    return True
+        return Taken.NOT
+    return Taken.PARTLY if found.is_partial else Taken.WHOLLY
 
 
-def _least(takes: Callable[[Mapping[str, int]], bool], ranges: Mapping[str, DimRange]) -> int | None:
+def _least(takes: Callable[[Mapping[str, int]], Taken], ranges: Mapping[str, DimRange]) -> int | None:
     """The least power of two at which the model can be bound when every dimension has it, up to the most usual one.
 
-    If there is none, the least at which all that are smaller have grown to it.
+    If there is none, the least at which all that are smaller have grown to it. One at which a branch is left out
+    counts only where no usual size takes all of them.
     """
     most = max(one.opt for one in ranges.values())
     powers = [1 << at for at in range(LARGEST.bit_length())]
+    partly: int | None = None
     for size in (*(one for one in powers if one < most), most, *(one for one in powers if one > most)):
-        if takes({name: _at(one, size, most) for name, one in ranges.items()}):
+        if partly is not None and size > BEYOND * most:
+            break
+        taken = takes({name: _at(one, size, most) for name, one in ranges.items()})
+        if taken is Taken.WHOLLY:
             return size
-    return None
+        if taken is Taken.PARTLY and partly is None:
+            partly = size
+    return partly
 
 
 def _at(one: DimRange, size: int, most: int) -> int:
@@ -195,17 +238,17 @@ def _at(one: DimRange, size: int, most: int) -> int:
 
 
 def _with_a_fixed_side(
-    takes: Callable[[Mapping[str, int]], bool], ranges: Mapping[str, DimRange]
+    takes: Callable[[Mapping[str, int]], Taken], ranges: Mapping[str, DimRange]
 ) -> dict[str, DimRange]:
     """The ranges with one side of images fixed, so that the model takes the most usual sizes of all others.
 
     As they are where no such side is found, or none is needed.
     """
     sizes = {name: one.opt for name, one in ranges.items()}
-    if takes(sizes):
+    if takes(sizes) is not Taken.NOT:
         return {**ranges}
     for name, one in ranges.items():
         for side in SIDES if one.high == MOST_OF_IMAGES else ():
-            if takes({**sizes, name: side}):
+            if takes({**sizes, name: side}) is not Taken.NOT:
                 return {**ranges, name: DimRange(side, side, side)}
     return {**ranges}

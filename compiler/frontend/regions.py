@@ -18,7 +18,7 @@ from typing import Protocol
 from compiler.errors import Refusal
 from compiler.frontend.assembly import Assembly
 from compiler.frontend.open.extent import Extent, Numbers, Size, is_open
-from compiler.frontend.open.values import Demand, OpenValues
+from compiler.frontend.open.values import Demand, Narrower, OpenValues
 from compiler.ir.graph import Attr, Body, Graph, Node, Value
 from compiler.ir.region import CONDITIONAL
 from compiler.ir.tensor import TensorType
@@ -43,22 +43,23 @@ class Walk(Protocol):
     depth: int
     state: int | None
     streams: int
+    left_out: int
 
 
 @contextmanager
 def attempt(walk: Walk) -> Iterator[None]:
-    """Takes back all that was done where what is inside raises Unsupported, which goes on to the caller."""
+    """Takes back all that was done where what is inside raises Unsupported or Narrower, which goes on to the caller."""
     kept = [(one, _state(one)) for one in (walk.graph, walk.values)]
     refusals, notices = [*walk.refusals], [*walk.notices]
-    numbers = walk.refused, walk.depth, walk.state, walk.streams
+    numbers = walk.refused, walk.depth, walk.state, walk.streams, walk.left_out
     try:
         yield
-    except Unsupported:
+    except (Unsupported, Narrower):
         for one, state in kept:
             for name, value in state.items():
                 setattr(one, name, value)
         walk.refusals[:], walk.notices[:] = refusals, notices
-        walk.refused, walk.depth, walk.state, walk.streams = numbers
+        walk.refused, walk.depth, walk.state, walk.streams, walk.left_out = numbers
         raise
 
 

@@ -9,7 +9,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache, reduce
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ import numpy as np
 
 from compiler.contract import CompileOptions, LayerError, SizeReport
 from compiler.errors import Disagreement, InputsError, UnsupportedModel
+from compiler.frontend import Loaded
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
@@ -175,7 +176,27 @@ def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Cas
             return
         done.append(sizes)
         samples = [sample for sample in front.samples if sample.sizes == sizes]
-        yield Case(exact.graph, exact.open_shapes, effort, samples, sizes)
+        yield Case(exact.graph, _with_examples(exact, shapes), effort, samples, sizes)
+
+
+def _with_examples(exact: Loaded, shapes: OpenShapes) -> OpenShapes | None:
+    """What is known of the model at exact sizes, with the examples of its whole range for inputs without any.
+
+    Exact sizes may permit what the range does not, such as a branch that does not take all of it.
+    """
+    graph = exact.graph
+    own = exact.open_shapes or OpenShapes(
+        (),
+        tuple((None,) * graph.type(id).rank for id in graph.inputs),
+        tuple((None,) * graph.type(id).rank for id in graph.outputs),
+    )
+    known = dict(own.examples)
+    fitting = {
+        number: each
+        for number, each in shapes.examples
+        if number not in known and all(len(one) == graph.type(graph.inputs[number]).elements for one in each)
+    }
+    return replace(own, examples=(*own.examples, *fitting.items())) if fitting else exact.open_shapes
 
 
 def _fixed(front: Front, shapes: OpenShapes | None) -> Iterator[Case]:

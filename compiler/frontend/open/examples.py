@@ -5,19 +5,25 @@ Only the part of the graph that limits of data depend on is computed, by the ope
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 
 import numpy as np
 
 from compiler.frontend.fold import fold
 from compiler.ir.graph import Graph, Node
 from compiler.ir.open_shapes import Example, Limit
+from compiler.ops import having
 from compiler.ops.operator import Operator
+from compiler.ops.traits import Trait
 
 ENDS = ((1, 64), (1, 16), (1, 8), (1, 4), (0, 2), (1, 1), (0, 0), (-2, 2))
 """From where to where numbers are drawn, in turn."""
 TRIES, WANTED = 6, 4
 """Draws between two ends, and how many examples are enough."""
+MOST_COMPARED = 16
+"""Numbers that something is compared with which are tried."""
+LOGICAL = having(Trait.LOGICAL)
 MOST_ELEMENTS = 2**16
 """Of a value that is computed for this."""
 
@@ -43,9 +49,10 @@ def tried(
     touched = {id for node in nodes for id in (*node.used, *node.outputs)}
     if not free or any(graph.type(id).elements > MOST_ELEMENTS for id in touched):
         return known
+    told = [*dict.fromkeys(islice(_compared(graph, nodes), MOST_COMPARED))]
     random = np.random.default_rng(0)
     found: list[dict[int, np.ndarray]] = []
-    for low, high in ENDS:
+    for low, high in (*ENDS, *((one, one) for one in told)):
         for turn in range(TRIES):
             given = {}
             for number, id in enumerate(graph.inputs):
@@ -70,6 +77,14 @@ def tried(
         return known
     numbers = sorted({*free, *(number for number in known if graph.inputs[number] in read)})
     return {**known, **{number: [_flat(one[graph.inputs[number]]) for one in found] for number in numbers}}
+
+
+def _compared(graph: Graph, nodes: Sequence[Node]) -> Iterator[int]:
+    """Whole numbers that nodes compare something with, such as the sampling rates that a model knows."""
+    compared = (id for node in nodes if node.op in LOGICAL for id in node.used if id in graph.constants)
+    for array in (graph.constants[id] for id in compared):
+        if array.dtype.kind in "iu" and array.size <= MOST_COMPARED:
+            yield from map(int, array.reshape(-1))
 
 
 def _flat(array: np.ndarray) -> Example:

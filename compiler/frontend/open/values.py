@@ -54,8 +54,15 @@ class Narrower(Exception):
     """A size that inputs bring must lie in a narrower range, counted in its steps: else two axes would differ."""
 
     def __init__(self, one: Size, low: int, high: int) -> None:
-        super().__init__(f"{one} must lie between {low} and {high}")
+        super().__init__(f"{one.name} must lie between {low * one.step} and {high * one.step}")
         self.name, self.low, self.high = one.name, low * one.step, high * one.step
+        self._size, self._ends = one, (low, high)
+
+    def beside(self) -> Narrower:
+        """The wider one of the two ranges that this leaves out, which has no size where it leaves out none."""
+        low, high = self._ends
+        below, above = (self._size.low, low - 1), (high + 1, self._size.high)
+        return Narrower(self._size, *max(below, above, key=lambda ends: ends[1] - ends[0]))
 
 
 class WholeSteps(Exception):

@@ -73,8 +73,8 @@ def squeeze(site: OpenSite) -> Results:
     gone = (
         [axis % len(shape) for axis in axes] if axes is not None else [at for at, dim in enumerate(shape) if dim == 1]
     )
-    if any(shape[axis] != 1 for axis in gone):
-        raise site.refuse("an axis that is squeezed is not of extent 1")
+    for axis in gone:
+        same(shape[axis], 1)
     return [reshaped(site.values, site.first, tuple(dim for at, dim in enumerate(shape) if at not in gone))]
 
 

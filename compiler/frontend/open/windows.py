@@ -19,6 +19,9 @@ from compiler.ops.traits import Trait
 
 NOT_NEGATIVE = having(Trait.NOT_NEGATIVE)
 
+WEIGHTS = {"Conv": 1, "ConvInteger": 1, "QLinearConv": 3}
+"""Which input the weights of a convolution are."""
+
 
 def _ints(site: OpenSite, name: str, count: int, default: int) -> list[int]:
     value = site.attrs.get(name) or (default,) * count
@@ -27,12 +30,13 @@ def _ints(site: OpenSite, name: str, count: int, default: int) -> list[int]:
 
 
 def window(site: OpenSite) -> Results:
-    """Conv and the pools: zeros after the end are what padding at the end is."""
+    """Convolutions and the pools: zeros after the end are what padding at the end is."""
     values, shape = site.values, site.shape()
     count = len(shape) - 2
     kernel = _ints(site, "kernel_shape", count, 0)
+    weights = WEIGHTS.get(site.op)
     if not any(kernel):
-        kernel = [high(dim) for dim in values.shape(site.given(1))[2:]]
+        kernel = [high(dim) for dim in values.shape(site.given(weights or 1))[2:]]
     attrs = dict(site.attrs)
     pads = _explicit_pads(site, kernel)
     attrs["pads"], attrs["auto_pad"] = tuple(pads), "NOTSET"
@@ -41,13 +45,15 @@ def window(site: OpenSite) -> Results:
     x = site.first
     if site.op == "MaxPool" and not _is_not_negative(site):
         x = _beyond(site, x, bounded(-math.inf, values.graph.type(x).dtype))
+    if site.op in ("ConvInteger", "QLinearConv"):
+        x = _filled(site)
     if site.op == "AveragePool" and not site.integer("count_include_pad", 0):
         return [_average(site, kernel, pads, attrs, positions)]
     if site.op in ("MaxPool", "AveragePool", "LpPool"):
         attrs["pads"] = _room(site, kernel, pads, positions)
     else:
         attrs.pop("ceil_mode")
-    channels = values.shape(site.given(1))[0] if site.op.startswith("Conv") else shape[1]
+    channels = shape[1] if weights is None else values.shape(site.given(weights))[0]
     found = values.node_of(site.op, (x, *site.ids[1:]), attrs, site.outputs)
     return [values.settled(id, (shape[0], channels, *positions)) for id in found]
 
@@ -66,6 +72,20 @@ def _beyond(site: OpenSite, id: int, number: float) -> int:
         if axis >= 2 and isinstance(dim, Extent):
             id = site.values.beyond(id, axis, dim, number)
     return id
+
+
+def _filled(site: OpenSite) -> int:
+    """Bytes that beyond their sizes are their zero point, which adds nothing: padding is that too."""
+    values, x, shape = site.values, site.first, site.shape()
+    id = site.ids[2] if len(site.ids) > 2 else None
+    if id is None:
+        return x
+    zero = values.reshape(id, ())
+    for axis, dim in enumerate(shape):
+        if axis >= 2 and isinstance(dim, Extent):
+            real = values.node("Less", (iota(values, high(dim), len(shape), axis), values.scalar(dim)))
+            x = values.node("Where", (real, x, zero))
+    return x
 
 
 def _explicit_pads(site: OpenSite, kernel: Sequence[int]) -> list[int]:
@@ -215,6 +235,8 @@ def _factors(site: OpenSite, along: Sequence[int]) -> list[Fraction] | None:
 
 WINDOWS: Mapping[str, Rule] = {
     "Conv": window,
+    "ConvInteger": window,
+    "QLinearConv": window,
     "MaxPool": window,
     "AveragePool": window,
     "LpPool": window,

@@ -102,3 +102,29 @@ def test_a_file_that_cannot_be_read_leaves_the_options_as_they_are() -> None:
 def test_options_that_name_nothing_in_the_model_stay_as_they_are() -> None:
     wrong = CompileOptions(dims={"depth": 3})
     assert bind_what_is_open(IMAGES, wrong, OPERATORS) == (wrong, ())
+
+
+COUNTS = "m (float[nodes,4] x, float[edges,3] e) => (float[nodes,4] y, float[edges,3] z) {{ y = {0}(x) z = {0}(e) }}"
+
+
+def test_first_dimensions_that_count_what_a_sample_has_are_no_batches() -> None:
+    options, (notice,) = bind_what_is_open(model_of(COUNTS.format("Relu")), CompileOptions(), OPERATORS)
+    assert options.dims == {"nodes": DimRange(1, 128, 512), "edges": DimRange(1, 128, 512)}
+    assert "'nodes' 1..512" in notice
+
+
+def test_first_dimensions_are_batches_after_all_where_the_model_has_no_rule_for_them() -> None:
+    model = model_of(COUNTS.format("LpNormalization<axis=0>"))
+    options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
+    assert options.dims == {}
+    assert "bound to 1" in notice
+
+
+def test_a_range_is_said_as_the_part_of_it_that_the_model_takes() -> None:
+    model = model_of(
+        "m (float[1,tokens] x) => (float[1,n] y) <int64[1] zero = {0}, int64[1] one = {1}, int64[1] most = {100}> "
+        "{ table = ConstantOfShape(most) s = Shape(x) k = Gather(s, one) t = Slice(table, zero, k) y = Add(x, t) }"
+    )
+    options, (notice, *_) = bind_what_is_open(model, CompileOptions(), OPERATORS)
+    assert options.dims == {"tokens": DimRange(1, 100, 100)}
+    assert "'tokens' 1..100, tuned for 100" in notice

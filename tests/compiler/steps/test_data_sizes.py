@@ -11,10 +11,11 @@ import pytest
 from onnx import numpy_helper, parser
 
 from compiler.contract import CompileOptions
-from compiler.pack.loader import Model
+from compiler.pack.loader import InputError, Model
 from compiler.pipeline import compile_model
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.frontend.open.test_control_flow import BRANCHES, HALVING
+from tests.compiler.frontend.test_branches import RATES
 
 KEPT = model_of("""m (float[8] x, float[8,3] table) => (float[n,3] y, float s)
 <float zero = {0.0}, int64[1] one = {1}> {
@@ -65,6 +66,17 @@ def test_branches_that_data_choose_run(tmp_path: Path) -> None:
     for number in range(4):
         x = np.array([-1.5, 0.25, 2.0], np.float32)
         agree(artifact, BRANCHES, {"x": x, "c": np.array(number > 1), "d": np.array(number % 2 == 1)})
+
+
+def test_a_branch_that_the_range_does_not_permit_is_an_error_of_the_run_and_runs_at_the_size_that_permits_it(
+    tmp_path: Path,
+) -> None:
+    artifact = compiled(tmp_path, RATES, dims={"samples": {"min": 8, "opt": 8, "max": 11}})
+    for size, rate in ((8, 8000), (8, 16000), (9, 16000), (11, 16000)):
+        x = np.arange(size, dtype=np.float32).reshape(1, size)
+        agree(artifact, RATES, {"x": x, "rate": np.array(rate)})
+    with Model(artifact) as loaded, pytest.raises(InputError, match=r"the condition of If .* must be true"):
+        loaded.run({"x": x, "rate": np.array(8000)})
 
 
 @pytest.mark.parametrize("limit", [0.4, 3.0])

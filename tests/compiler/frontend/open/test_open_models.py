@@ -203,6 +203,12 @@ MODELS: dict[str, tuple[str, dict[str, tuple[int, int]]]] = {
         " u = QLinearMatMul(q, t, o, v, s, z, s, z) }",
         TWO,
     ),
+    "convolutions of bytes": (
+        "(float[1,1,n,m] x, uint8[2,1,3,3] w, uint8 z, float s) => (int32[1,2,a,b] y, uint8[1,2,n,m] u)"
+        "{ q, t, o = DynamicQuantizeLinear(x) y = ConvInteger<strides=[2,1]>(q, w, o, z)"
+        " u = QLinearConv<pads=[1,1,1,1]>(q, t, o, w, s, z, s, z) }",
+        {"n": (3, 7), "m": (3, 6)},
+    ),
     "at places": (
         "(float[n,4] x, int64[m,4] i, int64[m,1] j) => (float[m,4] y, float[m,4] z)"
         "<int64 one = {1}> { k = Sub(j, one) y = GatherElements<axis=0>(x, i) z = GatherND(x, k) }",

@@ -1,0 +1,1 @@
+"""Models of any origin, as a stranger compiles them: what becomes of each."""
