@@ -85,13 +85,17 @@ def compile_model(
     In precision int8 the model is quantised first, on all that the archives of samples hold
     (`compiler.quantize.compilation`); what comes out is compiled, and is the reference.
 
-    For a target whose models are compiled whole its kind does all of this: nothing is measured and no records count.
+    For a target whose models are compiled whole its kind does all of this, and is given this function for parts that
+    its device does not carry out.
 
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
     if (whole := whole_kind_of(options.target)) is not None:
-        return whole.compile(trace, model, artifact, options, data, samples or {})
+        part = partial(
+            compile_model, records=records, stop_requested=stop_requested, measure=measure, memory_bytes=memory_bytes
+        )
+        return whole.compile(trace, model, artifact, options, data, samples or {}, part)
     options, said = bind_what_is_open(model, options, OPERATORS, data)
     for notice in said:
         trace.notice(notice)

@@ -79,8 +79,9 @@ def by_vela(networks: Sequence[str]) -> str:
     for network in networks:
         build, activations = NETWORKS[network]
         for activation in activations:
-            lines.append(compiled.row(f"{network}, {activation}", partial(build, activation)))
-            print(lines[-1], flush=True)
+            found = compiled.rows(f"{network}, {activation}", partial(build, activation))
+            lines += found
+            print(*found, sep="\n", flush=True)
     return "\n".join(lines) + "\n"
 
 

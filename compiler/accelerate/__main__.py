@@ -10,6 +10,7 @@ from pathlib import Path
 from compiler.accelerate.chips import CHIPS
 from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
 from compiler.errors import TilewrightError
+from compiler.pipeline import compile_model
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -29,7 +30,9 @@ def main(arguments: list[str] | None = None) -> int:
         samples = {str(path): path for path in asked.samples}
         tolerance = None if asked.as_is else asked.tolerance
         dims = {name: int(value) for name, _, value in (one.partition("=") for one in asked.dim)}
-        made = compile_for_accelerator(asked.model, out, asked.target, samples, tolerance=tolerance, dims=dims)
+        made = compile_for_accelerator(
+            asked.model, out, asked.target, compile_model, samples, tolerance=tolerance, dims=dims
+        )
     except (TilewrightError, OSError, ValueError) as error:
         refusals = [str(one) for one in getattr(error, "refusals", ())]
         if asked.json:

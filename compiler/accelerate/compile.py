@@ -9,6 +9,7 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -18,20 +19,22 @@ import onnx
 
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import Chip, chip_of
-from compiler.accelerate.convert import Converted, Converter, floats_without_scale
+from compiler.accelerate.convert import floats_without_scale
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.operators import OPERATORS
+from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
 from compiler.accelerate.placement import page, placement, text
-from compiler.accelerate.vela import VERSION, Compiled, compile_tflite, demand_vela
+from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import QuantizeOptions
 from compiler.contract.version import COMPILER_VERSION
+from compiler.devices.kind import CompilePart
 from compiler.errors import OptionsError
 from compiler.legalise import LegaliseOptions, legalise
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import FORMAT_VERSION, files_json, to_bytes
 from compiler.quantize import quantize
 from compiler.quantize.calibrate import Evaluated
-from compiler.quantize.layers import id_of, ids_of
+from compiler.quantize.layers import SEEN_THROUGH, id_of, ids_of
 from compiler.quantize.network import Network, open_network
 from compiler.quantize.samples import Sample, derived, given
 from compiler.trace import Trace
@@ -50,6 +53,7 @@ def compile_for_accelerator(
     model: Path,
     artifact: Path,
     target: str,
+    compile_part: CompilePart,
     samples: Mapping[str, Path] | None = None,
     trace: Trace | None = None,
     *,
@@ -58,6 +62,7 @@ def compile_for_accelerator(
     shapes: Mapping[str, Sequence[int]] | None = None,
     largest_error: float | None = None,
     snr_db: float = LEAST_SNR_DB,
+    tuning_budget_s: float = 0.0,
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
@@ -71,9 +76,11 @@ def compile_for_accelerator(
     dimensions, `shapes` those of whole inputs. `trace` gets the steps. Where `largest_error` is given no output
     may be off by more, of its largest value, and every output must have `snr_db` of signal to noise.
 
-    Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel with the node's name,
-    Disagreement below `snr_db`, beyond `largest_error`, and where LiteRT computes an operator more than a step
-    otherwise, and what the front end, legalisation and quantisation raise.
+    What the accelerator does not carry out, `compile_part` compiles for the CPU beside it, within `tuning_budget_s`.
+
+    Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel for a model of which no
+    node is the accelerator's, Disagreement below `snr_db`, beyond `largest_error`, and where LiteRT computes an
+    operator more than a step otherwise, and what the front end, legalisation, quantisation and `compile_part` raise.
     """
     chip = chip_of(target)
     demand_vela()
@@ -81,7 +88,8 @@ def compile_for_accelerator(
     trace = trace or Trace()
     if not samples:
         trace.notice(DERIVED)
-    with tempfile.TemporaryDirectory() as folder:
+    with ExitStack() as stack:
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
         with trace.step("load"):
             fixed = model
             if dims or shapes:
@@ -101,24 +109,24 @@ def compile_for_accelerator(
                 _, network = open_network(path)
             ranges = ranges_of(network, path, options, values)
         with trace.step("emit"):
-            converted = Converter(network, ranges).convert(OPERATORS)
-            compiled = compile_tflite(converted.model, chip)
-        document = {**placement(compiled, chip, converted.origin, converted.macs), "legalised": report}
+            placed = place(network, ranges, chip)
+            made = stack.enter_context(assembled(placed, values[0], compile_part, tuning_budget_s))
+        document = {**placement(made.parts, chip, placed.left), "legalised": report}
         unproven = artifact.with_name(f".{artifact.name}.unproven")
         try:
             with trace.step("pack"):
-                write(unproven, model, chip, converted, compiled, document, None)
+                write(unproven, model, chip, made, document, None)
             with trace.step("agree"):
-                comparison = Comparison(fixed, options, values[:JUDGED], converted)
+                comparison = Comparison(fixed, options, values[:JUDGED], made)
                 if util.find_spec("ai_edge_litert") is None:
                     trace.notice(WITHOUT_LITERT)
-                    agreement = comparison.judge(comparison.run, snr_db, largest_error)
+                    agreement = comparison.judge(made.run, snr_db, largest_error)
                 else:
                     with interpreter.Model(unproven) as runs:
                         agreement = comparison.judge(runs.run, snr_db, largest_error)
                     for notice in comparison.differences():
                         trace.notice(notice)
-                write(unproven, model, chip, converted, compiled, document, agreement)
+                write(unproven, model, chip, made, document, agreement)
             os.replace(unproven, artifact)
         finally:
             unproven.unlink(missing_ok=True)
@@ -128,7 +136,7 @@ def compile_for_accelerator(
         "notices": trace.notices,
         "text": "\n".join([*trace.notices, text(document, agreement)]),
         "nodes": nodes,
-        "weight_bytes": len(converted.model),
+        "weight_bytes": sum(len(part.converted.model) for part in made.parts if isinstance(part, OnAccelerator)),
         "judged": len(values[:JUDGED]),
     }
 
@@ -188,7 +196,7 @@ def ranges_of(
     found: dict[str, tuple[float, float]] = {}
     for sample in values:
         ids = ids_of(evaluated.loaded(sample).graph)
-        known = {name: id for name in names if (id := id_of(network, ids, name)) is not None}
+        known = {name: id for name in names if (id := _id_of(network, ids, name)) is not None}
         made = evaluated.values(sample, list(known.values()))
         for name, id in known.items():
             if id in made and np.asarray(made[id]).dtype.kind == "f":
@@ -197,19 +205,26 @@ def ranges_of(
     return found
 
 
+def _id_of(network: Network, ids: dict[str, int], name: str) -> int | None:
+    """The graph's value for a name of the network, also for one that only an operator reads that does nothing."""
+    found = id_of(network, ids, name)
+    reader = network.only_reader(name)
+    if found is None and reader is not None and network.operator(reader) in SEEN_THROUGH:
+        return _id_of(network, ids, reader.output[0])
+    return found
+
+
 def write(
     path: Path,
     model: Path,
     chip: Chip,
-    converted: Converted,
-    compiled: Compiled,
+    made: Assembled,
     document: Mapping[str, Any],
     agreement: Sequence[Mapping[str, Any]] | None,
 ) -> None:
-    """The artifact: int8 TFLite, command stream, placement, report, loader."""
-    members = {
-        "model.tflite": converted.model,
-        "accelerator.tflite": compiled.model,
+    """The artifact: int8 TFLite and command streams, programs of the CPU's parts, placement, report, loader."""
+    parts, members = rows_of(made.parts, chip)
+    members |= {
         "placement.json": to_bytes({**document, "agreement": agreement}),
         "report.html": page(document, agreement).encode(),
         "loader.py": Path(interpreter.__file__).read_bytes(),
@@ -223,8 +238,27 @@ def write(
         "target": chip.target,
         "predicted_s": document["totals"]["seconds"],
         "predicted_by": document["estimated_by"],
-        "inputs": [one.to_json() for one in converted.inputs],
-        "outputs": [one.to_json() for one in converted.outputs],
+        "inputs": made.assembly.inputs,
+        "outputs": made.assembly.outputs,
+        "parts": parts,
         "files": files_json(members),
     }
     write_archive(path, {"manifest.json": to_bytes(manifest), **members})
+
+
+def rows_of(parts: Sequence[Part], chip: Chip) -> tuple[list[dict[str, Any]], dict[str, bytes]]:
+    """The manifest's rows of the parts, and the members that they name: one part's have no number."""
+    rows: list[dict[str, Any]] = []
+    members: dict[str, bytes] = {}
+    for number, part in enumerate(parts):
+        row: dict[str, Any] = {"inputs": [*part.inputs], "outputs": [*part.outputs]}
+        at = f".{number}" if len(parts) > 1 else ""
+        if isinstance(part, OnAccelerator):
+            row |= {"on": chip.target, "model": f"model{at}.tflite", "stream": f"accelerator{at}.tflite"}
+            members |= {row["model"]: part.converted.model, row["stream"]: part.compiled.model}
+        else:
+            names = {f"cpu{at}.{machine}.tw": target for target, machine in part.beside.machines.items()}
+            row |= {"on": "cpu", "programs": {name: part.beside.machines[target] for name, target in names.items()}}
+            members |= {name: part.beside.programs[target] for name, target in names.items()}
+        rows.append(row)
+    return rows, members

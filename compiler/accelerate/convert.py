@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,12 +31,16 @@ class Held:
 
 @dataclass(frozen=True)
 class Port:
-    """An input or output of the file, as the model has it in `shape`: `last` says that the file has channels last."""
+    """An input or output of the file, as the model has it in `shape`: `last` says that the file has channels last.
+
+    `stored` is its shape in the file.
+    """
 
     name: str
     shape: tuple[int, ...]
     scale: Scale
     last: bool
+    stored: tuple[int, ...]
 
     def to_json(self) -> dict[str, Any]:
         """As the loader reads it."""
@@ -48,12 +52,13 @@ class Port:
             "scale": float(np.float32(scale)),
             "zero_point": zero,
             "channels_last": self.last,
+            "stored": list(self.stored),
         }
 
 
 @dataclass(frozen=True)
 class Converted:
-    """The file and what it holds, its ports, and by tensor the operator of the model that made it and its products.
+    """The file and what it holds, its ports, and by tensor the operator of the model that made it.
 
     `held` are the tensors of the file that are the model's, by name.
     """
@@ -63,7 +68,6 @@ class Converted:
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     origin: dict[str, str]
-    macs: dict[str, int]
     held: dict[str, Held]
 
 
@@ -74,34 +78,26 @@ def refused(node: NodeProto, why: str, fix: str) -> UnsupportedModel:
 
 
 class Converter:
-    """What operators are written with: tensors by the model's names, each scale decided once."""
+    """What operators are written with: tensors by the model's names, each scale decided once.
 
-    def __init__(self, network: Network, ranges: Mapping[str, tuple[float, float]]) -> None:
+    `schemes` are scales that are known before: of a part of a model, those of the whole and of the parts before.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        ranges: Mapping[str, tuple[float, float]],
+        schemes: Mapping[str, Scale] | None = None,
+    ) -> None:
         self.network, self.ranges = network, ranges
         self.writer = TfliteWriter()
         self.held: dict[str, Held] = {}
-        self.alias: dict[str, str] = {}
-        self.schemes: dict[str, Scale] = {}
+        self.alias = aliases(network)
+        self.schemes = {**(schemes_of(network) if schemes is None else schemes)}
         self.turned: dict[int, Held] = {}
         self.origin: dict[str, str] = {}
-        self.macs: dict[str, int] = {}
         self.done: set[str] = set()
         self.shapes = shapes_of(network)
-        for node in network.nodes:
-            if node.op_type == "QuantizeLinear":
-                source = self.root(node.input[0])
-                self.schemes.setdefault(source, self._parameters(node))
-                self.alias[node.output[0]] = source
-            elif node.op_type == "DequantizeLinear" and network.constant(node.input[0]) is None:
-                self.alias[node.output[0]] = self.root(node.input[0])
-
-    def _parameters(self, node: NodeProto) -> Scale:
-        scale = self.network.constant(node.input[1])
-        if scale is None or scale.size != 1:
-            raise refused(node, "its scale is no constant number", "quantise activations with one constant scale")
-        zero = self.network.constant(node.input[2]) if len(node.input) > 2 else np.zeros((), np.uint8)
-        assert zero is not None
-        return float(scale.reshape(())), int(zero.reshape(())) - (128 if zero.dtype == np.uint8 else 0)
 
     def root(self, name: str) -> str:
         """The tensor that a name stands for, behind QuantizeLinear and DequantizeLinear."""
@@ -240,8 +236,11 @@ class Converter:
             self.schemes[name] = held.scale
         self.held[name] = held
 
-    def convert(self, operators: Mapping[str, Any]) -> Converted:
-        """All nodes in order. Raises UnsupportedModel for an operator without an entry."""
+    def convert(self, operators: Mapping[str, Any], handed_on: Collection[str] = ()) -> Converted:
+        """All nodes in order. Raises UnsupportedModel for an operator without an entry.
+
+        Outputs that are `handed_on` to other parts lie as inputs do: of four axes, with channels last.
+        """
         network, inputs = self.network, []
         for name in network.inputs:
             shape = self.shape(name)
@@ -259,19 +258,50 @@ class Converter:
                 raise refused(node, "there is no int8 operator for it", f"rewrite it with {known}")
             write(self, node)
         outputs = [one.name for one in network.proto.graph.output]
-        ends = [self.held[self.root(name)] for name in outputs]
+        ends = [
+            self.last(name) if name in handed_on and len(self.shape(name)) == 4 else self.held[self.root(name)]
+            for name in outputs
+        ]
         numbers = [self.held[name].number for name in inputs], [held.number for held in ends]
         return Converted(
             self.writer.finish(*numbers),
             self.writer.program(*numbers),
-            tuple(Port(name, self.shape(name), self.held[name].scale, self.held[name].last) for name in inputs),
-            tuple(
-                Port(name, self.shape(name), held.scale, held.last) for name, held in zip(outputs, ends, strict=True)
-            ),
+            tuple(self._port(name, self.held[name]) for name in inputs),
+            tuple(self._port(name, held) for name, held in zip(outputs, ends, strict=True)),
             self.origin,
-            self.macs,
             self.held,
         )
+
+    def _port(self, name: str, held: Held) -> Port:
+        return Port(name, self.shape(name), held.scale, held.last, held.shape)
+
+
+def aliases(network: Network) -> dict[str, str]:
+    """Results of QuantizeLinear and DequantizeLinear of data, each with the tensor that it stands for."""
+    found: dict[str, str] = {}
+    for node in network.nodes:
+        rounds = node.op_type == "QuantizeLinear"
+        if rounds or (node.op_type == "DequantizeLinear" and network.constant(node.input[0]) is None):
+            found[node.output[0]] = found.get(node.input[0], node.input[0])
+    return found
+
+
+def schemes_of(network: Network) -> dict[str, Scale]:
+    """The scales of tensors that a QuantizeLinear reads. Raises UnsupportedModel for one that is data."""
+    alias, found = aliases(network), dict[str, Scale]()
+    for node in network.nodes:
+        if node.op_type == "QuantizeLinear":
+            found.setdefault(alias[node.output[0]], _parameters(network, node))
+    return found
+
+
+def _parameters(network: Network, node: NodeProto) -> Scale:
+    scale = network.constant(node.input[1])
+    if scale is None or scale.size != 1:
+        raise refused(node, "its scale is no constant number", "quantise activations with one constant scale")
+    zero = network.constant(node.input[2]) if len(node.input) > 2 else np.zeros((), np.uint8)
+    assert zero is not None
+    return float(scale.reshape(())), int(zero.reshape(())) - (128 if zero.dtype == np.uint8 else 0)
 
 
 def shapes_of(network: Network) -> dict[str, tuple[int, ...]]:

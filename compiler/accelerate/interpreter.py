@@ -1,16 +1,22 @@
-"""Runs the int8 model of an accelerator's artifact here, by LiteRT. It travels in the artifact and needs numpy.
+"""Runs the parts of an accelerator's artifact here, in turn. It travels in the artifact and needs numpy.
 
-The command stream of an accelerator runs on that accelerator alone; what runs here is the TFLite file that it was
-compiled from. Times on the accelerator are estimates of its compiler, and `bench` gives nothing else.
+The command stream of an accelerator runs on that accelerator alone; what runs here, by LiteRT, is the int8 TFLite file
+that it was compiled from. Parts of the CPU are programs, in artifacts of their own, which run as they are. Times on the
+accelerator are estimates of its compiler, and `bench` gives nothing that was measured here.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import platform
+import sys
+import tempfile
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,30 +57,42 @@ class Binding(NamedTuple):
     outputs: tuple[TensorSpec, ...]
 
 
+PartRun = Callable[[Sequence[np.ndarray]], Sequence[np.ndarray]]
+"""What a part makes of what it reads, both in the order of its row in the manifest."""
+
+
 class Model:
     """The model in an artifact; floats in and out, bytes between."""
 
     errors = (ArtifactError,)
 
     def __init__(self, path: str | Path, lanes: int | None = None, **options: Any) -> None:
-        """Raises ArtifactError where LiteRT is not installed."""
-        try:
-            litert = import_module("ai_edge_litert.interpreter")
-        except ImportError as reason:
-            raise ArtifactError(
-                f"an artifact for an accelerator is run here by LiteRT, which cannot be imported ({reason})",
-                fix="pip install 'ai-edge-litert>=2.1'",
-            ) from reason
-        self.manifest: Mapping[str, Any] = json.loads(_read(Path(path), "manifest.json"))
-        self._placement = json.loads(_read(Path(path), "placement.json"))
+        """Raises ArtifactError where LiteRT is not installed, or no program of a CPU part is for this machine."""
+        self._where, self._lanes = Path(path), lanes
+        self.manifest: Mapping[str, Any] = json.loads(_read(self._where, "manifest.json"))
+        self._placement = json.loads(_read(self._where, "placement.json"))
         self.inputs, self.outputs = (self._specs(kind) for kind in ("inputs", "outputs"))
         self.bindings = (Binding(1, {}, self.inputs, self.outputs),)
-        self._runs: Any = litert.Interpreter(
-            model_content=_read(Path(path), "model.tflite"),
-            num_threads=lanes or 1,
-            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+        self._programs: list[Any] = []
+        self._runs: list[PartRun] | None = None
+        try:
+            self._runs = [self._opened(part) for part in self.manifest["parts"]]
+        except BaseException:
+            self.close()
+            raise
+
+    def _opened(self, part: Mapping[str, Any]) -> PartRun:
+        if "model" in part:
+            return _by_litert(_read(self._where, part["model"]), self._lanes or 1)
+        for name, machine in part["programs"].items():
+            if machine == platform.machine():
+                self._programs.append(program(_read(self._where, name), self._lanes))
+                return part_run(self._programs[-1])
+        known = ", ".join(sorted({*part["programs"].values()}))
+        raise ArtifactError(
+            f"a part of the CPU's is for {known}, and this machine is {platform.machine()}",
+            fix="compile the model on a machine of this kind",
         )
-        self._runs.allocate_tensors()
 
     def _specs(self, kind: str) -> tuple[TensorSpec, ...]:
         return tuple(TensorSpec(one["name"], one["dtype"], tuple(one["shape"])) for one in self.manifest[kind])
@@ -93,21 +111,21 @@ class Model:
             raise ArtifactError(
                 f"inputs differ by {unknown}", fix=f"give {', '.join(spec.name for spec in self.inputs)}"
             )
-        for spec, port, held in zip(self.inputs, self.manifest["inputs"], self._runs.get_input_details(), strict=True):
+        arrays = {}
+        for spec in self.inputs:
             given = np.asarray(inputs[spec.name])
-            if given.shape != spec.shape or given.dtype.kind not in "fiu":
+            kinds = "fiu" if spec.dtype == "float32" else spec.numpy.kind
+            if given.shape != spec.shape or given.dtype.kind not in kinds:
                 raise ArtifactError(
-                    f"input {spec.name!r} is {given.dtype} {given.shape}", fix=f"give float32 {spec.shape}"
+                    f"input {spec.name!r} is {given.dtype} {given.shape}", fix=f"give {spec.dtype} {spec.shape}"
                 )
             if not np.isfinite(given).all():
                 raise ArtifactError(f"input {spec.name!r} has NaN or infinity", fix="give finite numbers")
-            self._runs.set_tensor(held["index"], to_bytes(given, port).reshape(held["shape"]))
-        self._runs.invoke()
-        found = {}
-        for spec, port, held in zip(
-            self.outputs, self.manifest["outputs"], self._runs.get_output_details(), strict=True
-        ):
-            found[spec.name] = to_floats(self._runs.get_tensor(held["index"]), port)
+            arrays[spec.name] = given
+        passed = entered(self.manifest["inputs"], arrays)
+        for part, run in zip(self.manifest["parts"], self._runs, strict=True):
+            step(part["inputs"], part["outputs"], run, passed)
+        found = taken(self.manifest["outputs"], passed)
         for name, array in (out or {}).items():
             array[...] = found[name]
             found[name] = array
@@ -121,12 +139,16 @@ class Model:
         return [found[spec.name] for spec in self.outputs]
 
     def random_inputs(self, seed: int = 0, sizes: Mapping[str, int] | None = None) -> dict[str, np.ndarray]:
-        """Values over the whole range of each input's bytes; the same for the same seed."""
+        """Values over the whole range of each input's bytes, or that a part of the CPU's takes; one seed, one draw."""
         random = np.random.default_rng(seed)
         found = {}
         for spec, port in zip(self.inputs, self.manifest["inputs"], strict=True):
-            q = random.integers(-128, 128, spec.shape)
-            found[spec.name] = (port["scale"] * (q - port["zero_point"])).astype(np.float32)
+            if "scale" in port:
+                q = random.integers(-128, 128, spec.shape)
+                found[spec.name] = (port["scale"] * (q - port["zero_point"])).astype(np.float32)
+            else:
+                drawn = [one.random_inputs(seed) for one in self._programs]
+                found[spec.name] = next(each[spec.name] for each in drawn if spec.name in each)
         return found
 
     def profile(self, inputs: Mapping[str, Any] | None = None, repeats: int = 10) -> list[dict[str, Any]]:
@@ -148,14 +170,94 @@ class Model:
         return (self.run(frame) for frame in frames)
 
     def close(self) -> None:
-        """Frees the interpreter."""
+        """Frees what runs the parts."""
         self._runs = None
+        for one in self._programs:
+            one.close()
+        self._programs = []
 
     def __enter__(self) -> Model:
         return self
 
     def __exit__(self, *reason: object) -> None:
         self.close()
+
+
+def entered(inputs: Sequence[Mapping[str, Any]], given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """What parts read of the model's inputs, by the names of the manifest, whose rows `inputs` are."""
+    held = {}
+    for port in inputs:
+        held[port["name"]] = np.ascontiguousarray(given[port["name"]], port["dtype"])
+        if "scale" in port:
+            held[port["held"]] = to_bytes(given[port["name"]], port).reshape(port["stored"])
+    return held
+
+
+def step(inputs: Sequence[str], outputs: Sequence[str], run: PartRun, held: dict[str, np.ndarray]) -> None:
+    """Runs a part on what it reads of `held`, and puts what it makes there."""
+    held.update(zip(outputs, run([held[name] for name in inputs]), strict=True))
+
+
+def taken(outputs: Sequence[Mapping[str, Any]], held: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The model's outputs of what parts have made."""
+    return {
+        port["name"]: to_floats(held[port["held"]], port) if "scale" in port else held[port["held"]] for port in outputs
+    }
+
+
+def _by_litert(content: bytes, lanes: int) -> PartRun:
+    try:
+        litert = import_module("ai_edge_litert.interpreter")
+    except ImportError as reason:
+        raise ArtifactError(
+            f"an artifact for an accelerator is run here by LiteRT, which cannot be imported ({reason})",
+            fix="pip install 'ai-edge-litert>=2.1'",
+        ) from reason
+    runs = litert.Interpreter(
+        model_content=content,
+        num_threads=lanes,
+        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+    )
+    runs.allocate_tensors()
+
+    def run(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        for held, array in zip(runs.get_input_details(), arrays, strict=True):
+            runs.set_tensor(held["index"], array)
+        runs.invoke()
+        return [runs.get_tensor(held["index"]) for held in runs.get_output_details()]
+
+    return run
+
+
+def program(content: bytes, lanes: int | None = None) -> Any:
+    """The model in the artifact of a part of the CPU's, by the loader in it. Raises ArtifactError where it is not."""
+    with tempfile.TemporaryDirectory(prefix="tilewright-part-") as folder:
+        path = Path(folder) / "part.tw"
+        path.write_bytes(content)
+        source = _read(path, "loader.py")
+        name = f"tilewright_part_loader_{hashlib.sha256(source).hexdigest()[:12]}"
+        if name not in sys.modules:
+            module = ModuleType(name)
+            module.__file__ = str(path / "loader.py")
+            sys.modules[name] = module
+            exec(compile(source, module.__file__, "exec"), module.__dict__)
+        loader = sys.modules[name]
+        try:
+            return loader.Model(path, lanes)
+        except loader.ArtifactError as reason:
+            raise ArtifactError(f"a part of the CPU's cannot be loaded: {reason}") from reason
+
+
+def part_run(model: Any) -> PartRun:
+    """Runs the program of a part."""
+
+    def run(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        try:
+            return list(model.run_flat(arrays))
+        except model.errors as reason:
+            raise ArtifactError(f"a part of the CPU's failed: {reason}") from reason
+
+    return run
 
 
 def to_bytes(real: np.ndarray, port: Mapping[str, Any]) -> np.ndarray:

@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler.accelerate.convert import Converted, Held, Port
+from compiler.accelerate.convert import TO_FIRST, Converted, Held, Port
 from compiler.accelerate.flatbuffer import Step
-from compiler.accelerate.interpreter import to_bytes, to_floats
+from compiler.accelerate.parts import Assembled, Assembly, OnAccelerator, OnCpu, Part
 from compiler.accelerate.reference import Difference, differences, evaluate
 from compiler.contract import QuantizeOptions
 from compiler.errors import Disagreement
 from compiler.quantize.calibrate import Evaluated, decibels
 from compiler.quantize.layers import ids_of
+from compiler.quantize.network import named
 from compiler.quantize.samples import Sample
 
 LEAST_SNR_DB = 10.0
@@ -32,40 +34,26 @@ Run = Callable[[Sample], Mapping[str, np.ndarray]]
 
 
 class Comparison:
-    """A converted model beside the one that it was made of, on samples."""
+    """A model in parts beside the one that it was made of, on samples."""
 
-    def __init__(self, model: Path, options: QuantizeOptions, samples: Sequence[Sample], converted: Converted) -> None:
-        self.evaluated, self.samples, self.converted = Evaluated(model, options), samples, converted
-
-    def bytes_of(self, sample: Sample) -> dict[int, np.ndarray]:
-        """A sample as the file takes it, by the numbers of its inputs."""
-        program, ports = self.converted.program, self.converted.inputs
-        return {
-            number: to_bytes(np.asarray(sample[port.name]), port.to_json()).reshape(program.tensors[number].shape)
-            for number, port in zip(program.inputs, ports, strict=True)
-        }
-
-    def run(self, sample: Sample) -> dict[str, np.ndarray]:
-        """The outputs by the int8 operators of `kernels`: what stands in for LiteRT where that is not installed."""
-        program, found = self.converted.program, evaluate(self.converted.program, self.bytes_of(sample))
-        return {
-            port.name: to_floats(found[number], port.to_json())
-            for number, port in zip(program.outputs, self.converted.outputs, strict=True)
-        }
+    def __init__(self, model: Path, options: QuantizeOptions, samples: Sequence[Sample], made: Assembled) -> None:
+        self.evaluated, self.samples, self.made = Evaluated(model, options), samples, made
 
     def judge(self, run: Run, snr_db: float, largest_error: float | None = None) -> list[Mapping[str, Any]]:
         """Of each output: signal to noise against the given model in float64, and the largest error.
 
-        That error is in output steps (`worst_steps`), as it is (`max_absolute`), and over the largest value of the
-        reference (`max_relative`). Raises Disagreement below `snr_db`, and where `max_relative` is beyond
-        `largest_error`, with the operator at which most is lost.
+        That error is in output steps (`worst_steps`; null where the CPU makes the output, in floats), as it is
+        (`max_absolute`), and over the largest value of the reference (`max_relative`).
+
+        Raises Disagreement below `snr_db`, and where `max_relative` is beyond `largest_error`, with the operator at
+        which most is lost.
         """
         signal: dict[str, float] = {}
         noise: dict[str, float] = {}
         worst: dict[str, float] = {}
         largest: dict[str, float] = {}
         units: dict[str, float] = {}
-        steps = {port.name: port.to_json()["scale"] for port in self.converted.outputs}
+        steps = {port["name"]: port.get("scale") for port in self.made.assembly.outputs}
         for sample in self.samples:
             found, wanted = run(sample), self.evaluated.outputs(sample)
             for name, array in wanted.items():
@@ -96,7 +84,7 @@ class Comparison:
                 {
                     "name": name,
                     "snr_db": db,
-                    "worst_steps": worst[name] / steps[name],
+                    "worst_steps": None if (unit := steps[name]) is None else worst[name] / unit,
                     "max_absolute": worst[name],
                     "max_relative": relative,
                     "max_ulp": units[name],
@@ -111,72 +99,131 @@ class Comparison:
 
         Raises Disagreement where one is off by more than a step, with its node.
         """
-        litert = import_module("ai_edge_litert.interpreter")
-        runs = litert.Interpreter(
-            model_content=self.converted.model,
-            experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
-            experimental_preserve_all_tensors=True,
-        )
-        runs.allocate_tensors()
-        program = self.converted.program
-        for number, array in self.bytes_of(self.samples[0]).items():
-            runs.set_tensor(number, array)
-        runs.invoke()
-        made = {*program.inputs, *(number for step in program.steps for number in step.outputs)}
-        found = differences(program, {number: runs.get_tensor(number) for number in made})
-        for one in found:
+        held = self.made.held(self.samples[0])
+        found = [
+            (difference, part.converted)
+            for part in self.made.parts
+            if isinstance(part, OnAccelerator)
+            for difference in _differences(part, held)
+        ]
+        for one, converted in found:
             if one.most > 1:
                 raise Disagreement(
-                    f"{one.step.kind} of {self._node(one.step)} is off by {one.most} steps in LiteRT from what its "
-                    f"rules give, at {one.count} of {one.elements} elements",
+                    f"{one.step.kind} of {_node(converted, one.step)} is off by {one.most} steps in LiteRT from what "
+                    f"its rules give, at {one.count} of {one.elements} elements",
                     fix="report this model, with the version of ai-edge-litert",
                 )
-        return [self._describe(found)] if found else []
-
-    def _describe(self, found: Sequence[Difference]) -> str:
+        if not found:
+            return []
         shown = ", ".join(
-            f"{one.step.kind} of {self._node(one.step)} ({one.count} of {one.elements})" for one in found[:SHOWN]
+            f"{one.step.kind} of {_node(converted, one.step)} ({one.count} of {one.elements})"
+            for one, converted in found[:SHOWN]
         )
         others = " and others" if len(found) > SHOWN else ""
-        return f"LiteRT rounds otherwise than this compiler's int8 operators, by one step: {shown}{others}"
-
-    def _node(self, step: Step) -> str:
-        name = self.converted.program.tensors[step.outputs[0]].name
-        return self.converted.origin.get(name, name)[:100]
+        return [f"LiteRT rounds otherwise than this compiler's int8 operators, by one step: {shown}{others}"]
 
     def blame(self) -> str:
         """Where most of the signal is lost, on the first sample, as the end of a sentence; empty where nothing shows.
 
         Results of operators are compared with the given model's in float64, by name; what an operator loses is the
-        signal to noise of its worst operand less its own.
+        signal to noise of its worst operand less its own. A part of the CPU's is taken as one operator.
         """
-        sample, program = self.samples[0], self.converted.program
+        sample = self.samples[0]
         ids = ids_of(self.evaluated.loaded(sample).graph)
-        tensors: list[tuple[int, str, Held | Port]]
-        tensors = [(one.number, name, one) for name, one in self.converted.held.items()]
-        tensors += [(at, one.name, one) for at, one in zip(program.outputs, self.converted.outputs, strict=True)]
-        named = {number: (name, one) for number, name, one in tensors if name in ids}
-        wanted = self.evaluated.values(sample, [ids[name] for name, _ in named.values()])
-        found = evaluate(program, self.bytes_of(sample))
-        known: dict[int, float] = {}
+        held = self.made.held(sample)
+        traced = [
+            one
+            for number, part in enumerate(self.made.parts)
+            for one in _traced(number, part, held, self.made.assembly)
+        ]
+        wanted = self.evaluated.values(sample, [ids[one.name] for one in traced if one.name in ids])
+        known: dict[_Key, float] = {}
         worst: tuple[float, str] | None = None
-        for step in (*(Step("", (), (number,), {}) for number in program.inputs), *program.steps):
-            number = step.outputs[0]
-            known[number] = before = min((known[one] for one in step.inputs if one in known), default=NOISELESS_DB)
-            array = wanted.get(ids[named[number][0]]) if number in named else None
-            if array is None or np.size(array) != found[number].size:
+        for one in traced:
+            before = min((known[key] for key in one.reads if key in known), default=NOISELESS_DB)
+            array = wanted.get(ids[one.name]) if one.name in ids else None
+            known[one.key] = before
+            if array is None or np.size(array) != one.real.size or not np.isfinite(array).all():
                 continue
-            known[number] = _decibels(found[number], named[number][1], np.asarray(array))
-            lost = before - known[number]
-            if step.kind and (worst is None or lost > worst[0]):
-                worst = lost, f"{step.kind} of {self._node(step)}: {before:.1f} dB before it, {known[number]:.1f} after"
+            known[one.key] = _decibels(one.real, np.asarray(array, np.float64))
+            lost = before - known[one.key]
+            if one.said and (worst is None or lost > worst[0]):
+                worst = lost, f"{one.said}: {before:.1f} dB before it, {known[one.key]:.1f} after"
         return f"; most is lost at {worst[1]}" if worst else ""
 
 
-def _decibels(q: np.ndarray, tensor: Held | Port, wanted: np.ndarray) -> float:
-    """Signal to noise of a tensor of the file."""
+def _differences(part: OnAccelerator, held: Mapping[str, np.ndarray]) -> list[Difference]:
+    """Of a part's operators, on what parts before it made."""
+    litert = import_module("ai_edge_litert.interpreter")
+    runs = litert.Interpreter(
+        model_content=part.converted.model,
+        experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
+        experimental_preserve_all_tensors=True,
+    )
+    runs.allocate_tensors()
+    program = part.converted.program
+    for number, name in zip(program.inputs, part.inputs, strict=True):
+        runs.set_tensor(number, held[name])
+    runs.invoke()
+    made = {*program.inputs, *(number for step in program.steps for number in step.outputs)}
+    return differences(program, {number: runs.get_tensor(number) for number in made})
+
+
+def _node(converted: Converted, step: Step) -> str:
+    name = converted.program.tensors[step.outputs[0]].name
+    return converted.origin.get(name, name)[:100]
+
+
+_Key = tuple[int, int] | str
+"""A tensor of a part's file by numbers, or what passes between parts by its name."""
+
+
+@dataclass(frozen=True)
+class _Traced:
+    """A tensor that was made: the model's name for it, which operator made it of which others, and its elements."""
+
+    key: _Key
+    name: str
+    said: str
+    reads: Sequence[_Key]
+    real: np.ndarray
+
+
+def _traced(number: int, part: Part, held: Mapping[str, np.ndarray], assembly: Assembly) -> Iterator[_Traced]:
+    """What a part makes, in order; of the accelerator's also what it reads, and every operator's result."""
+    if isinstance(part, OnCpu):
+        tensors = {name: tensor for tensor, name in assembly.names.items()}
+        nodes = ", ".join(f"{node.op_type} {named(node)}" for node in part.segment.nodes[:SHOWN])
+        for name in part.outputs:
+            tensor = tensors.get(name, name)
+            real = _real(held[name], assembly.ports[tensor]) if name in tensors else held[name].astype(np.float64)
+            yield _Traced(name, tensor, f"the CPU's part of {nodes[:200]}", part.inputs, real)
+        return
+    converted, program = part.converted, part.converted.program
+    found = evaluate(program, {at: held[name] for at, name in zip(program.inputs, part.inputs, strict=True)})
+    tensors_of: dict[int, tuple[str, Held | Port]] = {one.number: (name, one) for name, one in converted.held.items()}
+    tensors_of |= {at: (one.name, one) for at, one in zip(program.outputs, converted.outputs, strict=True)}
+    for at, name in zip(program.inputs, part.inputs, strict=True):
+        yield _Traced((number, at), tensors_of[at][0], "", [name], _real(found[at], tensors_of[at][1]))
+    for step in program.steps:
+        at = step.outputs[0]
+        name = tensors_of[at][0] if at in tensors_of else ""
+        real = _real(found[at], tensors_of[at][1]) if at in tensors_of else np.empty(0)
+        reads = [(number, one) for one in step.inputs]
+        yield _Traced((number, at), name, f"{step.kind} of {_node(converted, step)}", reads, real)
+    for at, name, port in zip(program.outputs, part.outputs, converted.outputs, strict=True):
+        yield _Traced(name, port.name, "", [(number, at)], _real(found[at], port))
+
+
+def _real(q: np.ndarray, tensor: Held | Port) -> np.ndarray:
+    """The numbers that bytes stand for, in the model's order of axes."""
     scale, zero = tensor.scale
     real = scale * (q.astype(np.float64) - zero)
-    real = (real.transpose(0, 3, 1, 2) if tensor.last else real).reshape(wanted.shape)
+    return real.transpose(TO_FIRST) if tensor.last else real
+
+
+def _decibels(real: np.ndarray, wanted: np.ndarray) -> float:
+    """Signal to noise of a tensor."""
+    real = real.reshape(wanted.shape)
     db = decibels(float(np.square(wanted).sum()), float(np.square(real - wanted).sum()))
     return NOISELESS_DB if db is None or not math.isfinite(db) else min(db, NOISELESS_DB)

@@ -14,12 +14,14 @@ from compiler.accelerate.judging import LEAST_SNR_DB
 from compiler.contract import (
     CompileOptions,
     CompileReport,
+    CpuTime,
     OutputError,
     PlacedOperator,
+    PlacedPart,
     PlacementReport,
     bundle_digest,
 )
-from compiler.devices.kind import WholeKind
+from compiler.devices.kind import CompilePart, WholeKind
 from compiler.errors import OptionsError
 from compiler.pack.pack import digest_of
 from compiler.quantize.network import open_network
@@ -36,6 +38,7 @@ def compile_whole(
     options: CompileOptions,
     data: Mapping[str, Path] | None,
     samples: Mapping[str, Path],
+    compile_part: CompilePart,
 ) -> CompileReport:
     """Compiles an ONNX file for an accelerator, as `compiler.devices.kind.CompileWhole` says.
 
@@ -56,6 +59,7 @@ def compile_whole(
             alone,
             artifact,
             options.target,
+            compile_part,
             samples,
             trace,
             tolerance=min(TOLERANCE, tolerance),
@@ -63,10 +67,11 @@ def compile_whole(
             shapes={name: spec.shape for name, spec in options.inputs.items() if spec.shape is not None},
             largest_error=tolerance,
             snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
+            tuning_budget_s=options.tuning_budget_s,
         )
     placed = reported(made["placement"], made["agreement"])
     trace.notice(
-        f"times are {placed.estimated_by} and by a formula, not measured: {1e3 * placed.seconds:.3f} ms, with "
+        f"times are {placed.estimated_by}, and modelled for the CPU: {1e3 * placed.seconds:.3f} ms, with "
         f"{placed.accelerated} operators on the accelerator and {placed.on_cpu} on the CPU beside it"
     )
     return CompileReport(
@@ -128,6 +133,8 @@ def reported(document: Mapping[str, Any], agreement: Any) -> PlacementReport:
         peak_bytes={name: one["peak_bytes"] for name, one in document["memories"].items()},
         snr_db={one["name"]: one["snr_db"] for one in agreement},
         operators=tuple(PlacedOperator(**{name: row[name] for name in columns}) for row in document["operators"]),
+        parts=tuple(PlacedPart(**{**row, "programs": tuple(row["programs"])}) for row in document["parts"]),
+        cpus=tuple(CpuTime(**row) for row in document["cpus"]),
     )
 
 

@@ -108,7 +108,6 @@ def conv(c: Converter, node: NodeProto) -> None:
         c.writer.constant(f"{name}.weights", stored, scales, 0, axis),
         c.bias(node, weights.shape[0], products),
     ]
-    c.macs[name] = int(np.prod(c.shape(name))) * weights[0].size
     c.emit(kind, inputs, node, name, _of_last(c, name), last=True, **options)
 
 
@@ -134,7 +133,6 @@ def conv_transpose(c: Converter, node: NodeProto) -> None:
         "stride_w": strides[1],
         "activation": activation,
     }
-    c.macs[name] = int(np.prod(held.shape)) * weights[0].size
     c.emit("TRANSPOSE_CONV", inputs, node, name, shape, last=True, **options)
 
 
@@ -160,7 +158,6 @@ def dense(c: Converter, node: NodeProto) -> None:
         c.bias(node, weights.shape[0], products),
     ]
     options: dict[str, Any] = {"activation": activation, "keep_num_dims": len(held.shape) != 2}
-    c.macs[name] = int(np.prod(c.shape(name))) * weights.shape[1]
     c.emit("FULLY_CONNECTED", inputs, node, name, c.shape(name), last=False, **options)
 
 

@@ -3,53 +3,42 @@
 from __future__ import annotations
 
 import html
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from compiler.accelerate.chips import Chip
-from compiler.accelerate.vela import VERSION, Compiled
+from compiler.accelerate.cores import CORES, MODELLED
+from compiler.accelerate.parts import HANDOVER_S, OnAccelerator, OnCpu, Part
+from compiler.accelerate.vela import VERSION
+from compiler.quantize.network import named
 
-CPU_CLOCK_HZ = 500e6
-CYCLES_PER_ELEMENT = 20.0
-CYCLES_PER_MAC = 0.5
-CYCLES_PER_HANDOVER = 5000.0
-FORMULA = (
-    f"assumed, not measured: {CYCLES_PER_ELEMENT:g} cycles per element of a result + {CYCLES_PER_MAC:g} per "
-    f"multiplication of a CPU at {CPU_CLOCK_HZ / 1e6:g} MHz, and {CYCLES_PER_HANDOVER:g} for each hand-over"
-)
 ESTIMATED = f"estimated by Vela {VERSION}"
+FORMULA = (
+    f"parts of the CPU: {CORES[0]}, {MODELLED}; a call of the accelerator: {1e6 * HANDOVER_S:g} us, assumed; what "
+    "passes between them stays where it lies, in memory that both read"
+)
 
 
-def placement(compiled: Compiled, chip: Chip, origin: Mapping[str, str], macs: Mapping[str, int]) -> dict[str, Any]:
+def placement(parts: Sequence[Part], chip: Chip, left: Mapping[str, str]) -> dict[str, Any]:
     """The document. A row of `operators`: what it is, where it runs, cycles of the accelerator or seconds of the CPU.
 
-    `origin` and `macs` are by tensor: the node that makes it, and its multiplications, which Vela does not count for
-    what it leaves to the CPU. `calls` counts command streams: each is begun by the CPU, which waits for its end.
+    `left` says why nodes are left to the CPU, by their first result. A row of `parts` is what runs in one go, in that
+    order, with the bytes that pass into it from others and out of it to others. `calls` counts command streams: each
+    is begun by the CPU, which waits for its end.
     """
-    why = {result: reason for _, result, reason in compiled.reasons}
     rows: list[dict[str, Any]] = []
-    for part in compiled.parts:
-        products = part.macs if part.accelerated else macs.get(part.name, 0)
-        cpu_s = 0.0 if part.accelerated else _cpu_seconds(part.elements, products)
-        rows.append(
-            {
-                "tensor": part.name,
-                "node": origin.get(part.name, ""),
-                "operator": part.source,
-                "made": part.made,
-                "on": chip.target if part.accelerated else "cpu",
-                "why": "" if part.accelerated else why.get(part.name, "Vela gives no reason"),
-                "cycles": part.cycles if part.accelerated else 0,
-                "macs": products,
-                "elements": part.elements,
-                "cpu_s": cpu_s,
-            }
-        )
-    here = sum(bool(part.accelerated) for part in compiled.parts)
-    handovers = compiled.streams
-    accelerator_s = compiled.cycles / compiled.clock_hz
-    fallback_s = sum(row["cpu_s"] for row in rows)
-    handover_s = handovers * CYCLES_PER_HANDOVER / CPU_CLOCK_HZ
+    for number, part in enumerate(parts):
+        found = _accelerated(part, chip) if isinstance(part, OnAccelerator) else _on_cpu(part, left)
+        rows += [{**row, "part": number} for row in found]
+    accelerated = [part for part in parts if isinstance(part, OnAccelerator)]
+    beside = [part.beside for part in parts if isinstance(part, OnCpu)]
+    cycles, clock_hz = sum(one.compiled.cycles for one in accelerated), accelerated[0].compiled.clock_hz
+    calls = sum(one.compiled.streams for one in accelerated)
+    here = sum(row["on"] != "cpu" for row in rows)
+    accelerator_s, cpu_s = cycles / clock_hz, sum(one.seconds for one in beside)
+    call_s = calls * HANDOVER_S
+    measured = {one.hardware: f"measured on {one.hardware}" for one in beside if one.measured_s}
     return {
         "accelerator": chip.target,
         "system": chip.system,
@@ -57,26 +46,100 @@ def placement(compiled: Compiled, chip: Chip, origin: Mapping[str, str], macs: M
         "estimated_by": ESTIMATED,
         "cpu_formula": FORMULA,
         "operators": rows,
+        "parts": [_part(part, chip) for part in parts],
+        "cpus": [
+            *(
+                {"on": core, "seconds": sum(one.modelled[core] or 0.0 for one in beside), "source": MODELLED}
+                for core in CORES
+                if beside and all(one.modelled[core] is not None for one in beside)
+            ),
+            *(
+                {"on": name, "seconds": sum(one.measured_s for one in beside), "source": source}
+                for name, source in measured.items()
+            ),
+        ],
         "totals": {
-            "cycles": compiled.cycles,
-            "clock_hz": compiled.clock_hz,
-            "macs": compiled.macs,
+            "cycles": cycles,
+            "clock_hz": clock_hz,
+            "macs": sum(one.compiled.macs for one in accelerated),
             "accelerated": here,
-            "on_cpu": len(compiled.parts) - here,
-            "calls": handovers,
+            "on_cpu": len(rows) - here,
+            "calls": calls,
+            "handovers": len(parts) - 1,
             "accelerator_s": accelerator_s,
-            "cpu_s": fallback_s,
-            "call_s": handover_s,
-            "seconds": accelerator_s + fallback_s + handover_s,
+            "cpu_s": cpu_s,
+            "call_s": call_s,
+            "seconds": accelerator_s + cpu_s + call_s,
         },
-        "memories": {
-            name: {"peak_bytes": peak, "moved_bytes": moved} for name, (peak, moved) in compiled.memories.items()
-        },
+        "memories": _memories(accelerated),
     }
 
 
-def _cpu_seconds(elements: int, macs: int) -> float:
-    return (elements * CYCLES_PER_ELEMENT + macs * CYCLES_PER_MAC) / CPU_CLOCK_HZ
+def _accelerated(part: OnAccelerator, chip: Chip) -> list[dict[str, Any]]:
+    return [
+        {
+            "tensor": one.name,
+            "node": part.converted.origin.get(one.name, ""),
+            "operator": one.source,
+            "made": one.made,
+            "on": chip.target,
+            "why": "",
+            "cycles": one.cycles,
+            "macs": one.macs,
+            "elements": one.elements,
+            "cpu_s": 0.0,
+        }
+        for one in part.compiled.parts
+    ]
+
+
+def _on_cpu(part: OnCpu, left: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A row of each node. Seconds of the kernels that convert bytes are shared among the nodes as theirs are."""
+    shares = [part.beside.nodes.get(named(node), 0.0) for node in part.segment.nodes]
+    known = sum(shares)
+    return [
+        {
+            "tensor": node.output[0],
+            "node": f"{node.op_type} {named(node)}",
+            "operator": node.op_type,
+            "made": "",
+            "on": "cpu",
+            "why": left[node.output[0]],
+            "cycles": 0,
+            "macs": 0,
+            "elements": sum(math.prod(part.shapes.get(name, ())) for name in node.output),
+            "cpu_s": part.beside.seconds * (share / known if known else 1 / len(shares)),
+        }
+        for node, share in zip(part.segment.nodes, shares, strict=True)
+    ]
+
+
+def _part(part: Part, chip: Chip) -> dict[str, Any]:
+    """What runs in one go."""
+    if isinstance(part, OnAccelerator):
+        on, seconds, source = chip.target, part.compiled.cycles / part.compiled.clock_hz, ESTIMATED
+        programs: list[str] = []
+    else:
+        on, seconds, source, programs = "cpu", part.beside.seconds, part.beside.source, [*part.beside.programs]
+    return {
+        "on": on,
+        "nodes": len(part.segment.nodes),
+        "seconds": seconds,
+        "source": source,
+        "programs": programs,
+        "bytes_in": part.bytes_in,
+        "bytes_out": part.bytes_out,
+    }
+
+
+def _memories(parts: Sequence[OnAccelerator]) -> dict[str, Any]:
+    """By name: the greatest peak of all parts, and what they move together."""
+    names = dict.fromkeys(name for part in parts for name in part.compiled.memories)
+    found = {name: [part.compiled.memories[name] for part in parts if name in part.compiled.memories] for name in names}
+    return {
+        name: {"peak_bytes": max(peak for peak, _ in each), "moved_bytes": sum(moved for _, moved in each)}
+        for name, each in found.items()
+    }
 
 
 def text(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | None) -> str:
@@ -84,22 +147,29 @@ def text(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | N
     totals = document["totals"]
     lines = [
         f"{document['accelerator']}: {totals['accelerated']} operators on the accelerator, {totals['on_cpu']} on the "
-        f"CPU, {totals['calls']} calls of the accelerator",
+        f"CPU, {totals['calls']} calls of the accelerator, {totals['handovers']} hand-overs",
         f"{totals['cycles']} cycles, {1e3 * totals['accelerator_s']:.3f} ms ({document['estimated_by']})",
     ]
     if totals["on_cpu"]:
         lines.append(f"CPU {1e3 * totals['cpu_s']:.3f} ms, calls {1e3 * totals['call_s']:.3f} ms")
         lines.append(f"  ({document['cpu_formula']})")
+        lines += [f"  on {one['on']} {1e3 * one['seconds']:.3f} ms ({one['source']})" for one in document["cpus"]]
+        lines += [
+            f"part {number} on {part['on']}: {part['nodes']} operators, {1e3 * part['seconds']:.3f} ms, "
+            f"{part['bytes_in']} bytes in, {part['bytes_out']} out"
+            for number, part in enumerate(document["parts"])
+        ]
     if report := document.get("legalised"):
         rules = ", ".join(f"{rule} {times}" for rule, times in sorted(report["rules"].items()))
         lines.append(f"legalised: {rules or 'no rule leads to more of it on the accelerator'}")
         lines += [f"  output {one['name']}: sampled error {one['sampled']:.3g}" for one in report["outputs"]]
     for name, memory in document["memories"].items():
         lines.append(f"{name}: {memory['peak_bytes'] / 1024:.1f} KiB at the peak")
-    lines += [f"on the CPU: {row['operator']} {row['tensor']}: {row['why']}" for row in on_cpu(document)]
+    lines += [f"on the CPU: {row['node']}: {row['why']}" for row in on_cpu(document)]
     for one in agreement or ():
         snr = "no difference" if one["snr_db"] is None else f"{one['snr_db']:.1f} dB"
-        lines.append(f"output {one['name']}: {snr} against float64, at worst {one['worst_steps']:.1f} steps")
+        steps = "" if one["worst_steps"] is None else f", {one['worst_steps']:.1f} steps"
+        lines.append(f"output {one['name']}: {snr} against float64, off by at most {one['max_absolute']:.3g}{steps}")
     return "\n".join(lines)
 
 
@@ -110,7 +180,7 @@ def on_cpu(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 def page(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | None) -> str:
     """The same as a page, with a row for each operator."""
-    keys = ("node", "operator", "made", "on", "cycles", "macs", "why")
+    keys = ("node", "operator", "made", "on", "part", "cycles", "macs", "cpu_s", "why")
     head = "".join(f"<th>{key}</th>" for key in keys)
     rows = "".join(
         "<tr>" + "".join(f"<td>{html.escape(str(row[key]))}</td>" for key in keys) + "</tr>"

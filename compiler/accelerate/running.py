@@ -99,8 +99,8 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         **ports,
     }
     said = (
-        f"artifact {artifact}: {1e3 * seconds:.3f} ms on {target} are {run['by']} and by a formula for the CPU beside "
-        "it; nothing was measured, so it is not compared with other artifacts"
+        f"artifact {artifact}: {1e3 * seconds:.3f} ms on {target} are {run['by']}, and modelled for the CPU beside it; "
+        "nothing was measured, so it is not compared with other artifacts"
     )
     return described, said
 

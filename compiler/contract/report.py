@@ -210,7 +210,7 @@ class PlacedOperator:
 
     node    of the model, whose result it makes; empty for one that the compiler added
     on      the target, or `cpu`, and then `why`
-    cycles  of the accelerator, estimated; `cpu_s`: what the CPU's share is priced at
+    cycles  of the accelerator, estimated, and its `macs`; `cpu_s`: what the CPU's share is priced at
     """
 
     node: str
@@ -223,11 +223,41 @@ class PlacedOperator:
 
 
 @dataclass(frozen=True)
+class PlacedPart:
+    """What the accelerator or the CPU carries out in one go, of a model that was compiled whole.
+
+    on        the target, or `cpu`; `nodes`: of the model
+    source    whose estimate `seconds` are
+    programs  of a part of the CPU's: the targets that the artifact has a program for
+    bytes_in  that it reads, of other parts or the model's inputs, and `bytes_out` that it gives
+    """
+
+    on: str
+    nodes: int
+    seconds: float
+    source: str
+    programs: tuple[str, ...]
+    bytes_in: int
+    bytes_out: int
+
+
+@dataclass(frozen=True)
+class CpuTime:
+    """What all parts of the CPU's take on one CPU, and how that is known: modelled, or measured on this machine."""
+
+    on: str
+    seconds: float
+    source: str
+
+
+@dataclass(frozen=True)
 class PlacementReport:
-    """What runs where, of a model that was compiled whole. All times are estimated, none is measured.
+    """What runs where, of a model that was compiled whole. Times are estimated, but those of `cpus` that say otherwise.
 
     estimated_by   whose estimate the cycles are; `cpu_formula`: what the CPU's share is priced by
     accelerated    operators on the accelerator, and `on_cpu` those that are not; `calls` of the accelerator
+    parts          in the order in which they run
+    cpus           what the CPU's parts take on each CPU that is known of
     seconds        of one inference: `accelerator_s`, `cpu_s` and `call_s` added
     peak_bytes     of each memory of the accelerator, by name
     snr_db         of each output, signal to noise against the model in float64; null without any noise
@@ -250,6 +280,8 @@ class PlacementReport:
     peak_bytes: Mapping[str, int]
     snr_db: Mapping[str, float | None]
     operators: tuple[PlacedOperator, ...]
+    parts: tuple[PlacedPart, ...] = ()
+    cpus: tuple[CpuTime, ...] = ()
 
 
 @dataclass(frozen=True)

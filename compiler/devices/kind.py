@@ -38,6 +38,16 @@ class DeviceKind:
     source: Callable[[str, Workload, Tile, Any], str]
 
 
+class CompilePart(Protocol):
+    """The pipeline, for a part of a model that another device than its own carries out."""
+
+    def __call__(
+        self, model: Path, artifact: Path, options: CompileOptions, *, samples: Mapping[str, Path]
+    ) -> CompileReport:
+        """As `compiler.pipeline.compile_model`."""
+        ...
+
+
 class CompileWhole(Protocol):
     """From a model's bytes to an artifact that was judged."""
 
@@ -49,8 +59,12 @@ class CompileWhole(Protocol):
         options: CompileOptions,
         data: Mapping[str, Path] | None,
         samples: Mapping[str, Path],
+        compile_part: CompilePart,
     ) -> CompileReport:
-        """As `compiler.pipeline.compile_model`; each of its steps is one of the trace."""
+        """As `compiler.pipeline.compile_model`, which `compile_part` is for parts of the model.
+
+        Each of its steps is one of the trace.
+        """
         ...
 
 

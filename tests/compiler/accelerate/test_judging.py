@@ -15,13 +15,17 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.accelerate import kernels
 from compiler.accelerate.compile import compile_for_accelerator, ranges_of
 from compiler.accelerate.convert import Converter
+from compiler.accelerate.dividing import Divisible
 from compiler.accelerate.flatbuffer import Tensor
 from compiler.accelerate.interpreter import Model
 from compiler.accelerate.judging import Comparison
 from compiler.accelerate.kernels import KERNELS, Operand, Options
 from compiler.accelerate.operators import OPERATORS
+from compiler.accelerate.parts import Assembled, Assembly, Placed, by_kernels
+from compiler.accelerate.vela import Compiled
 from compiler.contract import QuantizeOptions
 from compiler.errors import Disagreement
+from compiler.pipeline import compile_model
 from compiler.quantize import quantize
 from compiler.quantize.network import open_network
 
@@ -68,7 +72,11 @@ def compared(folder: Path) -> Comparison:
     quantize(path, out, options, [sample])
     _, opened = open_network(out)
     converted = Converter(opened, ranges_of(opened, out, options, [sample])).convert(OPERATORS)
-    return Comparison(path, options, [sample], converted)
+    divisible = Divisible(opened)
+    made = converted, Compiled(b"", 1.0, 0, 0, {}, (), (), 1)
+    assembly = Assembly(Placed(divisible, (divisible.whole(),), (made,), {}))
+    part = assembly.on_accelerator(divisible.whole(), made)
+    return Comparison(path, options, [sample], Assembled(assembly, [part], [by_kernels(converted.program)]))
 
 
 def moved(kind: str, by: int) -> Any:
@@ -107,28 +115,28 @@ def test_without_litert_the_artifact_is_judged_all_the_same(tmp_path: Path, monk
     model, found = network(tmp_path / "m.onnx"), util.find_spec
     archive = tmp_path / "s.npz"
     np.savez(archive, x=np.random.default_rng(2).normal(size=(1, 3, 12, 12)).astype(np.float32))
-    by_litert = compile_for_accelerator(model, tmp_path / "a.tw", TARGET, {"s": archive})
+    by_litert = compile_for_accelerator(model, tmp_path / "a.tw", TARGET, compile_model, {"s": archive})
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "ai_edge_litert" else found(name))
-    alone = compile_for_accelerator(model, tmp_path / "b.tw", TARGET, {"s": archive})
+    alone = compile_for_accelerator(model, tmp_path / "b.tw", TARGET, compile_model, {"s": archive})
     assert alone["agreement"] == by_litert["agreement"]
     assert any("LiteRT is not installed" in notice for notice in alone["notices"])
     assert alone["judged"] == 1
     with Model(tmp_path / "b.tw") as runs:
         one = compared(tmp_path)
-        np.testing.assert_array_equal(runs.run(one.samples[0])["y"], one.run(one.samples[0])["y"])
+        np.testing.assert_array_equal(runs.run(one.samples[0])["y"], one.made.run(one.samples[0])["y"])
 
 
 def test_what_misses_the_budget_names_the_operator_that_loses_most(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = compared(tmp_path)
-    (said,) = one.judge(one.run, 10.0)
+    (said,) = one.judge(one.made.run, 10.0)
     assert said["snr_db"] > 20
     right = KERNELS["HARD_SWISH"]
     monkeypatch.setitem(
         kernels.KERNELS, "HARD_SWISH", lambda options, operands, out: np.maximum(right(options, operands, out), 0)
     )
     with pytest.raises(Disagreement, match=r"most is lost at HARD_SWISH of HardSwish swish: \d+\.\d dB before it, "):
-        one.judge(one.run, 90.0)
+        one.judge(one.made.run, 90.0)
     with pytest.raises(Disagreement, match=r"off by .* more than 1e-06; most is lost at HARD_SWISH of HardSwish swish"):
-        one.judge(one.run, 1.0, 1e-6)
+        one.judge(one.made.run, 1.0, 1e-6)

@@ -1,0 +1,91 @@
+"""The CPU's parts beside an accelerator: programs of this compiler, and what they take on the CPUs of such devices."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from compiler.accelerate.cores import CORES, MODELLED, modelled_times
+from compiler.accelerate.interpreter import program
+from compiler.contract import CompileOptions, CompileReport
+from compiler.devices.kind import CompilePart
+from compiler.errors import ToolchainMissing
+
+MEASURED_S = 0.05
+"""Seconds in which a part is run again and again."""
+
+
+@dataclass(frozen=True)
+class Beside:
+    """What was made of a part.
+
+    programs    artifacts by the target that they are for
+    machines    of each, what `platform.machine()` says where it runs
+    measured_s  of the first program, on `hardware`, which is this machine; 0 where nothing could be timed
+    modelled    seconds on each of CORES; None where a kernel has no model (a loop, a branch)
+    nodes       of the model: its share of the first of these, by name
+    """
+
+    programs: Mapping[str, bytes]
+    machines: Mapping[str, str]
+    measured_s: float
+    hardware: str
+    modelled: Mapping[str, float | None]
+    nodes: Mapping[str, float]
+
+    @property
+    def seconds(self) -> float:
+        """What it is priced at: as modelled for the first of CORES, else as measured here."""
+        modelled = self.modelled[CORES[0]]
+        return self.measured_s if modelled is None else modelled
+
+    @property
+    def source(self) -> str:
+        """Where `seconds` come from."""
+        if self.modelled[CORES[0]] is None:
+            return f"measured on {self.hardware}" if self.measured_s else "not known: a loop or a branch"
+        return f"{CORES[0]}, {MODELLED}"
+
+
+def compiled_beside(
+    model: bytes, sample: Mapping[str, np.ndarray], compile_part: CompilePart, tuning_budget_s: float
+) -> Beside:
+    """Compiles a part for this machine and, where a compiler and an emulator are installed, for the first of CORES.
+
+    Each program is proved against the float64 reference of the part on the sample, which is what the parts before give.
+    Raises what `compile_part` does.
+    """
+    with tempfile.TemporaryDirectory(prefix="tilewright-part-") as folder:
+        path, archive, artifact = (Path(folder) / name for name in ("part.onnx", "sample.npz", "part.tw"))
+        path.write_bytes(model)
+        np.savez(archive, **sample)  # type: ignore[arg-type]
+        programs: dict[str, bytes] = {}
+        machines: dict[str, str] = {}
+        here: CompileReport | None = None
+        for target, seconds in (("cpu", tuning_budget_s), (CORES[0], 0.0)):
+            options = CompileOptions(target=target, threads=1, tuning_budget_s=seconds)
+            try:
+                report = compile_part(path, artifact, options, samples={"sample": archive})
+            except ToolchainMissing:
+                if here is None:
+                    raise
+                continue
+            if here is not None and not report.errors:
+                continue  # nothing here runs it, so that nothing proved it
+            here = here or report
+            programs[report.target] = artifact.read_bytes()
+            with zipfile.ZipFile(artifact) as archived:
+                machines[report.target] = json.loads(archived.read("manifest.json"))["requires"]["machine"]
+        assert here is not None
+        modelled, nodes = modelled_times(path)
+    measured_s = 0.0
+    if here.latency_s:
+        with program(programs[here.target]) as runs:
+            measured_s = float(runs.bench(MEASURED_S, sample)["median"])
+    return Beside(programs, machines, measured_s, here.hardware, modelled, nodes)
