@@ -485,8 +485,9 @@ def _quantised(expr: Expr) -> tuple[Expr, int] | None:
     if isinstance(expr, Apply) and expr.function == "add":
         expr, constant = expr.args
         constant = constant.arg if isinstance(constant, Cast) and constant.arg.dtype in INTEGERS else constant
-        if not isinstance(constant, Const) or constant.value != (zero := int(constant.value)) or abs(zero) >= 2**16:
+        if not isinstance(constant, Const) or not float(constant.value).is_integer() or abs(constant.value) >= 2**16:
             return None
+        zero = int(constant.value)
     return (expr.args[0], zero) if isinstance(expr, Apply) and expr.function == "round" else None
 
 

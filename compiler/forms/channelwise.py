@@ -20,7 +20,7 @@ from math import prod
 
 from compiler.forms.bounds import bound_of
 from compiler.forms.contraction import is_constant, output_strides
-from compiler.forms.exact_floats import in_floats
+from compiler.forms.exact_floats import GREATEST, in_floats
 from compiler.forms.normal_form import (
     Slots,
     block_positions,
@@ -30,7 +30,7 @@ from compiler.forms.normal_form import (
     substitute,
 )
 from compiler.forms.windowed import Sweep, as_image
-from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjuncts
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
@@ -319,9 +319,11 @@ def weights_of(view: ChannelWindow, workload: Workload, lanes: int) -> tuple[int
 
     For each vector of channels: all members, loops, taps.
 
-    None when it is not a constant read at affine positions.
+    Bytes are packed as fp32. None when it is not a constant read at affine positions.
     """
     weight = view.weight
+    if isinstance(weight, Cast) and weight.type is DType.F32 and weight.arg.dtype in GREATEST:
+        weight = weight.arg
     if not isinstance(weight, Load) or not is_constant(workload, weight.slot):
         return None
     position = [slot.name for slot in workload.kernel.inputs].index(weight.slot)

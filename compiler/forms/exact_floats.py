@@ -13,6 +13,7 @@ from compiler.ir.tensor import DType, TensorType
 EXACT = 2**24
 """Up to here fp32 holds every whole number."""
 GREATEST = {DType.U8: 255, DType.I8: 128}
+"""By type of bytes, how far from 0 they may be."""
 
 
 def in_floats(workload: Workload) -> Workload | None:

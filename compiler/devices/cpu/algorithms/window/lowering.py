@@ -370,9 +370,10 @@ class _Strip:
     def write(self) -> None:
         monoid = self.view.monoid
         if self.window.weights:
-            slot = self.window.workload.kernel.inputs[self.window.weights[0]].name
+            slot = self.window.workload.kernel.inputs[self.window.weights[0]]
+            packed = slot.name if slot.type.dtype is DType.F32 else f"(const float *){slot.name}"
             steps = self.view.depth * self.view.group * self.view.taps
-            self.writer.line(f"const float *const weights = {slot} + {self.view.channel} * {steps};")
+            self.writer.line(f"const float *const weights = {packed} + {self.view.channel} * {steps};")
         for output in self.outputs:
             self.writer.line(f"vf total{output} = {IDENTITIES[monoid]};")
         sides = {self.view.rows.position, self.view.columns.position}
