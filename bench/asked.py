@@ -10,7 +10,7 @@ from bench.engines.catalogue import peers
 from compiler.contract import CompileOptions
 
 CACHE = Path("build/bench")
-PRECISIONS = ("fp32", "bf16")
+PRECISIONS = ("fp32", "bf16", "int8")
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
         default="onnxruntime,openvino",
         help=f"with commas between, of: {', '.join(peers())} (default: %(default)s)",
     )
-    parser.add_argument("--precision", choices=PRECISIONS, default="fp32", help="of arithmetic (default: fp32)")
+    parser.add_argument(
+        "--precision",
+        choices=PRECISIONS,
+        default="fp32",
+        help="of arithmetic (default: fp32); int8: networks are quantised first, and all engines run the same QDQ file",
+    )
     parser.add_argument(
         "--budget",
         type=seconds,

@@ -22,7 +22,10 @@ class EngineFailed(ClientError):
 
 @dataclass(frozen=True)
 class Task:
-    """What an engine is to run: a file that it reads, the inputs by name, how many threads, `fp32` or `bf16`."""
+    """What an engine is to run: a file that it reads, the inputs by name, how many threads, a precision.
+
+    `int8`: the file is a QDQ model.
+    """
 
     file: Path
     inputs: Arrays

@@ -11,6 +11,7 @@ import onnx
 from bench.cache import Cache, Compiled, Expected
 from bench.engines.catalogue import OURS, driver
 from bench.models.row import Row
+from bench.quantized import INT8, products_in_bytes, quantised
 from bench.race.cores import Probe
 from bench.race.race import Contender, race
 from bench.subject import Subject
@@ -42,13 +43,13 @@ class Ready:
 
 
 def prepare(one: Subject, threads: int, asked: Asked, tell: Tell) -> Ready:
-    """Compiles for ours and for the peers that need it, or finds what was compiled.
+    """Compiles for ours and for the peers that need it, or finds what was compiled; in int8 a QDQ model.
 
     Raises what the compiler raises, and `EngineFailed`.
     """
     settings = {
         "threads": threads,
-        "precision": asked.precision,
+        "precision": "fp32" if asked.precision == INT8 else asked.precision,
         "tuning_budget_s": asked.budget_s,
         "scheduler": asked.scheduler,
     }
@@ -68,7 +69,10 @@ def prepare(one: Subject, threads: int, asked: Asked, tell: Tell) -> Ready:
 
 
 def measure(one: Subject, threads: int, rounds: int, asked: Asked, cores: Probe, tell: Tell) -> Row:
-    """One row. Raises what `prepare` and `race` raise."""
+    """One row. Raises what quantising, `prepare` and `race` raise."""
+    if asked.precision == INT8:
+        tell("quantising")
+        one = quantised(one, asked.cache)
     ready = prepare(one, threads, asked, tell)
     result = race(
         ready.contenders,
@@ -79,7 +83,13 @@ def measure(one: Subject, threads: int, rounds: int, asked: Asked, cores: Probe,
         rounds=rounds,
         watch=lambda over: tell(f"round {over} of {rounds}"),
     )
-    return Row(one.name, asked.precision, counted(one.file), ready.compiled, result, asked.peers, ready.expected)
+    in_bytes = {}
+    if asked.precision == INT8:
+        tell("asking each engine what it runs")
+        in_bytes = products_in_bytes(ready.contenders, ready.expected.inputs, threads)
+    return Row(
+        one.name, asked.precision, counted(one.file), ready.compiled, result, asked.peers, ready.expected, in_bytes
+    )
 
 
 def counted(file: Path) -> float | None:

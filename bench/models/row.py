@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from bench.cache import Compiled, Expected
@@ -23,7 +23,8 @@ SURE_ROUNDS = 5
 class Row:
     """A race that was run.
 
-    gflop  of the model, 2 per multiply-accumulate as its nodes state them; None where that cannot be counted
+    gflop     of the model, 2 per multiply-accumulate as its nodes state them; None where that cannot be counted
+    in_bytes  by engine, how many of the products that it runs it computes from bytes; empty but in int8
     """
 
     model: str
@@ -33,6 +34,7 @@ class Row:
     race: Race
     peers: tuple[str, ...]
     expected: Expected
+    in_bytes: Mapping[str, tuple[int, int]] = field(default_factory=dict)
 
     @property
     def best(self) -> str | None:
@@ -93,6 +95,7 @@ class Row:
             "ratio_interval": [ratio.low, ratio.high] if ratio else None,
             "spread_ms": {engine: [self.race.ms(engine).p10, self.race.ms(engine).p90] for engine in engines},
             "errors": errors,
+            "products_in_bytes": {engine: list(counted) for engine, counted in self.in_bytes.items()},
             "peak_gflops": 1e-9 * self.race.peak,
             "of_peak": self.of_peak,
             "state": self.race.state,

@@ -27,6 +27,8 @@ def markdown(rows: Sequence[Mapping[str, Any]], peers: Sequence[str]) -> str:
     parts = ["\n".join(lines)]
     if any(not row.get("calm", True) for row in rows):
         parts.append("(*) Others used the cores in every round.")
+    if any(row.get("products_in_bytes") for row in rows):
+        parts.append(_in_bytes(rows))
     if said:
         parts.append(f"Geometric mean of ours over the best peer's: {', '.join(said)}.")
     if failed:
@@ -53,6 +55,16 @@ def _cells(row: Mapping[str, Any], peers: Sequence[str], states: Sequence[str]) 
         f"{row['compile_s']:.1f}",
         f"{row['rounds']} of {row['rounds'] + row['discarded']}{'' if row['calm'] else ' (*)'}",
     ]
+
+
+def _in_bytes(rows: Sequence[Mapping[str, Any]]) -> str:
+    """How many products each engine computed from bytes, of those that it ran."""
+    engines = {engine for row in rows for engine in row.get("products_in_bytes", ())}
+    lines = [_line(("products from bytes", *sorted(engines))), _line(["---"] * (1 + len(engines)))]
+    for name, counts in {row["model"]: row.get("products_in_bytes", {}) for row in rows}.items():
+        cells = [f"{counts[one][0]} of {counts[one][1]}" if one in counts else "-" for one in sorted(engines)]
+        lines.append(_line((name, *cells)))
+    return "\n".join(lines)
 
 
 def _ratio(value: float | None, interval: Sequence[float] | None) -> str:

@@ -274,6 +274,9 @@ class Emitter:
         """A conversion to integers; "" where it has no vector form."""
         source, (low, high) = expr.arg.dtype, bounds(expr.dtype)
         if source is DType.F32 and expr.saturate and expr.dtype is not DType.I32:
+            if (quantised := _quantised(expr.arg)) is not None:
+                value, zero = quantised
+                return f"tw_quantised({self.vf(value)}, {low}, {high}, {zero})"
             return f"tw_saturated({self.vf(expr.arg)}, {literal(low, source)}, {literal(high, source)})"
         if source not in INTEGERS:
             return ""
@@ -474,6 +477,18 @@ def _has_form(part: Expr) -> bool:
         narrows = part.saturate and part.dtype is not DType.I32 and part.arg.dtype is DType.F32
         return narrows or (part.arg.dtype in INTEGERS and (part.saturate or part.dtype is DType.I32))
     return has_vectors(part.dtype) or isinstance(part, Const)
+
+
+def _quantised(expr: Expr) -> tuple[Expr, int] | None:
+    """(x, z) of round(x), or round(x) + z for a constant whole number z that an integer of INTEGERS may be."""
+    zero = 0
+    if isinstance(expr, Apply) and expr.function == "add":
+        expr, constant = expr.args
+        constant = constant.arg if isinstance(constant, Cast) and constant.arg.dtype in INTEGERS else constant
+        if not isinstance(constant, Const) or not float(constant.value).is_integer() or abs(constant.value) >= 2**16:
+            return None
+        zero = int(constant.value)
+    return (expr.args[0], zero) if isinstance(expr, Apply) and expr.function == "round" else None
 
 
 def _suffix(dtype: DType) -> str:

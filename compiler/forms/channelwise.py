@@ -20,6 +20,7 @@ from math import prod
 
 from compiler.forms.bounds import bound_of
 from compiler.forms.contraction import is_constant, output_strides
+from compiler.forms.exact_floats import GREATEST, in_floats
 from compiler.forms.normal_form import (
     Slots,
     block_positions,
@@ -29,7 +30,7 @@ from compiler.forms.normal_form import (
     substitute,
 )
 from compiler.forms.windowed import Sweep, as_image
-from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjuncts
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel
 from compiler.ir.machine import Workload
@@ -124,9 +125,9 @@ class ChannelWindow:
         return prod(axis.extent for axis in self.loops)
 
 
-def as_channel_window(workload: Workload) -> ChannelWindow | None:
-    """The form of a kernel, or None when it has another."""
-    found = in_normal_form(workload, _has_form)
+def as_channel_window(workload: Workload, results: Sequence[DType] = (DType.F32,)) -> ChannelWindow | None:
+    """The form of a kernel, whose maps give what is of `results`, or None when it has another."""
+    found = in_normal_form(workload, lambda kernel: _has_form(kernel, results))
     if found is None:
         return None
     kernel, slots = found
@@ -204,16 +205,24 @@ def _grouped(kernel: Kernel) -> tuple[Kernel, Axis | None]:
     return kernel, None
 
 
-def _has_form(kernel: Kernel) -> bool:
+def as_byte_window(workload: Workload) -> ChannelWindow | None:
+    """The form of a window of bytes, whose sums fp32 holds exactly and whose maps give bytes, or of any of floats."""
+    floats = in_floats(workload)
+    return as_channel_window(floats, (DType.F32, DType.U8, DType.I8)) if floats else as_channel_window(workload)
+
+
+def _has_form(kernel: Kernel, results: Sequence[DType]) -> bool:
     if not reduces_then_maps(kernel):
         return False
     first = kernel.blocks[0]
     if first.monoid not in IDENTITIES or first.accumulator is not DType.F32:
         return False
-    stored = {store.slot for block in kernel.blocks for store in block.stores}
-    return all(kernel.slots[slot].type.dtype is DType.F32 for slot in stored) and all(
-        value.dtype is DType.F32 for block in kernel.blocks for value in block.values
-    )
+    stored = [
+        (kernel.slots[store.slot].type.dtype, value.dtype)
+        for block in kernel.blocks
+        for store, value in zip(block.stores, block.values, strict=True)
+    ]
+    return first.values[0].dtype is DType.F32 and all(slot is value and value in results for slot, value in stored)
 
 
 def _channel(kernel: Kernel, slots: Slots, workload: Workload) -> Axis | None:
@@ -310,9 +319,11 @@ def weights_of(view: ChannelWindow, workload: Workload, lanes: int) -> tuple[int
 
     For each vector of channels: all members, loops, taps.
 
-    None when it is not a constant read at affine positions.
+    Bytes are packed as fp32. None when it is not a constant read at affine positions.
     """
     weight = view.weight
+    if isinstance(weight, Cast) and weight.type is DType.F32 and weight.arg.dtype in GREATEST:
+        weight = weight.arg
     if not isinstance(weight, Load) or not is_constant(workload, weight.slot):
         return None
     position = [slot.name for slot in workload.kernel.inputs].index(weight.slot)

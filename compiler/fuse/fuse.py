@@ -93,7 +93,8 @@ def fuse(
         fuse_transposes(draft, rule)
         _sweep(draft, _join_reducing, refusals, single_reader=False)
         _sweep(draft, _join_computing, refusals, single_reader=False)
-        carry_past_concats(draft)
+        if carry_past_concats(draft):
+            _sweep(draft, _join_computing, refusals, single_reader=False)
     if "attention" not in without:
         join_attention(draft, refusals)
     rule = {**rule, **{value: rule[like] for value, like in draft.like.items() if like in rule}}

@@ -13,13 +13,19 @@ from compiler.forms.normal_form import substitute
 from compiler.fuse.alias import concat_parts
 from compiler.fuse.draft import Draft, Op, is_copy, only_block, store_axes
 from compiler.fuse.epilogue import join
+from compiler.fuse.inline import inline
 from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
+from compiler.ir.tensor import DType
 
 
-def carry_past_concats(draft: Draft) -> None:
-    """Valid after: no map that alone reads a Concat's result could run on each operand where that is made."""
+def carry_past_concats(draft: Draft) -> bool:
+    """Valid after: no map that alone reads a Concat's result could run on each operand where that is made.
+
+    Returns whether maps were joined that the kernels before them may now run.
+    """
+    shortened = False
     known: dict[tuple[int, str], int] = {}
     for concat in list(draft.ops):
         if concat_parts(concat) is None:
@@ -30,8 +36,10 @@ def carry_past_concats(draft: Draft) -> None:
             before = list(draft.ops), dict(draft.types), dict(draft.like)
             if _carried(draft, concat, op, known):
                 known[concat.outputs[0], _text(op)] = op.outputs[0]
+                shortened = shortened or _shortens(op, draft)
             else:
                 draft.ops, draft.types, draft.like = before
+    return shortened
 
 
 def _text(op: Op) -> str:
@@ -48,11 +56,16 @@ def _is_pointwise(op: Op, draft: Draft) -> bool:
         return False
     read, made = draft.types[op.inputs[0]], draft.types[op.outputs[0]]
     axes = store_axes(block.stores[0], made.dims)
-    if axes is None or read != made:
+    if axes is None or read.dims != made.dims or not (read == made or _shortens(op, draft)):
         return False
     parts = list(block.values[0].walk())
     here = tuple(Index.of(0 if axis is None else axis) for axis in axes)
     return all(part.index == here if isinstance(part, Load) else not part.indices for part in parts)
+
+
+def _shortens(op: Op, draft: Draft) -> bool:
+    """Whether a map's results are bytes of longer elements: each operand of a Concat then is stored in fewer."""
+    return draft.types[op.outputs[0]].dtype in (DType.U8, DType.I8) and draft.types[op.inputs[0]].dtype.bytes > 1
 
 
 def _pays(draft: Draft, concat: Op, op: Op) -> bool:
@@ -71,14 +84,20 @@ def _carried(draft: Draft, concat: Op, op: Op, known: Mapping[tuple[int, str], i
     """
     results = {value: known.get((value, _text(op))) for value in concat.inputs}
     alone = draft.readers_of(concat.outputs[0]) == [op] and concat.outputs[0] not in draft.kept
-    made = {value: result or draft.fresh(draft.types[value], like=value) for value, result in results.items()}
+    dtype = draft.types[op.outputs[0]].dtype
+    made = {
+        value: result or draft.fresh(replace(draft.types[value], dtype=dtype), like=value)
+        for value, result in results.items()
+    }
     joined = replace(concat, inputs=tuple(made.values()), outputs=op.outputs)
     draft.replace([concat, op] if alone else [op], joined, draft.at(op))
     for value in (value for value, result in results.items() if result is None):
         maker = draft.producers().get(value)
         if maker is None or is_copy(maker):
             return False
-        whole = join(maker, _on(op, value, made[value], draft), draft)
+        part = _on(op, value, made[value], draft)
+        as_one = inline if _shortens(op, draft) and only_block(maker) is not None else join
+        whole = as_one(maker, part, draft)
         if isinstance(whole, str):
             return False
         draft.replace([maker], whole, draft.at(maker))
@@ -87,16 +106,17 @@ def _carried(draft: Draft, concat: Op, op: Op, known: Mapping[tuple[int, str], i
 
 def _on(op: Op, value: int, result: int, draft: Draft) -> Op:
     """The same map of a value with other extents."""
-    kernel, block, type = op.kernel, only_block(op), draft.types[value]
+    kernel, block = op.kernel, only_block(op)
+    read, made = draft.types[value], draft.types[result]
     assert isinstance(kernel, Kernel)
     assert block is not None
     axes = store_axes(block.stores[0], draft.types[op.outputs[0]].dims)
     assert axes is not None
-    fitted = {axis: Axis(axis.name, extent) for axis, extent in zip(axes, type.dims, strict=True) if axis is not None}
+    fitted = {axis: Axis(axis.name, extent) for axis, extent in zip(axes, read.dims, strict=True) if axis is not None}
     fitting = replace(
         kernel,
-        inputs=(replace(kernel.inputs[0], type=type),),
-        outputs=(replace(kernel.outputs[0], type=type),),
+        inputs=(replace(kernel.inputs[0], type=read),),
+        outputs=(replace(kernel.outputs[0], type=made),),
         shared=tuple(fitted.get(axis, axis) for axis in kernel.shared),
         blocks=(substitute(block, {axis: Index.of(other) for axis, other in fitted.items()}),),
     )

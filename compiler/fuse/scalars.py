@@ -1,6 +1,6 @@
 """Constants of one element, or of equal ones along a channel, written into the expressions that read them.
 
-Powers that this makes plain become products.
+Powers that this makes plain become products, and quotients by 1 what is divided.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def with_scalars(kernel: Kernel, constants: Mapping[str, np.ndarray]) -> Kernel:
     def write(expr: Expr) -> Expr:
         if isinstance(expr, Load) and expr.slot in values:
             return Const(values[expr.slot], expr.type)
-        return _plain_power(expr)
+        return _plain_quotient(_plain_power(expr))
 
     blocks = tuple(
         replace(block, values=tuple(value.transform(write) for value in block.values)) for block in kernel.blocks
@@ -45,6 +45,14 @@ def _number(array: np.ndarray) -> float | int | bool:
     value = array.reshape(-1)[0].item()
     assert isinstance(value, bool | int | float)
     return value
+
+
+def _plain_quotient(expr: Expr) -> Expr:
+    """x / 1 = x."""
+    if not isinstance(expr, Apply) or expr.function != "div":
+        return expr
+    value, by = expr.args
+    return value if isinstance(by, Const) and by.value == 1 and value.dtype.is_float else expr
 
 
 def _plain_power(expr: Expr) -> Expr:

@@ -14,11 +14,15 @@ own (a call, a result stored and read again) is worth a million operations.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+
+import numpy as np
 
 from compiler.ir.graph import Graph, Node
 from compiler.rewrite.gain import VIEWS, TypeOf, operations
 from compiler.rewrite.maps import alone
+
+ConstantOf = Callable[[int], np.ndarray | None]
 
 WEIGHTS = {
     "Identity": 1,
@@ -33,6 +37,7 @@ WEIGHTS = {
     **dict.fromkeys(("HardSigmoid", "HardSwish", "Swish", "Gelu", "Softmax"), 10),
     **dict.fromkeys(("DepthToSpace", "SpaceToDepth"), 7),
     "GlobalAveragePool": 7,
+    "QuantizeLinear": 8,
     **dict.fromkeys(("ReduceMean", "Pow", "Max", "Min"), 10),
     "ScatterND": 20,  # a join of two slices and what lies between them is less
     "BatchNormalization": 40,
@@ -49,6 +54,8 @@ PRODUCTS = {
 """Operators that sum products: what they weigh apart from their operations."""
 OPERATIONS = 1000
 """Operations that weigh 1."""
+DIVIDES = 1
+"""What a QuantizeLinear weighs more whose scale is not known to be 1: it divides."""
 ALONE = 3
 """What a map weighs more that no kernel before it runs on its results: more than the Reshape that brings an operand
 into place."""
@@ -56,18 +63,26 @@ into place."""
 __all__ = ["ALONE", "VIEWS", "measure", "weight"]
 
 
-def weight(nodes: Iterable[Node], type_of: TypeOf) -> int:
-    """The sum of the weights of some nodes, whose values have the types that `type_of` gives."""
-    return sum(_weight(node, type_of) for node in nodes)
+def weight(nodes: Iterable[Node], type_of: TypeOf, constant_of: ConstantOf) -> int:
+    """The sum of the weights of some nodes.
+
+    `type_of` gives the types of their values, `constant_of` the arrays of those that are constants.
+    """
+    return sum(_weight(node, type_of, constant_of) for node in nodes)
 
 
 def measure(graph: Graph) -> int:
     """The first component of a graph's measure."""
     made = {value: node for node in graph.nodes for value in node.outputs}
-    return weight(graph.nodes, graph.type) + ALONE * sum(alone(node, made.get, graph.type) for node in graph.nodes)
+    return weight(graph.nodes, graph.type, graph.constants.get) + ALONE * sum(
+        alone(node, made.get, graph.type) for node in graph.nodes
+    )
 
 
-def _weight(node: Node, type_of: TypeOf) -> int:
+def _weight(node: Node, type_of: TypeOf, constant_of: ConstantOf) -> int:
     if node.op in PRODUCTS:
         return PRODUCTS[node.op] + operations(node, type_of) // OPERATIONS
+    if node.op == "QuantizeLinear":
+        scale = constant_of(node.used[1])
+        return WEIGHTS[node.op] + (0 if scale is not None and bool((scale == 1).all()) else DIVIDES)
     return WEIGHTS.get(node.op, OTHER)

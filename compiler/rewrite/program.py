@@ -15,7 +15,7 @@ from compiler.errors import InternalError
 from compiler.ir.graph import Graph, Node, Value
 from compiler.rewrite.gain import VIEWS, TypeOf, Work, work
 from compiler.rewrite.maps import FOLLOWING, MAPS, alone, distance
-from compiler.rewrite.measure import ALONE, weight
+from compiler.rewrite.measure import ALONE, ConstantOf, weight
 from compiler.rewrite.view import Rewrite, View
 
 SHARED_BYTES = 4096
@@ -79,8 +79,8 @@ class Program(View):
     def falls(self, root: Node, rewrite: Rewrite) -> bool:
         """Whether the measure (see `measure`) is smaller once `rewrite` has replaced `root`."""
         type_of, dying = self._types_with(rewrite), self.dying(root, rewrite)
-        before = weight(dying, type_of)
-        after = weight((*rewrite.nodes, *self._copies(rewrite)), type_of)
+        before = weight(dying, type_of, self.constants.get)
+        after = weight((*rewrite.nodes, *self._copies(rewrite)), type_of, self._constant_with(rewrite))
         after += ALONE * self._more_alone(root, rewrite, dying)
         if before != after or len(rewrite.nodes) != 1:
             return after < before
@@ -123,6 +123,9 @@ class Program(View):
 
     def _types_with(self, rewrite: Rewrite) -> TypeOf:
         return lambda value: rewrite.types[value] if value in rewrite.types else self.type(value)
+
+    def _constant_with(self, rewrite: Rewrite) -> ConstantOf:
+        return lambda value: rewrite.constants[value] if value in rewrite.constants else self.constants.get(value)
 
     def _copies(self, rewrite: Rewrite) -> list[Node]:
         return [Node("Identity", (new,), (old,)) for old, new in rewrite.same.items() if self._must_copy(old, new)]

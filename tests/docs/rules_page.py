@@ -69,6 +69,7 @@ WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
         "depthwise_of_split",
         "joined_depthwise",
     ),
+    "quantisation, of networks with Relu and Clip": ("saturated_anyway",),
     "exporters of TensorFlow and Keras": (
         "identity",
         "relu_of_relu",

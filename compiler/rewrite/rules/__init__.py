@@ -27,6 +27,7 @@ from compiler.rewrite.rules import (
     reassociation,
     recurrence,
     reductions,
+    requantised,
     rotary,
     shapes,
     slices,
@@ -37,6 +38,7 @@ from compiler.rewrite.rules import (
 
 RULES: tuple[Rule, ...] = (
     *quantised.RULES,
+    *requantised.RULES,
     *folding.RULES,
     *identities.RULES,
     *clamps.RULES,

@@ -14,7 +14,7 @@ from compiler.rewrite.view import No, Rewrite, View
 Bounds = tuple[np.ndarray | None, np.ndarray | None]
 
 
-def _bounds(view: View, node: Node) -> Bounds | No:
+def bounds_of(view: View, node: Node) -> Bounds | No:
     """Lower and upper bound as scalars; None where there is none."""
     if node.op == "Relu":
         return np.zeros((), view.type(node.outputs[0]).dtype.numpy), None
@@ -50,7 +50,7 @@ def clamp_of_clamp(view: View, node: Node) -> Rewrite | No | None:
     inner = view.producer(node.used[0], "Relu", "Clip")
     if inner is None:
         return None
-    outer_bounds, inner_bounds = _bounds(view, node), _bounds(view, inner)
+    outer_bounds, inner_bounds = bounds_of(view, node), bounds_of(view, inner)
     if isinstance(outer_bounds, No):
         return outer_bounds
     if isinstance(inner_bounds, No):
@@ -66,7 +66,7 @@ def clamp_of_clamp(view: View, node: Node) -> Rewrite | No | None:
 
 def clamp_that_is_relu(view: View, node: Node) -> Rewrite | No | None:
     """clamp(x, 0, inf) = relu(x)."""
-    bounds = _bounds(view, node)
+    bounds = bounds_of(view, node)
     if isinstance(bounds, No):
         return bounds
     low, high = bounds
@@ -80,7 +80,7 @@ def clamp_that_is_relu(view: View, node: Node) -> Rewrite | No | None:
 
 def clamp_without_bounds(view: View, node: Node) -> Rewrite | No | None:
     """clamp(x, -inf, inf) = x."""
-    bounds = _bounds(view, node)
+    bounds = bounds_of(view, node)
     if isinstance(bounds, No):
         return bounds
     low, high = (None if bound is None else bound.astype(np.float64) for bound in bounds)

@@ -57,6 +57,13 @@ def test_a_row_tells_what_was_asked_for_and_how_sure_it_is() -> None:
     assert (told["rounds"], told["discarded"], told["compile_s"]) == (3, 1, 3.0)
 
 
+def test_what_engines_compute_from_bytes_is_a_table_of_its_own() -> None:
+    counted = replace(row(), in_bytes={"tilewright": (3, 3), "onnxruntime": (2, 3)}).to_json()
+    assert json.loads(json.dumps(counted))["products_in_bytes"] == {"tilewright": [3, 3], "onnxruntime": [2, 3]}
+    assert "| net | 2 of 3 | 3 of 3 |" in markdown([counted], ["onnxruntime", "openvino"])
+    assert "products from bytes" not in markdown([row().to_json()], ["onnxruntime", "openvino"])
+
+
 def moving(states: Sequence[tuple[Handover, Handover]]) -> Row:
     """Ours takes 10 ms and the peers 12.5 and 20 while the cores are near.
 

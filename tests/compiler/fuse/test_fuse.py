@@ -15,11 +15,13 @@ from compiler.ir.expr import Load
 from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.tensor import DType
 from compiler.measure.memory import allocate, read_buffer, storage_bytes, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.devices.cpu.library import draws
 from tests.compiler.networks import Network, graph_of, networks
+from tests.compiler.rewrite.sketch import Sketch
 
 
 def stepped(kernels: KernelGraph, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
@@ -394,6 +396,24 @@ def test_a_map_of_a_concat_with_the_networks_input_stays_a_kernel() -> None:
     )
     kernels = agrees(graph_of(net.model([pointwise(net, positive, 4, 6), pointwise(net, positive, 2, 6)])))
     assert "Conv+Relu" not in families(kernels)
+
+
+def test_what_rounds_a_concat_to_bytes_runs_where_its_operands_are_made() -> None:
+    s = Sketch(1, DType.F32)
+    image = s("QuantizeLinear", s.x(1, 8, 6, 6), s.c(2.0**-7), s.c(100, DType.U8))
+
+    def part(filters: int, factor: float) -> int:
+        weights = s.c(s.rng.integers(-128, 128, (filters, 8, 1, 1)), DType.I8)
+        sums = s("ConvInteger", image, weights, s.c(100, DType.U8), kernel_shape=(1, 1))
+        made = s("QuantizeLinear", s("Mul", s("Cast", sums, to=1), s.c(factor)), s.c(1.0), s.c(3, DType.U8))
+        return s("DequantizeLinear", made, s.c(0.25), s.c(3, DType.U8))
+
+    joined = s("Concat", part(4, 2.0**-8), part(6, 2.0**-9), axis=1)
+    rounded = s("QuantizeLinear", joined, s.c(0.5), s.c(7, DType.U8))
+    kernels = agrees(s.graph(s("MaxPool", rounded, kernel_shape=(2, 2))))
+    assert families(kernels)[1:3] == ["ConvInteger+Cast+Mul+QuantizeLinear+DequantizeLinear+QuantizeLinear"] * 2
+    assert len(kernels.calls) == 4
+    assert not any(kernels.buffers[value].type.dtype is DType.F32 for call in kernels.calls for value in call.outputs)
 
 
 def test_two_maps_become_one_that_the_product_after_them_takes_in() -> None:

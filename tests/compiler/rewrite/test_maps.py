@@ -109,4 +109,4 @@ def test_a_map_that_follows_no_sum_weighs_more() -> None:
     program = Program(graph)
     alone_ones = [node for node in graph.nodes if alone(node, program.producer, program.type)]
     assert [node.outputs for node in alone_ones] == [graph.nodes[0].outputs]
-    assert measure(graph) == weight(graph.nodes, graph.type) + ALONE
+    assert measure(graph) == weight(graph.nodes, graph.type, graph.constants.get) + ALONE

@@ -2,6 +2,7 @@
 
 attention    two products and the softmax between them
 contraction  register-blocked matrix products and convolutions
+byte_extremes  the greatest or the least byte of a window, channel by channel
 gated        the same for products with a gate on one operand, which is moved to the other
 gemv         a few rows times a constant matrix, read once
 integer      products of bytes, summed in int32
@@ -37,6 +38,7 @@ from compiler.devices.cpu.algorithms.amx_attention import AMX_ATTENTION
 from compiler.devices.cpu.algorithms.amx_window import AMX_BF16_WINDOW, AMX_INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
+from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
 from compiler.devices.cpu.algorithms.gated import GATED
 from compiler.devices.cpu.algorithms.gemv import GEMV
@@ -58,6 +60,7 @@ from compiler.tuning.proposal import Proposal
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     ATTENTION,
+    BYTE_EXTREMES,
     CONTRACTION,
     GATED,
     GEMV,

@@ -24,9 +24,11 @@ WHERE_NEEDED = {
     "tw_short.h": "tw_load_bf16",
     "tw_short_math.h": "tw_erf_bf16",
     "tw_tiles.h": "tw_tile",
+    "tw_quantise.h": "tw_quantised",
+    "tw_bytes.h": "tw_bytes",
 }
 """Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, of
-functions whose results are rounded to these, and of products by tiles."""
+functions whose results are rounded to these, of products by tiles, of rounding to bytes, and of vectors of bytes."""
 
 
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:

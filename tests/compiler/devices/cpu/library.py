@@ -22,8 +22,10 @@ from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.emit.program import kernel_sources
 from compiler.devices.cpu.emulation.emulator import Guest, find_emulator
 from compiler.devices.cpu.target import CpuTarget, this_machine
+from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
+from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType, Layout, TensorType
@@ -119,6 +121,20 @@ class Library:
             run = getattr(self.code, kernel.name)
             run(pointers, ctypes.c_void_p(scratch.ctypes.data), ctypes.c_long(begin), ctypes.c_long(end))
         assert (scratch[kernel.scratch_bytes :] == GARBAGE).all(), f"scratch was overrun\n{kernel.text}"
+
+
+def case_of(graph: Graph, *inputs: np.ndarray) -> Case:
+    """The one kernel that a graph becomes, in the layouts that it has where they are free, with its constants."""
+    kernels = fuse(graph, free=frozenset((*graph.inputs, *graph.outputs))).kernels
+    (call,) = kernels.calls
+    assert isinstance(call.kernel, Kernel)
+    arrays = {**kernels.constants, **dict(zip(graph.inputs, inputs, strict=True))}
+    return Case(
+        call.kernel,
+        tuple(kernels.buffers[value] for value in (*call.inputs, *call.outputs)),
+        tuple(arrays[value] for value in call.inputs),
+        constant=tuple(at for at, value in enumerate(call.inputs) if value in kernels.constants),
+    )
 
 
 def without_bool(buffer: Buffer) -> Buffer:

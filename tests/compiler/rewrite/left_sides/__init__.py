@@ -27,6 +27,7 @@ from tests.compiler.rewrite.left_sides import (
     reassociation,
     recurrence,
     reductions,
+    requantised,
     rotary,
     shapes,
     slices,
@@ -39,6 +40,7 @@ from tests.compiler.rewrite.left_sides.drawing import Drawing, Refusal
 SUBJECTS = (
     demand,
     quantised,
+    requantised,
     folding,
     identities,
     clamps,

@@ -2,7 +2,7 @@
 
 A square of TW_LANES x TW_LANES elements is read along memory, transposed and written along memory. Where the result's
 axis is a short one inside the operand's (the channels of two groups shuffled into one another), that many vectors are
-interleaved instead.
+interleaved instead. So are the three planes of an image that is quantised: three bytes of each lane are stored.
 """
 
 from __future__ import annotations
@@ -27,6 +27,11 @@ from compiler.ir.tensor import DType
 
 ZIPPED = (2, 4, 8)
 """Numbers of vectors that can be interleaved."""
+PLANES = 3
+"""Vectors whose bytes are interleaved."""
+BYTES = (DType.U8, DType.I8)
+STRETCH = 2048
+"""Places of an image that a task has where planes are interleaved: whole vectors of any target."""
 
 
 @dataclass(frozen=True)
@@ -46,17 +51,18 @@ class RegisterTranspose:
 def transpose_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> RegisterTranspose | None:
     """How a kernel in normal form is transposed.
 
-    None unless it is an fp32 map with one result whose operands are contiguous along another axis than the result.
-    Squares need at least half a vector's lanes along both axes, interleaving an extent in ZIPPED of the result's axis.
+    None unless it is a map with one result, of fp32 or rounded to bytes at last, whose operands are fp32 and contiguous
+    along another axis than the result. Squares need at least half a vector's lanes along both axes, interleaving an
+    extent in ZIPPED of the result's axis, and bytes one of PLANES.
     """
     stores = [store for block in kernel.blocks for store in block.stores if store.slot in slots.buffers]
     if kernel.sequential or len(stores) != 1 or any(temp.type.rank for temp in kernel.temps):
         return None
-    if any(
-        block.axes or block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in kernel.blocks
-    ):
+    if any(block.axes or block.monoid for block in kernel.blocks):
         return None
-    if slots.buffers[stores[0].slot].type.dtype is not DType.F32:
+    result = slots.buffers[stores[0].slot].type.dtype
+    *between, last = [value.dtype for block in kernel.blocks for value in block.values]
+    if result not in (DType.F32, *BYTES) or last is not result or any(one is not DType.F32 for one in between):
         return None
     written = slots.address(stores[0].slot, stores[0].index)[1]
     loads = [
@@ -69,8 +75,9 @@ def transpose_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> RegisterTra
         for reads in kernel.shared:
             steps = {offset.coefficient(reads) for offset in read}
             if reads != writes and 1 in steps and steps <= {0, 1} and all(load.type is DType.F32 for load in loads):
-                zips = written.coefficient(reads) == writes.extent and writes.extent in ZIPPED
-                wide = min(reads.extent, writes.extent) >= target.vector_floats // 2
+                short = (PLANES,) if result in BYTES else ZIPPED
+                zips = written.coefficient(reads) == writes.extent and writes.extent in short
+                wide = result is DType.F32 and min(reads.extent, writes.extent) >= target.vector_floats // 2
                 return RegisterTranspose(reads, writes, zips) if zips or (wide and written.coefficient(reads)) else None
     return None
 
@@ -98,7 +105,13 @@ class _Transposed(Lowering):
     @property
     def grid(self) -> TaskGrid:
         cut = (Cut((self.transpose.writes,), self.target.vector_floats),) if self._bands > 1 else ()
+        if self._has_planes:
+            cut = (Cut((self.transpose.reads,), STRETCH),)
         return TaskGrid(self.kernel, (*one_by_one(self.outer), *cut))
+
+    @property
+    def _has_planes(self) -> bool:
+        return self.transpose.writes.extent == PLANES
 
     @property
     def _bands(self) -> int:
@@ -111,15 +124,15 @@ class _Transposed(Lowering):
             kernel_function(writer, self.name, self.workload),
             Trimming(writer, self.kernel, self.slots, self.target.vector_floats).tasks(self.grid),
         ):
-            if bands > 1:
+            if self._has_planes:
+                self._planes()
+            elif bands > 1:
                 writer.line(f"const long first = tile % {bands} * TW_LANES;")
                 decode(writer, self.outer, f"(tile / {bands})")
+                self._band(bands)
             else:
                 decode(writer, self.outer, "tile")
-            if self.transpose.zips:
-                self._zip()
-            else:
-                self._band(bands)
+                self._zip() if self.transpose.zips else self._band(bands)
         return Lowered(self.name, writer.text(), self.tasks, grid=self.grid)
 
     # Squares
@@ -189,14 +202,38 @@ class _Transposed(Lowering):
             ending = emitter.ending(slot)
             writer.line(f"tw_store{ending}{'_n' if count else ''}({to}, rows[{place}]{count});")
 
+    def _planes(self) -> None:
+        """A stretch of all planes: whole vectors, and then what is left at the end."""
+        writer, reads = self.writer, self.transpose.reads
+        stretches = -(-reads.extent // STRETCH)
+        decode(writer, self.outer, f"(tile / {stretches})")
+        writer.line(f"long {reads} = tile % {stretches} * {STRETCH};")
+        writer.line(f"const long past = tw_least_of({reads} + {STRETCH}, {reads.extent});")
+        with writer.block(f"for (; {reads} + TW_LANES <= past; {reads} += TW_LANES)"):
+            self._three(Vector(reads))
+        if rest := reads.extent % self.target.vector_floats:
+            with writer.block(f"if ({reads} < past)"):
+                self._three(Vector(reads, str(rest)))
+
+    def _three(self, vector: Vector) -> None:
+        """The bytes of all planes at a vector of places, side by side."""
+        found = [self._maps(vector, {self.transpose.writes: f"{place}L"}) for place in range(PLANES)]
+        store = found[0][0]
+        emitter = Emitter(self.writer, self.slots.address)
+        emitter.names = {self.transpose.writes: "0"}
+        slot, offset = self.slots.address(store.slot, store.index)
+        threes = f"tw_four({', '.join(value for _, value in found)}, (vi){{0}})"
+        count = vector.count or str(self.target.vector_floats)
+        self.writer.line(f"tw_bytes_threes({slot} + {emitter.index(offset)}, {threes}, {count});")
+
     def _maps(self, vector: Vector, names: Mapping[Axis, str]) -> tuple[Store, str]:
         """The blocks at one vector along the operands' axis: where the result goes, and its C name."""
         emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
         emitter.names = dict(names)
         for block in self.kernel.blocks:
             for store, expr in zip(block.stores, block.values, strict=True):
-                value = emitter.vf(expr)
+                value = emitter.vector_of(expr)
                 if store.slot in self.slots.buffers:
                     found = store, value
-                emitter.held[Load(store.slot, store.index, DType.F32)] = value
+                emitter.held[Load(store.slot, store.index, expr.dtype)] = value
         return found

@@ -26,7 +26,7 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, declared, signature
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
-from compiler.forms.channelwise import ChannelWindow, Side, as_channel_window, weights_of
+from compiler.forms.channelwise import ChannelWindow, Side, as_byte_window, weights_of
 from compiler.forms.normal_form import Slots, substitute
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, Index
@@ -42,11 +42,11 @@ IDENTITIES = {"sum": "tw_splat(0)", "max": "tw_splat(-INFINITY)", "min": "tw_spl
 
 
 def window(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
-    """A kernel that `as_channel_window` accepts, blocked as `tile` says.
+    """A kernel that `as_byte_window` accepts, blocked as `tile` says.
 
     Levels `block` and `register`, axes rows, columns and channels.
     """
-    view = as_channel_window(workload)
+    view = as_byte_window(workload)
     assert view is not None, "the tile stage offers `window` only to kernels of that form"
     return BlockedWindow(name, workload, view, tile, target, Writer())
 
@@ -370,9 +370,10 @@ class _Strip:
     def write(self) -> None:
         monoid = self.view.monoid
         if self.window.weights:
-            slot = self.window.workload.kernel.inputs[self.window.weights[0]].name
+            slot = self.window.workload.kernel.inputs[self.window.weights[0]]
+            packed = slot.name if slot.type.dtype is DType.F32 else f"(const float *){slot.name}"
             steps = self.view.depth * self.view.group * self.view.taps
-            self.writer.line(f"const float *const weights = {slot} + {self.view.channel} * {steps};")
+            self.writer.line(f"const float *const weights = {packed} + {self.view.channel} * {steps};")
         for output in self.outputs:
             self.writer.line(f"vf total{output} = {IDENTITIES[monoid]};")
         sides = {self.view.rows.position, self.view.columns.position}

@@ -11,7 +11,7 @@ from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES
-from compiler.forms.channelwise import ChannelWindow, Side, as_channel_window
+from compiler.forms.channelwise import ChannelWindow, Side, as_byte_window
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
@@ -45,7 +45,7 @@ def window_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Prop
 
     Empty unless the kernel is a window channel by channel.
     """
-    view = as_channel_window(workload)
+    view = as_byte_window(workload)
     if view is None or view.channel.extent < target.vector_floats // 2 or not holds_groups(view, target):
         return []
 

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, runs_here
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
 from compiler.ir.parse import parse_kernel
-from tests.compiler.devices.cpu.library import Case, Library, array_of, draws
+from tests.compiler.devices.cpu.library import Case, Library, array_of, check, draws
 
 TARGETS = {profile.vector_floats: profile for profile in reversed(PROFILES) if runs_here(profile)}
 """One target for each width of vectors."""
@@ -64,3 +67,20 @@ def test_transposed_maps_mean_what_they_say(lanes: int) -> None:
     texts = [lowered.text for lowered in library.lowered[: len(wide)]]
     assert any("tw_transpose(" in text for text in texts)
     assert any("tw_zip(" in text for text in texts)
+
+
+PLANES = """
+kernel Quantize(in x: f32[2, 3, 2491]; out y: u8[2, 2491, 3])
+  for n:2, p:2491, c:3
+    y[n, p, c] = saturate(add(round(div(x[n, c, p], 0.01:f32)), 128.0:f32)):u8
+"""
+
+
+@pytest.mark.parametrize("lanes", sorted(TARGETS))
+def test_three_planes_that_are_quantised_are_interleaved_as_bytes(lanes: int) -> None:
+    """A plane is a stretch and a part of one, whose end is no whole vector."""
+    case = replace(case_of(PLANES, 0, 0, 0, 0), cuts=(0.4,))
+    lowered = lower("k0_planes", case.workload, case.tile, TARGETS[lanes])
+    assert lowered.text.count("tw_bytes_threes(") == 2
+    assert lowered.tiles == 4
+    check([case], TARGETS[lanes], "-O1")
