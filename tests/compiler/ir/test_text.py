@@ -17,7 +17,13 @@ from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
-from compiler.ir.parse import (
+from compiler.ir.parse import parse_workload
+from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
+from compiler.ir.tensor import DType, Layout, Symbol, TensorType
+from compiler.ir.text import digest, print_constant
+from compiler.ir.tile import Level, Tile
+from compiler.ir.tokens import ParseError
+from tests.parse import (
     parse_expr,
     parse_graph,
     parse_kernel,
@@ -27,13 +33,7 @@ from compiler.ir.parse import (
     parse_routine,
     parse_tile,
     parse_type,
-    parse_workload,
 )
-from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
-from compiler.ir.tensor import DType, Layout, Symbol, TensorType
-from compiler.ir.text import digest, print_constant
-from compiler.ir.tile import Level, Tile
-from compiler.ir.tokens import ParseError
 
 ODD = [
     "a b",

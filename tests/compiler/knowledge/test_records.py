@@ -17,13 +17,13 @@ from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer
 from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.knowledge import making
 from compiler.knowledge.carried import carried, present
 from compiler.knowledge.kinds import AGAIN, KERNEL, KINDS, PLAN, SEARCH, SOURCE, STAGE, STATE, Kind
 from compiler.knowledge.known import identity
 from compiler.knowledge.records import Records, covers
+from tests.parse import parse_kernel
 
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
 ELSEWHERE = replace(TARGET, hardware="elsewhere")

@@ -15,7 +15,6 @@ from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.errors import InputsError
 from compiler.frontend import load
 from compiler.ir.graph import Graph
-from compiler.ir.parse import parse_graph
 from compiler.ops import MODEL_OPERATORS, OPERATORS
 from compiler.ops.operator import Arrays, Unsupported
 from compiler.prove.array_module import ArrayModule
@@ -24,6 +23,7 @@ from compiler.prove.reference import evaluate_graph
 from tests.compiler.ops.node_cases import Case, cases
 from tests.compiler.ops.single import prepare
 from tests.device_arrays.stand_in import TYPES, DeviceArray, uploaded
+from tests.parse import parse_graph
 
 REFUSED = {
     "BitShift": "Unsupported dtype object",

@@ -11,7 +11,6 @@ from compiler.devices.cpu.target import PROFILES
 from compiler.devices.kinds import tiles_of
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.known import measured_seconds
@@ -19,6 +18,7 @@ from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.shared import WORTH_S, shared_trials, with_shared
 from compiler.tuning.tune import Tiled, workload_key
 from tests.compiler.tuning.tuned import tuned
+from tests.parse import parse_kernel
 
 SETTING = Setting("cache", "gcc 12")
 PRODUCT = """

@@ -10,7 +10,6 @@ import pytest
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.lanes import NOTHING, LaneCosts
-from compiler.ir.parse import parse_routine
 from compiler.ir.plan import Place, Plan, Task, ended_before
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
@@ -34,6 +33,7 @@ from tests.compiler.schedule.kernel_graphs import (
     run,
     tile_tasks,
 )
+from tests.parse import parse_routine
 from tests.seeds import each
 
 FAR = LaneCosts(byte_s=1.0, upgrade_s=4.0)
