@@ -161,7 +161,7 @@ def divided(
                 if record is None and session.may_measure:
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
-                    session.learn([record])
+                    session.add_records([record])
             tried.append(Tried(found, weights, came, record))
             if races and is_faster(record):
                 break
@@ -392,7 +392,7 @@ def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     session.kept = replace(session.kept, without_steps=session.kept.without_steps | {"joins"})
     rounding = built.rounding
     kernels = session.backend.stored(built.kernels, rounding.precision)
-    return tile_kernels(session, kernels, front.weighed.kernels, rounding.tolerance, rounding.precision)
+    return tile_kernels(session, kernels, front.evaluated.kernels, rounding.tolerance, rounding.precision)
 
 
 def _division(session: Session, kernels: KernelGraph, devices: Devices, tiled: Sequence[TiledKernels]) -> Division:
@@ -404,7 +404,7 @@ def _division(session: Session, kernels: KernelGraph, devices: Devices, tiled: S
     seconds = [of_target[devices.option_of(device)] for device in devices.named]
     on_lanes = session.backend.lanes
     handover = on_lanes.handover(session.records, measure=session.may_measure) if on_lanes else None
-    session.learn([handover] if handover else [])
+    session.add_records([handover] if handover else [])
     return division_of(kernels, seconds, lane_costs(handover))
 
 

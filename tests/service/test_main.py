@@ -115,8 +115,8 @@ def test_a_key_of_a_role_that_ends_is_made_and_the_audit_log_tells_of_it(
     key = service.client.get("/me").json()["key"]
     assert (key["role"], key["state"]) == ("operator", "valid")
     assert key["expires_at"] > key["created_at"]
-    told = service.client.get("/audit").json()["entries"]
-    assert [(entry["verb"], entry["object"], entry["address"]) for entry in told] == [
+    reported = service.client.get("/audit").json()["entries"]
+    assert [(entry["verb"], entry["object"], entry["address"]) for entry in reported] == [
         ("create", f"/keys/{key['id']}", "console"),
         ("create", "/owners/ops", "console"),
     ]
@@ -141,9 +141,9 @@ def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str,
 
 
 def test_an_api_refuses_to_start_without_the_walls_that_are_demanded_around_preflights(tmp_path: Path) -> None:
-    told = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path / "data"), "TILEWRIGHT_REQUIRE_WALLS": "limits,moat"}
+    reported = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path / "data"), "TILEWRIGHT_REQUIRE_WALLS": "limits,moat"}
     done = subprocess.run(
-        [sys.executable, "-m", "service"], cwd=ROOT, env=told, capture_output=True, text=True, timeout=GUARD_S
+        [sys.executable, "-m", "service"], cwd=ROOT, env=reported, capture_output=True, text=True, timeout=GUARD_S
     )
     assert done.returncode == 1
     assert "demands moat, which this machine cannot raise around preflights" in done.stderr
@@ -221,17 +221,17 @@ def test_a_key_may_send_no_more_to_several_processes_than_to_one(environment: di
             answers(process, client)
         # A connection for each: the kernel deals them out. `verify=False`, or each would read all certificates.
         bearer = {"Authorization": f"Bearer {key}"}
-        told = [httpx.get(f"{address}/me", headers=bearer, timeout=GUARD_S, verify=False) for _ in range(80)]
+        reported = [httpx.get(f"{address}/me", headers=bearer, timeout=GUARD_S, verify=False) for _ in range(80)]
         process.kill()
         assert process.wait(timeout=GUARD_S) == -signal.SIGKILL
         assert is_free(int(environment["TILEWRIGHT_PORT"])), "processes answer whose parent was killed"
     finally:
         process.kill()
         process.wait()
-    assert {answer.status_code for answer in told} == {200, 429}
-    policies = {answer.headers["ratelimit-policy"] for answer in told}
+    assert {answer.status_code for answer in reported} == {200, 429}
+    policies = {answer.headers["ratelimit-policy"] for answer in reported}
     assert policies == {'"key";q=5;w=100000'}
-    assert 5 <= sum(answer.status_code == 200 for answer in told) <= 10
+    assert 5 <= sum(answer.status_code == 200 for answer in reported) <= 10
 
 
 def test_several_processes_share_the_port_and_add_up_what_they_count(

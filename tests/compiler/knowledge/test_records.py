@@ -141,9 +141,9 @@ def test_a_field_that_the_table_lacks_is_refused() -> None:
 
 def test_the_page_on_architecture_names_every_kind() -> None:
     page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text()
-    told = page[page.index("- **Record**") : page.index("## Rooms")]
+    reported = page[page.index("- **Record**") : page.index("## Rooms")]
     assert KINDS
-    assert [name for name in KINDS if f"`{name}`" not in told] == []
+    assert [name for name in KINDS if f"`{name}`" not in reported] == []
 
 
 @pytest.mark.parametrize("lie", [[], {"a": 1}, None, 10**400, float("nan")])

@@ -63,8 +63,8 @@ def test_what_changes_nothing_leaves_no_entry(db: Database, queued: object, owne
     job = queued(b"m")  # type: ignore[operator]
     cancel.cancel(db, owner, job.id)
     cancel.cancel(db, owner, job.id)
-    told = [(entry.verb, entry.object.split("/")[1]) for entry in entries(db)]
-    assert told == [("create", "models"), ("create", "jobs"), ("cancel", "jobs")]
+    reported = [(entry.verb, entry.object.split("/")[1]) for entry in entries(db)]
+    assert reported == [("create", "models"), ("create", "jobs"), ("cancel", "jobs")]
 
 
 def test_what_stops_before_it_is_removed_is_told_once_as_cancelled(
@@ -77,8 +77,8 @@ def test_what_stops_before_it_is_removed_is_told_once_as_cancelled(
         assert removal.remove(db, owner, str(held.model_digest), cancel=True).stopping
     assert lease.cancelled(db, claim)
     removal.purge(db, owner, held.id)
-    told = [(entry.verb, entry.object) for entry in entries(db)][2:]
-    assert told == [("cancel", f"/jobs/{held.id}"), ("purge", f"/jobs/{held.id}")]
+    reported = [(entry.verb, entry.object) for entry in entries(db)][2:]
+    assert reported == [("cancel", f"/jobs/{held.id}"), ("purge", f"/jobs/{held.id}")]
 
 
 def test_a_chore_outside_of_a_request_leaves_none(db: Database, owner: uuid.UUID) -> None:

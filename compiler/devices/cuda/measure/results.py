@@ -62,7 +62,7 @@ class Results:
         try:
             found = computed(workload, packed, inputs, lambda operands: bench.compute(subject, operands))
         except Refused:
-            return ""  # whoever places it is told as well
+            return ""  # whoever places it gets the refusal as well
         return difference(found, expected, granted_of(workload, tile))
 
     def _computed_by_loops(
