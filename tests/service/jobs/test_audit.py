@@ -34,7 +34,7 @@ def entries(db: Database) -> list[AuditEntry]:
 
 
 def caller(db: Database, owner: str, *scopes: str) -> Caller:
-    return access.authenticate(db, access.make_key(db, owner, scopes, ""))
+    return access.Door(db).enter(access.make_key(db, owner, scopes, ""))
 
 
 def test_a_change_and_its_entry_are_one_transaction(db: Database, owner: uuid.UUID, asked: Asking) -> None:
@@ -121,7 +121,7 @@ def test_many_addresses_together_write_no_more_than_a_process_may(
 
 def test_a_login_with_a_revoked_key_is_told_to_its_owner(db: Database, owner: uuid.UUID) -> None:
     text = access.make_key(db, "ada", ["read"], "")
-    revoked = access.authenticate(db, text)
+    revoked = access.Door(db).enter(text)
     with db.write() as session:
         session.execute(sa.text("UPDATE api_keys SET revoked_at = 1.0"))
     mine = caller(db, "ada", "read")
