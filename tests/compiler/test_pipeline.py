@@ -178,7 +178,7 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
     It is so small that waking a second lane does not pay, and nothing would be run.
     """
     model = compiled("tiny_inception").model
-    options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=80)
+    options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=40)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.steps.plans.HOPE", 1e9)
@@ -191,7 +191,7 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
         assert [one.taken for one in first.plans].count(True) == 1
         for number, budget in ((1, BUDGET_S), (2, BUDGET_S), (3, 0)):
             events.clear()
-            again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=80)
+            again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=40)
             report = compile_model(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
             assert not [event for event in events if event.kind == "record"]
             reported = [(one.scheduler, one.measured_s, one.taken) for one in report.plans if one.measured_s]
