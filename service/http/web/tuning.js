@@ -97,7 +97,7 @@ function Curve({ tuning: { points, forecast, plans }, taken }) {
   }, [points]);
   const last = points[points.length - 1];
   const ahead = (forecast || []).map((one) => [begun + one.elapsed_s, one.best_s]);
-  const forecast = points.map((point, n) => [at[n], point.expected_s]).filter(([, value]) => value !== null);
+  const estimates = points.map((point, n) => [at[n], point.expected_s]).filter(([, value]) => value !== null);
   const run = plans.map((plan) => ({ ...plan, x: Math.max(plan.elapsed_s, 0), chosen: taken && plan.scheduler === taken.scheduler && plan.lanes === taken.lanes }));
   const most = (values) => values.reduce((high, value) => Math.max(high, value), 0);
   const span = Math.max(at[at.length - 1], most(ahead.map(([time]) => time)), 1.02 * most(run.map((plan) => plan.x)), 1e-3);
@@ -112,7 +112,7 @@ function Curve({ tuning: { points, forecast, plans }, taken }) {
     <${TimeAxis} most=${span} height=${height} x=${x} />
     ${ticks(top, 4).map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
       <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${seconds(one)}</text>`)}
-    <path class="edge forecast" d=${line(forecast)} />
+    <path class="edge forecast" d=${line(estimates)} />
     <path class="edge lit" d=${path} />
     ${ahead.length > 0 && html`<path class="edge roof" d=${line(ahead)} />
       ${end > at[at.length - 1] && html`<line class="edge forecast" x1=${x(end)} x2=${x(end)} y1="10" y2=${height - 24} />
