@@ -24,7 +24,7 @@ from compiler.knowledge.budget import TuningBudget
 from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import may_run_concurrently
 from compiler.steps import state_of
-from compiler.steps.lane_costs import lane_costs, meeting_seconds
+from compiler.steps.lane_costs import lane_costs, synchronisation_seconds
 from compiler.trace import Trace
 from compiler.tuning.tune import Tiler, Tuning, tune
 
@@ -82,6 +82,6 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     points = backend.starting_points(known, setting)
     menus = tune(tuning, tiler, points, None, TuningBudget(0.0, 0), Trace()).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
-    meeting_s = meeting_seconds(handover) if lanes > 1 else 0.0
+    meeting_s = synchronisation_seconds(handover) if lanes > 1 else 0.0
     found = choose_joins(begun.stored, begun.offered, apart, joined, lanes, meeting_s)
     return Settled(found.kernels, found.menus, lanes, backend, setting, tuple(known), handover)

@@ -20,7 +20,7 @@ from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 from compiler.rewrite.choose import Chosen
 from compiler.session import Session
-from compiler.steps.choosing import weigh_choices
+from compiler.steps.choosing import evaluate_choices
 from compiler.steps.costs import offered_joins
 
 
@@ -61,11 +61,11 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
     without = session.kept.without_steps
     graph = load(one.file, options, OPERATORS).graph
     rewritten = rewrite(graph, rules=session.kept.rules).graph
-    weighed = weigh_choices(session, rewritten)
-    fused = fuse(weighed.chosen.graph, without)
+    evaluated = evaluate_choices(session, rewritten)
+    fused = fuse(evaluated.chosen.graph, without)
     stored = session.backend.stored(fused.kernels, options.arithmetic)
-    offered = offered_joins(stored, weighed.kernels, without)
-    return Stages(len(graph.nodes), weighed.chosen, fused, stored, offered, session.backend)
+    offered = offered_joins(stored, evaluated.kernels, without)
+    return Stages(len(graph.nodes), evaluated.chosen, fused, stored, offered, session.backend)
 
 
 def text_of(stages: Stages) -> str:

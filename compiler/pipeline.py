@@ -28,7 +28,7 @@ from compiler.quantize.compilation import Source, source_of
 from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
-from compiler.steps.choosing import weigh_choices
+from compiler.steps.choosing import evaluate_choices
 from compiler.steps.dividing import demand_divisible, devices_of, divided
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
@@ -225,7 +225,7 @@ def compile_front(
 ) -> tuple[Built, CompileReport]:
     """The steps behind the front ones: an artifact at `artifact` that agreed with the reference."""
     unproven = artifact.with_name(f".{artifact.name}.unproven")
-    measured = front.weighed.trials
+    measured = front.evaluated.trials
     for rounding in roundings(session):
         built = build(session, front, rounding, unproven, earlier)
         measured += built.tiles.tiled.measured
@@ -321,16 +321,16 @@ def front_of(
         trace.show("rewrite", rewritten.graph)
         trace.show("rewrite_log", rewritten)
     with trace.step("choose"):
-        weighed = weigh_choices(session, rewritten.graph)
-        weighed.chosen.verify()
-        trace.show("choose", weighed.chosen.graph)
-        trace.show("choose_log", weighed.chosen)
+        evaluated = evaluate_choices(session, rewritten.graph)
+        evaluated.chosen.verify()
+        trace.show("choose", evaluated.chosen.graph)
+        trace.show("choose_log", evaluated.chosen)
     with trace.step("fuse"):
-        fused = fuse(weighed.chosen.graph, kept.without_steps, weighed.kernels)
+        fused = fuse(evaluated.chosen.graph, kept.without_steps, evaluated.kernels)
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, effort, rewritten, weighed, fused, derived, usual, at, fixed, given)
+    return Front(loaded, effort, rewritten, evaluated, fused, derived, usual, at, fixed, given)
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:

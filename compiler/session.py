@@ -118,8 +118,8 @@ class Session:
             with self.trace.apart():
                 todo()
 
-    def learn(self, found: Iterable[Record]) -> None:
-        """Keeps, and tells of, records that were not known."""
+    def add_records(self, found: Iterable[Record]) -> None:
+        """Add records that were not known, and report them as events."""
         for record in found:
             if self.records.add(record):
                 self.trace.record(record.to_json())
@@ -133,14 +133,14 @@ class Session:
         """Facts of the device for these kernels, measured where they are not known; their records."""
         with self.budget.share("device").spending():
             self.backend, facts = self.backend.prepared(kernels, self.records, measure=self.may_measure)
-        self.learn(facts)
+        self.add_records(facts)
         return facts
 
     @cached_property
     def handover(self) -> Record | None:
         """What it costs one lane to see another's result, with the cores as they are.
 
-        None for one lane, or where nobody knows.
+        None for one lane, or if unknown.
 
         Measured, or looked up, once, when a step first asks: choices, joins and schedules go by the same figure.
         """
@@ -149,7 +149,7 @@ class Session:
             return None
         with self.budget.share("device").spending():
             found = on_lanes.handover(self.records, measure=self.may_measure)
-        self.learn([found] if found else [])
+        self.add_records([found] if found else [])
         return found
 
     def machine(self, setting: Setting) -> AbstractContextManager[Machine | None]:

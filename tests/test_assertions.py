@@ -106,8 +106,10 @@ def uncertain(source: str) -> list[tuple[int, str]]:
 def test_every_test_asserts_something(room: str) -> None:
     files = sorted((TESTS / room).rglob("test_*.py"))
     assert files
-    told = [f"{file.relative_to(TESTS)}:{line} {name}" for file in files for line, name in uncertain(file.read_text())]
-    assert not told, "say in an assertion outside of loops and conditions that there was something to judge"
+    reported = [
+        f"{file.relative_to(TESTS)}:{line} {name}" for file in files for line, name in uncertain(file.read_text())
+    ]
+    assert not reported, "say in an assertion outside of loops and conditions that there was something to judge"
 
 
 @pytest.mark.parametrize(

@@ -92,9 +92,9 @@ def test_the_environment_is_settings_and_the_settings_accept_it(name: str, monke
     for key, value in given.items():
         monkeypatch.setenv(key, value)
     settings, own = Settings(), WorkerSettings()
-    told = {**settings.model_dump(), **own.model_dump()}
+    reported = {**settings.model_dump(), **own.model_dump()}
     for key, value in given.items():
-        field = told[key.removeprefix("TILEWRIGHT_").lower()]
+        field = reported[key.removeprefix("TILEWRIGHT_").lower()]
         if value and not hasattr(field, "get_secret_value"):
             assert str(field).lower() == value.lower(), key
     assert settings.database_url == f"postgresql+psycopg://tilewright:{'a' * 48}@postgres:5432/tilewright"
@@ -190,8 +190,8 @@ def test_volumes_are_declared_and_lie_where_the_settings_say() -> None:
             source, _, target = mount.rpartition(":")
             used |= {source} - {""}
             if name in OURS:
-                told = {"/data": "DATA_DIR", "/blobs": "BLOB_DIR", "/scratch": "SCRATCH_DIR"}[target]
-                assert spec["environment"][f"TILEWRIGHT_{told}"] == target
+                reported = {"/data": "DATA_DIR", "/blobs": "BLOB_DIR", "/scratch": "SCRATCH_DIR"}[target]
+                assert spec["environment"][f"TILEWRIGHT_{reported}"] == target
                 assert target in folders, "the image makes it, with the right owner"
     assert used == declared
     for name in OURS.keys() - {"migrate", "reconciler"}:

@@ -39,12 +39,12 @@ class _Post:
         self._send, self._answers = send, answers
         self._asked = 0
 
-    def _tell(self, what: str, told: Mapping[str, Any]) -> None:
+    def _tell(self, what: str, content: Mapping[str, Any]) -> None:
         self._asked += 1
-        self._send({"kind": "share", "number": self._asked, "ask": what, **told})
+        self._send({"kind": "share", "number": self._asked, "ask": what, **content})
 
-    def _ask(self, what: str, told: Mapping[str, Any]) -> dict[str, Any]:
-        self._tell(what, told)
+    def _ask(self, what: str, content: Mapping[str, Any]) -> dict[str, Any]:
+        self._tell(what, content)
         path = answer_path(self._answers, self._asked)
         end = time.monotonic() + PATIENCE_S
         while time.monotonic() < end:

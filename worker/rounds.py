@@ -103,8 +103,8 @@ class Rounds:
         ours = [self._reader, self._desk.stop.fileno()]
         end = time.monotonic() + (0.0 if self._asked else self._every_s)
         while (left_s := end - time.monotonic()) > 0:
-            told = [*ours, *self._arrivals.descriptors()]
-            ready, *_ = select.select(told, [], [], min(left_s, self._arrivals.every_s))
+            descriptors = [*ours, *self._arrivals.descriptors()]
+            ready, *_ = select.select(descriptors, [], [], min(left_s, self._arrivals.every_s))
             if not set(ready).isdisjoint(ours) or self._arrivals.came():
                 break
         with contextlib.suppress(BlockingIOError):

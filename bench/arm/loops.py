@@ -16,7 +16,6 @@ WIDENING = {"smlal": 4, "smlal2": 4, "umlal": 4, "umlal2": 4}
 """The same of those for which a core has half as many units."""
 LEAST_PRODUCTS = 48
 LOADS = ("ldr", "ldp", "ldur", "ld1", "ld1r", "ld2", "ld3", "ld4")
-STORES = ("str", "stp", "stur", "st1")
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ STAGES = (("eager", OURS, "graph", "cublas", "xla"), ("compiled",), ("autotuned"
 """Engines that are prepared before all so far are timed."""
 RESERVE_S = {"compiled": 60.0, "autotuned": 150.0, "xla": 60.0}
 """Seconds that must be left before such an engine is prepared."""
-Told = Callable[[str], None]
+Report = Callable[[str], None]
 
 
 def main(arguments: list[str]) -> int:
@@ -68,7 +68,7 @@ def contest(
     asked: Sequence[str],
     deadline: Deadline,
     folder: Path,
-    tell: Told,
+    tell: Report,
 ) -> Iterator[Row]:
     """The row of one network, then again with each engine that takes long to prepare.
 

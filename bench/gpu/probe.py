@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
         rows[switch.field] = _row(found, switch.fact(False), switch.fact(True), known_switch(found, target, switch))
     costs = known_launches(found, target)
     given.json.write_text(json.dumps({**rows, "launches": costs}) + "\n")
-    print(launches.told(costs))
+    print(launches.describe(costs))
     for name, row in rows.items():
         print(describe(name, row))
     return int(not costs or any(row["on"] is None for row in rows.values()))

@@ -13,7 +13,7 @@ from typing import Any
 BINARY = (".so", ".bin", ".cubin")
 """Members of which the digest is kept and not the content."""
 SUMMARY = "outcome.json"
-TOLD = ("nodes", "kernels_before_fusion", "kernels", "records_reused", "notices")
+FACTS = ("nodes", "kernels_before_fusion", "kernels", "records_reused", "notices")
 """Of the report: what must be equal too and is not in the artifact."""
 
 
@@ -77,5 +77,5 @@ def of_artifact(artifact: Path, report: Mapping[str, Any], seconds: float) -> Ou
                 digests[name] = hashlib.file_digest(member, "sha256").hexdigest()  # type: ignore[arg-type]
             if not name.endswith(BINARY):
                 texts[name] = archive.read(name).decode()
-    said = {name: report.get(name) for name in TOLD}
+    said = {name: report.get(name) for name in FACTS}
     return Outcome(digests=digests, texts=texts, report=said, seconds=seconds)

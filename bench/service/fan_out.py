@@ -80,16 +80,16 @@ def fan_out(data: Path, model: Path, budget_s: float, workers: int) -> Searched:
         return searched(workers, _get(here, f"/jobs/{ended.id}/tuning"), ended.said)
 
 
-def searched(workers: int, told: Mapping[str, Any], job: Mapping[str, Any]) -> Searched:
+def searched(workers: int, tuning: Mapping[str, Any], job: Mapping[str, Any]) -> Searched:
     """From the answers of `GET /jobs/ID/tuning` and `GET /jobs/ID`. Raises `UsageError` where nothing was measured."""
-    if not told["points"]:
+    if not tuning["points"]:
         raise UsageError("nothing was measured in time", fix="give a larger --budget, or a machine with less to do")
-    last, helpers = told["points"][-1], told["helpers"]
+    last, helpers = tuning["points"][-1], tuning["helpers"]
     return Searched(
         workers,
         last["elapsed_s"],
         last["measured"],
-        len(told["kernels"]),
+        len(tuning["kernels"]),
         sum(one["kernels"] for one in helpers),
         sum(one["measured"] for one in helpers),
         sum(one["seconds"] for one in helpers),

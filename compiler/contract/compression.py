@@ -3,24 +3,19 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, StrictBool, StrictInt, StrictStr
+from pydantic import Field, Strict, StrictBool, StrictInt, StrictStr
 from pydantic.dataclasses import dataclass
 
 from compiler.contract import kinds
+from compiler.contract.derived import Derived, DerivedDims, DerivedInputs, KeptNodes, SamplesSeed
 from compiler.contract.options import (
     AS_GIVEN,
     CONFIG,
     MAX_BUDGET_SECONDS,
     MAX_DERIVED_SAMPLES,
     MAX_THREADS,
-    Binding,
-    Refusing,
-    Spec,
-    unchangeable,
 )
 from compiler.errors import OptionsError
 
@@ -28,7 +23,7 @@ MAX_LATENCY_MS = 1e6
 
 
 @dataclass(frozen=True, config=CONFIG)
-class CompressOptions(Refusing):
+class CompressOptions(Derived):
     """How weights are pruned, and how far: one of `largest_error`, `latency_ms` and `sparsity`."""
 
     largest_error: Annotated[float, Strict(), AS_GIVEN] | None = Field(
@@ -64,9 +59,7 @@ class CompressOptions(Refusing):
         description="how weights are chosen: by what they and the samples say, with what remains moved to make up for "
         "it; by size times that of what they are multiplied by; by size alone",
     )
-    keep: Annotated[tuple[StrictStr, ...], AfterValidator(tuple)] = Field(
-        default=(), description="names of nodes that stay dense", examples=[["/head/Conv"]]
-    )
+    keep: KeptNodes = Field(default=(), description="names of nodes that stay dense", examples=[["/head/Conv"]])
     ends: StrictBool = Field(default=False, description="whether the first and last layers are pruned too")
     target: StrictStr = Field(default="cpu", description="as of a compilation: the device whose times count")
     threads: StrictInt | None = Field(
@@ -79,22 +72,12 @@ class CompressOptions(Refusing):
         description="seconds for measuring layers at their shares of zeros, together; with 0 earlier measurements and "
         "the cost model decide",
     )
-    inputs: Annotated[Mapping[str, Spec], AfterValidator(unchangeable)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="as of a compilation: shapes of the inputs that samples are derived for",
-        examples=[{"x": [1, 3, 224, 224]}],
-    )
-    dims: Annotated[Binding, AfterValidator(unchangeable)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="by name of a symbolic dimension: its size where samples are derived",
-        examples=[{"batch": 1}],
-    )
+    inputs: DerivedInputs = Field(default_factory=dict)
+    dims: DerivedDims = Field(default_factory=dict)
     derived_samples: StrictInt = Field(
         default=8, ge=2, le=MAX_DERIVED_SAMPLES, description="how many samples are drawn where none is given"
     )
-    seed: StrictInt = Field(default=0, ge=0, description="of the samples that are drawn")
+    seed: SamplesSeed = 0
 
     def __post_init__(self) -> None:
         """Raises OptionsError for an unknown target, and where not just one of the aims is given."""
@@ -107,11 +90,3 @@ class CompressOptions(Refusing):
                 f"{' and '.join(given)} are given together" if given else "nothing says how far to prune",
                 fix="give one of largest_error, latency_ms and sparsity",
             )
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON; `from_json` reads it back to an equal object."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain["keep"] = list(self.keep)
-        plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
-        plain["dims"] = dict(sorted(self.dims.items()))
-        return plain

@@ -2,27 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, fields
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field, Strict, StrictBool, StrictInt, StrictStr
+from pydantic import Field, Strict, StrictBool, StrictInt
 from pydantic.dataclasses import dataclass
 
+from compiler.contract.derived import Derived, DerivedDims, DerivedInputs, KeptNodes, SamplesSeed
 from compiler.contract.options import (
     AS_GIVEN,
     CONFIG,
     MAX_DERIVED_SAMPLES,
     MAX_SNR_DB,
-    Binding,
-    Refusing,
-    Spec,
-    unchangeable,
 )
 
 
 @dataclass(frozen=True, config=CONFIG)
-class QuantizeOptions(Refusing):
+class QuantizeOptions(Derived):
     """How tensors get their ranges, and which layers may stay in floating point."""
 
     ranges: Literal["minmax", "percentile", "entropy", "mse"] = Field(
@@ -52,33 +47,15 @@ class QuantizeOptions(Refusing):
         "layers that cost most stay in floating point until it holds",
         examples=[30.0],
     )
-    keep: Annotated[tuple[StrictStr, ...], AfterValidator(tuple)] = Field(
+    keep: KeptNodes = Field(
         default=(), description="names of nodes that stay in floating point", examples=[["/head/Conv"]]
     )
     outputs: StrictBool = Field(
         default=False, description="whether the model's outputs are rounded to 8 bits like other results of layers"
     )
-    inputs: Annotated[Mapping[str, Spec], AfterValidator(unchangeable)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="as of a compilation: shapes of the inputs that samples are derived for",
-        examples=[{"x": [1, 3, 224, 224]}],
-    )
-    dims: Annotated[Binding, AfterValidator(unchangeable)] = Field(
-        default_factory=dict,
-        validate_default=True,
-        description="by name of a symbolic dimension: its size where samples are derived",
-        examples=[{"batch": 1}],
-    )
+    inputs: DerivedInputs = Field(default_factory=dict)
+    dims: DerivedDims = Field(default_factory=dict)
     derived_samples: StrictInt = Field(
         default=8, ge=1, le=MAX_DERIVED_SAMPLES, description="how many samples are drawn where none is given"
     )
-    seed: StrictInt = Field(default=0, ge=0, description="of the samples that are drawn")
-
-    def to_json(self) -> dict[str, Any]:
-        """Plain JSON; `from_json` reads it back to an equal object."""
-        plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        plain["keep"] = list(self.keep)
-        plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
-        plain["dims"] = dict(sorted(self.dims.items()))
-        return plain
+    seed: SamplesSeed = 0

@@ -72,7 +72,7 @@ class RecordingClock(StageClock, Protocol):
     """A clock of stages that keeps what it measured."""
 
     @property
-    def told(self) -> Sequence[Record]:
+    def answers(self) -> Sequence[Record]:
         """The records by which it answered."""
         ...
 
@@ -98,10 +98,13 @@ class LaneDevice(Protocol):
         machine: Machine | None,
         known: Sequence[Record],
         share: Share,
-        learn: Callable[[Record], None],
+        add_record: Callable[[Record], None],
         seed: int,
     ) -> RecordingClock:
-        """What times stages within a share of the tuning budget, or by what is `known`; `learn` gets new records."""
+        """What times stages within a share of the tuning budget, or by what is `known`.
+
+        `add_record` gets new records.
+        """
         ...
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
@@ -155,7 +158,7 @@ class Backend(Protocol):
     |          | source_of       | the digest of the code that a kernel has under a tile                               |
     |          | count_tiles     | into how many tile tasks a tile cuts a kernel                                       |
     |          | choose          | which of the model's favourites is taken unmeasured                                 |
-    |          | told            | what is known of a kernel under a tile, for people                                  |
+    |          | describe        | what is known of a kernel under a tile, for people                                  |
     | schedule | lanes           | cores that share kernels out (`LaneDevice`); None for a device that launches them   |
     |          | transfers       | what copies cost to and from its own memory; None where that is the host's          |
     |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
@@ -233,7 +236,7 @@ class Backend(Protocol):
         """For each workload the number of one of its tiles."""
         ...
 
-    def told(self, workload: Workload, tile: Tile) -> str:
+    def describe(self, workload: Workload, tile: Tile) -> str:
         """Only what is known without doing anything for it; may be empty."""
         ...
 

@@ -55,8 +55,8 @@ def _outline(graph: GraphProto) -> dict[str, Any]:
         return numbers.setdefault(name, len(numbers))
 
     for info in (*graph.input, *graph.output, *graph.value_info):
-        if told := _type(info.type):
-            values.setdefault(text(info.name), {"type": told})
+        if declared := _type(info.type):
+            values.setdefault(text(info.name), {"type": declared})
     for tensor in graph.initializer:
         values[text(tensor.name)] = _constant(tensor)
     constants = {text(tensor.name) for tensor in graph.initializer}

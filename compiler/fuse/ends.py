@@ -1,4 +1,4 @@
-"""Kernels are told where what they sum or store ends, where the kernels around them say it.
+"""Kernels end where what they sum or store ends, if the kernels around them say where.
 
 A kernel stops at a size where its own results say so (`compiler.forms.bounds`). When all is fused, two things more are
 known. A sum over elements that are zero beyond a size may end there. And where all readers of a result read it below a
@@ -80,10 +80,10 @@ class _Ending:
         if not isinstance(kernel, Kernel) or not _in_any_order(kernel) or not {*call.outputs} <= self.alone:
             return call
         found = reduce(frozenset.__and__, (self._wanted(at, place) for place in range(len(call.outputs))))
-        told = {(one.bound.place, one.bound.size) for one in beyond_bounds(kernel)}
+        bounded = {(one.bound.place, one.bound.size) for one in beyond_bounds(kernel)}
         for end in sorted(found, key=lambda end: (end.axis.name, end.size)):
             kernel, inputs, size = _with_size(kernel, call.inputs, end.size)
-            if (Index.of(end.axis), size) not in told:
+            if (Index.of(end.axis), size) not in bounded:
                 ended = _with_end(kernel, end.axis, size)
                 call = replace(call, kernel=ended, inputs=inputs) if ended else call
                 kernel = call.kernel if isinstance(call.kernel, Kernel) else kernel

@@ -55,9 +55,7 @@ def with_whole_temps(kernel: Kernel) -> Kernel:
 
     They get leading dimensions for the axes left out.
     """
-    axes = {
-        slot: tuple(axis for axis in kernel.shared if axis in left_out) for slot, left_out in kernel.private.items()
-    }
+    axes = {slot: tuple(axis for axis in kernel.shared if axis in omitted) for slot, omitted in kernel.private.items()}
     if not any(axes.values()):
         return kernel
 

@@ -1,6 +1,6 @@
 """Recursive descent over the parts that several nouns share.
 
-Types, layouts, indices, expressions, constants, attributes.
+Types, layouts, indices, expressions, attributes.
 
     type   := dtype "[" [dim ("," dim)*] "]"                  dim  := integer | name ":" integer ".." integer
     layout := "plain" | "<" (axis ["%" block])* ["zero"] ">"
@@ -18,14 +18,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-import numpy as np
-
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.small import BITWISE, ROUNDINGS
 from compiler.ir.tensor import Dim, DType, Layout, Symbol, TensorType
-from compiler.ir.text import digest
 from compiler.ir.tokens import Cursor
 
 _DTYPES = {dtype.value: dtype for dtype in DType}
@@ -169,29 +166,6 @@ def _const(at: Cursor) -> Const:
         value = at.number()
     at.expect(":")
     return Const(value, dtype(at))
-
-
-def constant(at: Cursor, declared: TensorType, array: np.ndarray | None) -> np.ndarray:
-    """An array printed by `text.print_constant`; where that is a digest it is `array`, which must have that digest."""
-    at.expect("const")
-    type = tensor_type(at) if at.next.text in _DTYPES else declared
-    if at.accept("sha256"):
-        fault = at.fault("an array with this digest to be given")
-        if at.string() != (digest(array) if array is not None else None):
-            raise fault
-        assert array is not None  # no digest is None
-        return array
-    fault = at.fault(f"{type.elements} elements")
-    elements = at.listed(lambda: _element(at), "{", "}")
-    if len(elements) != type.elements:
-        raise fault
-    return np.array(elements, dtype=type.dtype.numpy).reshape(type.dims)
-
-
-def _element(at: Cursor) -> float | int | bool:
-    if at.peek("True") or at.peek("False"):
-        return at.word() == "True"
-    return at.number()
 
 
 def attrs(at: Cursor) -> dict[str, Attr]:

@@ -5,7 +5,7 @@ costs        a Graph and a Platform as such a problem
 granularity  operators, kernels, clusters, blocks or the whole model as the units
 timing       stages on devices as a timeline: latency of a frame, and what each device and link has to do for one
 shortest     dynamic programming over downward-closed sets
-search       all ways of placing, improved, told for each granularity
+search       all ways of placing, improved, described for each granularity
 predict      a file to a prediction; `drawing`: its timeline and curve as SVG
 
 May import: legalise (profiles of accelerators), the front end, rewriting, solvers of schedules.

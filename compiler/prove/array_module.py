@@ -60,8 +60,8 @@ class ArrayModule:
 
     def __str__(self) -> str:
         """What was evaluated where."""
-        told = f"{self.there.total()} nodes by {self.name}"
+        counts = f"{self.there.total()} nodes by {self.name}"
         if not self.here:
-            return told
+            return counts
         each = (f"{count} {op} ({self.reasons[op]:.120})" for op, count in sorted(self.here.items()))
-        return f"{told}, {self.here.total()} by numpy: {', '.join(each)}"
+        return f"{counts}, {self.here.total()} by numpy: {', '.join(each)}"

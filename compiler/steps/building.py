@@ -33,12 +33,12 @@ from compiler.prove.samples import Sample
 from compiler.prove.sizes import padded, usual_sizes
 from compiler.rewrite.rewrite import Rewritten
 from compiler.session import Session
-from compiler.steps.choosing import Weighed
+from compiler.steps.choosing import EvaluatedChoices
 from compiler.steps.explain import applications, explain, made
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
-from compiler.steps.zeros import zeros_notices, zeros_told
+from compiler.steps.zeros import zeros_notices, zeros_report
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Front:
     loaded: Loaded
     effort: Effort | None
     rewritten: Rewritten
-    weighed: Weighed
+    evaluated: EvaluatedChoices
     fused: Fused
     derived: Derived
     usual: Graph
@@ -105,7 +105,7 @@ class Front:
     @property
     def graphs(self) -> tuple[Step, ...]:
         """As loaded, rewritten, and with the choices that its kernels' costs decided."""
-        rewritten, chosen = self.rewritten, self.weighed.chosen
+        rewritten, chosen = self.rewritten, self.evaluated.chosen
         return (
             Step("load", self.loaded.graph),
             Step("rewrite", rewritten.graph, applications(rewritten.log)),
@@ -114,10 +114,10 @@ class Front:
 
     def explained(self, tiles: TiledKernels) -> Explanation:
         """With the joins that tiling settled."""
-        chosen = self.weighed.chosen
+        chosen = self.evaluated.chosen
         refusals = (*self.rewritten.refusals, *chosen.refusals)
         explained = explain(self.rewritten.log, refusals, self.fused.refusals, chosen.log, tiles.settled.log)
-        return replace(explained, zeros=zeros_told(tiles.kernels, tiles.settled.menus))
+        return replace(explained, zeros=zeros_report(tiles.kernels, tiles.settled.menus))
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
     trace = session.trace
     with trace.step("tile"):
         precisions = _precisions(session, front, rounding)
-        stored, costs = precisions.kernels, front.weighed.kernels
+        stored, costs = precisions.kernels, front.evaluated.kernels
         tiles = tile_kernels(session, stored, costs, rounding.tolerance, precisions.precision, precisions.exact)
         tiles.verify()
         explanation = replace(front.explained(tiles), precisions=precisions.entries)
@@ -199,7 +199,7 @@ def _precisions(session: Session, front: Front, rounding: Rounding) -> Precision
     if rounding.precision != AUTO:
         return one_precision(session, fused, rounding.precision)
     accepted = default_tolerance(front.loaded.graph, AUTO) if options.tolerance is None else options.tolerance
-    graph, inputs = front.weighed.chosen.graph, front.judged_inputs(options.seed)
+    graph, inputs = front.evaluated.chosen.graph, front.judged_inputs(options.seed)
     return chosen_precisions(session, graph, fused, rounding.tolerance, SHARE * accepted, inputs)
 
 

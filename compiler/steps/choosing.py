@@ -16,7 +16,7 @@ from compiler.steps.lane_costs import split_seconds
 
 
 @dataclass(frozen=True)
-class Weighed:
+class EvaluatedChoices:
     """The program with the choices that pay, and what finding it took.
 
     kernels   what kernels cost, by the records there were before
@@ -33,7 +33,7 @@ class Weighed:
         return [record for _, record in self.measured]
 
 
-def weigh_choices(session: Session, graph: Graph) -> Weighed:
+def evaluate_choices(session: Session, graph: Graph) -> EvaluatedChoices:
     """A program at a fixed point of the rules, after the choices that pay.
 
     Kernels are measured until their share of the budget is spent or a stop request has come; never where the job grants
@@ -49,7 +49,7 @@ def weigh_choices(session: Session, graph: Graph) -> Weighed:
     priced = kernel_costs(backend, points, setting, session.lanes, precision)
     if not session.measures:
         costs = FusedCosts(priced, meeting_s, kept.without_steps)
-        return Weighed(choose(graph, costs, kept.choices, kept.rules), priced)
+        return EvaluatedChoices(choose(graph, costs, kept.choices, kept.rules), priced)
     workloads = [backend.workload_of(kernels, call) for call in kernels.calls]
     whole = program_key(workloads, [choice.name for choice in kept.choices])
     with session.machine(setting) as machine:
@@ -57,10 +57,10 @@ def weigh_choices(session: Session, graph: Graph) -> Weighed:
         is_known = measuring is None or measuring.was_done(whole, known, backend.target, setting)
         costs = FusedCosts(priced, meeting_s, kept.without_steps, None if is_known else measuring)
         chosen = choose(graph, costs, kept.choices, kept.rules)
-    weighed = Weighed(chosen, priced, tuple(costs.fresh))
-    for workload, record in weighed.measured:
+    evaluated = EvaluatedChoices(chosen, priced, tuple(costs.fresh))
+    for workload, record in evaluated.measured:
         session.trace.workload(record.workload, str(workload))
-    session.learn(weighed.trials)
+    session.add_records(evaluated.trials)
     if measuring and costs.has_asked and session.may_measure:
-        session.learn([measuring.record(whole, len(costs.fresh), backend.target, setting)])
-    return weighed
+        session.add_records([measuring.record(whole, len(costs.fresh), backend.target, setting)])
+    return evaluated

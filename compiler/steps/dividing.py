@@ -186,7 +186,7 @@ def divided(
                 if record is None and session.may_measure:
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
-                    session.learn([record])
+                    session.add_records([record])
             tried.append(Tried(found, weights, came, record, wins=races and is_faster(record)))
             if races and not tried[-1].wins:
                 trace.notice(f"one inference is not certainly faster in {counted(parts)}: one device runs it")
@@ -462,7 +462,7 @@ def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     session.kept = replace(session.kept, without_steps=session.kept.without_steps | {"joins"})
     rounding = built.rounding
     kernels = session.backend.stored(built.kernels, rounding.precision)
-    return tile_kernels(session, kernels, front.weighed.kernels, rounding.tolerance, rounding.precision)
+    return tile_kernels(session, kernels, front.evaluated.kernels, rounding.tolerance, rounding.precision)
 
 
 def _division(
@@ -477,7 +477,7 @@ def _division(
     transfers = [tiled[option].backend.transfers for option in devices.option_of]
     on_lanes = session.backend.lanes
     handover = on_lanes.handover(session.records, measure=session.may_measure) if on_lanes else None
-    session.learn([handover] if handover else [])
+    session.add_records([handover] if handover else [])
     for name, option, copies in zip(devices.asked.devices, devices.option_of, transfers, strict=True):
         if copies is not None:
             session.trace.notice(f"{name}: {_sources(tiled[option])}; {copies}")

@@ -39,7 +39,7 @@ def explain(
     decisions = (*decisions, *map(_of_join, joins))
     taken = [one for one in decisions if not one.reason]
     left = [one for one in decisions if one.reason]
-    return Explanation(_applied(log), _refused(refusals), _weighed(taken), _weighed(left), _apart(apart))
+    return Explanation(_applied(log), _refused(refusals), _evaluated(taken), _evaluated(left), _apart(apart))
 
 
 def applications(log: Sequence[Application]) -> tuple[Applied, ...]:
@@ -79,7 +79,7 @@ def _refused(refusals: Sequence[Refusal]) -> tuple[Entry, ...]:
     )
 
 
-def _weighed(decisions: Sequence[Decision]) -> tuple[Entry, ...]:
+def _evaluated(decisions: Sequence[Decision]) -> tuple[Entry, ...]:
     """By choice and reason, with the seconds of the regions around them without and with the choice.
 
     Those that would save most come first.

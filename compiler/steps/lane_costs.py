@@ -23,10 +23,10 @@ USUAL = {"near": Handover.of(50.0, 5e-12, 2e-11), "far": Handover.of(300.0, 3e-1
 
 def lane_costs(handover: Record | None) -> LaneCosts:
     """What a schedule has to know of lanes, for cores in the state that the hand-over is of; None: not known."""
-    return LaneCosts(meeting_seconds(handover), byte_seconds(handover), upgrade_seconds(handover))
+    return LaneCosts(synchronisation_seconds(handover), byte_seconds(handover), upgrade_seconds(handover))
 
 
-def meeting_seconds(handover: Record | None) -> float:
+def synchronisation_seconds(handover: Record | None) -> float:
     """Seconds that splitting one kernel over lanes costs beside its work.
 
     These are a hand-over there and one back, and waking up to the task.
@@ -39,7 +39,7 @@ def split_seconds(session: Session) -> float:
 
     0 for one lane.
     """
-    return meeting_seconds(session.handover) if session.lanes > 1 else 0.0
+    return synchronisation_seconds(session.handover) if session.lanes > 1 else 0.0
 
 
 def byte_seconds(handover: Record | None) -> float:

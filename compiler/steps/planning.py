@@ -140,7 +140,7 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     """Measures what is not known on `machine`, and plans in `race`; neither where they are None."""
     known, options, budget = session.records, session.options, session.budget
     backend, lanes = scheduled.backend, scheduled.lanes
-    clock = _clock(scheduled, session, machine, session.learn)
+    clock = _clock(scheduled, session, machine, session.add_records)
     found = schedule(
         scheduled.kernels,
         scheduled.menus,
@@ -154,7 +154,7 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     if clock:
         clock.done()
     choice = choose_plan(found, scheduled.subject, known, budget.share("plans"), race)
-    session.learn(choice.fresh)
+    session.add_records(choice.fresh)
     taken = next(one for one in found if one.plan is choice.plan)
     there = _there(scheduled, session)
     return Planned(
@@ -162,7 +162,7 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
         _with_other(scheduled, taken.plan, there) if there else Guarded(taken.plan),
         _costs(taken.plan, scheduled.menus),
         taken.spans,
-        (*choice.records, *(clock.told if clock else ()), *(there.records if there else ())),
+        (*choice.records, *(clock.answers if clock else ()), *(there.records if there else ())),
         tuple(
             Rejected(number, one.plan, _costs(one.plan, scheduled.menus), one.spans, spans)
             for number, (one, spans) in enumerate(zip(found, choice.traced, strict=True))
@@ -190,7 +190,7 @@ def carried_out(plan: Plan, call: int, menu: Menu) -> Cost:
 
 
 def _clock(
-    scheduled: Scheduled, session: Session, machine: Machine | None, learn: Callable[[Iterable[Record]], None]
+    scheduled: Scheduled, session: Session, machine: Machine | None, add_records: Callable[[Iterable[Record]], None]
 ) -> RecordingClock | None:
     """What times stages; None for one lane, and for a device that launches kernels."""
     on_lanes = scheduled.backend.lanes
@@ -198,7 +198,7 @@ def _clock(
         return None
     share = session.budget.share("stages")
     return on_lanes.stage_clock(
-        scheduled, machine, session.records, share, lambda record: learn([record]), session.options.seed
+        scheduled, machine, session.records, share, lambda record: add_records([record]), session.options.seed
     )
 
 
@@ -255,4 +255,4 @@ def _there(scheduled: Scheduled, session: Session) -> _There | None:
     shared = known_shared([one for one in known if there.is_of(one)], target, there.setting, there.state)
     seen = handovers(known, target).get(there.state)
     handoffs = [one for one in (seen, *shared.values()) if one is not None]
-    return _There(plans, choice, seconds, (*choice.records, *handoffs, *(clock.told if clock else ())))
+    return _There(plans, choice, seconds, (*choice.records, *handoffs, *(clock.answers if clock else ())))

@@ -48,7 +48,7 @@ class TiledKernels:
     `str` is every tile that was considered, of `calls`: those that are no regions, joins, those inside of regions.
 
     facts     records of the device's cores
-    handover  what a lane waits for another's result; None for one lane, or where nobody knows
+    handover  what a lane waits for another's result; None for one lane, or if unknown
     machine   on which trials were measured; None for a target that is elsewhere
     """
 
@@ -95,7 +95,7 @@ class TiledKernels:
         known = {variant.tile: variant.cost for variant in menu.variants} | dict(self.tiled.tried[menu.workload])
 
         def about(tile: Tile) -> str:
-            known = self.backend.told(workload, tile)
+            known = self.backend.describe(workload, tile)
             return f"{tasks.get(tile, '')}{known and f': {known}'}"
 
         options = "\n    ".join(
@@ -155,7 +155,7 @@ def tile_kernels(
             session.do_meanwhile,
         )
     session.do_meanwhile()
-    session.learn(record for record in tiled.carried if FROM not in record.variant)
+    session.add_records(record for record in tiled.carried if FROM not in record.variant)
     regions = settled(kernels, tiled.menus[len(joinable) :], backend.workload_of)
     known = {**dict(zip(outer, tiled.menus, strict=False)), **regions.menus}
     apart = [known[at] for at in range(len(kernels.calls))]

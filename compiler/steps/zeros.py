@@ -15,7 +15,7 @@ SPARSE = "sparse"
 """The algorithm whose kernels leave zeros out, on whichever kind of device."""
 
 
-def zeros_told(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ...]:
+def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ...]:
     """Weights by shape and by how their zeros lie, the largest first, and what becomes of the zeros."""
     known: dict[int, Zeros | None] = {}
     found: defaultdict[tuple[str, str, bool], list[tuple[Zeros, str]]] = defaultdict(list)
@@ -27,13 +27,11 @@ def zeros_told(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ...]
                 zeros = known[id]
                 if zeros is not None:
                     where = ", ".join(call.sources) or call.kernel.family
-                    left_out = menu.best.tile.algorithm == SPARSE
-                    found[str(slot.type), zeros.form, left_out].append((zeros, where))
+                    omitted = menu.best.tile.algorithm == SPARSE
+                    found[str(slot.type), zeros.form, omitted].append((zeros, where))
     return tuple(
-        Entry(
-            f"{shape}: {form}", _shares([zeros for zeros, _ in members]), len(members), members[0][1], _note(left_out)
-        )
-        for (shape, form, left_out), members in sorted(
+        Entry(f"{shape}: {form}", _shares([zeros for zeros, _ in members]), len(members), members[0][1], _note(omitted))
+        for (shape, form, omitted), members in sorted(
             found.items(), key=lambda one: -sum(zeros.elements for zeros, _ in one[1])
         )
     )
@@ -51,8 +49,8 @@ def _shares(each: Sequence[Zeros]) -> str:
     return "; ".join(said)
 
 
-def _note(left_out: bool) -> str:
-    return "kept and multiplied without zeros" if left_out else "kept dense, which is faster or all there is"
+def _note(omitted: bool) -> str:
+    return "kept and multiplied without zeros" if omitted else "kept dense, which is faster or all there is"
 
 
 def zeros_notices(menus: Sequence[Menu]) -> list[str]:

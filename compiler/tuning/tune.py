@@ -127,7 +127,7 @@ class Tuning:
     lanes       of the plan
     tolerance   of which algorithms that are not exact may spend a part (`error_budget`)
     precision   whose algorithms may be chosen beside those of fp32
-    state       whether the cores are `near` to each other or `far`; empty where nobody knows
+    state       whether the cores are `near` to each other or `far`; empty if unknown
     may_run_concurrently  which calls have others that they may run beside: their menus have a `frugal` tile too
     times       how often each call runs; those left out once
     exact       which calls round no more than fp32 does, whatever the precision; those left out may

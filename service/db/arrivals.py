@@ -119,8 +119,8 @@ class _Told:
         came = False
         try:
             self._connection.pgconn.consume_input()
-            while (told := self._connection.pgconn.notifies()) is not None:
-                came |= told.extra.decode() in self._queues
+            while (notification := self._connection.pgconn.notifies()) is not None:
+                came |= notification.extra.decode() in self._queues
         except psycopg.Error:
             self.close()
             self._connect_at = time.monotonic() + CONNECT_AGAIN_S

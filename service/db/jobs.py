@@ -17,7 +17,7 @@ from service.db.models import Artifact, Blob, Job, JobKind, JobState, Share
 HELD = (JobState.LEASED, JobState.RUNNING)
 """States in which a worker holds the job."""
 
-Told = sa.Row[Any]
+StatusRow = sa.Row[Any]
 """What of a job is told to those who ask for its state, by the names of `Job`'s columns. Objects of `Job`, with reports
 to be parsed, would cost twice as much."""
 UNTOLD = ("report", "samples_bytes", "cache_key", "idempotency_key", "body_hash", "fence", "event_seq", "published_at")
@@ -25,7 +25,7 @@ _REPORT = sa.case((Job.kind.in_((JobKind.QUANTIZATION, JobKind.COMPRESSION, JobK
     "report"
 )
 """Of quantizations, compressions and minimisations alone, whose reports name what they made."""
-_TOLD: sa.Select[Any] = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT)
+_STATUS: sa.Select[Any] = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT)
 
 
 def add(session: Session, job: Job) -> Job:
@@ -54,9 +54,9 @@ def open_of(session: Session, owner_id: uuid.UUID) -> Sequence[Job]:
     return session.scalars(query).all()
 
 
-def told(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[Told]:
+def status_rows(session: Session, job_ids: Collection[uuid.UUID]) -> Sequence[StatusRow]:
     """What is told of the jobs with these ids, of any owner."""
-    return session.execute(_TOLD.where(Job.id.in_(job_ids))).all()
+    return session.execute(_STATUS.where(Job.id.in_(job_ids))).all()
 
 
 @dataclass(frozen=True)
@@ -159,7 +159,7 @@ def newest_waiting(session: Session, queues: Collection[str]) -> uuid.UUID | Non
     return session.scalar(query.order_by(Job.id.desc()).limit(1))
 
 
-def positions(session: Session, asked: Collection[Job | Told]) -> dict[uuid.UUID, int]:
+def positions(session: Session, asked: Collection[Job | StatusRow]) -> dict[uuid.UUID, int]:
     """How many jobs go before each of these in its queue, by id, for those that are queued.
 
     Jobs of all owners count, as if all owners had had the same share.

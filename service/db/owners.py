@@ -13,9 +13,6 @@ from service.db.engine import clock
 from service.db.insert import unless_present
 from service.db.models import Owner
 
-GRANTS = ("max_stored_bytes", "max_queued_jobs", "max_device_s", "max_concurrent_jobs")
-"""Columns that hold what an owner is granted instead of the installation's limits."""
-
 
 def named(session: Session, name: str) -> uuid.UUID:
     """The id of the owner with this name, who is made when missing; safe against two at once."""

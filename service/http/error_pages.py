@@ -164,13 +164,13 @@ def type_of(code: str) -> str:
 
 def render(kind: Kind, example: dict[str, Any] | None) -> str:
     """The page, with what such an answer may say."""
-    told = f"HTTP status {kind.status}" if kind.status else "Told of jobs that have failed"
+    origin = f"HTTP status {kind.status}" if kind.status else "Told of jobs that have failed"
     shown = ""
     if example is not None:
         shown = f"<h2>For example</h2><p>{escape(example['detail'])}</p><p>Fix: {escape(example['fix'])}</p>"
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{kind.code}</title>{STYLE}'
-        f"<h1><code>{kind.code}</code></h1><p>{told}. At fault: {FAULTS[kind.fault]}.</p>"
+        f"<h1><code>{kind.code}</code></h1><p>{origin}. At fault: {FAULTS[kind.fault]}.</p>"
         f"<p>{escape(kind.advice)}</p>{shown}"
     )
 

@@ -82,7 +82,7 @@ QUOTAS: tuple[type[TilewrightError], ...] = (
 )
 """What a route may answer that makes jobs, beside what every route does."""
 
-TOLD = (errors.NotAllowed, errors.QuotaExceeded)
+WITH_CODE = (errors.NotAllowed, errors.QuotaExceeded)
 """Refusals that the audit log tells; keys that are not let in it tells at the door."""
 
 BY_STATUS = {400: "bad_request", 404: "no_such_route", 405: "method_not_allowed"}
@@ -149,7 +149,7 @@ def _document(status: int, detail: str, path: str, headers: dict[str, str], **sa
 def answer_to(request: Request, error: Exception) -> JSONResponse:
     """What a request is answered with that broke with a `TilewrightError`; what the operator should know is logged."""
     assert isinstance(error, TilewrightError)
-    if isinstance(error, TOLD):
+    if isinstance(error, WITH_CODE):
         request.app.state.tilewright.door.refusals.note(request.method.lower(), error.code)
     shown = error
     if error.code == compiler.InternalError.code:

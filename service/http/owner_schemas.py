@@ -227,8 +227,8 @@ class Grants(RequestBody):
     @property
     def given(self) -> dict[str, float | None]:
         """Those that were named, by the names of `service.jobs.quotas.Limits`."""
-        told = {name: getattr(self, name) for name in self.model_fields_set}
-        return {"device_s" if name == "device_seconds" else name: value for name, value in told.items()}
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        return {"device_s" if name == "device_seconds" else name: value for name, value in given.items()}
 
 
 class OwnerOut(BaseModel):

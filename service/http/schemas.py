@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from service.db.jobs import Told
+from service.db.jobs import StatusRow
 from service.db.models import Event, Job, JobKind, JobState, Worker
 from service.jobs.find import Found
 from service.jobs.health import Check
@@ -168,7 +168,7 @@ class JobOut(BaseModel):
     links: dict[str, str]
 
     @classmethod
-    def of(cls, job: Job | Told, queue_position: int | None = None) -> Self:
+    def of(cls, job: Job | StatusRow, queue_position: int | None = None) -> Self:
         """From a row."""
         return cls(
             id=job.id,
@@ -215,13 +215,13 @@ class JobOut(BaseModel):
         return cls.of(found.job, found.queue_position)
 
 
-def _unserved(job: Job | Told) -> datetime | None:
+def _unserved(job: Job | StatusRow) -> datetime | None:
     if job.state != JobState.QUEUED or job.unserved_since is None:
         return None
     return utc(job.unserved_since)
 
 
-def _links(job: Job | Told) -> dict[str, str]:
+def _links(job: Job | StatusRow) -> dict[str, str]:
     """Where what belongs to a job is found, or will be."""
     here = f"/jobs/{job.id}"
     links = {"self": here, "events": f"{here}/events", "log": f"{here}/log"}

@@ -172,21 +172,21 @@ class TuningOut(BaseModel):
     @classmethod
     def of(cls, tuned: Tuned) -> Self:
         """From what is kept of a job's searches."""
-        events = tuned.told
+        events = tuned.progress
         points: list[TuningPoint] = []
         kernels: dict[str, TunedKernel] = {}
         latest: dict[str, dict[int, float]] = {}
         before = 0.0
         for number, event in enumerate(events):
-            told = event.data["data"]
-            again = bool(points) and told["elapsed_s"] < before
-            before = told["elapsed_s"]
-            line = outlook(told)
+            progress = event.data["data"]
+            again = bool(points) and progress["elapsed_s"] < before
+            before = progress["elapsed_s"]
+            line = outlook(progress)
             names = TuningPoint.model_fields.keys() - {"at", "attempt_began_again", "expected_s"}
-            facts = {name: told[name] for name in names}
+            facts = {name: progress[name] for name in names}
             facts["expected_s"] = line[-1].best_s if line else None
             points.append(TuningPoint(at=utc(event.created_at), attempt_began_again=again, **facts))
-            for one in told["tried"]:
+            for one in progress["tried"]:
                 latest.setdefault(one["kernel"], {})[one["candidate"]] = one["measured_s"]
                 kernel = kernels.setdefault(
                     one["kernel"],
@@ -225,12 +225,12 @@ def _forecast(events: Sequence[Event]) -> list[ForecastPoint] | None:
 
 def _plan(record: TuningRecord, points: Sequence[TuningPoint]) -> TunedPlan:
     at = utc(record.created_at)
-    told = {name: record.variant.get(name) for name in ("ratio", "low", "high")}
+    ratios = {name: record.variant.get(name) for name in ("ratio", "low", "high")}
     return TunedPlan(
         at=at,
         elapsed_s=(at - points[0].at).total_seconds() + points[0].elapsed_s if points else None,
         scheduler=str(record.variant.get("scheduler", "")),
         lanes=record.threads,
         measured_s=record.seconds,
-        **{name: float(one) if isinstance(one, int | float) else None for name, one in told.items()},
+        **{name: float(one) if isinstance(one, int | float) else None for name, one in ratios.items()},
     )

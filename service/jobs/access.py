@@ -87,15 +87,6 @@ def role_of(scopes: Collection[str]) -> str:
     return "operator" if "admin" in scopes else "compiler" if "compile" in scopes else "reader"
 
 
-def authenticate(db: Database, key: str) -> Caller:
-    """The caller who holds this key. Raises `NotAuthenticated` and `OwnerSuspended`."""
-    known = _known(db, key)
-    if (refusal := _refusal(known)) is not None:
-        raise refusal
-    assert known is not None, "an unknown key is refused"
-    return _caller(known)
-
-
 class Door:
     """Lets callers in; what a key allows is remembered for `REMEMBERED_S`, so a revoked key ends that much later.
 

@@ -105,7 +105,7 @@ def attest(db: Database, signer: Signer, owner: uuid.UUID, artifact_id: uuid.UUI
     return signer.envelope(statement_of(artifact, find.job(db, owner, artifact.job_id).job))
 
 
-def statement_of(artifact: Artifact, job: Job | jobs.Told) -> dict[str, Any]:
+def statement_of(artifact: Artifact, job: Job | jobs.StatusRow) -> dict[str, Any]:
     """What is stated: these bytes were made of this model with these options, by whom, and what was found of them."""
     receipt = artifact.receipt
     samples = [{"name": one["name"], "digest": {"sha256": one["sha256"]}} for one in job.samples or ()]

@@ -80,8 +80,8 @@ def restore(folder: Path, blobs: Blobs, *, database: Path | None, key_file: Path
     broke off can be repeated. Raises `NotReady` for what is no backup or a database that is in use, `BlobDamaged` for a
     backup that is damaged, and `StorageUnavailable`.
     """
-    told = _manifest(folder)
-    if database is not None and not told.database:
+    manifest = _manifest(folder)
+    if database is not None and not manifest.database:
         raise NotReady("this backup holds no database", fix="set TILEWRIGHT_DATABASE_URL to that of its PostgreSQL")
     if database is not None and database.exists():
         raise NotReady(f"there is a database already: {database}", fix="restore into an empty data folder")
@@ -92,7 +92,7 @@ def restore(folder: Path, blobs: Blobs, *, database: Path | None, key_file: Path
         with storage_errors():
             shutil.copyfile(folder / DATABASE, draft)
             draft.chmod(FILE)
-        named = {key: size for key, size in _named(draft).items() if key not in told.missing}
+        named = {key: size for key, size in _named(draft).items() if key not in manifest.missing}
     copied, missing = _copy(source, blobs, named)
     if missing:
         raise BlobDamaged(
@@ -104,7 +104,7 @@ def restore(folder: Path, blobs: Blobs, *, database: Path | None, key_file: Path
         if (folder / KEY_FILE).exists() and not key_file.exists():
             _write(key_file, (folder / KEY_FILE).read_bytes())
     size = sum(source.size(key) for key in named)
-    return Saved(len(named), size, copied, database is not None, told.missing)
+    return Saved(len(named), size, copied, database is not None, manifest.missing)
 
 
 def _catch_up(blobs: Blobs, target: LocalBlobs, grace_s: float) -> int:
@@ -170,19 +170,21 @@ def _saved(target: LocalBlobs, folder: Path, copied: int, *, database: bool, mis
     """Write the manifest, which makes the folder a backup."""
     sizes = [target.size(key) for key in _keys(target)]
     saved = Saved(len(sizes), sum(sizes), copied, database, missing)
-    told = {"format": FORMAT, "version": VERSION, "made_at": time.time(), **vars(saved)}
-    _write(folder / MANIFEST, json.dumps(told, indent=1).encode())
+    manifest = {"format": FORMAT, "version": VERSION, "made_at": time.time(), **vars(saved)}
+    _write(folder / MANIFEST, json.dumps(manifest, indent=1).encode())
     return saved
 
 
 def _manifest(folder: Path) -> Saved:
     try:
-        told = json.loads((folder / MANIFEST).read_bytes())
+        manifest = json.loads((folder / MANIFEST).read_bytes())
     except (OSError, ValueError):
-        told = None
-    if not isinstance(told, dict) or (told.get("format"), told.get("version")) != (FORMAT, VERSION):
+        manifest = None
+    if not isinstance(manifest, dict) or (manifest.get("format"), manifest.get("version")) != (FORMAT, VERSION):
         raise NotReady(f"{folder} is no whole backup", fix="name a folder that python -m service backup has finished")
-    return Saved(told["blobs"], told["bytes"], told["copied"], told["database"], tuple(told["missing"]))
+    return Saved(
+        manifest["blobs"], manifest["bytes"], manifest["copied"], manifest["database"], tuple(manifest["missing"])
+    )
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -54,8 +54,8 @@ def cancel(db: Database, owner: uuid.UUID, batch_id: uuid.UUID) -> Found:
     What has ended stays as it is; asking again changes nothing. Raises `NotFound`.
     """
     with db.write() as session:
-        told = stop(session, batches.jobs_of(session, owner, batch_id, lock=True), "with its batch")
-        for job in told:
+        asked = stop(session, batches.jobs_of(session, owner, batch_id, lock=True), "with its batch")
+        for job in asked:
             audit.note(session, "cancel", f"/jobs/{job.id}")
         session.expire_all()
         return _required(session, owner, batch_id)

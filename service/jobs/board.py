@@ -62,7 +62,7 @@ class Board:
 
     def _found(self, questions: Collection[Question]) -> Mapping[Question, Found]:
         with self._db.read() as session:
-            rows = jobs.told(session, {job_id for _, job_id in questions})
+            rows = jobs.status_rows(session, {job_id for _, job_id in questions})
             places = jobs.positions(session, rows)
             return {(row.owner_id, row.id): Found(row, places.get(row.id)) for row in rows}
 

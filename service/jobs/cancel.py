@@ -39,13 +39,13 @@ def stop(session: Session, open_jobs: Iterable[Job], why: str) -> list[Job]:
 
     why  what they are stopped for, which the logs of the held ones say
     """
-    told = []
+    asked = []
     for job in open_jobs:
         if job.state == JobState.QUEUED:
             if life.move(session, job.id, JobState.CANCELLED):  # else it ended with one before
-                told.append(job)
+                asked.append(job)
         elif job.state in jobs.HELD and not job.cancel_requested:
             jobs.ask_to_cancel(session, job.id)
             events.append(session, job.id, [("notice", {"message": f"cancelling was asked for, {why}"})])
-            told.append(job)
-    return told
+            asked.append(job)
+    return asked

@@ -145,9 +145,9 @@ def take_own(
         tuning_shares.hold(session, ids, made.worker, claim.lease_s + 2 * wanted, own=True)
         rows = tuning_shares.of_offer(session, claim.job_id, claim.fence, made.number)
         finished = [row for row in rows if row.done_at is not None and not row.own]
-        told = [row.workload for row in rows if row in finished or row.id in ids]
+        workloads = [row.workload for row in rows if row in finished or row.id in ids]
         since = min((row.created_at for row in rows), default=0.0)
-        found = tuning_shares.measured_since(session, claim.owner, made.place, told, since)
+        found = tuning_shares.measured_since(session, claim.owner, made.place, workloads, since)
         fresh = [record for record in found if record.id not in seen]
         seen.update(record.id for record in fresh)
         by: Counter[str] = Counter()

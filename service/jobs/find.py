@@ -25,7 +25,7 @@ PLANS_READ = 100
 class Found:
     """A job, and how many go before it while it is queued."""
 
-    job: Job | jobs.Told
+    job: Job | jobs.StatusRow
     queue_position: int | None
 
 
@@ -84,13 +84,13 @@ def log(db: Database, owner: uuid.UUID, job_id: uuid.UUID, after: int) -> tuple[
 class Tuned:
     """What is kept of a job's search for tiles and of its plans.
 
-    told     what its searches told of themselves, in order
-    plans    records of the whole model under a plan that this job measured, in order
-    helpers  of each other worker that measured kernels for it: name, kernels, tiles and seconds
+    progress  the progress events of its searches, in order
+    plans     records of the whole model under a plan that this job measured, in order
+    helpers   of each other worker that measured kernels for it: name, kernels, tiles and seconds
     """
 
     job: Job
-    told: Sequence[Event]
+    progress: Sequence[Event]
     plans: Sequence[TuningRecord]
     helpers: Sequence[tuple[str, int, int, float]]
 

@@ -318,10 +318,10 @@ def fail(
 ) -> bool:
     """End the job as FAILED; `problem` is `TilewrightError.to_json`. Measurements made until then are kept.
 
-    Of a fault of ours the owner is told what `service.jobs.problems.told` says.
+    Of a fault of ours the owner is told what `service.jobs.problems.for_owner` says.
     """
     with db.write() as session:
-        why = {"problem": problems.told(problem, claim.job_id)}
+        why = {"problem": problems.for_owner(problem, claim.job_id)}
         ended = _end(session, claim, JobState.FAILED, measured, said=why, also=why, log=log)
         return ended or _ended_as(session, claim, JobState.FAILED)
 

@@ -21,7 +21,7 @@ _LEVEL = re.compile(r'\s+File "[^"]*", line \d+')
 log = logger(__name__)
 
 
-def told(problem: Mapping[str, Any], job_id: uuid.UUID) -> dict[str, Any]:
+def for_owner(problem: Mapping[str, Any], job_id: uuid.UUID) -> dict[str, Any]:
     """The problem of a job (`TilewrightError.to_json`) as its row and answers have it; the rest is logged."""
     if problem.get("fault") != "ours":
         return dict(problem)

@@ -46,9 +46,9 @@ def remove(db: Database, owner: uuid.UUID, digest: str, *, cancel: bool) -> Remo
                 fix="wait for them, or cancel them with ?cancel=true",
                 details={"queued": len(queued), "running": len(held)},
             )
-        told = stop(session, hanging, "to remove its model")
+        asked = stop(session, hanging, "to remove its model")
         if held:
-            _note_cancelled(session, told)
+            _note_cancelled(session, asked)
             return Removal(digest, len(held), Gone(), records)
         gone = retention.delete_jobs(session, [job.id for job in hanging])
         retention.delete_model(session, owner, digest)
@@ -81,10 +81,10 @@ def purge(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Purge:
     with db.write() as session:
         owners.lock(session, owner)  # nobody is promised its artifact meanwhile
         job = find.required(session, owner, job_id, lock=True)
-        told = stop(session, [job], "to remove it")
+        asked = stop(session, [job], "to remove it")
         job = jobs.locked(session, job_id)
         if job.state in jobs.HELD:
-            _note_cancelled(session, told)
+            _note_cancelled(session, asked)
             return Purge(job_id, stopping=True)
         made = None if job.artifact_id is None else artifacts.of_owner(session, owner, job.artifact_id)
         mine = made is not None and made.job_id == job.id
@@ -103,6 +103,6 @@ def purge(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Purge:
         return Purge(job_id, False, gone.artifacts, measured, heirs)
 
 
-def _note_cancelled(session: Session, told: Iterable[Job]) -> None:
-    for job in told:
+def _note_cancelled(session: Session, asked: Iterable[Job]) -> None:
+    for job in asked:
         audit.note(session, "cancel", f"/jobs/{job.id}")

@@ -82,13 +82,13 @@ def test_the_ratio_is_of_the_medians_of_each_round_and_above_one_when_ours_is_fa
         "onnxruntime": ((0.003,), (0.008, 0.002, 0.003)),
     }
     outputs = {"tilewright": {"y": np.array([1.0, 3.0])}, "onnxruntime": {"y": np.array([1.0, 4.0])}}
-    told = to_json(Race(2, seconds, outputs, 0, True, 1e9))
-    assert told["ratio"]["median"] == pytest.approx((3 + 1.5) / 2)
-    assert told["ratio"]["samples"] == 2
-    assert told["ours_ms"]["median"] == pytest.approx(1.5)
-    assert told["ours_ms"]["samples"] == 4
-    assert told["onnxruntime_ms"]["median"] == pytest.approx(3)
-    assert (told["threads"], told["onnxruntime_difference"]) == (2, 0.25)
+    reported = to_json(Race(2, seconds, outputs, 0, True, 1e9))
+    assert reported["ratio"]["median"] == pytest.approx((3 + 1.5) / 2)
+    assert reported["ratio"]["samples"] == 2
+    assert reported["ours_ms"]["median"] == pytest.approx(1.5)
+    assert reported["ours_ms"]["samples"] == 4
+    assert reported["onnxruntime_ms"]["median"] == pytest.approx(3)
+    assert (reported["threads"], reported["onnxruntime_difference"]) == (2, 0.25)
 
 
 def test_an_unknown_command_shows_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
@@ -219,9 +219,9 @@ def mentioning(data: Path) -> list[int]:
     for folder in Path("/proc").iterdir():
         if folder.name.isdigit() and int(folder.name) != os.getpid():
             try:
-                told = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
+                reported = (folder / "cmdline").read_bytes() + (folder / "environ").read_bytes()
             except OSError:
                 continue
-            if os.fsencode(data) in told:
+            if os.fsencode(data) in reported:
                 found.append(int(folder.name))
     return found

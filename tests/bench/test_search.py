@@ -11,9 +11,9 @@ from bench.search.samples import SAMPLES, legal
 from compiler.devices.cpu.target import PROFILES
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
+from tests.parse import parse_kernel
 
 PRODUCT = parse_kernel(
     """kernel MatMul(in x: f32[48, 64], in w: f32[64, 96]; out y: f32[48, 96])

@@ -227,8 +227,8 @@ def lists(house: House, page: Browser) -> None:
 
 def entries(page: Browser, wanted: Callable[[str], bool]) -> list[float]:
     """Milliseconds of each request that fits."""
-    told = page.run("return performance.getEntriesByType('resource').map((one) => [one.name, one.duration])")
-    return [duration for name, duration in told if wanted(name)]
+    reported = page.run("return performance.getEntriesByType('resource').map((one) => [one.name, one.duration])")
+    return [duration for name, duration in reported if wanted(name)]
 
 
 if __name__ == "__main__":

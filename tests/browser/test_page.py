@@ -121,21 +121,21 @@ def test_what_is_shown_of_a_job_is_what_the_api_tells(house: House, page: Browse
 
 def drawn_as_told(house: House, page: Browser, job: dict[str, Any], number: int, reached: dict[str, Any]) -> None:
     """The timeline of a plan that was not taken has the tasks, lanes and times that the API tells of it."""
-    told = asked(house, f"/artifacts/{job['artifact_id']}/plan?candidate={number}")
-    measured = all("measured_s" in task for task in told["tasks"])
-    assert (told["scheduler"], told["lanes"]) == (reached["scheduler"], reached["lanes"])
+    reported = asked(house, f"/artifacts/{job['artifact_id']}/plan?candidate={number}")
+    measured = all("measured_s" in task for task in reported["tasks"])
+    assert (reported["scheduler"], reported["lanes"]) == (reached["scheduler"], reached["lanes"])
     assert measured <= (reached["measured_s"] is not None)
     page.run(
         "const at = document.querySelector('select[name=plan]'); at.selectedIndex = arguments[0];"
         "at.dispatchEvent(new Event('change', {bubbles: true}))",
         number,
     )
-    lanes = 1 + max(task["lane"] for task in told["tasks"])
-    waits = sum(len(task["waits"]) for task in told["tasks"])
-    page.sees(f"{len(told['tasks'])} tasks on {lanes} lane{'s' * (lanes > 1)}, {waits} hand-overs")
-    page.sees(f'The plan "{told["scheduler"]}"')
-    assert boxes(page)[0] == (1 + measured) * len(told["tasks"])
-    ends = [max(task["end_s"] for task in told["tasks"]), told["predicted_s"]]
+    lanes = 1 + max(task["lane"] for task in reported["tasks"])
+    waits = sum(len(task["waits"]) for task in reported["tasks"])
+    page.sees(f"{len(reported['tasks'])} tasks on {lanes} lane{'s' * (lanes > 1)}, {waits} hand-overs")
+    page.sees(f'The plan "{reported["scheduler"]}"')
+    assert boxes(page)[0] == (1 + measured) * len(reported["tasks"])
+    ends = [max(task["end_s"] for task in reported["tasks"]), reported["predicted_s"]]
     shown = page.run("return [...document.querySelectorAll('main p')].map((one) => one.innerText).join(' ')")
     assert f"{page.run(SECONDS, ends[0])} predicted" in shown
 
@@ -230,12 +230,12 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     ahead = "return +document.querySelector('svg[data-forecast]').dataset.forecast"
     assert page.run(ahead) == len(tuning["forecast"] or [])
     foreseen = "return [...document.querySelectorAll('svg[data-points] circle title')].map((one) => one.textContent)"
-    assert [("at the budget's end" in told) for told in page.run(foreseen)] == [
+    assert [("at the budget's end" in reported) for reported in page.run(foreseen)] == [
         one["expected_s"] is not None for one in tuning["points"]
     ]
     marks = "return [...document.querySelectorAll('svg[data-points] path.plan title')].map((one) => one.textContent)"
     page.until(lambda: len(page.run(marks)) == len(tuning["plans"]), "the plans that were run")
-    assert all(one["scheduler"] in told for one, told in zip(tuning["plans"], page.run(marks), strict=True))
+    assert all(one["scheduler"] in reported for one, reported in zip(tuning["plans"], page.run(marks), strict=True))
     page.picture(SCREENS / "tuning.png")
     page.click("tbody tr button")
     dearest = max(tuning["kernels"], key=lambda one: one["uses"] * one["best_s"])
@@ -299,8 +299,8 @@ def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page
         page.type("form.box textarea", f"note of the {thing}")
         page.press("Save")
         page.sees(f"note of the {thing}")
-    told = [asked(house, path) for path in (f"/jobs/{job['id']}", f"/models/{job['model']}")]
-    assert [(one["name"], one["tags"]) for one in told] == [("first", ["ci", "job"]), ("tiny one", ["ci", "model"])]
+    reported = [asked(house, path) for path in (f"/jobs/{job['id']}", f"/models/{job['model']}")]
+    assert [(one["name"], one["tags"]) for one in reported] == [("first", ["ci", "job"]), ("tiny one", ["ci", "model"])]
     page.press("Compile with changes")
     page.sees("It can be compiled")
     filled = page.run("return [...document.querySelectorAll('input[type=number]')].map((one) => one.value)")

@@ -289,9 +289,9 @@ def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(
     page.picture(SCREENS / "failed.png")
     page.go(f"{house.url}/#/jobs/{inexact}")
     page.sees("is the first to leave the float64 reference")
-    told = asked(house, f"/jobs/{inexact}")["problem"]["details"]
-    page.press(f"Show {told['node']} in the graph")
-    page.until(lambda: page.run(CHOSEN) == f"{told['operator']} {told['node']}", "the first that diverges")
+    reported = asked(house, f"/jobs/{inexact}")["problem"]["details"]
+    page.press(f"Show {reported['node']} in the graph")
+    page.until(lambda: page.run(CHOSEN) == f"{reported['operator']} {reported['node']}", "the first that diverges")
     assert page.said() == []
     for path, wanted in (("/owners", {"name": "eve"}), ("/keys", {"owner": "eve", "label": "eve", "role": "compiler"})):
         made = httpx.post(house.url + path, json=wanted, headers=bearer(house), trust_env=False).raise_for_status()

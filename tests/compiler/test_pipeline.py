@@ -130,7 +130,7 @@ def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_
         {"description": "[" + "9" * 5000 + ", #]"},
         {"compiler": "0.0.1"},
     ]
-    told = (
+    reported = (
         "byte_s",
         "upgrade_s",
         "state",
@@ -144,7 +144,7 @@ def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_
     )
     lies: list[Any] = [True, "near", [], -1, 1e308, float("inf"), float("nan"), 10**400]
     lying = [
-        {**record, "variant": {name: lie if name in told else value for name, value in record["variant"].items()}}
+        {**record, "variant": {name: lie if name in reported else value for name, value in record["variant"].items()}}
         for lie in lies
         for record in records
     ]
@@ -178,7 +178,7 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
     It is so small that waking a second lane does not pay, and nothing would be run.
     """
     model = compiled("tiny_inception").model
-    options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=80)
+    options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=40)
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.steps.plans.HOPE", 1e9)
@@ -191,11 +191,11 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
         assert [one.taken for one in first.plans].count(True) == 1
         for number, budget in ((1, BUDGET_S), (2, BUDGET_S), (3, 0)):
             events.clear()
-            again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=80)
+            again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=40)
             report = compile_model(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
             assert not [event for event in events if event.kind == "record"]
-            told = [(one.scheduler, one.measured_s, one.taken) for one in report.plans if one.measured_s]
-            assert told == [(one.scheduler, one.measured_s, one.taken) for one in first.plans if one.measured_s]
+            reported = [(one.scheduler, one.measured_s, one.taken) for one in report.plans if one.measured_s]
+            assert reported == [(one.scheduler, one.measured_s, one.taken) for one in first.plans if one.measured_s]
         faster = [{**one, "variant": {**one["variant"], "ratio": 0.5, "low": 0.4, "high": 0.6}} for one in plans[1:]]
         report = compile_model(model, tmp_path / "4.tw", options, [*records, *faster])
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
@@ -534,8 +534,8 @@ def test_a_reference_that_takes_long_is_evaluated_in_the_devices_arrays(
     onnx.save(net.model([y]), tmp_path / "model.onnx")
     said: list[Event] = []
     compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED, observe=said.append)
-    told = [event.message for event in said if event.kind == "notice" and "reference" in event.message]
+    reported = [event.message for event in said if event.kind == "notice" and "reference" in event.message]
     evaluations = 0 if from_s else module.there["MatMul"]
     assert bool(evaluations) == (from_s == 0.0)
-    assert told == ([f"float64 reference: {2 * evaluations} nodes by the stand-in"] if evaluations else [])
+    assert reported == ([f"float64 reference: {2 * evaluations} nodes by the stand-in"] if evaluations else [])
     assert freed == [True] * bool(evaluations)

@@ -124,8 +124,8 @@ def test_without_a_gpu_a_kernel_is_tiled_as_records_of_such_a_gpu_say(tmp_path: 
     worst = propose(workload, resolve("cuda:sm_90"), 1, precision="fp16")[-1].tile
     variant = {**worst.to_json(), "weights": "cache", "toolchain": "NVRTC 12.6"}
     spread = (1e-6, 1e-6, 1e-6)
-    told = ("Conv", workload.shapes, "cuda:sm_90", "cuda:sm_90/elsewhere")
-    record = Record("kernel", workload_key(workload), *told, variant, 1, *spread, 9)
+    reported = ("Conv", workload.shapes, "cuda:sm_90", "cuda:sm_90/elsewhere")
+    record = Record("kernel", workload_key(workload), *reported, variant, 1, *spread, 9)
     for records in ([], [record.to_json()]):
         report = compile_model(model, tmp_path / "m.tw", options, records)
         with zipfile.ZipFile(tmp_path / "m.tw") as archive:

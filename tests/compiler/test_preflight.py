@@ -316,8 +316,8 @@ def test_wrong_options_are_told_beside_refused_nodes(tmp_path: Path) -> None:
     model = model_of(nodes, {"image": ["batch", 3, "height", 8]}, ["y"], domains=("com.acme",))
     answer = looked_at(model, tmp_path, {"target": "cpu:nothing", "without": ["no_such_rule"]})
     assert answer["problem"]["code"] == "unsupported_model"
-    told = " ".join(f"{one['node']} {one['reason']}" for one in answer["refusals"])
+    reported = " ".join(f"{one['node']} {one['reason']}" for one in answer["refusals"])
     for part in ("alien", "cpu:nothing", "no_such_rule"):
-        assert part in told
+        assert part in reported
     assert all(one["fix"] for one in answer["refusals"])
     assert answer["corrected"]["dims"] == {"height": 8}

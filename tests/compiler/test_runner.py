@@ -279,21 +279,21 @@ def test_an_inference_gives_what_another_runtime_gives(compiled: Compile, tmp_pa
         given = model.random_inputs(3)
     save: Callable[..., None] = np.savez
     save(tmp_path / "in.npz", **given)
-    told = infer(one.artifact, tmp_path / "in.npz", tmp_path / "out.npz")
+    reported = infer(one.artifact, tmp_path / "in.npz", tmp_path / "out.npz")
     session = onnxruntime.InferenceSession(str(one.model), providers=["CPUExecutionProvider"])
     wanted = dict(zip([output.name for output in session.get_outputs()], session.run(None, given), strict=True))
     with np.load(tmp_path / "out.npz", allow_pickle=False) as got:
-        assert set(got) == set(wanted) == set(told["outputs"])
+        assert set(got) == set(wanted) == set(reported["outputs"])
         for name, want in wanted.items():
             np.testing.assert_allclose(got[name], want, rtol=1e-4, atol=1e-5)
-            assert told["outputs"][name]["dtype"] == "float32"
-            assert told["outputs"][name]["shape"] == list(want.shape)
-            assert len(told["outputs"][name]["sha256"]) == 64
-    assert told["seconds"] > 0
-    assert told["load_s"] > 0
-    assert told["lanes"] == 1
+            assert reported["outputs"][name]["dtype"] == "float32"
+            assert reported["outputs"][name]["shape"] == list(want.shape)
+            assert len(reported["outputs"][name]["sha256"]) == 64
+    assert reported["seconds"] > 0
+    assert reported["load_s"] > 0
+    assert reported["lanes"] == 1
     again = infer(one.artifact, tmp_path / "in.npz", tmp_path / "again.npz", threads=8)
-    assert again["outputs"] == told["outputs"]
+    assert again["outputs"] == reported["outputs"]
     assert (tmp_path / "again.npz").read_bytes() == (tmp_path / "out.npz").read_bytes()
 
 
@@ -359,13 +359,13 @@ def test_artifacts_for_a_gpu_are_run_there_and_copies_are_told_apart(tmp_path: P
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    told, inferred = json.loads(done.stdout)
-    gpu = told["machine"]["gpu"]
+    reported, inferred = json.loads(done.stdout)
+    gpu = reported["machine"]["gpu"]
     assert (gpu["name"], gpu["target"]) == ("CUDA double sm_90", "cuda:sm_90")
     assert gpu["hardware"].startswith("cuda:sm_90/")
     assert (gpu["before"]["multiprocessor_mhz"], gpu["after"]["temperature_c"]) == (1980, 31)
-    assert "the GPU's clocks were held down: power cap" in told["notices"]
-    for one in told["artifacts"]:
+    assert "the GPU's clocks were held down: power cap" in reported["notices"]
+    for one in reported["artifacts"]:
         assert one["target"] == "cuda:sm_90"
         assert one["compute_s"] == one["median_s"] > 0
         assert one["copy_in_s"] >= 0
@@ -374,7 +374,7 @@ def test_artifacts_for_a_gpu_are_run_there_and_copies_are_told_apart(tmp_path: P
         assert [row["family"] for row in one["kernels"]] == ["Conv+Relu"]
         assert one["kernels"][0]["seconds"] > 0
     # Both ran on the same inputs, which reached the GPU before the runs that were timed.
-    (compared,) = told["comparisons"]
+    (compared,) = reported["comparisons"]
     assert compared["outputs"] == [{"output": compared["outputs"][0]["output"], "max_relative": 0.0, "unlike": 0}]
     (want,) = ReferenceEvaluator(net_model).run(None, arrays)
     with np.load(tmp_path / "outputs.npz") as found:

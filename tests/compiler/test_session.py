@@ -31,7 +31,7 @@ def test_new_records_are_told_once_and_those_that_were_known_never() -> None:
     wrong = {**OTHER.to_json(), "seconds": -1.0}
     session = Session.of(CompileOptions(), [RECORD.to_json(), wrong], Trace(events.append))
     assert [*session.records] == [RECORD], "what nobody can have measured is left out"
-    session.learn([RECORD, OTHER, OTHER])
+    session.add_records([RECORD, OTHER, OTHER])
     session.keep([replace(RECORD, samples=3), OTHER])
     assert [event.data for event in events if event.kind == "record"] == [OTHER.to_json()]
     assert len(session.records) == 3

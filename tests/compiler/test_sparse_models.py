@@ -75,7 +75,7 @@ def judged(model: Path, artifact: Path) -> None:
         np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4 * float(np.abs(want).max()))
 
 
-def told(report: CompileReport) -> bool:
+def reported(report: CompileReport) -> bool:
     return any(LEFT_OUT in notice for notice in report.notices)
 
 
@@ -83,7 +83,7 @@ def test_zeros_are_left_out_told_of_and_take_no_room(model: Path, tmp_path: Path
     sparse, dense = tmp_path / "sparse.tw", tmp_path / "dense.tw"
     report = compile_model(model, sparse, UNMEASURED, dump=tmp_path)
     judged(model, sparse)
-    assert told(report)
+    assert reported(report)
     explained = next(tmp_path.glob("*_explanation.txt")).read_text()
     said = explained[explained.index("Weights with many zeros (4)") :]
     assert "f32[64, 64, 3, 3]: unstructured" in said
@@ -91,7 +91,7 @@ def test_zeros_are_left_out_told_of_and_take_no_room(model: Path, tmp_path: Path
     assert "kept and multiplied without zeros" in said
     full = compile_model(model, dense, replace(UNMEASURED, sparsity="off"))
     judged(model, dense)
-    assert not told(full)
+    assert not reported(full)
     assert report.weight_bytes < 0.3 * full.weight_bytes
 
 

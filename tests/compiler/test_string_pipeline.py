@@ -101,14 +101,14 @@ def test_what_is_no_string_is_refused(pipeline: tuple[Path, tuple[str, ...]]) ->
 def test_archives_of_strings_hold_no_pickles(pipeline: tuple[Path, tuple[str, ...]], tmp_path: Path) -> None:
     inputs = people(ROWS)
     write_npz(tmp_path / "in.npz", inputs)
-    told = infer(pipeline[0], tmp_path / "in.npz", tmp_path / "out.npz")
-    assert told["outputs"]["label"]["dtype"] == "string"
+    reported = infer(pipeline[0], tmp_path / "in.npz", tmp_path / "out.npz")
+    assert reported["outputs"]["label"]["dtype"] == "string"
     assert read_npz(tmp_path / "out.npz")["label"].tolist() == by_onnxruntime(inputs)[0]
     bytes_ = {
         name: np.char.encode(array.astype("U")) if array.dtype == object else array for name, array in inputs.items()
     }
     write_npz(tmp_path / "bytes.npz", bytes_)
-    assert infer(pipeline[0], tmp_path / "bytes.npz", tmp_path / "again.npz")["outputs"] == told["outputs"]
+    assert infer(pipeline[0], tmp_path / "bytes.npz", tmp_path / "again.npz")["outputs"] == reported["outputs"]
     write_npz(tmp_path / "wrong.npz", {**inputs, "city": np.zeros((ROWS, 1))})
     with pytest.raises(InputsError) as caught:
         infer(pipeline[0], tmp_path / "wrong.npz", tmp_path / "none.npz")
@@ -120,8 +120,8 @@ def test_it_is_timed_on_strings_of_its_own(pipeline: tuple[Path, tuple[str, ...]
         drawn = model.random_inputs(5)["city"]
         assert set(drawn.flat) <= {*model.binding.words, "another"}
         assert model.bench(0.05)["runs"] >= 10
-    told = benchmark([("a", pipeline[0])], BenchmarkOptions(seconds=0.05))
-    assert [port["dtype"] for port in told["artifacts"][0]["inputs"]] == ["string", "string", "float32"]
+    reported = benchmark([("a", pipeline[0])], BenchmarkOptions(seconds=0.05))
+    assert [port["dtype"] for port in reported["artifacts"][0]["inputs"]] == ["string", "string", "float32"]
 
 
 def test_preflight_says_what_is_a_string(pipeline: tuple[Path, tuple[str, ...]]) -> None:

@@ -154,10 +154,10 @@ def test_every_error_of_a_request_has_a_row_with_its_status_and_fault() -> None:
 
 def test_every_row_of_an_error_is_its_page() -> None:
     shown = [(f"`{kind.code}`", str(kind.status or ""), kind.fault, kind.advice) for kind in KINDS]
-    told = [tuple(row) for row in rows("| code | status | fault | what to do |")]
+    reported = [tuple(row) for row in rows("| code | status | fault | what to do |")]
     of_jobs = [(f"`{c}`", "", row[1], row[2]) for row in rows("| code of a job | fault | |") for c in codes(row[0])]
-    answered = {row[0] for row in told}
-    assert shown == told + [row for row in of_jobs if row[0] not in answered]
+    answered = {row[0] for row in reported}
+    assert shown == reported + [row for row in of_jobs if row[0] not in answered]
 
 
 def codes(cell: str) -> list[str]:
@@ -168,16 +168,18 @@ def test_every_error_of_a_job_has_a_row_with_its_fault() -> None:
     leaves = {kind for kind in subclasses(TilewrightError) if not kind.__subclasses__()}
     ended = {kind for kind in leaves if kind.__module__ in ("compiler.errors", problems.__name__)}
     ended = ended - {OptionsError, SourceUnavailable} | {InternalError, ArtifactNeverMade}
-    told = {(code, row[1]) for row in rows("| code of a job | fault | |") for code in re.findall(r"`(\w+)`", row[0])}
-    assert told == {(kind.code, kind.fault) for kind in ended} | {
+    reported = {
+        (code, row[1]) for row in rows("| code of a job | fault | |") for code in re.findall(r"`(\w+)`", row[0])
+    }
+    assert reported == {(kind.code, kind.fault) for kind in ended} | {
         ("worker_lost", "machine"),
         ("queue_time_limit", "machine"),
     }
 
 
 def test_every_option_of_a_benchmark_has_a_row_with_its_default() -> None:
-    told = {row[0].strip("`"): json.loads(row[1].strip("`")) for row in rows("| option | default | |")}
-    assert told == BenchmarkOptions().to_json()
+    reported = {row[0].strip("`"): json.loads(row[1].strip("`")) for row in rows("| option | default | |")}
+    assert reported == BenchmarkOptions().to_json()
 
 
 def test_every_filter_of_records_has_a_row(app: FastAPI) -> None:

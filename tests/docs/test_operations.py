@@ -25,15 +25,15 @@ def test_a_row_states_the_default_where_it_is_a_plain_value(name: str) -> None:
     default = {**SETTINGS, **WORKER_SETTINGS}[name].default
     stated = re.search(rf"^\| `{name}` \| ([^|]+) \|", PAGE, re.MULTILINE)
     assert stated
-    told = stated[1]
+    reported = stated[1]
     if isinstance(default, int) and not isinstance(default, bool) and default >= 1 << 30:
-        assert told == f"{default >> 30} GiB"
+        assert reported == f"{default >> 30} GiB"
     elif isinstance(default, bool):
-        assert told == f"`{str(default).lower()}`"
+        assert reported == f"`{str(default).lower()}`"
     elif isinstance(default, int | float):
-        assert told == f"`{default:g}`"
+        assert reported == f"`{default:g}`"
     elif isinstance(default, str) and default:
-        assert told == f"`{default}`"
+        assert reported == f"`{default}`"
 
 
 @pytest.mark.parametrize("chore", [name for name in CHORES if name != "serve"] + ["scrub", "backup", "restore", "key"])

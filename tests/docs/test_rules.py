@@ -21,5 +21,5 @@ def test_every_rule_and_choice_has_one_row() -> None:
 def test_of_a_rule_that_applies_in_no_network_is_told_what_writes_its_left_side() -> None:
     seen = json.loads(SEEN.read_text())
     assert {rule.name for rule in (*RULES, *CHOICES)} == set(seen), "run `python -m tests.docs.rules_page --seen`"
-    told = [name for names in WRITTEN_BY.values() for name in names]
-    assert sorted(told) == sorted(name for name, models in seen.items() if not models)
+    reported = [name for names in WRITTEN_BY.values() for name in names]
+    assert sorted(reported) == sorted(name for name, models in seen.items() if not models)

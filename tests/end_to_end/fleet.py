@@ -133,9 +133,9 @@ class Fleet:
         inherited = {
             name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT_", "PYTHON"))
         }
-        told: dict[str, str] = compose.service(service, self.variables)["environment"]
+        reported: dict[str, str] = compose.service(service, self.variables)["environment"]
         here = {"/data": folder / "data", "/scratch": folder / "scratch", "/blobs": self.folder / "blobs"}
-        placed = {name: str(here.get(value, value)) for name, value in told.items()}
+        placed = {name: str(here.get(value, value)) for name, value in reported.items()}
         if "TILEWRIGHT_PORT" in placed:
             placed.update(TILEWRIGHT_HOST="127.0.0.1", TILEWRIGHT_PORT=str(free_port()))
         return {**inherited, "PYTHONPATH": str(ROOT), **placed, **settings}
@@ -155,12 +155,12 @@ def running(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> Ite
         "API_PROCESSES": "1",
         **more,
     }
-    told = compose.service("postgres", variables)
+    reported = compose.service("postgres", variables)
     database = Postgres(
-        user=told["environment"]["POSTGRES_USER"],
-        password=told["environment"]["POSTGRES_PASSWORD"],
+        user=reported["environment"]["POSTGRES_USER"],
+        password=reported["environment"]["POSTGRES_PASSWORD"],
         port=int(variables["POSTGRES_PORT"]),
-        arguments=_after(told["command"], "postgres"),
+        arguments=_after(reported["command"], "postgres"),
     )
     broker = Redis(
         port=int(variables["REDIS_PORT"]),
@@ -169,7 +169,7 @@ def running(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> Ite
     )
     (folder / "fleet").mkdir()
     with running_postgres(database), running_redis(broker):
-        url = Databases(database.url).empty(told["environment"]["POSTGRES_DB"])
+        url = Databases(database.url).empty(reported["environment"]["POSTGRES_DB"])
         fleet = Fleet(folder / "fleet", url, variables)
         try:
             fleet.run("migrate")

@@ -59,10 +59,10 @@ def test_an_artifact_of_the_command_line_agrees_with_onnx_runtime(
 
     write_npz(tmp_path / "in.npz", inputs)
     arguments = ["--input", str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz"), "--json"]
-    told = json.loads(house.command_line("run", str(compiled.artifact), *arguments).stdout)
-    assert told["bench"] is None
+    reported = json.loads(house.command_line("run", str(compiled.artifact), *arguments).stdout)
+    assert reported["bench"] is None
     again = read_npz(tmp_path / "out.npz")
-    assert {name: about["shape"] for name, about in told["outputs"].items()} == {
+    assert {name: about["shape"] for name, about in reported["outputs"].items()} == {
         name: list(value.shape) for name, value in again.items()
     }
     for name, value in found.items():
@@ -100,8 +100,10 @@ def test_quantize_and_int8_make_the_same_model_that_another_runtime_runs(house: 
     source.write_bytes(onnx.helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
     x = np.random.default_rng(1).standard_normal((5, 2, 8), dtype=np.float32)
     np.savez(tmp_path / "s.npz", x=x)
-    told = house.command_line("quantize", str(source), "--samples", str(tmp_path / "s.npz"), "--snr-db", "25", "--json")
-    report = json.loads(told.stdout)
+    reported = house.command_line(
+        "quantize", str(source), "--samples", str(tmp_path / "s.npz"), "--snr-db", "25", "--json"
+    )
+    report = json.loads(reported.stdout)
     assert [(row["node"], row["precision"]) for row in report["layers"]] == [("layer", "int8")]
     assert report["samples"] == 5
     assert Path(report["model"]) == tmp_path / "net.int8.onnx"
@@ -124,8 +126,8 @@ def test_compress_makes_a_model_with_zeros_that_another_runtime_runs(house: Hous
     source.write_bytes(cnn().SerializeToString())
     archive = cnn_samples(tmp_path / "s.npz")
     given = ("--samples", str(archive), "--largest-error", "0.15", "--option", "tuning_budget_s=0")
-    told = house.command_line("compress", str(source), *given, "--json")
-    report = json.loads(told.stdout)
+    reported = house.command_line("compress", str(source), *given, "--json")
+    report = json.loads(reported.stdout)
     assert 0 < report["error"] <= 0.15
     assert (report["sparsity"] > 0.2, report["samples"], report["held_out"]) == (True, 6, 2)
     unseen = np.load(archive)["x"][6:]
@@ -142,25 +144,25 @@ def test_jobs_lists_them_and_download_fetches_one_again(house: House, compiled: 
     assert (job["state"], job["artifact_id"]) == ("SUCCEEDED", compiled.said["artifact_id"])
     assert compiled.said["id"] in house.command_line("jobs", "--limit", "0").stdout
 
-    told = house.command_line("download", compiled.said["id"], "-o", str(tmp_path / "again.tw"), "--json")
-    assert Path(json.loads(told.stdout)["artifact"]).read_bytes() == compiled.artifact.read_bytes()
+    reported = house.command_line("download", compiled.said["id"], "-o", str(tmp_path / "again.tw"), "--json")
+    assert Path(json.loads(reported.stdout)["artifact"]).read_bytes() == compiled.artifact.read_bytes()
 
 
 def test_run_measures_the_latency(house: House) -> None:
     (house.folder / "relu.onnx").write_bytes(models.relu([64, 64]))
     house.command_line("compile", "relu.onnx", "--budget", "0", "-o", "relu.tw")
-    told = json.loads(house.command_line("run", "relu.tw", "--bench", "--json").stdout)
-    assert told["outputs"]["y"] == {"shape": [64, 64], "dtype": "float32"}
-    bench = told["bench"]
+    reported = json.loads(house.command_line("run", "relu.tw", "--bench", "--json").stdout)
+    assert reported["outputs"]["y"] == {"shape": [64, 64], "dtype": "float32"}
+    bench = reported["bench"]
     assert bench["runs"] > 0
     assert 0 < bench["min"] <= bench["p10"] <= bench["median"] <= bench["p90"]
 
 
 def test_a_refused_model_leaves_with_status_1_and_its_reasons(house: House) -> None:
     (house.folder / "foreign.onnx").write_bytes(models.foreign())
-    told = json.loads(house.command_line("compile", "foreign.onnx", "--json", status=1).stdout)
-    assert told["error"]["code"] == "unsupported_model"
-    (refusal,) = told["error"]["problem"]["refusals"]
+    reported = json.loads(house.command_line("compile", "foreign.onnx", "--json", status=1).stdout)
+    assert reported["error"]["code"] == "unsupported_model"
+    (refusal,) = reported["error"]["problem"]["refusals"]
     assert (refusal["node"], refusal["operator"]) == ("odd one", "Frobnicate")
     for_people = house.command_line("compile", "foreign.onnx", status=1).stderr
     assert "Frobnicate" in for_people
@@ -171,8 +173,8 @@ def test_a_refused_model_leaves_with_status_1_and_its_reasons(house: House) -> N
 def test_several_targets_are_one_request_and_run_against_each_other(house: House) -> None:
     (house.folder / "two.onnx").write_bytes(models.tiny(models.QUICK))
     targets = [argument for name in TARGETS for argument in ("--target", name)]
-    told = house.command_line("compile", "two.onnx", "--budget", "0", *targets, "-o", "two", "--json")
-    jobs = json.loads(told.stdout)["jobs"]
+    reported = house.command_line("compile", "two.onnx", "--budget", "0", *targets, "-o", "two", "--json")
+    jobs = json.loads(reported.stdout)["jobs"]
     assert [job["options"]["target"] for job in jobs] == list(TARGETS)
     assert all((house.folder / job["artifact"]).exists() for job in jobs)
 
@@ -195,8 +197,8 @@ def test_the_server_infers_what_the_artifact_infers_here(house: House, tmp_path:
         expected = model.run(inputs)
     write_npz(tmp_path / "in.npz", inputs)
     arguments = [said["artifact_id"], str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz"), "--json"]
-    told = json.loads(house.command_line("infer", *arguments).stdout)
-    assert set(told["report"]["outputs"]) == set(expected)
+    reported = json.loads(house.command_line("infer", *arguments).stdout)
+    assert set(reported["report"]["outputs"]) == set(expected)
     for name, value in read_npz(tmp_path / "out.npz").items():
         np.testing.assert_array_equal(value, expected[name])
 
@@ -212,8 +214,8 @@ def test_an_npu_is_a_target_like_the_others(house: House, tmp_path: Path) -> Non
     asked = ("small.onnx", "--target", "npu:ethos-u55-128", "--samples", str(given), "--json")
     made = json.loads(house.command_line("compile", *asked).stdout)
     assert (made["queue"], made["state"]) == ("npu:ethos-u55-128", "SUCCEEDED")
-    told = json.loads(house.command_line("bench", made["id"], "--json").stdout)["report"]["artifacts"][0]
-    assert (told["runs"], told["estimated"]) == (0, "estimated by Vela 5.2.0")
+    reported = json.loads(house.command_line("bench", made["id"], "--json").stdout)["report"]["artifacts"][0]
+    assert (reported["runs"], reported["estimated"]) == (0, "estimated by Vela 5.2.0")
     house.command_line("infer", made["id"], str(given), "-o", str(tmp_path / "out.npz"))
     x, y = (read_npz(tmp_path / name) for name in ("in.npz", "out.npz"))
     (want,) = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, x)
@@ -227,8 +229,8 @@ def test_a_range_of_sizes_is_compiled_run_timed_and_inferred(house: House, tmp_p
     ranges = ["--dim", "n=1:2:5", "--dim", "length=1:9"]
     arguments = ["ranged.onnx", "--json", "--budget", "0", *ranges, "-o", str(tmp_path / "ranged.tw")]
     made = json.loads(house.command_line("compile", *arguments).stdout)
-    told = json.loads(house.command_line("run", str(tmp_path / "ranged.tw"), "--dim", "n=3", "--json").stdout)
-    assert told["outputs"]["y"]["shape"] == [3, 9, 3]
+    reported = json.loads(house.command_line("run", str(tmp_path / "ranged.tw"), "--dim", "n=3", "--json").stdout)
+    assert reported["outputs"]["y"]["shape"] == [3, 9, 3]
 
     write_npz(tmp_path / "in.npz", {"x": np.linspace(-1, 1, 84, dtype=np.float32).reshape(4, 7, 3)})
     house.command_line("infer", made["id"], str(tmp_path / "in.npz"), "-o", str(tmp_path / "out.npz"))

@@ -233,9 +233,9 @@ def shell(house: House, folder: Path, text: str, model: bytes) -> list[int]:
 
 def inputs_of(model: bytes) -> dict[str, list[int]]:
     """The shapes of a model's inputs, all of float32; an open dimension is 1."""
-    told = onnx.load_from_string(model).graph.input
-    assert {value.type.tensor_type.elem_type for value in told} == {onnx.TensorProto.FLOAT}
-    return {value.name: [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim] for value in told}
+    reported = onnx.load_from_string(model).graph.input
+    assert {value.type.tensor_type.elem_type for value in reported} == {onnx.TensorProto.FLOAT}
+    return {value.name: [dim.dim_value or 1 for dim in value.type.tensor_type.shape.dim] for value in reported}
 
 
 needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")

@@ -86,5 +86,5 @@ def test_a_model_is_compiled_beside_decoys(house: House, command: str, python_pa
     said = json.loads(run([command, "compile", *arguments], house.folder, **variables))
     assert said["state"] == "SUCCEEDED"
     assert Path(said["artifact"]).name == "model.tw"
-    told = json.loads(run([command, "run", "model.tw", "--json"], house.folder, **variables))
-    assert told["outputs"] == {"probabilities": {"shape": [1, 10], "dtype": "float32"}}
+    reported = json.loads(run([command, "run", "model.tw", "--json"], house.folder, **variables))
+    assert reported["outputs"] == {"probabilities": {"shape": [1, 10], "dtype": "float32"}}

@@ -63,8 +63,8 @@ def judge(kind: str, number: int, kept: Path, *, loud: bool = False) -> Outcome:
         file = kept / f"{kind}-{number}.onnx"
         file.write_bytes(subject.model)
         file.with_suffix(".json").write_text(json.dumps({"dims": subject.dims}))
-        told = "" if end.foretold in (end.code, "") else f" (preflight said {end.foretold})"
-        print(f"{kind} {number} ({subject.seed}): {end.code} {end.fault}{told} {end.message} -> {file}", flush=True)
+        reported = "" if end.foretold in (end.code, "") else f" (preflight said {end.foretold})"
+        print(f"{kind} {number} ({subject.seed}): {end.code} {end.fault}{reported} {end.message} -> {file}", flush=True)
     return end
 
 

@@ -36,7 +36,7 @@ RELATIVE = 2e-3
 """Of the largest finite number of an output, by which right answers may differ."""
 
 Feeds = Mapping[str, np.ndarray]
-Told = tuple[str, str, str, str]
+Reported = tuple[str, str, str, str]
 OK, WRONG = "ok", "wrong"
 
 
@@ -113,11 +113,11 @@ def judged(subject: Subject, number: int) -> Outcome:
         child.join()
 
 
-def _told(writing: Connection, end: Callable[[Subject, int], Told], subject: Subject, number: int) -> None:
+def _told(writing: Connection, end: Callable[[Subject, int], Reported], subject: Subject, number: int) -> None:
     writing.send(end(subject, number))
 
 
-def ended(subject: Subject, number: int) -> Told:
+def ended(subject: Subject, number: int) -> Reported:
     """The fields of an outcome, in the process that may end by it."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
     resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))

@@ -13,7 +13,7 @@ from compiler.pack.loader import Model
 from tests.end_to_end.models import relu
 from tests.fuzz import judge, mutants
 from tests.fuzz.__main__ import main
-from tests.fuzz.judge import KINDS, Subject, Told, difference, ended, judged
+from tests.fuzz.judge import KINDS, Reported, Subject, difference, ended, judged
 from tests.seeds import each
 
 pytestmark = pytest.mark.processes
@@ -32,7 +32,7 @@ def test_mutants_and_broken_files_end_soundly(seed: int) -> None:
         assert end.is_sound, end
 
 
-def one_off(subject: Subject, number: int) -> Told:
+def one_off(subject: Subject, number: int) -> Reported:
     """The end of a model whose artifact computes something else."""
     right = Model.run
     with pytest.MonkeyPatch.context() as patch:
@@ -40,7 +40,7 @@ def one_off(subject: Subject, number: int) -> Told:
         return ended(subject, number)
 
 
-def raising(subject: Subject, number: int) -> Told:
+def raising(subject: Subject, number: int) -> Reported:
     """That of one over which the compiler stumbles."""
 
     def raises(*given: object, **named: object) -> None:
@@ -51,7 +51,7 @@ def raising(subject: Subject, number: int) -> Told:
         return ended(subject, number)
 
 
-def dying(subject: Subject, number: int) -> Told:
+def dying(subject: Subject, number: int) -> Reported:
     """That of one over which it dies."""
     os.kill(os.getpid(), signal.SIGKILL)
     return ended(subject, number)

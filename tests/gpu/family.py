@@ -90,10 +90,10 @@ class Verdict:
         beside = f", {self.same_bits} of {self.compared} bit for bit the double's" if self.compared else ""
         if not self.trials and self.passed:
             return f"{self.family}: nothing to try"
-        told = f"{self.trials} trials, worst {self.worst:.2f} of the tolerance{beside}, {self.seconds:.1f} s"
+        reported = f"{self.trials} trials, worst {self.worst:.2f} of the tolerance{beside}, {self.seconds:.1f} s"
         if self.failed:
-            return f"{self.family}: FAILED {len(self.failed)} of {told}\n  " + "\n  ".join(self.failed)
-        return f"{self.family}: passed, {told}"
+            return f"{self.family}: FAILED {len(self.failed)} of {reported}\n  " + "\n  ".join(self.failed)
+        return f"{self.family}: passed, {reported}"
 
 
 def judge(family: Family, device: Open, double: Open | None = None) -> Verdict:

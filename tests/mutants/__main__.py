@@ -86,16 +86,18 @@ def judged(mutants: Sequence[Mutant], timeout_s: float) -> list[tuple[Mutant, Fa
             tree.check(tests)
         for number, mutant in enumerate(mutants, 1):
             fates.append((mutant, tree.fate(mutant)))
-            told = f"{number} of {len(mutants)}, {time.monotonic() - begin:.0f} s"
-            _say(f"{told}: {fates[-1][1]}: {mutant.name} at {mutant.where}")
+            reported = f"{number} of {len(mutants)}, {time.monotonic() - begin:.0f} s"
+            _say(f"{reported}: {fates[-1][1]}: {mutant.name} at {mutant.where}")
     return fates
 
 
 def as_text(fates: Sequence[tuple[Mutant, Fate]], stale: Sequence[str]) -> str:
     """The survivors with what was changed, those of the list that are not found, and how many there were."""
     survived = [one for one, fate in fates if fate is Fate.SURVIVED]
-    told = [f"survived: {one.name} at {one.where}, run by {' '.join(one.tests)}\n{one.diff}" for one in survived]
-    return "\n".join([*told, *stale, f"{len(fates) - len(survived)} of {len(fates)} noticed, {len(stale)} not found"])
+    reported = [f"survived: {one.name} at {one.where}, run by {' '.join(one.tests)}\n{one.diff}" for one in survived]
+    return "\n".join(
+        [*reported, *stale, f"{len(fates) - len(survived)} of {len(fates)} noticed, {len(stale)} not found"]
+    )
 
 
 def as_json(fates: Sequence[tuple[Mutant, Fate]], stale: Sequence[str]) -> str:

@@ -174,11 +174,11 @@ def test_the_exit_status_says_what_became_of_the_list(
     for listed, status in expected.items():
         monkeypatch.setattr(tool, "FIXED", listed)
         assert tool.main(["--json"]) == status
-        told = json.loads(capsys.readouterr().out)
-        assert [one["fate"] for one in told["mutants"]] == [
+        reported = json.loads(capsys.readouterr().out)
+        assert [one["fate"] for one in reported["mutants"]] == [
             "noticed" if one is noticed else "survived" for one in listed if one is not gone
         ]
-        assert len(told["not_found"]) == listed.count(gone)
+        assert len(reported["not_found"]) == listed.count(gone)
     monkeypatch.setattr(tool, "FIXED", (noticed, survivor))
     assert tool.main(["--only", "notic"]) == 0
     assert tool.main([]) == 1

@@ -9,6 +9,8 @@ import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from email.message import Message
+from http.client import HTTPConnection
 from pathlib import Path
 
 import httpx
@@ -26,6 +28,10 @@ class Running:
     process: subprocess.Popen[bytes]
     client: httpx.Client
     data: Path
+
+
+one_database = pytest.mark.parametrize("environment", ["sqlite"], indirect=True)
+"""On a test that asks the database for nothing but what other tests, which run on both, ask as well."""
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -89,6 +95,7 @@ def test_it_starts_from_nothing_takes_jobs_without_a_broker_and_stops_with_a_str
         assert service.process.wait(timeout=GUARD_S) is not None
 
 
+@one_database
 def test_a_key_for_another_owner_is_printed_and_works(service: Running, environment: dict[str, str]) -> None:
     made = subprocess.run(
         [sys.executable, "-m", "service", "key", "bob", "--scope", "read"],
@@ -103,6 +110,7 @@ def test_a_key_for_another_owner_is_printed_and_works(service: Running, environm
     assert service.client.post("/compile", files={"model": b"m"}, headers=headers).status_code == 403
 
 
+@one_database
 def test_a_key_of_a_role_that_ends_is_made_and_the_audit_log_tells_of_it(
     service: Running, environment: dict[str, str]
 ) -> None:
@@ -115,8 +123,8 @@ def test_a_key_of_a_role_that_ends_is_made_and_the_audit_log_tells_of_it(
     key = service.client.get("/me").json()["key"]
     assert (key["role"], key["state"]) == ("operator", "valid")
     assert key["expires_at"] > key["created_at"]
-    told = service.client.get("/audit").json()["entries"]
-    assert [(entry["verb"], entry["object"], entry["address"]) for entry in told] == [
+    reported = service.client.get("/audit").json()["entries"]
+    assert [(entry["verb"], entry["object"], entry["address"]) for entry in reported] == [
         ("create", f"/keys/{key['id']}", "console"),
         ("create", "/owners/ops", "console"),
     ]
@@ -126,6 +134,7 @@ def test_a_key_of_a_role_that_ends_is_made_and_the_audit_log_tells_of_it(
         assert "Traceback" not in refused.stderr
 
 
+@one_database
 def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str, str]) -> None:
     swept = subprocess.run(
         [sys.executable, "-m", "service", "sweep"],
@@ -141,9 +150,9 @@ def test_a_sweep_prints_what_it_removed(service: Running, environment: dict[str,
 
 
 def test_an_api_refuses_to_start_without_the_walls_that_are_demanded_around_preflights(tmp_path: Path) -> None:
-    told = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path / "data"), "TILEWRIGHT_REQUIRE_WALLS": "limits,moat"}
+    reported = {**os.environ, "TILEWRIGHT_DATA_DIR": str(tmp_path / "data"), "TILEWRIGHT_REQUIRE_WALLS": "limits,moat"}
     done = subprocess.run(
-        [sys.executable, "-m", "service"], cwd=ROOT, env=told, capture_output=True, text=True, timeout=GUARD_S
+        [sys.executable, "-m", "service"], cwd=ROOT, env=reported, capture_output=True, text=True, timeout=GUARD_S
     )
     assert done.returncode == 1
     assert "demands moat, which this machine cannot raise around preflights" in done.stderr
@@ -192,9 +201,20 @@ def test_an_unusable_database_is_named_with_the_fix(tmp_path: Path, url: str, re
     assert "Traceback" not in done.stderr
 
 
-def counted(address: str) -> float:
+def asked(port: str, path: str, key: str = "") -> tuple[int, Message, str]:
+    """Status, headers and body of a request over a connection of its own: the kernel deals those out to processes."""
+    connection = HTTPConnection("127.0.0.1", int(port), timeout=GUARD_S)
+    try:
+        connection.request("GET", path, headers={"Authorization": f"Bearer {key}"} if key else {})
+        answer = connection.getresponse()
+        return answer.status, answer.headers, answer.read().decode()
+    finally:
+        connection.close()
+
+
+def counted(port: str) -> float:
     """Requests of /healthz that the service has counted."""
-    lines = httpx.get(f"{address}/metrics", timeout=GUARD_S, verify=False).text.splitlines()
+    lines = asked(port, "/metrics")[2].splitlines()
     of_all = [one for one in lines if one.startswith("tilewright_http_requests_total") and 'route="/healthz"' in one]
     return sum(float(line.rpartition(" ")[2]) for line in of_all)
 
@@ -210,6 +230,7 @@ def is_free(port: int) -> bool:
     return False
 
 
+@one_database
 def test_a_key_may_send_no_more_to_several_processes_than_to_one(environment: dict[str, str], tmp_path: Path) -> None:
     burst = {"TILEWRIGHT_REQUESTS_PER_S": "0.0001", "TILEWRIGHT_REQUESTS_BURST": "10", "TILEWRIGHT_API_PROCESSES": "2"}
     key = "a-key-for-this-test-alone-0123456789"
@@ -219,19 +240,18 @@ def test_a_key_may_send_no_more_to_several_processes_than_to_one(environment: di
     try:
         with httpx.Client(base_url=address, timeout=GUARD_S) as client:
             answers(process, client)
-        # A connection for each: the kernel deals them out. `verify=False`, or each would read all certificates.
-        bearer = {"Authorization": f"Bearer {key}"}
-        told = [httpx.get(f"{address}/me", headers=bearer, timeout=GUARD_S, verify=False) for _ in range(80)]
+        answers_to = [asked(environment["TILEWRIGHT_PORT"], "/me", key) for _ in range(80)]
         process.kill()
         assert process.wait(timeout=GUARD_S) == -signal.SIGKILL
         assert is_free(int(environment["TILEWRIGHT_PORT"])), "processes answer whose parent was killed"
     finally:
         process.kill()
         process.wait()
-    assert {answer.status_code for answer in told} == {200, 429}
-    policies = {answer.headers["ratelimit-policy"] for answer in told}
+    statuses = [status for status, _, _ in answers_to]
+    assert set(statuses) == {200, 429}
+    policies = {headers["ratelimit-policy"] for _, headers, _ in answers_to}
     assert policies == {'"key";q=5;w=100000'}
-    assert 5 <= sum(answer.status_code == 200 for answer in told) <= 10
+    assert 5 <= statuses.count(200) <= 10
 
 
 def test_several_processes_share_the_port_and_add_up_what_they_count(
@@ -243,10 +263,10 @@ def test_several_processes_share_the_port_and_add_up_what_they_count(
     try:
         with httpx.Client(base_url=address, timeout=GUARD_S) as client:
             answers(process, client)
-        for _ in range(40):  # a connection for each: the kernel deals them out
-            assert httpx.get(f"{address}/healthz", timeout=GUARD_S, verify=False).status_code == 200
+        for _ in range(40):
+            assert asked(environment["TILEWRIGHT_PORT"], "/healthz")[0] == 200
         end = time.monotonic() + GUARD_S
-        while counted(address) < 40:  # a request may be counted after it was answered
+        while counted(environment["TILEWRIGHT_PORT"]) < 40:  # a request may be counted after it was answered
             assert time.monotonic() < end
         process.send_signal(signal.SIGTERM)
         assert process.wait(timeout=GUARD_S) is not None

@@ -237,8 +237,8 @@ def test_the_source_of_a_record_is_text_however_it_is_wrapped(client: Client, se
 
 
 def record(samples: int) -> dict[str, Any]:
-    told = {"id": ID, "kind": "kernel", "operator": "Conv", "workload": "w", "target": "cpu", "hardware": "h"}
-    return {**told, "variant": {}, "threads": 1, "seconds": 1.0, "p10": 0.9, "p90": 1.1, "samples": samples}
+    reported = {"id": ID, "kind": "kernel", "operator": "Conv", "workload": "w", "target": "cpu", "hardware": "h"}
+    return {**reported, "variant": {}, "threads": 1, "seconds": 1.0, "p10": 0.9, "p90": 1.1, "samples": samples}
 
 
 def test_a_benchmark_is_waited_for_and_typed(client: Client, server: Any) -> None:

@@ -84,9 +84,9 @@ def test_a_model_with_external_data_is_called_as_the_client_foresees(real: Clien
     digests = {name: hashlib.sha256((tmp_path / name).read_bytes()).hexdigest() for name in ("w.bin", "sub/v.bin")}
     assert kept.digest == bundle_digest(hashlib.sha256(path.read_bytes()).hexdigest(), digests)
     assert {file["path"]: file["sha256"] for file in kept.files} == digests
-    told: list[tuple[int, int]] = []
-    assert real.upload(path, progress=lambda *step: told.append(step)).digest == kept.digest
-    assert len(told) == 1, "the server has it: nothing is sent"
+    reported: list[tuple[int, int]] = []
+    assert real.upload(path, progress=lambda *step: reported.append(step)).digest == kept.digest
+    assert len(reported) == 1, "the server has it: nothing is sent"
 
 
 def test_a_zip_and_a_folder_are_called_as_the_client_foresees(real: Client, tmp_path: Path) -> None:

@@ -100,11 +100,13 @@ def each_wish_is_one_job(books: Books) -> Iterator[Breach]:
     for job in books.jobs:
         made[job.idempotency_key].append(job)
     for key, wish in books.clients.wishes.items():
-        told, jobs = books.clients.accepted.get(key, set()), made.pop(key, [])
-        if len(told) != 1:
-            yield Breach(f"{key} was answered with {len(told)} jobs: {told}")
-        if {job.id for job in jobs} != told:
-            yield Breach(f"{key} was promised {told} and there are {[job.id for job in jobs]}", next(iter(told), None))
+        reported, jobs = books.clients.accepted.get(key, set()), made.pop(key, [])
+        if len(reported) != 1:
+            yield Breach(f"{key} was answered with {len(reported)} jobs: {reported}")
+        if {job.id for job in jobs} != reported:
+            yield Breach(
+                f"{key} was promised {reported} and there are {[job.id for job in jobs]}", next(iter(reported), None)
+            )
         for job in jobs:
             if job.model_digest != wish.digest:
                 yield Breach(f"{key} asked for another model", job.id)
@@ -195,9 +197,9 @@ def blobs_are_whole(books: Books) -> Iterator[Breach]:
     models = {job.id: job.model_digest for job in books.jobs}
     for artifact in books.artifacts:
         path = blobs / artifact.blob_key
-        told = path.read_text() if path.is_file() else None
-        if told != models[artifact.job_id] or artifact.sha256 != path.name or artifact.bytes != len(told or ""):
-            yield Breach(f"its artifact says {told!r:.80}", artifact.job_id)
+        reported = path.read_text() if path.is_file() else None
+        if reported != models[artifact.job_id] or artifact.sha256 != path.name or artifact.bytes != len(reported or ""):
+            yield Breach(f"its artifact says {reported!r:.80}", artifact.job_id)
 
 
 def records_are_kept_once(books: Books) -> Iterator[Breach]:
@@ -232,10 +234,10 @@ def nobody_holds_a_job(books: Books) -> Iterator[Breach]:
 
 def sums_agree_with_rows(books: Books) -> Iterator[Breach]:
     """What is counted with a change is counted once for each."""
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     for total in books.totals:
         labels = orjson.loads(total.labels)
-        told[f"{total.name} {labels['state']}" if "state" in labels else total.name] += round(total.value)
+        reported[f"{total.name} {labels['state']}" if "state" in labels else total.name] += round(total.value)
     ended = Counter(f"jobs_ended {job.state}" for job in books.jobs if not job.cached and job.state in TERMINAL)
     expected = ended | Counter(
         {
@@ -245,9 +247,9 @@ def sums_agree_with_rows(books: Books) -> Iterator[Breach]:
             "tuning_records": len(books.records),
         }
     )
-    for name in sorted({*expected, *(name for name in told if name.startswith("jobs_ended"))}):
-        if told[name] != expected[name]:
-            yield Breach(f"the sum of {name} is {told[name]}, the rows are {expected[name]}")
+    for name in sorted({*expected, *(name for name in reported if name.startswith("jobs_ended"))}):
+        if reported[name] != expected[name]:
+            yield Breach(f"the sum of {name} is {reported[name]}, the rows are {expected[name]}")
 
 
 def each_second_is_charged_once(books: Books) -> Iterator[Breach]:
@@ -317,8 +319,8 @@ def story(books: Books, job_id: uuid.UUID) -> str:
     lines = [f"job {job_id}"]
     for job in books.jobs:
         if job.id == job_id:
-            told = {"state": str(job.state), "fence": job.fence, "key": job.idempotency_key, "problem": job.problem}
-            lines.append(f"  {told}, created {job.created_at:.3f}, finished {job.finished_at}")
+            reported = {"state": str(job.state), "fence": job.fence, "key": job.idempotency_key, "problem": job.problem}
+            lines.append(f"  {reported}, created {job.created_at:.3f}, finished {job.finished_at}")
     for attempt in books.attempts[job_id]:
         span = f"{attempt.started_at:.3f} to {attempt.ended_at}"
         lines.append(f"  attempt {attempt.attempt}: {span}, {attempt.worker}, {attempt.outcome}")

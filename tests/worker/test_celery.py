@@ -38,12 +38,12 @@ def operator(broker: str, monkeypatch: pytest.MonkeyPatch) -> Celery:
 @pytest.fixture
 def heard(operator: Celery) -> Iterator[list[dict[str, Any]]]:
     """All that workers tell, as Flower hears it."""
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     with operator.connection_for_read() as connection:
-        receiver = operator.events.Receiver(connection, handlers={"*": told.append})
+        receiver = operator.events.Receiver(connection, handlers={"*": reported.append})
         thread = threading.Thread(target=receiver.capture, kwargs={"wakeup": False})
         thread.start()
-        yield told
+        yield reported
         receiver.should_stop = True
         thread.join(GUARD_S)
 

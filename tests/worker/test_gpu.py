@@ -125,12 +125,12 @@ serving = queues.resolve(["cuda:0", "build"])
 print(device.facts(serving.held)["device"])
 """
     report = tmp_path / "report"
-    told = subprocess.run(
+    reported = subprocess.run(
         [sys.executable, "-P", "-c", program],
         env={**os.environ, "TW_DOUBLE_REPORT": str(report)},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     )
-    assert told.stdout == "cuda:0\n"
+    assert reported.stdout == "cuda:0\n"
     assert not report.exists()  # as it would if the driver had been loaded

@@ -179,9 +179,9 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was_under_its_number(
     beats.tell(said("progress", "second"))
     eventually(lambda: ["second"] in answers.batches)
     beats.stop(5.0)
-    told = [(number, batch) for number, batch in answers.sent if batch]
-    first, again, second = (number for number, _ in told)
-    assert [batch for _, batch in told] == [["first"], ["first"], ["second"]]
+    reported = [(number, batch) for number, batch in answers.sent if batch]
+    first, again, second = (number for number, _ in reported)
+    assert [batch for _, batch in reported] == [["first"], ["first"], ["second"]]
     assert first is not None
     assert first == again != second
 

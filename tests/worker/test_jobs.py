@@ -144,14 +144,14 @@ def test_a_model_becomes_an_artifact_that_is_timed_and_run(
 
     with office.db.read() as session:
         report = results.benchmark(session, timing.id).report  # type: ignore[union-attr]
-    assert [told["artifact"] for told in report["artifacts"]] == [str(artifact.id)] * 2
+    assert [reported["artifact"] for reported in report["artifacts"]] == [str(artifact.id)] * 2
     assert len(report["comparisons"]) == 1
     assert {"open", "time"} <= set(office.said(timing.id))
-    told = inferred(office, running.id)
-    outputs = np.load(office.blobs.path(told.output_key))
+    reported = inferred(office, running.id)
+    outputs = np.load(office.blobs.path(reported.output_key))
     np.testing.assert_allclose(outputs["y"], np.maximum(X @ WEIGHTS, 0), rtol=1e-5, atol=1e-5)
-    assert told.output_bytes == office.blobs.size(told.output_key)
-    assert told.report["seconds"] > 0
+    assert reported.output_bytes == office.blobs.size(reported.output_key)
+    assert reported.report["seconds"] > 0
     assert office.said(running.id)[-3:] == ["RUNNING", "run", "SUCCEEDED"]
     (attempt,) = office.attempts(running.id)
     walls = attempt.log.splitlines()[0]

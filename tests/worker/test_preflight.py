@@ -32,8 +32,8 @@ LOOPS = {"algorithm": "loops", "levels": {}, "scopes": {}}
 def asked(order: Any, **environment: str) -> dict[str, Any]:
     """The answer of a process to a line."""
     line = order if isinstance(order, bytes) else json.dumps(order).encode() + b"\n"
-    told = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment}
-    done = subprocess.run(COMMAND, input=line, capture_output=True, timeout=180, check=True, env=told)
+    reported = {**os.environ, "OPENBLAS_NUM_THREADS": "1", **environment}
+    done = subprocess.run(COMMAND, input=line, capture_output=True, timeout=180, check=True, env=reported)
     assert done.stdout.count(b"\n") == 1
     answer: dict[str, Any] = json.loads(done.stdout)
     return answer
@@ -126,9 +126,9 @@ def test_where_a_wall_is_missing_that_is_demanded_nothing_is_read(model: Path) -
 def test_which_of_the_walls_are_missing_is_told_with_what_they_take() -> None:
     assert asked({"order": "walls"}) == {"missing": [], "fix": ""}
     assert asked({"order": "walls", "walls": ["limits"]}) == {"missing": [], "fix": ""}
-    told = asked({"order": "walls", "walls": ["limits", "moat"]})
-    assert told["missing"] == ["moat"]
-    assert "there is no wall moat, but limits" in told["fix"]
+    reported = asked({"order": "walls", "walls": ["limits", "moat"]})
+    assert reported["missing"] == ["moat"]
+    assert "there is no wall moat, but limits" in reported["fix"]
 
 
 @pytest.mark.skipif(not LINUX, reason="the walls are of Linux")

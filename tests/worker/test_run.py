@@ -82,13 +82,13 @@ succeed()
 """
     )
 
-    def told() -> list[Any]:
+    def reported() -> list[Any]:
         return [event for event in office.events(job_id) if event.kind == "printed"]
 
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(run, desk, claimed(desk))
         try:
-            (event,) = eventually(told)
+            (event,) = eventually(reported)
             assert event.data["message"] == "half of it\n"
             assert (office.job(job_id).state, office.job(job_id).phase) == (JobState.RUNNING, "load")
         finally:

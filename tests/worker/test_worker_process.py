@@ -145,15 +145,7 @@ succeed()
     assert row.hardware["gpu"]["name"] == "CUDA double sm_90"
 
 
-def test_an_idle_worker_looks_although_every_message_was_lost(
-    office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any]
-) -> None:
-    start_worker("succeed()", broker)
-    job_id = office.submit()
-    eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
-
-
-def test_a_broker_that_is_lost_with_all_its_messages_loses_no_job(
+def test_a_worker_looks_by_itself_and_a_broker_that_is_lost_with_all_its_messages_loses_no_job(
     office: Any, start_worker: Callable[..., Any], valkey: Valkey, eventually: Callable[..., Any]
 ) -> None:
     worker = start_worker("succeed()", valkey.url)

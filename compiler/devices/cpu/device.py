@@ -194,7 +194,7 @@ class CpuBackend:
         """For each workload the number of the tile that the cost model ranks first."""
         return best_by_model(options)
 
-    def told(self, workload: Workload, tile: Tile) -> str:
+    def describe(self, workload: Workload, tile: Tile) -> str:
         """Nothing: the names of tiles say all."""
         return ""
 
@@ -204,7 +204,7 @@ class CpuBackend:
         return self
 
     def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
-        """What it costs one core to see another's result, in the state in which the cores are; None where nobody knows.
+        """What it costs one core to see another's result, in the state in which the cores are; None if unknown.
 
         Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in
         this state says what that costs, if there is one that tells of UPGRADE_S, so that equal records give equal
@@ -231,12 +231,12 @@ class CpuBackend:
         machine: Machine | None,
         known: Sequence[Record],
         share: Share,
-        learn: Callable[[Record], None],
+        add_record: Callable[[Record], None],
         seed: int,
     ) -> CpuStageClock:
         """Measures what stages of the plan take on these cores, or takes it from records."""
         return CpuStageClock(
-            machine if isinstance(machine, CpuMachine) else None, staged, self.target, known, share, learn, seed
+            machine if isinstance(machine, CpuMachine) else None, staged, self.target, known, share, add_record, seed
         )
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:

@@ -215,7 +215,7 @@ class CudaBackend:
             )
         return min(spilled, key=lambda at: (spilled[at], at))
 
-    def told(self, workload: Workload, tile: Tile) -> str:
+    def describe(self, workload: Workload, tile: Tile) -> str:
         """Registers, threads and shared memory, of kernels that were compiled."""
         return str(self.candidates.known(workload, tile) or "")
 

@@ -18,7 +18,7 @@ from compiler.frontend.open.evaluation import evaluated
 from compiler.frontend.open.extent import Extent, Number, Numbers, high, is_open
 from compiler.frontend.open.indexed import INDEXED
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, iota, same
-from compiler.frontend.open.sized import TOLD, is_told
+from compiler.frontend.open.sized import DATA_DEPENDENT, is_data_dependent
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
 from compiler.frontend.open.windows import WINDOWS
@@ -39,8 +39,8 @@ def results_of(site: OpenSite) -> Sequence[int]:
         return [found]
     if site.op == "Split" and (parts := _split_elements(site)):
         return parts
-    if is_told(site.values, site.op, site.ids):
-        return TOLD[site.op][1](site)
+    if is_data_dependent(site.values, site.op, site.ids):
+        return DATA_DEPENDENT[site.op][1](site)
     if not is_open(_dims(site)) and not _has_rule_for_sizes(site):
         return _plain(site)
     if site.op in VIEWS:
@@ -81,7 +81,7 @@ def _has_rule_for_sizes(site: OpenSite) -> bool:
 def is_said_by_data(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
     """Whether data say the places or counts of a call."""
     places = BY_DATA.get(op, ())
-    return is_told(values, op, ids) or any(
+    return is_data_dependent(values, op, ids) or any(
         id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids))
     )
 
@@ -101,7 +101,7 @@ def _evaluated(site: OpenSite) -> int | None:
 def _split_elements(site: OpenSite) -> Sequence[int]:
     """The parts of a vector that holds sizes; none where it is none, or data say how long they are."""
     values, array = site.values, site.values.elements.get(site.first)
-    if array is None or array.ndim != 1 or is_told(values, site.op, site.ids):
+    if array is None or array.ndim != 1 or is_data_dependent(values, site.op, site.ids):
         return ()
     sizes = site.ints(1, "split") or [-(-array.size // site.outputs)] * site.outputs
     ends = np.cumsum(sizes)[:-1]

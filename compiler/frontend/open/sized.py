@@ -44,7 +44,7 @@ HELD: Mapping[str, tuple[int, int]] = {
 }
 """Operators that are expanded: the input that says a shape or a size to what they are made of, and how many of its
 first sizes are those of the first input."""
-TOLD: Mapping[str, tuple[tuple[int, ...], Rule]] = {
+DATA_DEPENDENT: Mapping[str, tuple[tuple[int, ...], Rule]] = {
     "Expand": ((1,), data_dependent.expand),
     "OneHot": ((1,), data_dependent.one_hot),
     "Pad": ((1, 3), data_dependent.pad),
@@ -58,7 +58,7 @@ TOLD: Mapping[str, tuple[tuple[int, ...], Rule]] = {
 """By operator: the inputs that say sizes, places or counts, and what becomes of a call of which only data say them."""
 
 
-def is_told(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
+def is_data_dependent(values: OpenValues, op: str, ids: Sequence[int | None]) -> bool:
     """Whether a size, place or count of a call is said by data alone, and there is a rule for that."""
-    places, _ = TOLD.get(op, ((), None))
+    places, _ = DATA_DEPENDENT.get(op, ((), None))
     return any(id is not None and values.known(id) is None for id in (ids[at] for at in places if at < len(ids)))

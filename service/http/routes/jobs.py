@@ -55,7 +55,7 @@ EVENT_SCHEMA = {
 }
 
 NOT_WAITED: Mapping[str, str] = {}
-TOLD: dict[str, Any] = {
+STATE_HEADERS: dict[str, Any] = {
     "ETag": {"description": "Of what is told of the job.", **TEXT},
     "Retry-After": {"description": "Seconds after which to look again; not there once it has ended.", **TEXT},
 }
@@ -123,7 +123,7 @@ def _as_asked(parts: Mapping[str, str], headers: Mapping[bytes, bytes]) -> Answe
     "/jobs/{job_id}",
     summary="One job",
     response_model=JobOut,
-    responses={**problem_responses(404), **AS_IT_IS, 200: {"headers": {**TOLD, **waiting.APPLIED_HEADER}}},
+    responses={**problem_responses(404), **AS_IT_IS, 200: {"headers": {**STATE_HEADERS, **waiting.APPLIED_HEADER}}},
 )
 @direct(_as_asked)
 async def get_job(
@@ -146,7 +146,7 @@ async def get_job(
     "/jobs/{job_id}",
     summary="Has this job changed?",
     response_description="It is there.",
-    responses={**problem_responses(404), **AS_IT_IS, 200: {"headers": TOLD}},
+    responses={**problem_responses(404), **AS_IT_IS, 200: {"headers": STATE_HEADERS}},
 )
 async def has_job(here: Here, caller: Reader, job_id: JobId, if_none_match: IfNoneMatch = None) -> Response:
     """The headers of `GET`: its `ETag` changes with whatever that tells, `Retry-After` is there until it has ended."""

@@ -87,7 +87,7 @@ export function send(path, form, progress = () => {}) {
 }
 
 /** Server-sent events of `path` after event `after`, until the stream ends or `signal` aborts. */
-export async function follow(path, after, told, signal) {
+export async function follow(path, after, onEvent, signal) {
   const answer = await fetch(path, { headers: headers(after ? { "Last-Event-ID": String(after) } : {}), signal });
   if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => ({})));
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
@@ -99,7 +99,7 @@ export async function follow(path, after, told, signal) {
     rest = blocks.pop();
     for (const block of blocks) {
       const data = block.split("\n").filter((line) => line.startsWith("data:")).map((line) => line.slice(5));
-      if (data.length) told(JSON.parse(data.join("\n")));
+      if (data.length) onEvent(JSON.parse(data.join("\n")));
     }
   }
 }

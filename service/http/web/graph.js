@@ -148,10 +148,10 @@ export function Graph({ graph = null, plan = null, uploaded = null, blamed = [],
       const [item] = name ? placesOf(steps[0].items, name) : [];
       if (item !== undefined) choose({ step: 0, item });
     };
-    const told = ({ detail }) => { lookFor(detail); drawing.current?.scrollIntoView({ block: "nearest" }); };
+    const onNode = ({ detail }) => { lookFor(detail); drawing.current?.scrollIntoView({ block: "nearest" }); };
     lookFor(sought);
-    addEventListener("node", told);
-    return () => removeEventListener("node", told);
+    addEventListener("node", onNode);
+    return () => removeEventListener("node", onNode);
   }, [sought]);
   const toggle = (at) => show(shown.includes(at) ? (shown.length > 1 ? shown.filter((one) => one !== at) : shown) : [...shown.slice(-1), at].sort());
   const press = (at) => { if (!steps[at].items.length) ask(true); toggle(at); };

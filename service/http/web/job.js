@@ -85,7 +85,7 @@ function Tab({ name, job, events, link, base, node }) {
     case "graph": return job.state === "SUCCEEDED" && job.kind === "compile" ? html`<${Steps} job=${job} link=${link} />`
       : html`<${Uploaded} path=${`/jobs/${job.id}/graph`} blamed=${nodesOf(job.problem)} node=${node} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
-    case "tuning": return html`<${Tuning} job=${job} told=${events.filter((event) => event.kind === "tuning").length} />`;
+    case "tuning": return html`<${Tuning} job=${job} reports=${events.filter((event) => event.kind === "tuning").length} />`;
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
     case "log": return html`<${Log} job=${job} />`;
@@ -95,8 +95,8 @@ function Tab({ name, job, events, link, base, node }) {
 
 function Overview({ job, events, link, base }) {
   const ended = ENDED.includes(job.state);
-  const [told] = useFetched(() => (ended ? get(`/jobs/${job.id}/report`) : null), [job.id, ended]);
-  const report = told && told.report;
+  const [fetched] = useFetched(() => (ended ? get(`/jobs/${job.id}/report`) : null), [job.id, ended]);
+  const report = fetched && fetched.report;
   const notices = events.filter((event) => event.kind === "notice");
   return html`
     ${report && html`

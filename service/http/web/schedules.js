@@ -11,8 +11,8 @@ const titleOf = (plan) => `${plan.scheduler} on ${lanesOf(plan)}: ${seconds(plan
   plan.measured_s === null ? "not run" : `${seconds(plan.measured_s)} measured`}${plan.taken ? "; taken" : ""}`;
 
 export function Schedules({ job }) {
-  const [told, error] = useFetched(() => get(`/jobs/${job.id}/report`), [job.id]);
-  const plans = told && told.report ? told.report.plans : [];
+  const [fetched, error] = useFetched(() => get(`/jobs/${job.id}/report`), [job.id]);
+  const plans = fetched && fetched.report ? fetched.report.plans : [];
   const [chosen, choose] = useState(null); // the number of a plan; null: the one that was taken
   const taken = plans.findIndex((plan) => plan.taken);
   const number = chosen === null || chosen === taken ? null : chosen;

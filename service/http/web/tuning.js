@@ -8,13 +8,13 @@ import { Facts, Failure, Table, colour, figures, lanesOf, seconds, useFetched } 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const SOON_MS = 300; // events come in bursts: they are asked for together
 
-/** `told` counts the events that the job has sent of its search: with each the search is asked for again. */
-export function Tuning({ job, told }) {
+/** `reports` counts the events that the job has sent of its search: with each the search is asked for again. */
+export function Tuning({ job, reports }) {
   const [tuning, error, again] = useFetched(() => get(`/jobs/${job.id}/tuning`), [job.id]);
   useEffect(() => {
     const due = setTimeout(again, SOON_MS);
     return () => clearTimeout(due);
-  }, [told, job.state]);
+  }, [reports, job.state]);
   const [chosen, choose] = useState("");
   const ended = ENDED.includes(job.state);
   const [made] = useFetched(() => (ended && job.state === "SUCCEEDED" && job.kind === "compile" ? get(`/jobs/${job.id}/report`) : null), [job.id, job.state]);
@@ -41,7 +41,7 @@ export function Tuning({ job, told }) {
       ${" "}${tuning.forecast && html`<span class="key dashed"></span> what the rest of the budget is expected to bring: each candidate that is worth
       measuring now saves what is expected of it; what it teaches about others is not foreseen. `}
       ${tuning.points.some((point) => point.expected_s !== null) && html`<span class="key dotted"></span> what the end of the budget was expected to
-      bring, as told at each time. `}
+      bring, as estimated at each time. `}
       ${tuning.plans.length > 0 && html`<span class="key diamond"></span> a plan for the whole model, on its lanes; filled: the one that was taken.`}</p>
     ${plans.length > 0 && html`<h2>Plans</h2>
       <p class="quiet">The whole model under each plan: several lanes may be faster than all kernels one after the other.</p>
@@ -97,7 +97,7 @@ function Curve({ tuning: { points, forecast, plans }, taken }) {
   }, [points]);
   const last = points[points.length - 1];
   const ahead = (forecast || []).map((one) => [begun + one.elapsed_s, one.best_s]);
-  const told = points.map((point, n) => [at[n], point.expected_s]).filter(([, value]) => value !== null);
+  const estimates = points.map((point, n) => [at[n], point.expected_s]).filter(([, value]) => value !== null);
   const run = plans.map((plan) => ({ ...plan, x: Math.max(plan.elapsed_s, 0), chosen: taken && plan.scheduler === taken.scheduler && plan.lanes === taken.lanes }));
   const most = (values) => values.reduce((high, value) => Math.max(high, value), 0);
   const span = Math.max(at[at.length - 1], most(ahead.map(([time]) => time)), 1.02 * most(run.map((plan) => plan.x)), 1e-3);
@@ -112,10 +112,10 @@ function Curve({ tuning: { points, forecast, plans }, taken }) {
     <${TimeAxis} most=${span} height=${height} x=${x} />
     ${ticks(top, 4).map((one) => html`<line class="grid" x1=${LEFT} x2=${WIDTH - 10} y1=${y(one)} y2=${y(one)} />
       <text class="axis" x=${LEFT - 6} y=${y(one) + 4} text-anchor="end">${seconds(one)}</text>`)}
-    <path class="edge told" d=${line(told)} />
+    <path class="edge forecast" d=${line(estimates)} />
     <path class="edge lit" d=${path} />
     ${ahead.length > 0 && html`<path class="edge roof" d=${line(ahead)} />
-      ${end > at[at.length - 1] && html`<line class="edge told" x1=${x(end)} x2=${x(end)} y1="10" y2=${height - 24} />
+      ${end > at[at.length - 1] && html`<line class="edge forecast" x1=${x(end)} x2=${x(end)} y1="10" y2=${height - 24} />
         <text class="axis" x=${x(end) - 6} y=${Math.max(y(expected) - 8, 22)} text-anchor="end">${seconds(expected)} expected at the budget's end</text>`}`}
     ${points.map((point, n) => html`<circle class="dot" r="3" cx=${x(at[n])} cy=${y(point.best_s)}>
       <title>${seconds(at[n])}: ${seconds(point.best_s)}, ${point.measured} candidates${point.expected_s === null ? "" : `; ${seconds(point.expected_s)} expected at the budget's end`}</title></circle>`)}

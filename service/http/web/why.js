@@ -17,9 +17,9 @@ function commonest(names) {
 
 export function Why({ job, report, base }) {
   const paths = [`${job.links.artifact}/graph`, `${job.links.artifact}/plan`, `/jobs/${job.id}/tuning`];
-  const [told, error] = useFetched(() => Promise.all(paths.map((path) => get(path))), [job.id]);
-  if (!told) return html`<${Failure} error=${error} />`;
-  const [graph, plan, tuning] = told;
+  const [fetched, error] = useFetched(() => Promise.all(paths.map((path) => get(path))), [job.id]);
+  if (!fetched) return html`<${Failure} error=${error} />`;
+  const [graph, plan, tuning] = fetched;
   const applied = graph.steps.flatMap((step) => step.applied.map((one) => one.what.split(" ")[0]));
   const sum = (of) => tuning.kernels.reduce((total, kernel) => total + kernel.uses * of(kernel), 0);
   const [first, best] = [sum((kernel) => kernel.candidates[0].measured_s), sum((kernel) => kernel.best_s)];

@@ -105,9 +105,9 @@ def test_a_sample_is_raced_and_profiled(
     monkeypatch.setattr(run, "SAMPLES", (smallest,))
     arguments = ["--sample", "--peers", "onnxruntime", "--rounds", "1", "--budget", "0"]
     assert main([*arguments, "--cache", str(tmp_path / "cache"), "--json", str(tmp_path / "s.json")]) == 0
-    (told,) = json.loads((tmp_path / "s.json").read_text())
-    assert told["name"] == smallest.name
-    assert told["alone_us"][OURS] > 0
-    assert told["of_peak"] > 0
-    assert told["error"] < 1e-4
+    (reported,) = json.loads((tmp_path / "s.json").read_text())
+    assert reported["name"] == smallest.name
+    assert reported["alone_us"][OURS] > 0
+    assert reported["of_peak"] > 0
+    assert reported["error"] < 1e-4
     assert "| Conv 3x3 g144 144->144, 56x56 -> 56x56 |" in capsys.readouterr().out

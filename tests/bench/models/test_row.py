@@ -17,7 +17,7 @@ from compiler.ir.lanes import Handover
 NEAR, FAR = Handover.of(60.0), Handover.of(200.0)
 
 REPORT = {"phase_seconds": {"load": 1.0, "tile": 2.0}, "records_measured": 7, "kernels": 3}
-TOLD = ("model", "threads", "precision", "gflop", "ours_ms", "peers", "ratio_to_best", "max_rel_error")
+REPORTED = ("model", "threads", "precision", "gflop", "ours_ms", "peers", "ratio_to_best", "max_rel_error")
 
 
 def row(*, gflop: float | None = 1.0, ours: float = 1.0, calm: bool = True) -> Row:
@@ -38,8 +38,8 @@ def row(*, gflop: float | None = 1.0, ours: float = 1.0, calm: bool = True) -> R
 
 
 def test_a_row_tells_what_was_asked_for_and_how_sure_it_is() -> None:
-    told = json.loads(json.dumps(row().to_json()))
-    assert {name: told[name] for name in TOLD} == {
+    reported = json.loads(json.dumps(row().to_json()))
+    assert {name: reported[name] for name in REPORTED} == {
         "model": "net",
         "threads": 2,
         "precision": "fp32",
@@ -49,12 +49,12 @@ def test_a_row_tells_what_was_asked_for_and_how_sure_it_is() -> None:
         "ratio_to_best": pytest.approx(0.8),
         "max_rel_error": 0.5,
     }
-    assert told["best"] == "openvino"
-    assert told["ratio_interval"] == pytest.approx([0.8, 0.8])
-    assert told["errors"] == {"tilewright": 0.5, "onnxruntime": 0.0, "openvino": 0.25}
-    assert told["of_peak"] == pytest.approx(0.5), "1 GFLOP in 10 ms is 100 of 200 GFLOP/s"
-    assert (told["state"], told["handover_ns"]) == ("near", 60.0)
-    assert (told["rounds"], told["discarded"], told["compile_s"]) == (3, 1, 3.0)
+    assert reported["best"] == "openvino"
+    assert reported["ratio_interval"] == pytest.approx([0.8, 0.8])
+    assert reported["errors"] == {"tilewright": 0.5, "onnxruntime": 0.0, "openvino": 0.25}
+    assert reported["of_peak"] == pytest.approx(0.5), "1 GFLOP in 10 ms is 100 of 200 GFLOP/s"
+    assert (reported["state"], reported["handover_ns"]) == ("near", 60.0)
+    assert (reported["rounds"], reported["discarded"], reported["compile_s"]) == (3, 1, 3.0)
 
 
 def test_what_engines_compute_from_bytes_is_a_table_of_its_own() -> None:
@@ -79,27 +79,32 @@ def moving(states: Sequence[tuple[Handover, Handover]]) -> Row:
 
 
 def test_the_ratio_is_told_for_each_state_of_the_cores_by_the_best_peer_there() -> None:
-    told = json.loads(json.dumps(moving([(NEAR, NEAR)] * 5 + [(FAR, FAR)] * 4 + [(NEAR, FAR)] * 2).to_json()))
-    assert (told["state"], told["rounds"], told["rounds_near"], told["rounds_far"]) == ("moved", 11, 5, 4)
-    assert (told["ratio_near"], told["best_near"]) == (pytest.approx(0.8), "openvino")
-    assert told["ratio_near_interval"] == pytest.approx([0.8, 0.8])
-    assert (told["ratio_far"], told["best_far"]) == (pytest.approx(1.0), "onnxruntime")
-    assert told["ratio_far_interval"] is None, "four rounds do not say how sure they are"
-    text = markdown([told], ["onnxruntime", "openvino"])
+    reported = json.loads(json.dumps(moving([(NEAR, NEAR)] * 5 + [(FAR, FAR)] * 4 + [(NEAR, FAR)] * 2).to_json()))
+    assert (reported["state"], reported["rounds"], reported["rounds_near"], reported["rounds_far"]) == (
+        "moved",
+        11,
+        5,
+        4,
+    )
+    assert (reported["ratio_near"], reported["best_near"]) == (pytest.approx(0.8), "openvino")
+    assert reported["ratio_near_interval"] == pytest.approx([0.8, 0.8])
+    assert (reported["ratio_far"], reported["best_far"]) == (pytest.approx(1.0), "onnxruntime")
+    assert reported["ratio_far_interval"] is None, "four rounds do not say how sure they are"
+    text = markdown([reported], ["onnxruntime", "openvino"])
     assert "| near rounds | far rounds |" in text
     assert "| 0.800 (0.800..0.800) openvino in 5 | 1.000 onnxruntime in 4 |" in text
     assert "T2 in near rounds: 0.800, T2 in far rounds: 1.000." in text
 
 
 def test_a_state_in_which_no_round_was_run_has_no_ratio() -> None:
-    told = moving([(NEAR, NEAR), (NEAR, FAR)]).to_json()
-    assert (told["rounds_far"], told["ratio_far"], told["best_far"]) == (0, None, None)
-    assert "| - |" in markdown([told], ["onnxruntime", "openvino"])
+    reported = moving([(NEAR, NEAR), (NEAR, FAR)]).to_json()
+    assert (reported["rounds_far"], reported["ratio_far"], reported["best_far"]) == (0, None, None)
+    assert "| - |" in markdown([reported], ["onnxruntime", "openvino"])
 
 
 def test_a_race_without_peers_has_no_ratio_in_any_state() -> None:
-    told = replace(moving([(NEAR, NEAR)] * 5), peers=()).to_json()
-    assert (told["ratio_near"], told["ratio_near_interval"], told["rounds_near"]) == (None, None, 5)
+    reported = replace(moving([(NEAR, NEAR)] * 5), peers=()).to_json()
+    assert (reported["ratio_near"], reported["ratio_near_interval"], reported["rounds_near"]) == (None, None, 5)
 
 
 def test_on_one_thread_the_table_tells_no_states() -> None:
@@ -113,9 +118,9 @@ def test_a_model_that_cannot_be_counted_has_no_part_of_the_peak() -> None:
 
 
 def test_an_error_without_limit_is_valid_json() -> None:
-    told = row(ours=float("nan")).to_json()
-    assert told["max_rel_error"] is None
-    json.dumps(told, allow_nan=False)
+    reported = row(ours=float("nan")).to_json()
+    assert reported["max_rel_error"] is None
+    json.dumps(reported, allow_nan=False)
 
 
 def test_means_are_geometric_and_leave_out_what_failed() -> None:

@@ -25,12 +25,12 @@ def test_an_artifact_is_raced_against_what_it_was_compiled_from(
     compiled: tuple[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([*compiled, "--rounds", "1", "--json"]) == 0
-    told = json.loads(capsys.readouterr().out)
-    theirs = told["peers"]["onnxruntime"]
-    assert (told["threads"], told["rounds"] + told["discarded"] >= 1, told["state"]) == (1, True, None)
+    reported = json.loads(capsys.readouterr().out)
+    theirs = reported["peers"]["onnxruntime"]
+    assert (reported["threads"], reported["rounds"] + reported["discarded"] >= 1, reported["state"]) == (1, True, None)
     assert theirs["difference"] < 1e-4
     assert 0 < theirs["ratio"]["low"] <= theirs["ratio"]["value"] <= theirs["ratio"]["high"]
-    assert 0 < told["ours_ms"]["p10"] <= told["ours_ms"]["median"] <= told["ours_ms"]["p90"]
+    assert 0 < reported["ours_ms"]["p10"] <= reported["ours_ms"]["median"] <= reported["ours_ms"]["p90"]
     assert main([*compiled, "--rounds", "1"]) == 0
     assert "ours over theirs" in capsys.readouterr().out
 

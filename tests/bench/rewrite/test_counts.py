@@ -26,10 +26,10 @@ def test_layers_that_a_peer_executes_are_counted_and_views_are_not(tiny: Subject
     assert {"Flatten", "Reshape"} <= set(kinds)
     assert found.views("onnxruntime") == kinds["Flatten"] + kinds["Reshape"]
     assert found.layers("onnxruntime") + found.views("onnxruntime") == sum(kinds.values())
-    told = found.to_json()
-    assert told["operators"] > told["nodes"] >= told["kernels"]
-    assert told["kernels"] == sum(told["families"].values())
-    assert told["kernels"] < told["peers"]["onnxruntime"]["layers"]
+    reported = found.to_json()
+    assert reported["operators"] > reported["nodes"] >= reported["kernels"]
+    assert reported["kernels"] == sum(reported["families"].values())
+    assert reported["kernels"] < reported["peers"]["onnxruntime"]["layers"]
 
 
 def test_a_peer_that_cannot_run_the_model_is_told_and_ours_is_counted_all_the_same(tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ def test_without_names_all_networks_are_counted_but_those_whose_weights_fill_the
 
 
 def test_counts_alone_compile_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told, cache = tmp_path / "told.json", tmp_path / "cache"
-    assert main(["tiny_cnn", "--counts", "--peers", "", "--json", str(told), "--cache", str(cache)]) == 0
-    found = json.loads(told.read_text())
+    reported, cache = tmp_path / "told.json", tmp_path / "cache"
+    assert main(["tiny_cnn", "--counts", "--peers", "", "--json", str(reported), "--cache", str(cache)]) == 0
+    found = json.loads(reported.read_text())
     assert [row["model"] for row in found["counts"]] == ["tiny_cnn"]
     assert found["ablation"] == []
     assert not (cache / "artifacts").exists()
@@ -51,11 +51,11 @@ def test_a_model_is_raced_without_each_name_unless_that_changes_nothing(
 ) -> None:
     file = tmp_path / "mine.onnx"
     file.write_bytes(build("tiny_inception").SerializeToString())
-    told, results = tmp_path / "told.json", tmp_path / "RESULTS.md"
+    reported, results = tmp_path / "told.json", tmp_path / "RESULTS.md"
     arguments = [str(file), "--peers", "", "--without", "epilogue,recurrence", "--rounds", "2", "--budget", "0"]
-    places = ["--cache", str(tmp_path / "cache"), "--json", str(told), "--markdown", str(results)]
+    places = ["--cache", str(tmp_path / "cache"), "--json", str(reported), "--markdown", str(results)]
     assert main([*arguments, *places]) == 0
-    found = json.loads(told.read_text())
+    found = json.loads(reported.read_text())
     raced, same = found["ablation"]
     assert (raced["without"], raced["same"], same["without"], same["same"]) == ("epilogue", False, "recurrence", True)
     (counted,) = found["counts"]

@@ -64,10 +64,10 @@ def test_what_the_solver_could_not_prove_is_not_called_so(monkeypatch: pytest.Mo
 
 def test_equal_blocks_are_counted_and_solved_once_and_single_calls_left_out(no_solver: None) -> None:
     twice = (*DIAMOND, *(tuple(one + 4 for one in earlier) for earlier in DIAMOND[1:]))
-    told: list[str] = []
-    found = gaps(alike(twice, lanes=3), SOLVER_S, 1, told.append)
+    reported: list[str] = []
+    found = gaps(alike(twice, lanes=3), SOLVER_S, 1, reported.append)
     assert [(block.calls, block.times, block.best_s) for block in found.blocks] == [(3, 2, 3.0)]
-    assert told == ["block 1 of 1, 3 calls"]
+    assert reported == ["block 1 of 1, 3 calls"]
     assert found.whole_s["stages"] == 15.0
     assert found.whole_s.keys() == found.found_s.keys() == found.blocks[0].seconds.keys()
 
@@ -92,15 +92,15 @@ def test_worst_and_mean_are_of_the_blocks_that_are_proven() -> None:
         BlockGaps(40, 1, 9.0, 8.0, False, dict(zip(names, (9.0, 99.0, 99.0), strict=True))),
     ]
     whole = dict.fromkeys(names, 14.0)
-    told = json.loads(json.dumps(Gaps(tuple(block), whole, dict.fromkeys(names, 0.1), 0.25).to_json()))
-    assert told["proven"] == 2
-    assert told["worst_gap"] == {"early_start": pytest.approx(0.2), "stages": 0.5, "descent": 0.0}
-    assert told["mean_gap"] == {"early_start": pytest.approx(0.1), "stages": pytest.approx(0.3), "descent": 0.0}
-    assert told["worst_of_aimed"] == pytest.approx(0.1), (
+    reported = json.loads(json.dumps(Gaps(tuple(block), whole, dict.fromkeys(names, 0.1), 0.25).to_json()))
+    assert reported["proven"] == 2
+    assert reported["worst_gap"] == {"early_start": pytest.approx(0.2), "stages": 0.5, "descent": 0.0}
+    assert reported["mean_gap"] == {"early_start": pytest.approx(0.1), "stages": pytest.approx(0.3), "descent": 0.0}
+    assert reported["worst_of_aimed"] == pytest.approx(0.1), (
         "list scheduling is exact in the first, stages 10% off in the second"
     )
-    assert told["worst_of_best"] == 0.0
-    row = {"model": "net", "threads": 2, "calls": 60, "measured_calls": 58, **told}
+    assert reported["worst_of_best"] == 0.0
+    row = {"model": "net", "threads": 2, "calls": 60, "measured_calls": 58, **reported}
     text = gap_table.markdown([row, {"model": "broken", "threads": 2, "problem": "no such operator"}], 3.0)
     assert (
         "| net | 2 | 60 (58) | 4, 3 | 2 | 20.0% / 10.0% | 50.0% / 30.0% | 0.0% / 0.0% | 10.0% | 0.0% | 0.25 |" in text
@@ -109,7 +109,9 @@ def test_worst_and_mean_are_of_the_blocks_that_are_proven() -> None:
 
 
 def test_without_a_proven_block_there_is_no_gap() -> None:
-    told = Gaps((BlockGaps(2, 1, 2.0, 1.0, False, {"stages": 2.0}),), {"stages": 2.0}, {"stages": 0.1}, 0.1).to_json()
-    assert (told["proven"], told["worst_gap"], told["worst_of_best"]) == (0, {"stages": None}, None)
-    row = {"model": "net", "threads": 2, "calls": 2, "measured_calls": 2, **told}
+    reported = Gaps(
+        (BlockGaps(2, 1, 2.0, 1.0, False, {"stages": 2.0}),), {"stages": 2.0}, {"stages": 0.1}, 0.1
+    ).to_json()
+    assert (reported["proven"], reported["worst_gap"], reported["worst_of_best"]) == (0, {"stages": None}, None)
+    row = {"model": "net", "threads": 2, "calls": 2, "measured_calls": 2, **reported}
     assert "| - / - | - | - |" in gap_table.markdown([row], 3.0)

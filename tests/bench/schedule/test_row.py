@@ -40,7 +40,7 @@ def raced(*ratios: float) -> list[Raced]:
     return [Raced(Spread.of([2e-3 * one]), Comparison(one, 0.9 * one, 1.1 * one)) for one in ratios]
 
 
-def told(model: str, found: Schedules, runs: Sequence[Raced] | None, monkeypatch: pytest.MonkeyPatch) -> Any:
+def reported(model: str, found: Schedules, runs: Sequence[Raced] | None, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The rows as they come out of a file; nothing crosses lanes, as there are no kernels."""
     monkeypatch.setattr(Schedules, "crossing_bytes", lambda self, plan: 4096 * len(plan.tasks))
     return json.loads(json.dumps(rows(model, found, runs, found.taken(runs, 60.0))))
@@ -56,7 +56,7 @@ def pair() -> tuple[Plan, Plan]:
 def test_a_row_tells_what_was_predicted_and_what_was_reached(
     pair: tuple[Plan, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = told("net", schedules(*pair, bound_s=0.9e-3), raced(1.0, 0.5), monkeypatch)
+    one, two = reported("net", schedules(*pair, bound_s=0.9e-3), raced(1.0, 0.5), monkeypatch)
     assert (one["scheduler"], one["handovers"], one["state"], one["ratio"]) == ("sequential", 0, "far", 1.0)
     assert (two["scheduler"], two["handovers"], two["launches"], two["depth"]) == ("stages", 1, 3, 2)
     assert (two["crossing_bytes"], two["search_s"], two["threads"]) == (12288, 0.25, 2)
@@ -79,8 +79,8 @@ def test_a_row_tells_what_was_predicted_and_what_was_reached(
 
 def test_what_is_not_certainly_faster_is_not_taken(pair: tuple[Plan, Plan], monkeypatch: pytest.MonkeyPatch) -> None:
     found = schedules(*pair)
-    assert [row["taken"] for row in told("net", found, raced(1.0, 0.95), monkeypatch)] == [True, False]
-    assert [row["taken"] for row in told("net", found, raced(1.0, 0.8), monkeypatch)] == [False, True]
+    assert [row["taken"] for row in reported("net", found, raced(1.0, 0.95), monkeypatch)] == [True, False]
+    assert [row["taken"] for row in reported("net", found, raced(1.0, 0.8), monkeypatch)] == [False, True]
 
 
 def test_the_solver_s_schedule_is_a_yardstick_and_never_taken(
@@ -88,13 +88,13 @@ def test_the_solver_s_schedule_is_a_yardstick_and_never_taken(
 ) -> None:
     first, other = pair
     found = schedules(first, other, replace(other, scheduler=OPTIMAL, predicted_s=0.9e-3))
-    assert [row["taken"] for row in told("net", found, raced(1.0, 0.8, 0.5), monkeypatch)] == [False, True, False]
+    assert [row["taken"] for row in reported("net", found, raced(1.0, 0.8, 0.5), monkeypatch)] == [False, True, False]
 
 
 def test_what_was_not_run_is_predicted_alone_and_the_table_says_so(
     pair: tuple[Plan, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = told("net", schedules(*pair), None, monkeypatch)
+    found = reported("net", schedules(*pair), None, monkeypatch)
     assert [(row["ms"], row["ratio"], row["prediction_gap"]) for row in found] == [(None, None, None)] * 2
     text = markdown(found)
     assert "measured ms" not in text
@@ -105,7 +105,7 @@ def test_what_was_not_run_is_predicted_alone_and_the_table_says_so(
 def test_a_plan_of_launches_is_told_by_streams_and_depth(
     pair: tuple[Plan, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [{**row, "crossing_bytes": None} for row in told("net", schedules(*pair), None, monkeypatch)]
+    found = [{**row, "crossing_bytes": None} for row in reported("net", schedules(*pair), None, monkeypatch)]
     text = markdown(found)
     assert "| streams | launches | depth | joins | edges across |" in text
     assert "| net | stages | 2 | 3 | 2 | 1 | 1 | 0.250 | 1.0000 | 0.500 |" in text
@@ -114,7 +114,7 @@ def test_a_plan_of_launches_is_told_by_streams_and_depth(
 def test_a_plan_of_launches_that_was_run_is_told_with_what_it_reached(
     pair: tuple[Plan, Plan], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = [{**row, "crossing_bytes": None} for row in told("net", schedules(*pair), raced(1.0, 0.5), monkeypatch)]
+    found = [{**row, "crossing_bytes": None} for row in reported("net", schedules(*pair), raced(1.0, 0.5), monkeypatch)]
     text = markdown(found)
     assert "| predicted ms | measured ms | of sequential | predicted / measured |" in text
     assert (

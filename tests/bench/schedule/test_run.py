@@ -29,11 +29,11 @@ def test_wrong_arguments_end_with_2(capsys: pytest.CaptureFixture[str]) -> None:
 def test_schedules_for_another_machine_are_predicted_and_not_run(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    told = tmp_path / "rows.json"
+    reported = tmp_path / "rows.json"
     foreign = next(profile.name for profile in PROFILES if not runs_here(profile))
     arguments = ["tiny_inception", "--target", foreign, "--threads", "3", "--cache", str(tmp_path / "cache")]
-    assert main([*arguments, "--json", str(told)]) == 0
-    rows = json.loads(told.read_text())
+    assert main([*arguments, "--json", str(reported)]) == 0
+    rows = json.loads(reported.read_text())
     assert {row["target"] for row in rows} == {foreign}
     assert (rows[0]["scheduler"], rows[0]["predicted_ratio"]) == ("sequential", 1.0)
     assert all(row["ms"] is None and row["predicted_ms"] > 0 for row in rows)
@@ -46,10 +46,10 @@ def test_a_plan_for_a_gpu_is_told_by_its_launches(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
-    told = tmp_path / "rows.json"
+    reported = tmp_path / "rows.json"
     arguments = ["tiny_inception", "--target", "cuda:sm_90", "--cache", str(tmp_path / "cache")]
-    assert main([*arguments, "--json", str(told)]) == 0
-    rows = json.loads(told.read_text())
+    assert main([*arguments, "--json", str(reported)]) == 0
+    rows = json.loads(reported.read_text())
     first, *others = rows
     assert (first["scheduler"], first["launches"], first["depth"], first["handovers"]) == (
         "sequential",
@@ -66,10 +66,10 @@ def test_gaps_are_told_for_each_number_of_lanes_and_nothing_is_compiled(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("ortools")
-    told, cache = tmp_path / "rows.json", tmp_path / "cache"
+    reported, cache = tmp_path / "rows.json", tmp_path / "cache"
     arguments = ["tiny_inception", "--gaps", "--threads", "2,3", "--solver", "1", "--cache", str(cache)]
-    assert main([*arguments, "--json", str(told)]) == 0
-    rows = json.loads(told.read_text())
+    assert main([*arguments, "--json", str(reported)]) == 0
+    rows = json.loads(reported.read_text())
     assert [row["threads"] for row in rows] == [2, 3]
     for row in rows:
         assert row["measured_calls"] == 0
@@ -85,10 +85,10 @@ def test_every_schedule_of_a_small_network_is_run_beside_the_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     threads = min(2, len(os.sched_getaffinity(0)))
-    told = tmp_path / "rows.json"
+    reported = tmp_path / "rows.json"
     arguments = ["tiny_inception", "--threads", str(threads), "--budget", "2", "--cache", str(tmp_path / "cache")]
-    assert main([*arguments, "--json", str(told)]) == 0
-    rows = json.loads(told.read_text())
+    assert main([*arguments, "--json", str(reported)]) == 0
+    rows = json.loads(reported.read_text())
     assert rows[0]["scheduler"] == "sequential"
     assert sum(row["taken"] for row in rows) == 1
     assert all(row["ms"] > 0 and row["predicted_ms"] > 0 and row["search_s"] > 0 for row in rows)

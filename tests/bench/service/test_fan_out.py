@@ -14,8 +14,8 @@ POINT = {"elapsed_s": 5.0, "measured": 30, "best_s": 0.25, "exhausted": False}
 
 def test_a_search_is_told_by_its_last_point_and_all_who_helped() -> None:
     helpers = [{"kernels": 2, "measured": 7, "seconds": 3.0}, {"kernels": 1, "measured": 4, "seconds": 1.5}]
-    told = {"points": [{**POINT, "measured": 1}, POINT], "kernels": [{}] * 4, "helpers": helpers}
-    found = fan_out.searched(2, told, {"run_seconds": 9.0})
+    reported = {"points": [{**POINT, "measured": 1}, POINT], "kernels": [{}] * 4, "helpers": helpers}
+    found = fan_out.searched(2, reported, {"run_seconds": 9.0})
     assert found == fan_out.Searched(2, 5.0, 30, 4, 3, 11, 4.5, 0.25, False, 9.0)
     assert found.tiles_per_s == 6.0
 
@@ -32,9 +32,9 @@ def test_each_worker_needs_a_core(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_started_inside_the_block_has_one_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[Any] = []
+    reported: list[Any] = []
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 3})
-    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: told.append(cores))
+    monkeypatch.setattr(os, "sched_setaffinity", lambda _, cores: reported.append(cores))
     with fan_out._on(3):
-        told.append("started")
-    assert told == [{3}, "started", {0, 3}]
+        reported.append("started")
+    assert reported == [{3}, "started", {0, 3}]

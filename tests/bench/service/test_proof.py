@@ -29,23 +29,23 @@ def client(**states: str) -> Client:
 @pytest.fixture
 def beset(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What happened, in order."""
-    told: list[str] = []
+    reported: list[str] = []
 
     @contextlib.contextmanager
     def attacked(*_: Any) -> Iterator[Attack]:
-        told.append("attack")
+        reported.append("attack")
         attack = Attack(before_mib=1.0)
         yield attack
-        told.append("over")
+        reported.append("over")
         attack.peak_mib, attack.heard = 2.0, {"half-open: opened": 3}
 
     def at_rate(*_: Any) -> Reads:
-        told.append("reads")
+        reported.append("reads")
         return Reads(1000.0, 1.0, 2.0, 3.0)
 
     monkeypatch.setattr(hostile, "attacked", attacked)
     monkeypatch.setattr(reads, "at_rate", at_rate)
-    return told
+    return reported
 
 
 @pytest.mark.parametrize(

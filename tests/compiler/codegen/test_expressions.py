@@ -12,9 +12,9 @@ from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
 from compiler.ir.arithmetic import bounds
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import FUNCTIONS
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import Case, check
+from tests.parse import parse_kernel
 
 INTEGERS = [dtype for dtype in DType if dtype.is_integer]
 FLOATS = [DType.F16, DType.F32, DType.F64]

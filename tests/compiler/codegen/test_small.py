@@ -14,11 +14,11 @@ from compiler.codegen.scalars import SMALL_HEADER, literal, with_small
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
-from compiler.ir.parse import parse_kernel
 from compiler.ir.small import BITS, FLOATS, ROUNDINGS
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import Case, Library
 from tests.compiler.small_values import SOURCES, beyond_integers, codes, given, read_as, same_bits
+from tests.parse import parse_kernel
 
 
 def conversion(values: np.ndarray, target: DType, how: str = "cast", rounding: str = "") -> Case:

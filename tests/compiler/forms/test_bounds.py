@@ -5,8 +5,8 @@ import pytest
 from compiler.forms.bounds import beyond_bounds, bound_of, neutral_from, within
 from compiler.ir.expr import Apply, Const, Load, Position, Where
 from compiler.ir.index import Axis, Index
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
+from tests.parse import parse_kernel
 
 HEAD = (
     "kernel K(in x: f32[8, 6], in w: f32[6, 4], in r: f32[8, 4], in n: i64[], in m: i64[]; "

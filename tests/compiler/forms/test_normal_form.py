@@ -7,7 +7,7 @@ from dataclasses import replace
 from compiler.forms.normal_form import block_positions, contract_temps
 from compiler.ir.expr import Apply
 from compiler.ir.index import Index
-from compiler.ir.parse import parse_kernel
+from tests.parse import parse_kernel
 
 CHAIN = """
 kernel Chain(in x: f32[4, 8]; temp t: f32[4, 8]; out y: f32[4, 8])

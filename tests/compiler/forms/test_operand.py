@@ -12,8 +12,8 @@ from compiler.forms.operand import InPlace, Staged, merged, offsets_of, operand,
 from compiler.ir.buffers import Buffer
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
+from tests.parse import parse_kernel
 
 CONVOLUTION = """
 kernel Conv(in x: f32[1, {c}, {h}, {w}], in k: f32[32, {c}, {r}, {r}]; out y: f32[1, 32, {oy}, {ox}])

@@ -5,8 +5,8 @@ import pytest
 from compiler.forms.transpose import as_transpose
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
+from tests.parse import parse_kernel
 
 
 def workload(text: str, *layouts: Layout) -> Workload:

@@ -6,7 +6,7 @@ from compiler.forms.updates import without_copy
 from compiler.fuse import fuse
 from compiler.ir.evaluate import evaluate
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_graph
+from tests.parse import parse_graph
 
 SCATTER = """graph(%0: f32[4, 3], %1: i64[1, 1], %2: f32[1, 3]) -> (%3)
   %3: f32[4, 3] = ScatterND(%0, %1, %2) reduction="REDUCTION"

@@ -23,8 +23,8 @@ from compiler.forms.winograd import (
 )
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
+from tests.parse import parse_kernel
 
 FORMS = [(elements - taps + 1, taps) for elements in POSITIVE_POINTS for taps in TAPS if elements - taps + 1 >= 2]
 

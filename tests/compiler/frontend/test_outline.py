@@ -32,7 +32,7 @@ def file(nodes: list[onnx.NodeProto], *, tensors: tuple[onnx.TensorProto, ...] =
 
 def test_each_node_has_its_operator_name_attributes_and_what_it_reads_and_writes() -> None:
     weight = onnx.numpy_helper.from_array(np.ones((4, 3), np.float32), "w")
-    told = outline(
+    reported = outline(
         file(
             [
                 helper.make_node("Gemm", ["x", "w"], ["h"], alpha=0.5, transB=0),
@@ -41,9 +41,9 @@ def test_each_node_has_its_operator_name_attributes_and_what_it_reads_and_writes
             tensors=(weight,),
         )
     )
-    (step,) = told["steps"]
+    (step,) = reported["steps"]
     assert step["name"] == STEP
-    numbers = {value["name"]: int(number) for number, value in told["values"].items()}
+    numbers = {value["name"]: int(number) for number, value in reported["values"].items()}
     assert step["nodes"] == [
         {
             "op": "Gemm",
@@ -60,9 +60,9 @@ def test_each_node_has_its_operator_name_attributes_and_what_it_reads_and_writes
             "attributes": {"axes": "(1, 2)", "mode": "a"},
         },
     ]
-    assert told["values"][str(numbers["x"])]["type"] == "f32[batch, 4]"
-    assert told["values"][str(numbers["y"])]["type"] == "f32"
-    assert told["values"][str(numbers["w"])] == {"name": "w", "type": "f32[4, 3]", "constant": {"elements": 12}}
+    assert reported["values"][str(numbers["x"])]["type"] == "f32[batch, 4]"
+    assert reported["values"][str(numbers["y"])]["type"] == "f32"
+    assert reported["values"][str(numbers["w"])] == {"name": "w", "type": "f32[4, 3]", "constant": {"elements": 12}}
     assert (step["inputs"], step["outputs"]) == ([numbers["x"]], [numbers["y"]])
 
 
@@ -82,9 +82,9 @@ def test_nodes_of_subgraphs_are_named_and_what_they_capture_is_read() -> None:
         helper.make_node("Constant", [], ["c"], value=onnx.numpy_helper.from_array(np.array(True))),
         helper.make_node("If", ["c"], ["y"], then_branch=inner, else_branch=inner),
     ]
-    told = outline(file(nodes))
-    names = {int(number): value["name"] for number, value in told["values"].items()}
-    chosen = told["steps"][0]["nodes"][-1]
+    reported = outline(file(nodes))
+    names = {int(number): value["name"] for number, value in reported["values"].items()}
+    chosen = reported["steps"][0]["nodes"][-1]
     assert chosen["inside"] == ["deep", "deep"]
     assert [names[one] for one in chosen["reads"]] == ["c", "h"]
     assert chosen["attributes"]["then_branch"] == "a graph of 1 nodes"

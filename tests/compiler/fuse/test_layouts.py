@@ -5,9 +5,9 @@ import pytest
 
 from compiler.fuse.layouts import choose_layouts, ties
 from compiler.ir.graph import Graph
-from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import Layout
 from tests.compiler.networks import Network, graph_of
+from tests.parse import parse_graph
 
 LAST = Layout.channels_last(4)
 

@@ -16,12 +16,12 @@ from compiler.ir.evaluate import evaluate
 from compiler.ir.expr import Apply, Const, Expr, Position, Where, conjuncts
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_kernel_graph
 from compiler.ir.tensor import DType
 from compiler.measure.memory import allocate, operand, read_buffer, storage_bytes, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.rewrite.sketch import Sketch
+from tests.parse import parse_kernel_graph
 
 BATCH = 5
 Build = Callable[[Sketch, int, int], int]

@@ -6,10 +6,10 @@ import numpy as np
 
 from compiler.ir.accesses import Access, Accesses, whole, written_over
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.parse import parse_routine
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Segment, Touched
+from tests.parse import parse_routine
 
 LOOPS = Tile("loops")
 SUM = parse_routine("routine sum sum(in x: f32[6, 2], in w: f32[6, 2]; out y: f32[6, 2])")

@@ -12,8 +12,8 @@ from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph, row_major
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Slot
-from compiler.ir.parse import parse_kernel, parse_kernel_graph
 from compiler.ir.tensor import DType, Layout, TensorType
+from tests.parse import parse_kernel, parse_kernel_graph
 
 NCHW4C = Layout(((0, 0), (1, 0), (2, 0), (3, 0), (1, 4)))
 

@@ -10,8 +10,8 @@ from compiler.errors import VerifyError
 from compiler.ir import evaluate as evaluation
 from compiler.ir.evaluate import evaluate
 from compiler.ir.expr import Const
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
+from tests.parse import parse_kernel
 
 SOFTMAX = """
 kernel Softmax(in x: f32[5, 7]; temp m: f32[5], temp s: f32[5]; out y: f32[5, 7])

@@ -5,8 +5,8 @@ import pytest
 
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where, conjunction, inside
 from compiler.ir.index import Axis, Index, Indirect
-from compiler.ir.parse import parse_expr
 from compiler.ir.tensor import DType
+from tests.parse import parse_expr
 
 ROW, J = Axis("i", 8), Axis("j", 4)
 TYPES = {"x": DType.F32, "at": DType.I64}

@@ -7,7 +7,7 @@ import pytest
 
 from compiler.errors import VerifyError
 from compiler.ir.graph import Graph, Node
-from compiler.ir.parse import parse_graph
+from tests.parse import parse_graph
 
 TEXT = """
 graph(%0: f32[2, 3] "data") -> (%3)

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from compiler.ir.expr import Load
 from compiler.ir.index import Atom, Axis, FloorDiv, Index, Indirect, Mod, flatten, unflatten
-from compiler.ir.parse import parse_index
 from compiler.ir.tensor import DType
+from tests.parse import parse_index
 
 A, B, C, D = AXES = (Axis("a", 2), Axis("b", 3), Axis("c", 4), Axis("d", 6))
 Point = Mapping[Axis, int]

@@ -9,8 +9,8 @@ from compiler.errors import VerifyError
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
+from tests.parse import parse_kernel
 
 ROW = Axis("i", 4)
 X = Load("x", (Index.of(ROW),), DType.F32)

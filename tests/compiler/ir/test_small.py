@@ -8,11 +8,11 @@ import pytest
 from onnx import numpy_helper
 
 from compiler.frontend.tensors import CODES
-from compiler.ir.parse import parse_graph, parse_kernel
 from compiler.ir.small import BITS, FLOATS, packed_bytes, places, unpacked, wide
 from compiler.ir.tensor import DType
 from compiler.ir.text import print_constant
 from tests.compiler.small_values import codes
+from tests.parse import parse_graph, parse_kernel
 
 
 def test_small_types_are_those_that_the_enumeration_calls_so() -> None:

@@ -14,10 +14,10 @@ from compiler.errors import VerifyError
 from compiler.ir.accesses import Accesses
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
+from tests.parse import parse_kernel
 
 SIZE, BYTES = 8, 32
 

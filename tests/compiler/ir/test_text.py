@@ -12,12 +12,19 @@ from hypothesis import strategies as st
 
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.encoding import DENSE, INT24, Sparse
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.index import Axis, Index, Indirect
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
-from compiler.ir.parse import (
+from compiler.ir.parse import parse_workload
+from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
+from compiler.ir.tensor import DType, Layout, Symbol, TensorType
+from compiler.ir.text import digest, print_constant
+from compiler.ir.tile import Level, Tile
+from compiler.ir.tokens import ParseError
+from tests.parse import (
     parse_expr,
     parse_graph,
     parse_kernel,
@@ -27,13 +34,7 @@ from compiler.ir.parse import (
     parse_routine,
     parse_tile,
     parse_type,
-    parse_workload,
 )
-from compiler.ir.plan import Copy, Memory, Place, Plan, Task, Wait
-from compiler.ir.tensor import DType, Layout, Symbol, TensorType
-from compiler.ir.text import digest, print_constant
-from compiler.ir.tile import Level, Tile
-from compiler.ir.tokens import ParseError
 
 ODD = [
     "a b",
@@ -375,6 +376,7 @@ def test_workloads_round_trip_with_their_kernel_their_buffers_and_their_flags() 
     for workload in (
         Workload(kernel, inputs, outputs, (False, True)),
         Workload(kernel, inputs[::-1], outputs, (True, True)),
+        Workload(kernel, inputs, outputs, (False, True), ((DENSE,), (DENSE, INT24, Sparse.of(0, (7, 13, 23, 38))))),
         Workload(
             parse_kernel("kernel Fill(out y: f32[2, 5]) for i:2, j:5 y[i, j] = 1.0:f32"), (), (strided(type),), ()
         ),

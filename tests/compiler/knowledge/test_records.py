@@ -17,13 +17,13 @@ from compiler.errors import InternalError
 from compiler.ir.buffers import Buffer
 from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.knowledge import making
 from compiler.knowledge.carried import carried, present
 from compiler.knowledge.kinds import AGAIN, KERNEL, KINDS, PLAN, SEARCH, SOURCE, STAGE, STATE, Kind
 from compiler.knowledge.known import identity
 from compiler.knowledge.records import Records, covers
+from tests.parse import parse_kernel
 
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
 ELSEWHERE = replace(TARGET, hardware="elsewhere")
@@ -141,9 +141,9 @@ def test_a_field_that_the_table_lacks_is_refused() -> None:
 
 def test_the_page_on_architecture_names_every_kind() -> None:
     page = (Path(__file__).parents[3] / "docs" / "architecture.md").read_text()
-    told = page[page.index("- **Record**") : page.index("## Rooms")]
+    reported = page[page.index("- **Record**") : page.index("## Rooms")]
     assert KINDS
-    assert [name for name in KINDS if f"`{name}`" not in told] == []
+    assert [name for name in KINDS if f"`{name}`" not in reported] == []
 
 
 @pytest.mark.parametrize("lie", [[], {"a": 1}, None, 10**400, float("nan")])

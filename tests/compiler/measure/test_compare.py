@@ -48,8 +48,8 @@ def test_a_known_ratio_is_found_and_lies_in_the_interval(ratio: float) -> None:
 
 
 def test_of_equal_models_nothing_can_be_told_nearly_always() -> None:
-    told = [compare(*measured(np.random.default_rng(seed), 1.0), SITTINGS).faster for seed in range(400)]
-    assert sum(one is not None for one in told) <= 400 * (1 - CONFIDENCE)
+    reported = [compare(*measured(np.random.default_rng(seed), 1.0), SITTINGS).faster for seed in range(400)]
+    assert sum(one is not None for one in reported) <= 400 * (1 - CONFIDENCE)
 
 
 def test_rounds_of_one_sitting_do_not_count_as_evidence_of_their_own() -> None:

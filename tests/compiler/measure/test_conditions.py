@@ -57,9 +57,14 @@ def test_without_cpufreq_the_processor_tells_its_clock(machine: Path) -> None:
 def test_a_machine_that_tells_nothing_leaves_nulls(tmp_path: Path) -> None:
     found = conditions(tmp_path)
     assert found.to_json() == {"load_average": [], "available_bytes": None, "frequency_hz": None, "governor": None}
-    told = between(found, replace(found, at=found.at + 1))
-    assert (told["others_busy"], told["cores"], told["cgroup_held_s"], told["heat_events"]) == (None, [], None, None)
-    assert disturbances(told) == []
+    reported = between(found, replace(found, at=found.at + 1))
+    assert (reported["others_busy"], reported["cores"], reported["cgroup_held_s"], reported["heat_events"]) == (
+        None,
+        [],
+        None,
+        None,
+    )
+    assert disturbances(reported) == []
 
 
 def later(before: Conditions, *, seconds: float, own: float, cores: dict[int, Ticks]) -> Conditions:
@@ -70,18 +75,20 @@ def test_what_others_used_is_all_that_this_process_did_not(machine: Path, monkey
     monkeypatch.setattr("os.sysconf", lambda name: 100)
     before = conditions(machine)
     after = later(before, seconds=10, own=9, cores={0: Ticks(36 + 900, 4 + 100, 450), 1: Ticks(30 + 400, 0, 500 + 600)})
-    told = between(before, replace(after, cgroup_held_s=1.75, heat_events=5))
-    assert told["cores"] == [{"core": 0, "busy": 0.9, "steal": 0.1}, {"core": 1, "busy": 0.4, "steal": 0.0}]
-    assert told["others_busy"] == 0.2
-    assert (told["cgroup_held_s"], told["heat_events"]) == (0.25, 2)
-    assert len(disturbances(told)) == 4
-    assert "20%" in disturbances(told)[0]
+    reported = between(before, replace(after, cgroup_held_s=1.75, heat_events=5))
+    assert reported["cores"] == [{"core": 0, "busy": 0.9, "steal": 0.1}, {"core": 1, "busy": 0.4, "steal": 0.0}]
+    assert reported["others_busy"] == 0.2
+    assert (reported["cgroup_held_s"], reported["heat_events"]) == (0.25, 2)
+    assert len(disturbances(reported)) == 4
+    assert "20%" in disturbances(reported)[0]
 
 
 def test_idle_time_that_is_taken_back_is_none(machine: Path) -> None:
     before = conditions(machine)
-    told = between(before, later(before, seconds=0.01, own=0, cores={0: Ticks(36, 4, 440), 1: Ticks(30 + 3, 0, 498)}))
-    assert told["cores"] == [{"core": 0, "busy": 0.0, "steal": 0.0}, {"core": 1, "busy": 1.0, "steal": 0.0}]
+    reported = between(
+        before, later(before, seconds=0.01, own=0, cores={0: Ticks(36, 4, 440), 1: Ticks(30 + 3, 0, 498)})
+    )
+    assert reported["cores"] == [{"core": 0, "busy": 0.0, "steal": 0.0}, {"core": 1, "busy": 1.0, "steal": 0.0}]
 
 
 def test_a_quiet_machine_is_not_complained_of(machine: Path) -> None:
@@ -92,6 +99,6 @@ def test_a_quiet_machine_is_not_complained_of(machine: Path) -> None:
 
 def test_this_machine_can_be_asked() -> None:
     before = conditions()
-    told = between(before, conditions())
-    assert told["seconds"] >= 0
-    assert all(0 <= core["busy"] <= 1 for core in told["cores"])
+    reported = between(before, conditions())
+    assert reported["seconds"] >= 0
+    assert all(0 <= core["busy"] <= 1 for core in reported["cores"])

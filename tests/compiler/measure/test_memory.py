@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from compiler.ir.buffers import Buffer
 from compiler.ir.index import Index
-from compiler.ir.parse import parse_kernel_graph
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.measure.memory import GARBAGE, PAGE, allocate, operand, read_buffer, storage_bytes, write_buffer
+from tests.parse import parse_kernel_graph
 
 NCHW16C = Layout(((0, 0), (1, 0), (2, 0), (3, 0), (1, 16)))
 IMAGE = TensorType(DType.F32, (2, 20, 3, 5))

@@ -16,7 +16,6 @@ import pytest
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
-from compiler.ir.parse import parse_graph, parse_kernel_graph, parse_plan
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
 from compiler.ir.tile import Cost
@@ -24,6 +23,7 @@ from compiler.pack.explanation import Entry, Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.graphs import Step
 from compiler.pack.pack import PackedArtifact, pack
+from tests.parse import parse_graph, parse_kernel_graph, parse_plan
 
 ROOT = Path(__file__).parents[3]
 WEIGHTS = np.array([2, 3, 5], np.float32)

@@ -19,11 +19,11 @@ def fenced(language: str) -> str:
 
 def test_the_page_names_every_member_and_no_other(artifact: Path) -> None:
     rows = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
-    told = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
+    reported = {name for row in rows for name in re.findall(r"`([^`]+)`", row)}
     where_there_are_others = "plans/N.json"
     with zipfile.ZipFile(artifact) as archive:
         names = {re.sub(r"^plans/\d+", "plans/N", name) for name in archive.namelist()}
-    assert told == {name if name.startswith("plans/") else re.sub(r"/.*", "/", name) for name in names} | {
+    assert reported == {name if name.startswith("plans/") else re.sub(r"/.*", "/", name) for name in names} | {
         where_there_are_others
     }
 

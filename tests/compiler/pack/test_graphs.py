@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.ir.parse import parse_graph
 from compiler.pack.graphs import LONGEST, SAMPLED, Applied, Step, graph_json, statistics
+from tests.parse import parse_graph
 
 COPIES = {"Transpose", "Reshape", "Concat", "Split", "Slice", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Expand"}
 """Operators that may need no kernel: views, and parts that are written where they are read."""

@@ -102,9 +102,9 @@ def test_a_time_measured_now_and_the_same_from_a_record_give_the_same_bytes(part
 def test_the_predicted_time_is_what_the_scheduler_says_and_that_of_the_timeline_where_it_says_nothing(
     parts: Any, tmp_path: Path
 ) -> None:
-    for number, (said, told) in enumerate(((9.0, 9.0), (0.0, 4e-6))):
+    for number, (said, reported) in enumerate(((9.0, 9.0), (0.0, 4e-6))):
         packed = replace(parts, plan=replace(parts.plan, predicted_s=said)).pack(tmp_path / f"{number}.tw")
-        assert packed.manifest["predicted_s"] == pytest.approx(told)
+        assert packed.manifest["predicted_s"] == pytest.approx(reported)
 
 
 def test_members_are_these_in_this_order_with_fixed_times_and_permissions(artifact: Path) -> None:
@@ -145,16 +145,16 @@ def test_unzip_finds_nothing_to_complain_about(artifact: Path) -> None:
 
 
 def test_the_manifest_says_what_is_inside(artifact: Path, parts: Parts) -> None:
-    told = manifest_of(artifact)
-    assert (told["format_version"], told["abi_version"], told["lanes"], told["calls"]) == (1, 3, 2, 2)
-    assert (told["arena_bytes"], told["weight_bytes"]) == (64, 12)
-    assert told["inputs"][0] == {"name": "x", "dtype": "float32", "shape": [2, 3]}
-    assert told["inputs"][1] == {"name": "n", "dtype": "int64", "shape": []}
-    assert [port["dtype"] for port in told["outputs"]] == ["float32", "bool"]
-    assert (told["model_digest"], told["target"], told["toolchain"]) == ("ab" * 32, "cpu", "cc 1.0; -O1")
+    reported = manifest_of(artifact)
+    assert (reported["format_version"], reported["abi_version"], reported["lanes"], reported["calls"]) == (1, 3, 2, 2)
+    assert (reported["arena_bytes"], reported["weight_bytes"]) == (64, 12)
+    assert reported["inputs"][0] == {"name": "x", "dtype": "float32", "shape": [2, 3]}
+    assert reported["inputs"][1] == {"name": "n", "dtype": "int64", "shape": []}
+    assert [port["dtype"] for port in reported["outputs"]] == ["float32", "bool"]
+    assert (reported["model_digest"], reported["target"], reported["toolchain"]) == ("ab" * 32, "cpu", "cc 1.0; -O1")
     with zipfile.ZipFile(artifact) as archive:
         found = {name: archive.read(name) for name in archive.namelist() if name != "manifest.json"}
-    assert told["files"] == {
+    assert reported["files"] == {
         name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()} for name, content in found.items()
     }
 
@@ -176,9 +176,9 @@ def test_plan_json_numbers_all_plans_in_the_order_of_their_limits(parts: Any, tm
     other = replace(plan, tasks=tasks, scheduler="other", most_handover_s=1e-7)
     path = replace(parts, others=(other,)).pack(tmp_path / "m.tw").path
     with zipfile.ZipFile(path) as archive:
-        told = json.loads(archive.read("plan.json"))
-    assert (told["number"], told["most_handover_s"], told["scheduler"]) == (2, None, "sequential")
-    (one,) = told["others"]
+        reported = json.loads(archive.read("plan.json"))
+    assert (reported["number"], reported["most_handover_s"], reported["scheduler"]) == (2, None, "sequential")
+    (one,) = reported["others"]
     assert (one["number"], one["most_handover_s"], one["scheduler"]) == (1, 1e-7, "other")
     assert [task["last"] for task in one["tasks"]] == [2, 1]
     assert [call["tiles"] for call in one["calls"]] == [2, 1]
@@ -195,23 +195,23 @@ def test_a_plan_that_was_not_taken_has_a_file_in_the_form_of_plan_json(parts: An
     one = Rejected(3, other, costs, measured=((0.0, 5e-6), (5e-6, 7e-6)))
     path = replace(parts, facts=replace(parts.facts, rejected=(one,))).pack(tmp_path / "m.tw").path
     with zipfile.ZipFile(path) as archive:
-        own, told = (json.loads(archive.read(name)) for name in ("plan.json", "plans/3.json"))
+        own, reported = (json.loads(archive.read(name)) for name in ("plan.json", "plans/3.json"))
         assert json.loads(archive.read("manifest.json"))["files"].keys() == {*archive.namelist()} - {"manifest.json"}
     assert own["scheduler"] == "sequential"
-    assert told.keys() == own.keys()
-    assert (told["scheduler"], told["predicted_s"], told["lanes"]) == ("other", 8e-6, 1)
-    assert [call["predicted_s"] for call in told["calls"]] == [6e-6, costs[1].seconds]
-    assert [(task["begin_s"], task["end_s"]) for task in told["tasks"]] == [(0.0, 6e-6), (6e-6, 7e-6)]
-    assert [task["measured_s"] for task in told["tasks"]] == [[0.0, 5e-6], [5e-6, 7e-6]]
-    assert all(task["critical"] for task in told["tasks"])
+    assert reported.keys() == own.keys()
+    assert (reported["scheduler"], reported["predicted_s"], reported["lanes"]) == ("other", 8e-6, 1)
+    assert [call["predicted_s"] for call in reported["calls"]] == [6e-6, costs[1].seconds]
+    assert [(task["begin_s"], task["end_s"]) for task in reported["tasks"]] == [(0.0, 6e-6), (6e-6, 7e-6)]
+    assert [task["measured_s"] for task in reported["tasks"]] == [[0.0, 5e-6], [5e-6, 7e-6]]
+    assert all(task["critical"] for task in reported["tasks"])
 
 
 def test_launches_of_a_gpu_are_told_where_there_are_any(parts: Any, artifact: Path, tmp_path: Path) -> None:
     on_gpu = replace(parts, program=replace(parts.program, launches=((0, 1),))).pack(tmp_path / "gpu.tw").path
-    for path, told in ((artifact, None), (on_gpu, [[0, 1]])):
+    for path, reported in ((artifact, None), (on_gpu, [[0, 1]])):
         with zipfile.ZipFile(path) as archive:
-            assert json.loads(archive.read("plan.json")).get("launches") == told
-            assert ("One CUDA graph with 1 node." in archive.read("report.html").decode()) == bool(told)
+            assert json.loads(archive.read("plan.json")).get("launches") == reported
+            assert ("One CUDA graph with 1 node." in archive.read("report.html").decode()) == bool(reported)
 
 
 HOSTILE = ("a\"b'c", "</script><script>alert(1)</script>", "new\nline */ #include <x>", "nul\x00 \ud800 \u202e")
@@ -219,8 +219,8 @@ HOSTILE = ("a\"b'c", "</script><script>alert(1)</script>", "new\nline */ #includ
 
 def test_names_from_the_model_reach_the_manifest_as_data_and_no_source(parts: Parts, tmp_path: Path) -> None:
     path = parts.named(*HOSTILE).pack(tmp_path / "m.tw").path
-    told = manifest_of(path)
-    assert tuple(port["name"] for port in told["inputs"] + told["outputs"]) == HOSTILE
+    reported = manifest_of(path)
+    assert tuple(port["name"] for port in reported["inputs"] + reported["outputs"]) == HOSTILE
     with zipfile.ZipFile(path) as archive:
         raw = archive.read("manifest.json")
         assert raw.isascii()

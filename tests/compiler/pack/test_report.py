@@ -82,7 +82,7 @@ def test_the_report_is_whole_and_needs_nothing_from_outside(artifact: Path) -> N
     for _, attributes in page.tags:
         assert not {"src", "href", "onclick"} & set(attributes)
     words = " ".join(page.words)
-    for told in (
+    for reported in (
         "3 operators",
         "4 kernels",
         "Mul",
@@ -97,7 +97,7 @@ def test_the_report_is_whole_and_needs_nothing_from_outside(artifact: Path) -> N
         "careful",
         "cc 1.0; -O1",
     ):
-        assert told in words
+        assert reported in words
 
 
 def test_nothing_from_the_model_becomes_markup(parts: Any, tmp_path: Path) -> None:
@@ -161,8 +161,8 @@ def test_what_was_traced_is_drawn_beside_what_was_predicted(parts: Any, tmp_path
     assert "predicted 1 µs from 3 µs, critical" in title
     assert "measured 2 µs from 3.80 µs, critical" in title
     assert "measured over predicted 2.00" in title
-    told = json.loads(member(path, "plan.json"))
-    assert [task["measured_s"] for task in told["tasks"]] == [list(span) for span in MEASURED]
+    reported = json.loads(member(path, "plan.json"))
+    assert [task["measured_s"] for task in reported["tasks"]] == [list(span) for span in MEASURED]
     assert traced.pack(tmp_path / "n.tw").digest == traced.pack(tmp_path / "m.tw").digest
     words = " ".join(Page(member(path, "report.html")).words)
     for told_of in ("Kernels that did not take their time", "+1 µs", "2.00", "Where the time of each lane goes"):
@@ -192,7 +192,7 @@ def test_schedules_that_were_found_are_told_with_what_they_reached(parts: Any, t
     )
     page = member(replace(parts, facts=replace(parts.facts, plans=found)).pack(tmp_path / "m.tw").path, "report.html")
     words = " ".join(Page(page).words)
-    for told in (
+    for reported in (
         "Schedules that were found",
         "stages , taken",
         "1.76 ms",
@@ -200,7 +200,7 @@ def test_schedules_that_were_found_are_told_with_what_they_reached(parts: Any, t
         "not run",
         "250 ms",
     ):
-        assert told in words
+        assert reported in words
     alone = replace(parts, facts=replace(parts.facts, plans=found[:1]))
     assert "Whole runs of it alone" in member(alone.pack(tmp_path / "n.tw").path, "report.html")
     unrun = replace(parts, facts=replace(parts.facts, plans=found[2:]))

@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 
 from compiler.errors import VerifyError
-from compiler.ir.parse import parse_kernel, parse_kernel_graph, parse_routine
 from compiler.ir.plan import Place, Plan, Task, Wait
 from compiler.ir.tile import Cost, Tile
 from compiler.pack.chart.wording import duration, escaped, quantity, size, visible
@@ -14,6 +13,7 @@ from compiler.pack.facts import Facts
 from compiler.pack.picture import bytes_in_use, lifetimes
 from compiler.pack.timeline import expected, predicted_seconds, simulate, task_seconds
 from compiler.pack.work import flops
+from tests.parse import parse_kernel, parse_kernel_graph, parse_routine
 
 
 def plan(*tasks: Task, lanes: int = 2, predicted_s: float = 0.0) -> Plan:

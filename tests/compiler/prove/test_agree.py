@@ -9,11 +9,11 @@ import pytest
 from compiler.contract import OutputError
 from compiler.errors import InputsError
 from compiler.ir.graph import Graph, Value
-from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import OPERATORS
 from compiler.prove.agree import MANTISSA, MOST_GRANTED, ModelRunner, agree, compare, default_tolerance
 from compiler.prove.reference import evaluate_graph
+from tests.parse import parse_graph
 
 NAN, INF = math.nan, math.inf
 DENSE = """graph(%0: f32[3, 40], %1: f32[40, 5]) -> (%3)

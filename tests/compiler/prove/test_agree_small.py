@@ -10,13 +10,13 @@ import pytest
 
 from compiler.contract import OutputError
 from compiler.ir.graph import Graph, Value
-from compiler.ir.parse import parse_graph
 from compiler.ir.small import places
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import OPERATORS
 from compiler.prove.agree import QUANTISED_TOLERANCE, Agreement, agree, compare, default_tolerance
 from compiler.prove.inputs import edge_inputs, sample_inputs
 from compiler.prove.reference import evaluate_graph
+from tests.parse import parse_graph
 
 E4M3 = DType.F8E4M3FN
 QUANTISES = """graph(%0: f32[3, 40], %1: f32[40, 5]) -> (%3)

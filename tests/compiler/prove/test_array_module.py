@@ -15,7 +15,6 @@ from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.errors import InputsError
 from compiler.frontend import load
 from compiler.ir.graph import Graph
-from compiler.ir.parse import parse_graph
 from compiler.ops import MODEL_OPERATORS, OPERATORS
 from compiler.ops.operator import Arrays, Unsupported
 from compiler.prove.array_module import ArrayModule
@@ -24,6 +23,7 @@ from compiler.prove.reference import evaluate_graph
 from tests.compiler.ops.node_cases import Case, cases
 from tests.compiler.ops.single import prepare
 from tests.device_arrays.stand_in import TYPES, DeviceArray, uploaded
+from tests.parse import parse_graph
 
 REFUSED = {
     "BitShift": "Unsupported dtype object",
@@ -137,9 +137,9 @@ def test_what_the_module_refuses_is_evaluated_by_numpy_and_counted(way: dict[str
         assert same(found[value].astype(np.float64), array.astype(np.float64))
     assert module.there == {"Exp": 1, "Unsqueeze": 1, "Tanh": 1, "Gather": 1}
     assert module.here == {"ScatterND": 1, "Cast": 1}
-    told = str(module)
-    assert told.startswith("4 nodes by the stand-in, 2 by numpy: 1 Cast (")
-    assert "1 ScatterND (NotImplementedError: which of several writes" in told
+    reported = str(module)
+    assert reported.startswith("4 nodes by the stand-in, 2 by numpy: 1 Cast (")
+    assert "1 ScatterND (NotImplementedError: which of several writes" in reported
 
 
 def test_an_index_that_lies_outside_is_found_although_the_module_wraps_it() -> None:

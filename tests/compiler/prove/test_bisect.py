@@ -14,12 +14,12 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.evaluate import evaluate
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_graph, parse_kernel_graph
 from compiler.measure.memory import read_buffer, write_buffer
 from compiler.ops import OPERATORS
 from compiler.prove.bisect import bisect, demand_same_meaning, layer_errors
 from compiler.prove.inputs import sample_inputs
 from tests.compiler.frontend.open.at_sizes import model_of
+from tests.parse import parse_graph, parse_kernel_graph
 
 TOLERANCE = 1e-4
 GRAPH = """graph(%0: f32[1, 32, 2, 2], %1: f32[1, 16, 2, 2]) -> (%6)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from compiler.ir.graph import Graph
-from compiler.ir.parse import parse_graph
 from compiler.ops import OPERATORS
 from compiler.prove.agree import ModelRunner, agree
 from compiler.prove.choices import is_torn
 from compiler.prove.reference import evaluate_graph
+from tests.parse import parse_graph
 
 BOXES = [[[0, 0, 1, 1], [2, 2, 3, 3], [4, 4, 5, 5]]]
 

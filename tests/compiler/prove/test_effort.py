@@ -7,12 +7,12 @@ import pytest
 
 from bench.zoo import build
 from compiler.ir.graph import Graph
-from compiler.ir.parse import parse_graph
 from compiler.ops import OPERATORS
 from compiler.prove.effort import PRODUCT_S, STEP_S, reference_effort
 from compiler.prove.inputs import sample_inputs
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.networks import graph_of
+from tests.parse import parse_graph
 
 PRODUCTS = """graph(%0: f32[200, 300], %1: f32[300, 400]) -> (%3)
   %2: f32[200, 400] = MatMul(%0, %1) from "large"

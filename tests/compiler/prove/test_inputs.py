@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from compiler.ir.graph import Graph
-from compiler.ir.parse import parse_graph
 from compiler.prove.inputs import edge_inputs, sample_inputs
+from tests.parse import parse_graph
 
 
 def every_case(graph: Graph, value: int) -> np.ndarray:

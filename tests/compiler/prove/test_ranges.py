@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from compiler.ir.graph import Graph, Node, Value
-from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import OPERATORS
 from compiler.prove.inputs import edge_inputs, sample_inputs
@@ -15,6 +14,7 @@ from compiler.prove.interval import Interval
 from compiler.prove.ranges import derive
 from compiler.prove.reference import evaluate_graph
 from compiler.prove.transfer import Site, forward
+from tests.parse import parse_graph
 from tests.seeds import each
 
 ROWS = 30

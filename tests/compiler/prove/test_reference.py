@@ -11,11 +11,11 @@ from onnx.reference import ReferenceEvaluator
 
 from compiler.errors import InputsError, InternalError
 from compiler.ir.graph import Node
-from compiler.ir.parse import parse_graph
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Arrays, Operator
 from compiler.prove.reference import evaluate_graph
+from tests.parse import parse_graph
 
 GRAPH = """graph(%0: f32[1, 2, 5, 6], %1: f32[4, 2, 3, 3], %2: f32[4], %3: f32[30, 7]) -> (%7, %8)
   %4: f32[1, 4, 5, 6] = Conv(%0, %1, %2) auto_pad="NOTSET" dilations=(1, 1) group=1 kernel_shape=(3, 3) pads=(1, 1, 1, \

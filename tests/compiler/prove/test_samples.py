@@ -10,8 +10,8 @@ import pytest
 
 from compiler.contract import MOST_SAMPLES
 from compiler.errors import InputsError
-from compiler.ir.parse import parse_graph
 from compiler.prove.samples import read_samples
+from tests.parse import parse_graph
 
 GRAPH = parse_graph("""graph(%0: i64[3] "ids", %1: f32[2, 2] "x", %2: bf16[2] "b") -> (%1)""")
 IDS = np.array([1, 2, 3])

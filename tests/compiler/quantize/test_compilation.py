@@ -64,15 +64,15 @@ def test_the_artifact_computes_the_quantised_model_that_it_holds(tmp_path: Path)
     wanted, given = runs(held, x), runs(path, x)
     error = np.abs(wanted - given).max()
     assert np.abs(found - wanted).max() < error / 4
-    told = report.quantised
-    assert told
-    assert told.model_digest == hashlib.sha256(held).hexdigest()
+    reported = report.quantised
+    assert reported
+    assert reported.model_digest == hashlib.sha256(held).hexdigest()
     assert report.model_digest == manifest["model_digest"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert [(row.node, row.precision, row.reason) for row in told.layers][:2] == [
+    assert [(row.node, row.precision, row.reason) for row in reported.layers][:2] == [
         ("stem", "int8", None),
         ("depthwise", "int8", None),
     ]
-    (output,) = told.outputs
+    (output,) = reported.outputs
     assert output.max_relative is not None
     assert error / np.abs(given).max() <= output.max_relative * 1.01
     assert output.snr_db is not None
@@ -125,12 +125,12 @@ def test_one_sample_of_another_size_is_judged_at_that_size(tmp_path: Path) -> No
 def test_layers_that_cost_more_than_the_budget_stay_in_fp32(tmp_path: Path) -> None:
     path, archive = uneven(tmp_path)
     report, manifest, out = compiled(path, {"s.npz": archive}, snr_db=25.0)
-    told = report.quantised
-    assert told
-    assert [(row.node, row.precision) for row in told.layers] == [("wild", "float32"), ("tame", "int8")]
-    assert told.layers[0].reason == "the error budget does not hold with it in int8"
-    assert told.layers[0].outputs_db is not None
-    assert told.layers[0].outputs_db < 25 <= (told.outputs[0].snr_db or 0)
+    reported = report.quantised
+    assert reported
+    assert [(row.node, row.precision) for row in reported.layers] == [("wild", "float32"), ("tame", "int8")]
+    assert reported.layers[0].reason == "the error budget does not hold with it in int8"
+    assert reported.layers[0].outputs_db is not None
+    assert reported.layers[0].outputs_db < 25 <= (reported.outputs[0].snr_db or 0)
     with zipfile.ZipFile(out) as packed:
         page = packed.read("report.html").decode()
     assert all(text in page for text in ("<code>wild</code>", "does not hold with it in int8", "25 dB were demanded"))

@@ -113,8 +113,8 @@ REFUSED: dict[str, Callable[[Sketch], Graph]] = {
 @pytest.mark.parametrize("reason", REFUSED)
 def test_a_product_that_bytes_cannot_give_is_refused_with_its_reason(reason: str) -> None:
     after = rewrite(REFUSED[reason](Sketch(0, F32)))
-    told = [*map(str, after.refusals), *map(str, after.log)]
-    assert any(reason in line for line in told), told
+    reported = [*map(str, after.refusals), *map(str, after.log)]
+    assert any(reason in line for line in reported), reported
     assert not {"ConvInteger", "MatMulInteger"} & ops(after.graph).keys()
 
 

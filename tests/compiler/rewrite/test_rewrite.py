@@ -8,13 +8,13 @@ from bench import zoo
 from compiler.contract import CompileOptions
 from compiler.frontend import load
 from compiler.ir.graph import Graph, Node
-from compiler.ir.parse import parse_graph
 from compiler.ops import OPERATORS
 from compiler.rewrite import Rewritten, Rule, approximate, rewrite
 from compiler.rewrite.measure import measure
 from compiler.rewrite.view import No, Rewrite, View
 from tests.compiler.rewrite.random_graphs import random_graph
 from tests.compiler.rewrite.sketch import Sketch, assert_same_meaning
+from tests.parse import parse_graph
 
 
 def count(graph: Graph, op: str) -> int:

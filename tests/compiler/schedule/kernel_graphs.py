@@ -23,13 +23,13 @@ from random import Random
 import numpy as np
 
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.parse import parse_routine
 from compiler.ir.plan import Plan, Task
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Segment, Touched
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.problem import Placed
+from tests.parse import parse_routine
 
 ROWS = 6
 PRIME = 2_147_483_647

@@ -10,7 +10,6 @@ from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.kernel import Kernel
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan, Task, Wait
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
@@ -18,6 +17,7 @@ from compiler.schedule import schedule
 from compiler.schedule.memory.buffers import ALIGNMENT, place_buffers
 from compiler.schedule.plans.tasks import tasks_of
 from compiler.schedule.solvers.sequential import choose_lanes, one_by_one, sequential
+from tests.parse import parse_kernel
 
 HANDOVER = 1e-6
 

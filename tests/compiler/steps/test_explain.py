@@ -65,8 +65,8 @@ def test_reasons_that_differ_in_words_are_two(one: str, other: str) -> None:
 def test_refusals_are_counted_by_rule_and_reason_the_most_frequent_first() -> None:
     refused = [Refusal("fold", f"'n{at}'", f"%{at} is a graph output") for at in range(2)]
     refused += [Refusal("fold", "'m'", "too large"), *(Refusal("melt", f"'x{at}'", "too large") for at in range(3))]
-    told = [(entry.what, entry.why, entry.count, entry.where) for entry in explain((), refused, ()).refused]
-    assert told == [
+    reported = [(entry.what, entry.why, entry.count, entry.where) for entry in explain((), refused, ()).refused]
+    assert reported == [
         ("melt", "too large", 3, "'x0'"),
         ("fold", "… is a graph output", 2, "'n0'"),
         ("fold", "too large", 1, "'m'"),
@@ -83,21 +83,21 @@ def test_kernels_left_apart_are_counted_by_step_with_one_pair() -> None:
 
 
 def test_choices_are_told_with_the_costs_that_decided() -> None:
-    def weighed(where: str, before: float, after: float, reason: str = "") -> Decision:
+    def evaluated(where: str, before: float, after: float, reason: str = "") -> Decision:
         return Decision("merge", where, f"{where} are one", Cost(before, "record"), Cost(after, "record"), reason)
 
-    told = explain(
+    reported = explain(
         (),
         (),
         (),
         [
-            weighed("'a'", 3e-6, 2e-6),
-            weighed("'b'", 5e-6, 3e-6),
-            weighed("'c'", 2e-6, 4e-6, "it takes 2.00 times as long"),
-            weighed("'d'", 2e-6, 6e-6, "it takes 3.00 times as long"),
+            evaluated("'a'", 3e-6, 2e-6),
+            evaluated("'b'", 5e-6, 3e-6),
+            evaluated("'c'", 2e-6, 4e-6, "it takes 2.00 times as long"),
+            evaluated("'d'", 2e-6, 6e-6, "it takes 3.00 times as long"),
         ],
     )
-    (taken,), (left,) = told.taken, told.left
+    (taken,), (left,) = reported.taken, reported.left
     assert (taken.what, taken.count, taken.where, taken.why) == ("merge", 2, "'a'", "… are one")
     assert taken.note == "8.0 us without, 5.0 us with it, measured"
     assert (left.count, left.why) == (2, "it takes … times as long")

@@ -10,13 +10,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions, Event
 from compiler.errors import ModelTooLarge
-from compiler.ir.parse import parse_graph
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.prove.effort import Effort
 from compiler.steps.foreseeing import foreseen, proof_notices
 from compiler.steps.proving import Progress
 from compiler.trace import Trace
+from tests.parse import parse_graph
 
 HUGE = parse_graph(
     """graph(%0: f32[20000, 20000], %1: f32[20000, 20000]) -> (%3)

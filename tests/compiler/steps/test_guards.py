@@ -50,9 +50,9 @@ def test_far_cores_may_want_one_lane_and_near_ones_two() -> None:
 def test_plans_that_predict_themselves_differently_are_compared_by_one_way_of_counting() -> None:
     """The one that promises least of itself is not the one that takes least."""
     boasting = replace(SLOW, predicted_s=0.1)
-    told = {HERE.tasks: 3.0, THERE.tasks: 2.0, SLOW.tasks: 2.9}
+    reported = {HERE.tasks: 3.0, THERE.tasks: 2.0, SLOW.tasks: 2.9}
     found = [Found(boasting, 0.0), Found(THERE, 0.0)]
-    both = guarded(HERE, "near", UNKNOWN, found, lambda plan: told[plan.tasks])
+    both = guarded(HERE, "near", UNKNOWN, found, lambda plan: reported[plan.tasks])
     assert [plan.tasks for plan in both.others] == [THERE.tasks]
 
 

@@ -151,8 +151,8 @@ def test_shapes_of_no_binding_are_refused_with_those_that_there_are(artifact: Pa
 def test_inferences_and_benchmarks_run_the_binding_that_is_meant(artifact: Path, tmp_path: Path) -> None:
     for shape in SHAPES:
         np.savez(tmp_path / "x.npz", x=given(shape)["x"])
-        told = infer(artifact, tmp_path / "x.npz", tmp_path / "y.npz")
-        assert told["outputs"]["y"]["shape"] == [*shape, WIDTH]
+        reported = infer(artifact, tmp_path / "x.npz", tmp_path / "y.npz")
+        assert reported["outputs"]["y"]["shape"] == [*shape, WIDTH]
     timed = benchmark([("a", artifact)], BenchmarkOptions(seconds=0.05, binding=4))
     assert timed["artifacts"][0]["dims"] == {"batch": 3, "length": 9}
     assert timed["artifacts"][0]["inputs"][0]["shape"] == [3, 9, WIDTH]

@@ -15,7 +15,7 @@ from compiler.steps.lane_costs import (
     elsewhere,
     handovers,
     lane_costs,
-    meeting_seconds,
+    synchronisation_seconds,
     upgrade_seconds,
 )
 
@@ -33,7 +33,7 @@ def test_lanes_cost_what_the_record_says() -> None:
     assert near.split_s == pytest.approx(2 * 50e-9 + WAKE_SECONDS)
     assert (near.byte_s, near.upgrade_s) == (5e-12, 2e-11)
     assert lane_costs(handed_over(200.0)) == LaneCosts(2 * 200e-9 + WAKE_SECONDS)
-    assert lane_costs(None) == LaneCosts(meeting_seconds(None))
+    assert lane_costs(None) == LaneCosts(synchronisation_seconds(None))
 
 
 @pytest.mark.parametrize("wrong", [None, "1", True, -1.0, float("nan"), float("inf"), 1.0, 1e308, 10**400])

@@ -102,8 +102,20 @@ def stage_records(scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch) -> list
             for name in sorted(fresh):
                 variant = {"state": scheduled.state, **SETTING.to_json()}
                 seconds = 1e-3 if asked[name] == 1 else 1e-1
-                told = (name, STAGE.name, "", TARGET.name, TARGET.hardware, variant, 2, seconds, seconds, seconds, 9)
-                known.append(Record(STAGE.name, *told))
+                reported = (
+                    name,
+                    STAGE.name,
+                    "",
+                    TARGET.name,
+                    TARGET.hardware,
+                    variant,
+                    2,
+                    seconds,
+                    seconds,
+                    seconds,
+                    9,
+                )
+                known.append(Record(STAGE.name, *reported))
 
 
 def test_what_won_on_far_cores_is_found_again_on_near_ones_also_if_stages_were_measured(

@@ -12,7 +12,6 @@ from compiler.devices.cpu.target import this_machine
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
-from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
@@ -24,6 +23,7 @@ from compiler.measure.spread import Spread
 from compiler.schedule import schedule
 from compiler.schedule.plans.found import Found
 from compiler.steps.plans import HOPE, MOST_OTHERS, Choice, Subject, choose_plan, plan_digest
+from tests.parse import parse_kernel
 
 ADD = parse_kernel("kernel Add(in x0: f32[40], in x1: f32[40]; out y: f32[40]) for i:40 y[i] = add(x0[i], x1[i])")
 

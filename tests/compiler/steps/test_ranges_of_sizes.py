@@ -231,8 +231,8 @@ def test_the_program_itself_takes_what_is_staged(artifact: Path) -> None:
 def test_inferences_and_benchmarks_run_any_size(artifact: Path, tmp_path: Path) -> None:
     for sizes in ((2, 4), (3, 7)):
         np.savez(tmp_path / "x.npz", x=given(*sizes)["x"])
-        told = infer(artifact, tmp_path / "x.npz", tmp_path / "y.npz")
-        assert told["outputs"]["y"]["shape"] == [*sizes, WIDTH]
+        reported = infer(artifact, tmp_path / "x.npz", tmp_path / "y.npz")
+        assert reported["outputs"]["y"]["shape"] == [*sizes, WIDTH]
         with Model(artifact) as ours, np.load(tmp_path / "y.npz") as found:
             np.testing.assert_array_equal(found["total"], ours.run(given(*sizes))["total"])
     timed = benchmark([("a", artifact)], BenchmarkOptions(seconds=0.05, binding=2))["artifacts"][0]

@@ -10,12 +10,12 @@ from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.devices.kinds import tiles_of
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.tune import Tiled
 from tests.compiler.tuning.tuned import tuned
+from tests.parse import parse_kernel
 
 SETTING = Setting("cache", "gcc 12")
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)

@@ -57,16 +57,16 @@ class Sharing:
 
     machine: FakeMachine = field(default_factory=FakeMachine)
     tasks: list[Task] = field(default_factory=list)
-    told: bool = True
+    reported: bool = True
 
     def offer(self, terms: Terms, tasks: Sequence[Task]) -> int:
-        self.tasks, self.told = [*tasks], False
+        self.tasks, self.reported = [*tasks], False
         return 1
 
     def take(self, seconds: float, measured: int) -> Given:
-        if self.told or not self.tasks:
+        if self.reported or not self.tasks:
             return Given()
-        self.told = True
+        self.reported = True
         first, *others = self.tasks
         of = dict(zip(KEYS, WORKLOADS, strict=True))
         trials = [
@@ -220,7 +220,7 @@ def test_a_divided_search_finds_what_one_alone_finds() -> None:
 def test_a_helper_measures_legal_tiles_alone_until_there_is_no_more() -> None:
     legal = [trial.tile.to_json() for trial in TRIALS if trial.key == KEYS[0]]
     wrong = {**legal[0], "algorithm": "unheard_of"}
-    machine, asked, told = FakeMachine(), [], []
+    machine, asked, reported = FakeMachine(), [], []
     tasks = [Task(KEYS[0], str(WORKLOADS[0]), [*legal[:2], wrong], 5.0)]
     rest = [[Task(KEYS[0], str(WORKLOADS[0]), legal[:2], 5.0, again=True)], []]
 
@@ -229,8 +229,8 @@ def test_a_helper_measures_legal_tiles_alone_until_there_is_no_more() -> None:
         return rest.pop(0)
 
     tiler = Tiler(TARGET, tiles_of(TARGET), lambda workload, tile: 4)
-    trace = Trace(lambda event: told.append(event.data))
+    trace = Trace(lambda event: reported.append(event.data))
     assert measure_for_another(tasks, TERMS, tiler, machine, trace, more) == 4
     assert asked == [2, 2]
-    assert [one["variant"].get(AGAIN, False) for one in told] == [False, False, True, True]
+    assert [one["variant"].get(AGAIN, False) for one in reported] == [False, False, True, True]
     assert all(trial.tile.to_json() in legal for trial in machine.asked)

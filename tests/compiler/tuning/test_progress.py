@@ -16,7 +16,7 @@ TRUTH = {"a": [4.0, 3.0, 2.0, 9.0, 8.0], "b": [1.0, 1.5, 1.25]}
 MODEL = {"a": [3.0, 3.5, 4.0, 4.5, 5.0], "b": [1.0, 1.1, 1.2]}
 
 
-def told() -> tuple[Search, list[Event]]:
+def reported() -> tuple[Search, list[Event]]:
     machine = Machine(TRUTH)
     contests = [contest("a", MODEL["a"], uses=2), contest("b", MODEL["b"])]
     events: list[Event] = []
@@ -29,7 +29,7 @@ def told() -> tuple[Search, list[Event]]:
 
 
 def test_each_measurement_is_told_once_beside_its_forecast() -> None:
-    search, events = told()
+    search, events = reported()
     tried = [one for event in events for one in event.data["tried"]]
     assert len([one for one in tried if not one["again"]]) == search.measured > 3
     for one in tried:
@@ -39,7 +39,7 @@ def test_each_measurement_is_told_once_beside_its_forecast() -> None:
 
 
 def test_the_last_word_is_where_the_search_ended() -> None:
-    search, events = told()
+    search, events = reported()
     last = events[-1].data
     assert (last["measured"], last["legal"], last["exhausted"]) == (search.measured, 8, True)
     assert last["best_s"] == 2 * search.contests[0].best + search.contests[1].best
@@ -82,7 +82,7 @@ def test_what_was_measured_of_a_batch_is_no_longer_expected_to_save_anything() -
 
 
 def test_a_worker_takes_the_longest_event() -> None:
-    search, events = told()
+    search, events = reported()
     one = {**events[-1].data, "tried": [{**events[0].data["tried"][0]}] * MOST}
     for tried in one["tried"]:
         tried |= {"kernel": "0" * 24, "name": "x" * 48, "predicted_s": math.pi / 1e9, "measured_s": math.e / 1e9}

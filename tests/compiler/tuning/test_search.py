@@ -11,12 +11,12 @@ import pytest
 
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.knowledge.kinds import AGAIN
 from compiler.trace import StopRequest, never_stops
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.search import BATCH, CLOSE, FIRST, FIRST_BATCH, Budget, Contest, Search
+from tests.parse import parse_kernel
 
 KERNEL = parse_kernel("kernel Relu(in x: f32[8]; out y: f32[8]) for i:8 y[i] = max(x[i], 0.0:f32)")
 WORKLOAD = Workload(

@@ -11,7 +11,6 @@ from compiler.devices.cpu.target import PROFILES
 from compiler.devices.kinds import tiles_of
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.known import measured_seconds
@@ -19,6 +18,7 @@ from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.shared import WORTH_S, shared_trials, with_shared
 from compiler.tuning.tune import Tiled, workload_key
 from tests.compiler.tuning.tuned import tuned
+from tests.parse import parse_kernel
 
 SETTING = Setting("cache", "gcc 12")
 PRODUCT = """
@@ -96,7 +96,7 @@ def tiled(
 
 def test_menus_say_what_was_measured_on_several_lanes_after_what_one_lane_takes() -> None:
     machine = FakeMachine(seconds=1e-2)
-    made, told = tiled(machine, lanes=4)
+    made, reported = tiled(machine, lanes=4)
     for menu in made.menus:
         shared = [variant for variant in menu.variants if variant.lanes > 1]
         assert menu.best.lanes == 1
@@ -107,14 +107,14 @@ def test_menus_say_what_was_measured_on_several_lanes_after_what_one_lane_takes(
         for variant in shared:
             assert variant.cost.seconds == pytest.approx(alone[variant.tile].cost.seconds / variant.lanes + 3e-6)
             assert variant.tiles == alone[variant.tile].tiles
-    assert [record for record in told if record.kind == "kernel"] == list(made.measured)
+    assert [record for record in reported if record.kind == "kernel"] == list(made.measured)
 
 
 def test_with_the_records_of_the_first_call_a_second_measures_nothing_and_says_the_same() -> None:
     first, records = tiled(FakeMachine(seconds=1e-2))
     machine = FakeMachine()
-    second, told = tiled(machine, records)
-    assert (machine.asked, told, second.measured) == ([], [], ())
+    second, reported = tiled(machine, records)
+    assert (machine.asked, reported, second.measured) == ([], [], ())
     assert [[(one.tile, one.lanes, one.cost.seconds) for one in menu.variants] for menu in second.menus] == [
         [(one.tile, one.lanes, one.cost.seconds) for one in menu.variants] for menu in first.menus
     ]
@@ -148,10 +148,10 @@ def test_records_on_several_lanes_are_not_taken_for_what_one_lane_takes() -> Non
 def test_what_was_measured_of_cores_in_another_state_is_measured_anew() -> None:
     _, near = tiled(FakeMachine("near", 1e-2))
     machine = FakeMachine("far", 1e-2)
-    far, told = tiled(machine, near, state="far")
+    far, reported = tiled(machine, near, state="far")
     assert {trial.lanes for trial in machine.asked} == {2}
     for state in ("near", "far"):
-        known = [*near, *told]
+        known = [*near, *reported]
         menus = with_shared(far.menus, known, TARGET, SETTING, state)
         assert all(any(variant.lanes == 2 for variant in menu.variants) for menu in menus)
         assert not tiled(FakeMachine(), known, state=state)[1]

@@ -189,15 +189,15 @@ def test_a_known_tile_is_not_measured_beside_unknown_ones() -> None:
 def test_each_workload_is_told_once_before_the_first_record_of_it_as_a_text_that_reads_back() -> None:
     events: list[Event] = []
     tiled(FakeMachine(), trace=Trace(events.append))
-    told: dict[str, str] = {}
+    reported: dict[str, str] = {}
     for event in events:
         if event.kind == "workload":
-            assert event.data["workload"] not in told
-            told[event.data["workload"]] = event.data["text"]
+            assert event.data["workload"] not in reported
+            reported[event.data["workload"]] = event.data["text"]
         if event.kind == "record" and event.data["kind"] == "kernel":
-            assert event.data["workload"] in told
-    assert set(told) == {workload_key(work) for work in WORKLOADS}
-    for key, text in told.items():
+            assert event.data["workload"] in reported
+    assert set(reported) == {workload_key(work) for work in WORKLOADS}
+    for key, text in reported.items():
         assert workload_key(parse_workload(text)) == key
 
 

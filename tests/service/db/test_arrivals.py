@@ -32,8 +32,8 @@ def watched(db: Database) -> Iterator[Callable[..., Arrivals]]:
 
 def has_come(one: Arrivals) -> bool:
     """Whether something has, without waiting for what comes later; PostgreSQL is given time to say so."""
-    if told := one.descriptors():
-        select.select(told, [], [], WITHIN_S if one.every_s > WITHIN_S else 0)
+    if reported := one.descriptors():
+        select.select(reported, [], [], WITHIN_S if one.every_s > WITHIN_S else 0)
     return one.came()
 
 

@@ -35,7 +35,7 @@ def test_a_page_of_jobs_is_read_in_the_order_of_an_index(db: Database) -> None:
                 session.execute(sa.text(f"SET LOCAL enable_{way} = off"))
         for wanted in QUESTIONS:
             for before in (None, uuid.UUID(int=50)):
-                told = plan(session, jobs.paged(session, owner, wanted, before=before, limit=51))
-                assert "ix_jobs_owner_id" in told, (wanted, told)
-                assert walks(told) == [], (wanted, told)
-                assert "Sort" not in told, (wanted, told)
+                reported = plan(session, jobs.paged(session, owner, wanted, before=before, limit=51))
+                assert "ix_jobs_owner_id" in reported, (wanted, reported)
+                assert walks(reported) == [], (wanted, reported)
+                assert "Sort" not in reported, (wanted, reported)

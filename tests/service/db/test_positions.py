@@ -18,7 +18,7 @@ def test_places_in_the_queue_are_those_that_counting_gives(db: Database, queued:
             session.execute(sa.update(Job).where(Job.id == job.id).values(blocked_by=1))
         session.execute(sa.update(Job).where(Job.id == made[7].id).values(state=JobState.SUCCEEDED))
     with db.read() as session:
-        rows = jobs.told(session, [job.id for job in made])
+        rows = jobs.status_rows(session, [job.id for job in made])
         line = sorted(
             (row for row in rows if row.state == JobState.QUEUED),
             key=lambda row: (-row.priority, row.created_at, row.id),

@@ -19,7 +19,7 @@ NOTHING: dict[str, str] = {}
 
 def look(db: Database, job_id: uuid.UUID) -> Found:
     with db.read() as session:
-        (row,) = jobs.told(session, [job_id])
+        (row,) = jobs.status_rows(session, [job_id])
         return Found(row, jobs.positions(session, [row]).get(row.id))
 
 

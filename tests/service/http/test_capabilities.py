@@ -22,9 +22,9 @@ OPERATORS: list[dict[str, Any]] = [
 
 def test_before_any_worker_the_lists_are_empty_and_say_why(client: TestClient) -> None:
     for name in ("targets", "operators"):
-        told = client.get(f"/{name}").json()
-        assert (told[name], told["compiler"]) == ([], None)
-        assert "python -m worker" in told["notice"]
+        reported = client.get(f"/{name}").json()
+        assert (reported[name], reported["compiler"]) == ([], None)
+        assert "python -m worker" in reported["notice"]
     assert client.get("/workers").json() == {"workers": []}
 
 
@@ -35,9 +35,9 @@ def test_targets_say_what_they_are_who_serves_them_and_what_waits(client: TestCl
     lease.seen(db, "builder", ["cpu:x86-64-v4", "cpu:aarch64"], {"model": "x"}, "0.1.0")
     for _ in range(2):
         client.post("/compile?fresh=true", files={"model": "m", "options": '{"target": "cpu:aarch64"}'})
-    told = client.get("/targets").json()
-    assert (told["notice"], told["compiler"]) == (None, "0.1.0")
-    arm, x86 = told["targets"]
+    reported = client.get("/targets").json()
+    assert (reported["notice"], reported["compiler"]) == (None, "0.1.0")
+    arm, x86 = reported["targets"]
     assert arm == {
         "name": "cpu:aarch64",
         "description": "NEON",
@@ -81,8 +81,8 @@ def test_a_third_kind_of_device_needs_no_edit_here(
 def test_a_target_of_a_kind_that_the_api_does_not_know_is_listed(client: TestClient, db: Database) -> None:
     """Workers may be newer than the API."""
     catalogue.publish(db, "targets", "0.2.0", [{"name": "tpu:v9"}])
-    (told,) = client.get("/targets").json()["targets"]
-    assert "whose compiler knows it" in told["notice"]
+    (reported,) = client.get("/targets").json()["targets"]
+    assert "whose compiler knows it" in reported["notice"]
 
 
 def test_operators_are_found_by_a_part_of_their_name(client: TestClient, db: Database) -> None:

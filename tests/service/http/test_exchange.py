@@ -122,8 +122,8 @@ def test_one_line_that_is_bad_keeps_no_other_out_and_is_told(
     assert counts(done["records"]) == (2, 0, len(bad) - 4)
     assert counts(done["workloads"]) == (1, 0, 4)
     assert [one["line"] for one in done["refusals"]] == list(range(5, 5 + len(bad)))
-    for (_, expected), told in zip(bad, done["refusals"], strict=True):
-        assert expected in told["reason"]
+    for (_, expected), reported in zip(bad, done["refusals"], strict=True):
+        assert expected in reported["reason"]
     nested = brought(client, admin, HEADER, deep)
     assert counts(nested["records"]) == (0, 0, 1)
 

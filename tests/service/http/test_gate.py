@@ -45,9 +45,9 @@ ENDS_SOONER = {"append_to_upload"}
 def document() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
-        told: dict[str, Any] = json.loads(json.dumps(app.openapi()))
+        reported: dict[str, Any] = json.loads(json.dumps(app.openapi()))
         app.state.tilewright.db.dispose()
-    return told
+    return reported
 
 
 @dataclass(frozen=True)
@@ -56,17 +56,17 @@ class Operation:
     path: str
 
     @property
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         found: dict[str, Any] = document()["paths"][self.path][self.method]
         return found
 
     @property
     def name(self) -> str:
-        return str(self.told["operationId"])
+        return str(self.reported["operationId"])
 
     @property
     def media(self) -> dict[str, Any]:
-        found: dict[str, Any] = self.told.get("requestBody", {}).get("content", {})
+        found: dict[str, Any] = self.reported.get("requestBody", {}).get("content", {})
         return found
 
     def __str__(self) -> str:
@@ -122,7 +122,7 @@ def there(
 def place(operation: Operation, there: dict[str, str]) -> str:
     """The operation's path with the objects that are there; the query that it cannot do without."""
     path = operation.path
-    for parameter in operation.told.get("parameters", ()):
+    for parameter in operation.reported.get("parameters", ()):
         if parameter["in"] == "path":
             whose = "owner" if operation in MANAGED else parameter["name"]
             assert whose in there, f"give {operation} an object that there is"

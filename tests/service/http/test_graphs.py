@@ -48,8 +48,8 @@ def test_what_the_process_answers_is_told(asking: Asking, db: Database) -> None:
     reading = {"Authorization": f"Bearer {access.make_key(db, 'ada', ['read'], 'reads')}"}
     for answer, status, code in ANSWERS:
         digest = client.post("/models", content=json.dumps(answer).encode(), headers=RAW).json()["digest"]
-        told = client.get(f"/models/{digest}/graph", headers=reading)
-        assert (told.status_code, told.json().get("code")) == (status, code), answer
+        reported = client.get(f"/models/{digest}/graph", headers=reading)
+        assert (reported.status_code, reported.json().get("code")) == (status, code), answer
     assert client.get(f"/models/{digest}/graph").status_code == 403, "a key that may only compile"
 
 

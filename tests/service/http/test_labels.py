@@ -25,24 +25,24 @@ def submit(client: TestClient, **said: Any) -> dict[str, Any]:
     return made
 
 
-def told(job: dict[str, Any]) -> dict[str, Any]:
+def reported(job: dict[str, Any]) -> dict[str, Any]:
     return {name: job[name] for name in SAID}
 
 
 @any_database
 def test_a_job_is_called_what_the_request_says_in_json_and_in_the_query(client: TestClient) -> None:
     job = submit(client, **SAID)
-    assert told(job) == told(client.get(f"/jobs/{job['id']}").json()) == SAID
+    assert reported(job) == reported(client.get(f"/jobs/{job['id']}").json()) == SAID
     query = {**SAID, "tag": SAID["tags"]}
     del query["tags"]
     sent = client.post("/compile", files={"model": b"m"}, params={**query, "fresh": True})
-    assert told(sent.json()) == SAID
+    assert reported(sent.json()) == SAID
     artifact = sent.json()["artifact_id"]
     benchmark = client.post("/benchmarks", json={"artifacts": [artifact], **SAID}).json()
     inference = client.post("/inferences", params={"artifact": artifact, **query}, content=b"npz").json()
     clone = client.post(f"/jobs/{job['id']}/clone", json=SAID).json()
     for one in (benchmark, inference, clone):
-        assert told(client.get(f"/jobs/{one['id']}").json()) == SAID
+        assert reported(client.get(f"/jobs/{one['id']}").json()) == SAID
 
 
 @any_database

@@ -38,13 +38,13 @@ def test_the_log_as_json_holds_the_same(
 ) -> None:
     job = client.post("/compile", files={"model": "m"}).json()["id"]
     lease.fail(db, claimed("w1"), PROBLEM, log="x\n")
-    told = client.get(f"/jobs/{job}/log?format=json").json()
-    assert (told["job"], told["state"]) == (job, "FAILED")
-    assert [(one["attempt"], one["worker"], one["outcome"], one["log"]) for one in told["attempts"]] == [
+    reported = client.get(f"/jobs/{job}/log?format=json").json()
+    assert (reported["job"], reported["state"]) == (job, "FAILED")
+    assert [(one["attempt"], one["worker"], one["outcome"], one["log"]) for one in reported["attempts"]] == [
         (1, "w1", "FAILED", "x\n")
     ]
-    assert [event["seq"] for event in told["events"]] == [1, 2, 3]
-    assert told["events"][-1]["problem"] == PROBLEM
+    assert [event["seq"] for event in reported["events"]] == [1, 2, 3]
+    assert reported["events"][-1]["problem"] == PROBLEM
     assert client.get(f"/jobs/{job}/log", headers=stranger).status_code == 404
     assert client.get(f"/jobs/{job}/log?format=xml").status_code == 400
 
@@ -55,6 +55,6 @@ def test_a_long_log_is_read_in_batches_without_a_gap(
     job = client.post("/compile", files={"model": "m"}).json()["id"]
     count = 2 * logbook.EVENTS_PER_READ
     lease.heartbeat(db, claimed(), [Event("progress", "tile", 0.5, str(n)) for n in range(count)])
-    told = client.get(f"/jobs/{job}/log?format=json").json()["events"]
-    assert [event["seq"] for event in told] == list(range(1, count + 4))
+    reported = client.get(f"/jobs/{job}/log?format=json").json()["events"]
+    assert [event["seq"] for event in reported] == list(range(1, count + 4))
     assert client.get(f"/jobs/{job}/log").text.count("\n") >= count

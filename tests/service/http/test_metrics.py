@@ -49,17 +49,17 @@ def test_requests_are_counted_by_route_not_by_path(client: TestClient, queued: C
     for _ in range(2):
         client.get(f"/jobs/{queued().id}")
     client.get("/nowhere/at/all")
-    told = scrape(client)
-    assert told["http_requests_total", labelled(method="GET", route="/jobs/{job_id}", status="200")] == 2
-    assert told["http_requests_total", labelled(method="GET", route="none", status="404")] == 1
-    assert told["http_seconds_count", labelled(method="GET", route="/jobs/{job_id}")] == 2
+    reported = scrape(client)
+    assert reported["http_requests_total", labelled(method="GET", route="/jobs/{job_id}", status="200")] == 2
+    assert reported["http_requests_total", labelled(method="GET", route="none", status="404")] == 1
+    assert reported["http_seconds_count", labelled(method="GET", route="/jobs/{job_id}")] == 2
 
 
 def test_workers_are_counted_by_what_they_do(client: TestClient, db: Database, queued: Callable[..., Job]) -> None:
     lease.seen(db, "w1", ["cpu"], {}, "0.1.0", queued().id)
     lease.seen(db, "w2", ["cpu"], {}, "0.1.0")
-    told = scrape(client)
-    assert told["workers", labelled(state="busy")] == told["workers", labelled(state="idle")] == 1
+    reported = scrape(client)
+    assert reported["workers", labelled(state="busy")] == reported["workers", labelled(state="idle")] == 1
 
 
 def test_metrics_can_be_switched_off(settings: Settings, ring: Any) -> None:

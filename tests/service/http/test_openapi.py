@@ -32,9 +32,9 @@ BINARY = {"type": "string", "format": "binary"}
 def document() -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         app = create_app(Settings(data_dir=Path(folder)))
-        told: dict[str, Any] = json.loads(json.dumps(app.openapi()))
+        reported: dict[str, Any] = json.loads(json.dumps(app.openapi()))
         app.state.tilewright.db.dispose()
-    return told
+    return reported
 
 
 def resolved(schema: dict[str, Any]) -> dict[str, Any]:
@@ -172,15 +172,15 @@ def test_options_are_shown_as_they_are_checked() -> None:
     for model in (CompileOptions, BenchmarkOptions):
         for name, field in schema(model, "#/components/schemas/{model}")["properties"].items():
             assert field["description"]
-            told = shown[model.__name__]["properties"][name]
-            assert {**told, "default": None} == {**field, "default": None}
-            assert told.get("default") == field.get("default")
+            reported = shown[model.__name__]["properties"][name]
+            assert {**reported, "default": None} == {**field, "default": None}
+            assert reported.get("default") == field.get("default")
 
 
 @pytest.mark.parametrize("path", ["/compile", "/preflight", "/jobs/{job_id}/clone"])
 def test_every_body_with_options_of_a_compilation_refers_to_their_schema(path: str) -> None:
-    told = [media["schema"] for media in document()["paths"][path]["post"]["requestBody"]["content"].values()]
-    with_options = [found for found in map(resolved, told) if "options" in found.get("properties", {})]
+    reported = [media["schema"] for media in document()["paths"][path]["post"]["requestBody"]["content"].values()]
+    with_options = [found for found in map(resolved, reported) if "options" in found.get("properties", {})]
     assert with_options
     for found in with_options:
         assert "#/components/schemas/CompileOptions" in json.dumps(found["properties"]["options"])
@@ -189,25 +189,25 @@ def test_every_body_with_options_of_a_compilation_refers_to_their_schema(path: s
 def test_every_object_that_a_request_sends_is_closed() -> None:
     """What the service refuses as unknown the contract does not allow: in JSON, in forms, in what they refer to."""
 
-    def objects(told: Any, seen: set[str]) -> Iterator[dict[str, Any]]:
-        if isinstance(told, list):
-            for one in told:
+    def objects(reported: Any, seen: set[str]) -> Iterator[dict[str, Any]]:
+        if isinstance(reported, list):
+            for one in reported:
                 yield from objects(one, seen)
-        elif isinstance(told, dict):
-            if "properties" in told and told.get("type") == "object":
-                yield told
-            if (name := told.get("$ref", "").rpartition("/")[2]) and name not in seen:
+        elif isinstance(reported, dict):
+            if "properties" in reported and reported.get("type") == "object":
+                yield reported
+            if (name := reported.get("$ref", "").rpartition("/")[2]) and name not in seen:
                 seen.add(name)
                 yield from objects(document()["components"]["schemas"][name], seen)
-            for key, one in told.items():
+            for key, one in reported.items():
                 if key not in ("example", "examples", "default"):
                     yield from objects(one, seen)
 
     found = {
         (path, method, kind): [*objects(media["schema"], set())]
         for path, operations in document()["paths"].items()
-        for method, told in operations.items()
-        for kind, media in told.get("requestBody", {}).get("content", {}).items()
+        for method, reported in operations.items()
+        for kind, media in reported.get("requestBody", {}).get("content", {}).items()
     }
     assert sum(map(len, found.values())) > 20
     for where, each in found.items():

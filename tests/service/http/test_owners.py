@@ -53,32 +53,32 @@ def test_who_asks_is_told_the_key_the_limits_and_what_is_used(
 @any_database
 @pytest.mark.parametrize("scope", ["read", "compile", "admin"])
 def test_every_key_may_ask_whose_it_is(client: TestClient, db: Database, scope: str) -> None:
-    told = client.get("/me", headers=bearer(access.make_key(db, "ada", [scope], "x"))).json()
-    assert told["key"]["scopes"] == [scope]
-    assert told["key"]["label"] == "x"
+    reported = client.get("/me", headers=bearer(access.make_key(db, "ada", [scope], "x"))).json()
+    assert reported["key"]["scopes"] == [scope]
+    assert reported["key"]["label"] == "x"
 
 
 @any_database
 def test_a_key_is_made_shown_once_used_rotated_and_revoked(client: TestClient, forgetful: None) -> None:
     made = client.post("/keys", json={"label": "laptop", "role": "reader", "expires_at": "2096-10-02T07:06:40Z"})
     assert made.status_code == 201
-    told = made.json()
-    assert (told["label"], told["role"], told["scopes"], told["expires_at"]) == (
+    reported = made.json()
+    assert (reported["label"], reported["role"], reported["scopes"], reported["expires_at"]) == (
         "laptop",
         "reader",
         ["read"],
         "2096-10-02T07:06:40Z",
     )
-    text = told.pop("key")
+    text = reported.pop("key")
     assert client.get("/jobs", headers=bearer(text)).status_code == 200
     listed = client.get("/keys").json()["keys"]
     assert [one["label"] for one in listed] == ["laptop", "test"]
     assert "twk_" not in client.get("/keys").text
     assert "digest" not in client.get("/keys").text
-    rotated = client.post(f"/keys/{told['id']}/rotate", json={"grace_s": 0}).json()
+    rotated = client.post(f"/keys/{reported['id']}/rotate", json={"grace_s": 0}).json()
     assert client.get("/jobs", headers=bearer(text)).status_code == 401
     assert client.get("/jobs", headers=bearer(rotated["key"])).status_code == 200
-    again = client.post(f"/keys/{told['id']}/rotate", json={})
+    again = client.post(f"/keys/{reported['id']}/rotate", json={})
     assert (again.status_code, again.json()["code"]) == (409, "key_ended")
     assert client.delete(f"/keys/{rotated['id']}").json()["state"] == "revoked"
     assert client.get("/jobs", headers=bearer(rotated["key"])).status_code == 401

@@ -223,8 +223,8 @@ def test_what_was_measured_is_told_as_text(
 ) -> None:
     client.post("/compile", files={"model": "m"})
     unknown = {**record, "workload": "w2"}
-    told = lease.Measured((record, unknown), {record["workload"]: "workload text"})
-    lease.heartbeat(db, claimed(), [], told)
+    reported = lease.Measured((record, unknown), {record["workload"]: "workload text"})
+    lease.heartbeat(db, claimed(), [], reported)
     with_text, without = (
         client.get("/tuning-records", params={"workload": key}).json()["records"][0]["id"]
         for key in (record["workload"], "w2")

@@ -74,9 +74,9 @@ def test_a_reader_can_change_nothing(server: TestClient, db: Database) -> None:
         answer = server.request(method, filled(path), headers={**reader, "Upload-Offset": "0"}, **sent)
         assert (answer.status_code, answer.json()["code"]) == (403, "not_allowed"), (method, path)
     assert everything(db) == before
-    told = server.get("/audit?outcome=not_allowed&limit=500", headers=reader).json()["entries"]
-    assert told, "refusals are told, if not all of so many"
-    assert {one["owner"] for one in told} == {"eve"}
+    reported = server.get("/audit?outcome=not_allowed&limit=500", headers=reader).json()["entries"]
+    assert reported, "refusals are told, if not all of so many"
+    assert {one["owner"] for one in reported} == {"eve"}
 
 
 @any_database
@@ -144,8 +144,8 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
     client.headers.update(headers(db, "ada", "operator"))
 
     def compiled() -> dict[str, Any]:
-        told: dict[str, Any] = client.post("/compile?fresh=true", files={"model": b"m"}).json()
-        return told
+        reported: dict[str, Any] = client.post("/compile?fresh=true", files={"model": b"m"}).json()
+        return reported
 
     def ended() -> dict[str, Any]:
         job = compiled()

@@ -231,5 +231,5 @@ def test_another_services_key_signs_no_link(client: TestClient, there: dict[str,
 
 def test_refusals_of_links_are_told(client: TestClient, db: Database) -> None:
     client.get(f"/jobs/{uuid.uuid4()}", headers={"Authorization": "Bearer tws_x"})
-    told = client.get("/audit?verb=open", headers=_operator(db)).json()
-    assert "not_authenticated" in json.dumps(told)
+    reported = client.get("/audit?verb=open", headers=_operator(db)).json()
+    assert "not_authenticated" in json.dumps(reported)

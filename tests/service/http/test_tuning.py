@@ -91,6 +91,6 @@ def test_plans_that_the_job_ran_stand_beside_its_search(
     compared = {"scheduler": "early_start", "ratio": 0.5, "low": 0.4, "high": None}
     plan = {**record, "kind": "plan", "threads": 2, "seconds": 0.25, "variant": compared}
     finish(records=(record, plan))
-    (told,) = client.get(f"/jobs/{job['id']}/tuning").json()["plans"]
-    assert told.pop("at") is not None
-    assert told == {"elapsed_s": None, "lanes": 2, "measured_s": 0.25, **compared}
+    (reported,) = client.get(f"/jobs/{job['id']}/tuning").json()["plans"]
+    assert reported.pop("at") is not None
+    assert reported == {"elapsed_s": None, "lanes": 2, "measured_s": 0.25, **compared}

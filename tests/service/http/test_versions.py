@@ -23,9 +23,9 @@ def test_every_path_is_there_with_and_without_its_version(client: TestClient, st
     assert following.startswith("/v1/models?limit=1&cursor=")
     assert client.get(following).json()["next_cursor"] is None
     assert {one["url"] for one in client.get("/v1/openapi.json").json()["servers"]} == {"/v1", "/"}
-    told = client.get("/metrics").text
-    assert 'route="/compile"' in told
-    assert "v1" not in told
+    reported = client.get("/metrics").text
+    assert 'route="/compile"' in reported
+    assert "v1" not in reported
 
 
 @any_database

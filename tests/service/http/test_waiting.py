@@ -184,5 +184,5 @@ def test_lists_name_their_next_page_with_the_rest_of_what_was_asked(client: Test
 
 
 def test_the_version_is_told_to_anybody(client: TestClient) -> None:
-    told = client.get("/version", headers={"Authorization": ""})
-    assert (told.status_code, sorted(told.json())) == (200, ["api", "version"])
+    reported = client.get("/version", headers={"Authorization": ""})
+    assert (reported.status_code, sorted(reported.json())) == (200, ["api", "version"])

@@ -116,8 +116,8 @@ def test_the_end_of_a_job_is_told_signed_and_only_once(
     finish()
     assert [send(), send()] == [1, 0]
     ((headers, body),) = receiver.heard
-    told = verified(body, headers, webhook["secret"])
-    assert told["type"] == "job.succeeded"
+    reported = verified(body, headers, webhook["secret"])
+    assert reported["type"] == "job.succeeded"
     expected = {
         "job": job["id"],
         "state": "SUCCEEDED",
@@ -125,7 +125,7 @@ def test_the_end_of_a_job_is_told_signed_and_only_once(
         "name": "nightly",
         "tags": ["ci"],
     }
-    assert expected.items() <= told["data"].items()
+    assert expected.items() <= reported["data"].items()
     (delivery,) = deliveries(client, webhook)
     assert (delivery["state"], delivery["status"], delivery["attempts"], delivery["job"]) == (
         "delivered",
@@ -197,8 +197,11 @@ def test_only_the_ends_that_were_asked_for_are_told(
     lease.cancelled(db, claimed())
     assert send() == 1
     ((headers, body),) = receiver.heard
-    told = verified(body, headers, webhook["secret"])
-    assert (told["type"], told["data"]["problem"]) == ("job.failed", {"code": "malformed_model", "fault": "caller"})
+    reported = verified(body, headers, webhook["secret"])
+    assert (reported["type"], reported["data"]["problem"]) == (
+        "job.failed",
+        {"code": "malformed_model", "fault": "caller"},
+    )
 
 
 def test_an_address_that_became_private_is_not_asked(

@@ -22,7 +22,7 @@ def test_the_local_key_is_made_once_private_and_works(db: Database, tmp_path: Pa
     assert len(key) > 40
     access.ensure_local_key(db, file)
     assert file.read_text().strip() == key
-    assert access.authenticate(db, key).scopes == frozenset(access.SCOPES)
+    assert access.Door(db).enter(key).scopes == frozenset(access.SCOPES)
     assert sorted(path.name for path in tmp_path.iterdir() if "key" in path.name) == ["api_key"]
 
 
@@ -30,7 +30,7 @@ def test_a_key_file_that_outlived_its_database_is_let_in_again(db: Database, tmp
     file = tmp_path / "api_key"
     file.write_text("twk_from_before\n")
     access.ensure_local_key(db, file)
-    assert access.authenticate(db, "twk_from_before").owner == access.authenticate(db, "twk_from_before").owner
+    assert access.Door(db).enter("twk_from_before").owner == access.Door(db).enter("twk_from_before").owner
 
 
 def test_several_processes_at_once_agree_on_one_key(db: Database, tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_the_database_holds_no_key_only_its_digest(db: Database) -> None:
 
 def test_unknown_keys_and_scopes_are_refused(db: Database) -> None:
     with pytest.raises(NotAuthenticated):
-        access.authenticate(db, "twk_x")
+        access.Door(db).enter("twk_x")
     with pytest.raises(BadRequest, match="fly"):
         access.make_key(db, "ada", ["fly"], "")
 
@@ -70,17 +70,17 @@ def test_a_replaced_key_of_a_label_is_let_in_no_more_and_may_come_back(db: Datab
         access.replace(db, access.LOCAL_OWNER, key, access.SCOPES, "VARIABLE")
     access.replace(db, "ada", "hers", ["read"], "VARIABLE")
     with pytest.raises(NotAuthenticated):
-        access.authenticate(db, "first")
-    assert access.authenticate(db, "second").scopes == frozenset(access.SCOPES)
+        access.Door(db).enter("first")
+    assert access.Door(db).enter("second").scopes == frozenset(access.SCOPES)
     access.replace(db, access.LOCAL_OWNER, "first", access.SCOPES, "VARIABLE")
-    assert access.authenticate(db, "first").scopes == frozenset(access.SCOPES)
+    assert access.Door(db).enter("first").scopes == frozenset(access.SCOPES)
     with pytest.raises(NotAuthenticated):
-        access.authenticate(db, "second")
+        access.Door(db).enter("second")
     access.replace(db, access.LOCAL_OWNER, None, access.SCOPES, "VARIABLE")
     with pytest.raises(NotAuthenticated):
-        access.authenticate(db, "first")
-    assert access.authenticate(db, "hers").scopes == {"read"}
-    assert access.authenticate(db, (tmp_path / "api_key").read_text().strip()).scopes == frozenset(access.SCOPES)
+        access.Door(db).enter("first")
+    assert access.Door(db).enter("hers").scopes == {"read"}
+    assert access.Door(db).enter((tmp_path / "api_key").read_text().strip()).scopes == frozenset(access.SCOPES)
 
 
 def test_a_key_that_the_owner_has_under_another_label_stays_that_ones(db: Database, tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_a_key_that_the_owner_has_under_another_label_stays_that_ones(db: Databa
     of_the_file = (tmp_path / "api_key").read_text().strip()
     access.replace(db, access.LOCAL_OWNER, of_the_file, access.SCOPES, "VARIABLE")
     access.replace(db, access.LOCAL_OWNER, "another", access.SCOPES, "VARIABLE")
-    assert access.authenticate(db, of_the_file).scopes == frozenset(access.SCOPES)
+    assert access.Door(db).enter(of_the_file).scopes == frozenset(access.SCOPES)
 
 
 def test_when_what_a_key_allows_is_looked_up_again_one_asker_does_it(

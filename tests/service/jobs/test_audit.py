@@ -34,7 +34,7 @@ def entries(db: Database) -> list[AuditEntry]:
 
 
 def caller(db: Database, owner: str, *scopes: str) -> Caller:
-    return access.authenticate(db, access.make_key(db, owner, scopes, ""))
+    return access.Door(db).enter(access.make_key(db, owner, scopes, ""))
 
 
 def test_a_change_and_its_entry_are_one_transaction(db: Database, owner: uuid.UUID, asked: Asking) -> None:
@@ -63,8 +63,8 @@ def test_what_changes_nothing_leaves_no_entry(db: Database, queued: object, owne
     job = queued(b"m")  # type: ignore[operator]
     cancel.cancel(db, owner, job.id)
     cancel.cancel(db, owner, job.id)
-    told = [(entry.verb, entry.object.split("/")[1]) for entry in entries(db)]
-    assert told == [("create", "models"), ("create", "jobs"), ("cancel", "jobs")]
+    reported = [(entry.verb, entry.object.split("/")[1]) for entry in entries(db)]
+    assert reported == [("create", "models"), ("create", "jobs"), ("cancel", "jobs")]
 
 
 def test_what_stops_before_it_is_removed_is_told_once_as_cancelled(
@@ -77,8 +77,8 @@ def test_what_stops_before_it_is_removed_is_told_once_as_cancelled(
         assert removal.remove(db, owner, str(held.model_digest), cancel=True).stopping
     assert lease.cancelled(db, claim)
     removal.purge(db, owner, held.id)
-    told = [(entry.verb, entry.object) for entry in entries(db)][2:]
-    assert told == [("cancel", f"/jobs/{held.id}"), ("purge", f"/jobs/{held.id}")]
+    reported = [(entry.verb, entry.object) for entry in entries(db)][2:]
+    assert reported == [("cancel", f"/jobs/{held.id}"), ("purge", f"/jobs/{held.id}")]
 
 
 def test_a_chore_outside_of_a_request_leaves_none(db: Database, owner: uuid.UUID) -> None:
@@ -121,7 +121,7 @@ def test_many_addresses_together_write_no_more_than_a_process_may(
 
 def test_a_login_with_a_revoked_key_is_told_to_its_owner(db: Database, owner: uuid.UUID) -> None:
     text = access.make_key(db, "ada", ["read"], "")
-    revoked = access.authenticate(db, text)
+    revoked = access.Door(db).enter(text)
     with db.write() as session:
         session.execute(sa.text("UPDATE api_keys SET revoked_at = 1.0"))
     mine = caller(db, "ada", "read")

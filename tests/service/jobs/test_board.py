@@ -138,6 +138,6 @@ def test_a_fault_is_told_to_those_who_asked_and_holds_up_nobody_else(
         return list(both)
 
     monkeypatch.setattr(board, "_found", breaks_once)
-    told, found = asyncio.run(ask())
-    assert isinstance(told, ZeroDivisionError)
+    reported, found = asyncio.run(ask())
+    assert isinstance(reported, ZeroDivisionError)
     assert found.job.id == second.id

@@ -30,7 +30,7 @@ def hold(db: Database) -> Hold:
     """The caller with a new key of this owner and role."""
 
     def make(owner: str = "ada", role: str = "compiler", expires_at: float | None = None) -> Caller:
-        return access.authenticate(db, access.make_key(db, owner, ROLES[role], "first", expires_at=expires_at))
+        return access.Door(db).enter(access.make_key(db, owner, ROLES[role], "first", expires_at=expires_at))
 
     return make
 
@@ -42,14 +42,14 @@ def row(db: Database, key_id: uuid.UUID) -> ApiKey:
 
 def refused(db: Database, text: str) -> str:
     with pytest.raises(NotAuthenticated) as error:
-        access.authenticate(db, text)
+        access.Door(db).enter(text)
     return error.value.message
 
 
 def test_a_key_makes_another_that_works_and_is_shown_once(db: Database, hold: Hold) -> None:
     caller = hold()
     made = keys.make(db, caller, None, ["read"], "laptop", SOON)
-    entered = access.authenticate(db, made.text)
+    entered = access.Door(db).enter(made.text)
     assert (entered.owner, sorted(entered.scopes), entered.expires_at) == (caller.owner, ["read"], SOON)
     assert made.text not in str(vars(row(db, made.shown.row.id)))
     listed, following = keys.page(db, caller, None, before=None, limit=10)
@@ -102,7 +102,7 @@ def test_a_rotated_key_ends_at_once_without_a_grace(db: Database, hold: Hold) ->
     old = keys.make(db, caller, None, ["read"], "laptop", SOON)
     new = keys.rotate(db, caller, old.shown.row.id, grace_s=0.0, expires_at=None)
     refused(db, old.text)
-    assert access.authenticate(db, new.text).scopes == {"read"}
+    assert access.Door(db).enter(new.text).scopes == {"read"}
     assert (new.shown.row.label, new.shown.row.expires_at) == ("laptop", SOON)
     assert row(db, old.shown.row.id).replaced_by == new.shown.row.id
     with pytest.raises(KeyEnded, match="revoked"):
@@ -113,7 +113,7 @@ def test_a_grace_lets_both_keys_in_and_makes_no_key_last_longer(db: Database, ho
     caller = hold()
     forever = keys.make(db, caller, None, ["read"], "", None)
     keys.rotate(db, caller, forever.shown.row.id, grace_s=3600.0, expires_at=None)
-    assert access.authenticate(db, forever.text).expires_at is not None
+    assert access.Door(db).enter(forever.text).expires_at is not None
     brief = keys.make(db, caller, None, ["read"], "", SOON)
     with db.write() as session:
         end = sa.update(ApiKey).where(ApiKey.id == brief.shown.row.id).values(expires_at=now(db) + 60.0)
@@ -162,7 +162,7 @@ def test_keys_of_another_owner_do_not_exist_but_for_an_operator(db: Database, ho
         keys.make(db, hers, "ada", ["read"], "", None)
     operator = hold("ops", "operator")
     made = keys.make(db, operator, "ada", ["read", "compile"], "from above", None)
-    assert access.authenticate(db, made.text).owner == mine.owner
+    assert access.Door(db).enter(made.text).owner == mine.owner
     assert len(keys.page(db, operator, "ada", before=None, limit=9)[0]) == 2
     assert keys.revoke(db, operator, mine.key).state == "revoked"
     with pytest.raises(NotFound):
@@ -184,13 +184,13 @@ def test_the_keys_of_a_suspended_owner_are_refused_with_a_reason_of_their_own(db
     with db.write() as session:
         session.execute(sa.update(Owner).values(suspended_at=1.0))
     with pytest.raises(OwnerSuspended, match="'ada' is suspended"):
-        access.authenticate(db, text)
+        access.Door(db).enter(text)
 
 
 def test_the_door_writes_down_when_keys_were_used_and_only_once_for_many_uses(db: Database) -> None:
     door = access.Door(db)
     text = access.make_key(db, "ada", ["read"], "")
-    unused = access.authenticate(db, access.make_key(db, "ada", ["read"], ""))
+    unused = access.Door(db).enter(access.make_key(db, "ada", ["read"], ""))
     caller, *_ = [door.enter(text) for _ in range(5)]
     assert row(db, caller.key).last_used_at is None, "a request writes nothing"
     door.settle()

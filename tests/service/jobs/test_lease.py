@@ -134,8 +134,8 @@ def test_a_batch_that_is_sent_twice_is_written_once(
     queued()
     claim = claimed()
     for batch in (1, 1, 2):
-        told = [Said("progress", "tile", batch / 10)]
-        assert lease.heartbeat(db, claim, told, lease.Measured([record]), batch=batch) == "ok"
+        reported = [Said("progress", "tile", batch / 10)]
+        assert lease.heartbeat(db, claim, reported, lease.Measured([record]), batch=batch) == "ok"
     said = [event.data["fraction"] for event in log(db, claim.job_id) if event.kind == "progress"]
     assert said == [0.1, 0.2]
     with db.read() as session:
@@ -158,9 +158,9 @@ def test_event_numbers_have_no_gaps_when_many_threads_report(db: Database, queue
     lines = log(db, claim.job_id)
     assert [line.seq for line in lines] == list(range(1, 3 + 1 + 180))
     assert row(db, claim.job_id).event_seq == 183
-    told = [line.data["message"] for line in lines if line.kind == "progress"]
-    assert len(set(told)) == 180
-    batches = [told[first : first + 3] for first in range(0, 180, 3)]
+    reported = [line.data["message"] for line in lines if line.kind == "progress"]
+    assert len(set(reported)) == 180
+    batches = [reported[first : first + 3] for first in range(0, 180, 3)]
     assert all([text[-1] for text in batch] == ["0", "1", "2"] for batch in batches)
 
 

@@ -38,8 +38,8 @@ def test_a_job_moves_exactly_where_the_table_allows(db: Database, queued: Callab
             assert life.move(session, job.id, to) == (to in life.NEXT[start])
             row = jobs.locked(session, job.id)
             assert row.state == (to if to in life.NEXT[start] else start)
-            told = [event.data["state"] for event in events.after(session, job.id, before, 10)]
-            assert told == ([to] if to in life.NEXT[start] else [])
+            reported = [event.data["state"] for event in events.after(session, job.id, before, 10)]
+            assert reported == ([to] if to in life.NEXT[start] else [])
 
 
 def test_a_move_demands_the_fence(db: Database, queued: Callable[..., Job]) -> None:

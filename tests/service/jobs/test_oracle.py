@@ -75,22 +75,22 @@ def test_files_are_laid_out_for_an_order_in_its_turn_and_gone_once_it_is_answere
 ) -> None:
     monkeypatch.setattr(oracle, "AT_ONCE", 1)
     monkeypatch.setattr(oracle, "PATIENCE_S", 0.01)
-    told: list[str] = []
+    reported: list[str] = []
 
     @contextmanager
     def laid_out(name: str) -> Iterator[dict[str, str]]:
-        told.append(f"{name} in")
+        reported.append(f"{name} in")
         (tmp_path / name).write_text(name)
         yield {"model": str(tmp_path / name)}
-        told.append(f"{name} out")
+        reported.append(f"{name} out")
 
     asked = make("print(json.dumps({'read': open(order['model']).read()}), flush=True)", ready=0)
     asked._turns.acquire()
     assert asked.ask(laid_out("a"), GUARD_S)["problem"]["code"] == oracle.BUSY
-    assert told == []
+    assert reported == []
     asked._turns.release()
     assert asked.ask(laid_out("b"), GUARD_S) == {"read": "b"}
-    assert told == ["b in", "b out"]
+    assert reported == ["b in", "b out"]
 
     with pytest.raises(FileNotFoundError):
         asked.ask(laid_out("no/such/folder"), GUARD_S)
@@ -206,9 +206,9 @@ def test_questions_are_answered_side_by_side_up_to_a_number(
 def test_nothing_of_the_services_settings_reaches_a_process(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_API_KEY", "secret")
     monkeypatch.setenv("DATABASE_PASSWORD", "secret")
-    told = make("print(json.dumps(dict(os.environ)), flush=True)").ask({}, GUARD_S)
-    assert not [name for name in told if "TILEWRIGHT" in name or "PASSWORD" in name]
-    assert told["OPENBLAS_NUM_THREADS"] == "1"
+    reported = make("print(json.dumps(dict(os.environ)), flush=True)").ask({}, GUARD_S)
+    assert not [name for name in reported if "TILEWRIGHT" in name or "PASSWORD" in name]
+    assert reported["OPENBLAS_NUM_THREADS"] == "1"
 
 
 def test_when_no_process_can_be_started_that_is_the_answer() -> None:

@@ -37,7 +37,7 @@ AT_ONCE = Rules(jobs_s=0.0, uploads_s=1e9, inferences_s=1e9, grace_s=0.0)
 
 @pytest.fixture
 def operator(db: Database) -> Caller:
-    return access.authenticate(db, access.make_key(db, "ops", access.SCOPES, "operator"))
+    return access.Door(db).enter(access.make_key(db, "ops", access.SCOPES, "operator"))
 
 
 def name_of(db: Database, owner: uuid.UUID) -> str:
@@ -128,7 +128,7 @@ def test_running_jobs_are_stopped_before_anything_goes(
     removed = owners.remove(db, operator, "ada", "ada")
     assert (removed.stopping, removed.deleted.jobs) == (1, 0)
     with pytest.raises(NotAuthenticated):
-        access.authenticate(db, key)
+        access.Door(db).enter(key)
     with pytest.raises(NotAuthenticated):
         submit(db, Submission(owner, "0" * 64, CompileOptions()), limits=UNLIMITED)
     assert lease.claim(db, "w2", ["cpu"], 60.0) is None, "what waited was cancelled"

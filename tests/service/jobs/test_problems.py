@@ -12,7 +12,7 @@ from fastapi.testclient import TestClient
 from service.db.engine import Database
 from service.db.models import Job
 from service.jobs import lease
-from service.jobs.problems import CUT, told, without_stacks
+from service.jobs.problems import CUT, for_owner, without_stacks
 from tests.service.databases import any_database
 from worker.limits import Limits
 from worker.problems import from_exception
@@ -32,7 +32,7 @@ def test_a_fault_of_ours_is_a_plain_sentence_with_the_id_and_the_log_has_the_res
     problem = from_exception(raised(), Limits()).to_json()
     assert "secret" in json.dumps(problem)
     with structlog.testing.capture_logs() as lines:
-        shown = told(problem, JOB)
+        shown = for_owner(problem, JOB)
     assert "/srv" not in json.dumps(shown)
     assert __file__ not in json.dumps(shown)
     assert str(JOB) in shown["fix"]
@@ -44,7 +44,7 @@ def test_a_fault_of_ours_is_a_plain_sentence_with_the_id_and_the_log_has_the_res
 def test_a_fault_of_the_caller_is_told_as_it_is_and_logged_nowhere() -> None:
     problem = {"code": "malformed_model", "fault": "caller", "message": "m", "fix": "f", "details": {"at": 5}}
     with structlog.testing.capture_logs() as lines:
-        assert told(problem, JOB) == problem
+        assert for_owner(problem, JOB) == problem
     assert lines == []
 
 

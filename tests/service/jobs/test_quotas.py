@@ -304,9 +304,9 @@ def test_device_seconds_of_a_month_are_refused_until_the_next(
         session.execute(sa.update(Usage).values(device_s=50.0, month=usage.month_of(now)))
     with pytest.raises(DeviceTimeUsed) as refused:
         submit(db, asked, limits=limits)
-    told = refused.value.details
-    assert (told["limit"], told["used"], told["month"]) == (50.0, 50.0, usage.month_of(now))
-    assert 0 < told["retry_after_s"] <= 31 * 24 * 3600
+    reported = refused.value.details
+    assert (reported["limit"], reported["used"], reported["month"]) == (50.0, 50.0, usage.month_of(now))
+    assert 0 < reported["retry_after_s"] <= 31 * 24 * 3600
     assert lease.claim(db, "w", ["cpu"], 60.0, limits) is None, "what was queued before waits too"
     with db.write() as session:
         session.execute(sa.update(Usage).values(month="1999-12"))

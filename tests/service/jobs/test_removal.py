@@ -125,8 +125,8 @@ def compiled(
     db: Database, blobs: LocalBlobs, claim: lease.Claim, records: Sequence[dict[str, object]], texts: dict[str, str]
 ) -> None:
     """Brings a claimed job to SUCCEEDED, with a mark in everything that it leaves."""
-    told = Event("notice", "tile", 0.5, MARKS["event"])
-    lease.heartbeat(db, claim, [told], lease.Measured(records, texts))
+    reported = Event("notice", "tile", 0.5, MARKS["event"])
+    lease.heartbeat(db, claim, [reported], lease.Measured(records, texts))
     stored = blobs.put_bytes(MARKS["artifact"].encode())
     assert lease.succeed(
         db, claim, artifact=stored, report={"r": MARKS["told"]}, receipt={"r": MARKS["told"]}, log=MARKS["log"]

@@ -68,8 +68,8 @@ def test_records_go_to_files_and_csv_to_a_pipe(command: Command, server: Any, tm
 def test_a_record_is_shown_with_its_source(command: Command) -> None:
     assert "213.00 us" in command("records", "show", RECORD["id"]).stdout
     assert command("records", "show", RECORD["id"], "--source").stdout == "void k(void);\n"
-    told = json.loads(command("records", "show", RECORD["id"], "--source", "--json").stdout)
-    assert told == {**RECORD, "source": "void k(void);"}
+    reported = json.loads(command("records", "show", RECORD["id"], "--source", "--json").stdout)
+    assert reported == {**RECORD, "source": "void k(void);"}
 
 
 def test_records_are_exported_and_imported(command: Command, server: Any, tmp_path: Path) -> None:
@@ -147,14 +147,14 @@ def test_profiles_are_added_listed_used_and_removed(command: Command, tmp_path: 
         {"lab": Profile("http://lab:1", "twk_lab"), "home": Profile("http://home:2", key_file=str(tmp_path / "key"))},
         "lab",
     )
-    told = json.loads(command("profiles", "--json").stdout)
-    assert [(one["name"], one["used"], one["key"]) for one in told["profiles"]] == [
+    reported = json.loads(command("profiles", "--json").stdout)
+    assert [(one["name"], one["used"], one["key"]) for one in reported["profiles"]] == [
         ("home", False, False),
         ("lab", True, True),
     ]
     listed = command("profiles", "list").stdout
     assert "http://lab:1" in listed
-    assert "twk_lab" not in listed + json.dumps(told)
+    assert "twk_lab" not in listed + json.dumps(reported)
     assert command("profiles", "use", "home").exit_code == 0
     assert profiles.load().used == "home"
     assert command("profiles", "remove", "home").exit_code == 0

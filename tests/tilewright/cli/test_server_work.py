@@ -29,9 +29,9 @@ def test_several_targets_make_one_request_and_a_file_each(command: Command, serv
     targets = ("--target", "cpu:x86-64-v2", "--target", "cpu:x86-64-v3")
     done = command("compile", model, *targets, "--threads", 2, "--precision", "fp32", "--json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.stdout)["jobs"]
-    assert [Path(one["artifact"]).name for one in told] == ["net.cpu-x86-64-v2.tw", "net.cpu-x86-64-v3.tw"]
-    assert [Path(one["artifact"]).read_bytes() for one in told] == [server.artifact] * 2
+    reported = json.loads(done.stdout)["jobs"]
+    assert [Path(one["artifact"]).name for one in reported] == ["net.cpu-x86-64-v2.tw", "net.cpu-x86-64-v3.tw"]
+    assert [Path(one["artifact"]).read_bytes() for one in reported] == [server.artifact] * 2
     assert len(server.sent("/compile")) == 1
     assert body(server, "/compile")["options"] == [
         {"threads": 2, "precision": "fp32", "target": target} for target in targets[1::2]
@@ -189,8 +189,8 @@ def test_bench_tells_what_a_million_inferences_cost(command: Command, server: An
     shown = command("bench", ARTIFACT, OTHER, "--price", 1.8).stdout
     for name, cost in zip("AB", wanted, strict=True):
         assert f"{name}: a million inferences cost {cost:.4g}" in shown
-    told = json.loads(command("bench", ARTIFACT, OTHER, "--price", 1.8, "--json").stdout)
-    assert list(told["cost_of_a_million"].values()) == wanted
+    reported = json.loads(command("bench", ARTIFACT, OTHER, "--price", 1.8, "--json").stdout)
+    assert list(reported["cost_of_a_million"].values()) == wanted
     assert command("bench", ARTIFACT, OTHER, "--price", -1).exit_code == 2
 
 
@@ -233,8 +233,8 @@ def test_infer_writes_what_came_out(command: Command, server: Any, tmp_path: Pat
     assert "y/0: float32 [3]" in done.stdout
     assert "4.300 ms" in done.stdout
     np.testing.assert_array_equal(read_npz(tmp_path / "out.npz")["y/0"], np.full(3, 2.0))
-    told = json.loads(command("infer", ARTIFACT, tmp_path / "in.npz", "--json").stdout)
-    assert (told["report"], told["output"]) == (report, None)
+    reported = json.loads(command("infer", ARTIFACT, tmp_path / "in.npz", "--json").stdout)
+    assert (reported["report"], reported["output"]) == (report, None)
 
 
 def test_inputs_that_are_none_are_exit_status_2_and_nothing_is_sent(

@@ -46,7 +46,7 @@ class Lowering(ABC):
 
     @property
     def tasks(self) -> int:
-        """How many tile tasks there are; where nobody knows what they work on there is one."""
+        """How many tile tasks there are; one if what they work on is unknown."""
         results = [slot.type.elements for slot in self.workload.kernel.outputs]
         return 0 if not any(results) else self.grid.tasks if self.grid else 1
 

@@ -136,7 +136,7 @@ class CpuMachine:
     setting       says where constants are found: `cache` is beyond L2, `memory` beyond all caches. Activations are read
                   once before each sample, so that they lie where a producer would have left them
     samples       clean rounds wanted of each trial
-    notice        told of kernels that computed something else than others: they count for nothing
+    notice        gets kernels that computed something else than others: they count for nothing
     keep          given the name and the source of each of these
     reference     the tile of a workload's plain loops, by which that is decided; None: results are not looked at
     stop_requested  asked before each trial is prepared and before each sample; once it answers True no more are taken

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from compiler.devices.cpu.algorithms import BY_NAME
 from compiler.devices.cpu.measure.timer import Region, Sample, Timer
 from compiler.ir.kernel import Routine
 from compiler.ir.machine import Workload
@@ -21,10 +22,8 @@ from compiler.ir.tile import Tile
 from compiler.measure.memory import allocate
 from compiler.measure.results import MOST_BYTES, Operands, computed, difference, inputs_of, operand_bytes
 
-GRANTED: Mapping[str, float] = dict.fromkeys(
-    ("bf16", "amx_bf16", "amx_bf16_window", "amx_bf16_line_window", "amx_attention"), 5e-2
-)
-"""Relative norm of the difference of two right results, by algorithm..."""
+GRANTED: Mapping[str, float] = {"bf16": 5e-2}
+"""Relative norm of the difference of two right results, by the precision that an algorithm is asked for in..."""
 GRANTED_SHORT = 8e-3
 """... where results are rounded to bf16 in memory, two units in the last place..."""
 GRANTED_ELSE = 1e-3
@@ -125,4 +124,4 @@ class Results:
 def granted(tile: Tile, workload: Workload) -> float:
     """By how much right results may differ."""
     short = any(buffer.element for buffer in workload.outputs)
-    return max(GRANTED.get(tile.algorithm, GRANTED_ELSE), GRANTED_SHORT if short else 0.0)
+    return max(GRANTED.get(BY_NAME[tile.algorithm].precision, GRANTED_ELSE), GRANTED_SHORT if short else 0.0)

@@ -176,10 +176,10 @@ class Placed:
 class CpuStageClock:
     """`ir.lanes.StageClock` for the cores of this machine: by records where there are some, else measured.
 
-    machine  None: only records answer
-    records  that are known; those in the same state of the cores count
-    share    of the tuning budget, for all of them together
-    learn    is told of each new record
+    machine     None: only records answer
+    records     that are known; those in the same state of the cores count
+    share       of the tuning budget, for all of them together
+    add_record  gets each new record
 
     After `done`, records keep a later clock with no larger budget from measuring again what this one had no time for.
     """
@@ -189,9 +189,9 @@ class CpuStageClock:
     target: CpuTarget
     records: Sequence[Record]
     share: Share
-    learn: Callable[[Record], None]
+    add_record: Callable[[Record], None]
     seed: int = 0
-    told: list[Record] = field(default_factory=list, init=False)
+    answers: list[Record] = field(default_factory=list, init=False)
     """Records that answered."""
 
     def __post_init__(self) -> None:
@@ -222,7 +222,7 @@ class CpuStageClock:
         """
         name = self._name(tiles, tasks)
         if record := self._known.get(name) or self._carried(name, tiles, tasks):
-            self.told.append(record)
+            self.answers.append(record)
             return record.seconds
         machine = self.machine
         if machine is None or self._is_done or name in self._gave_up or not self._can_run(tasks, machine):
@@ -239,8 +239,8 @@ class CpuStageClock:
             self._gave_up.add(name)
             return None
         self._known[name] = found
-        self.told.append(found)
-        self.learn(found)
+        self.answers.append(found)
+        self.add_record(found)
         return found.seconds
 
     def _carried(self, name: str, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> Record | None:
@@ -249,7 +249,7 @@ class CpuStageClock:
         if record is None or not holds(record, lambda: self._source_of(tiles, tasks)):
             return None
         self._known[name] = present(record)
-        self.learn(self._known[name])
+        self.add_record(self._known[name])
         return self._known[name]
 
     def _source_of(self, tiles: Mapping[int, Tile], tasks: Sequence[Task]) -> str:
@@ -262,7 +262,7 @@ class CpuStageClock:
         if self.machine is not None and self._has_asked and not self._is_done and not self.machine.stop_requested():
             about = f"parts of a plan of {len(self.staged.keys)} calls; seconds that timing them took"
             here = (self.target, self.staged.setting, self.staged.state)
-            self.learn(
+            self.add_record(
                 stages_marker(
                     self._whole,
                     about,

@@ -22,9 +22,11 @@ Lower = Callable[[str, Workload, Tile, CudaTarget], CudaLowered]
 class CudaAlgorithm:
     """One way to carry out a kernel.
 
-    `names` is what its tiles call it (`Tile.algorithm`), one for each unit that multiplies.
+    names    what its tiles call it (`Tile.algorithm`): one for each unit that multiplies
+    in_fp32  of these, those under which no operand is rounded beyond fp32
     """
 
     names: tuple[str, ...]
     tiles: Tiles
     lower: Lower
+    in_fp32: frozenset[str] = frozenset()

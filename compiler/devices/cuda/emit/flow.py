@@ -107,7 +107,7 @@ class Flow:
 
 @dataclass(frozen=True)
 class _Launched:
-    """A launch, its kernel, and the calls of the whole plan that it is told of."""
+    """A launch, its kernel, and the calls of the whole plan that it carries out."""
 
     launch: Launch
     kernel: CudaLowered
@@ -177,7 +177,7 @@ class _Flow:
         self.nodes.append(Node(step.kernel, calls, after, tuple(rows)))
 
     def _region(self, region: CudaRegion, given: Sequence[Operand], calls: tuple[int, ...]) -> Iterator[Item]:
-        """Ends a graph and decides. `calls` are the region's in the whole plan, of which all inside of it are told."""
+        """Ends a graph and decides. `calls` are the region's in the whole plan, each of which is in a launch of it."""
         if region.entry_step:
             self._step(region.entry_step, given, calls)
         yield from self._ended()

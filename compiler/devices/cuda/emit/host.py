@@ -95,8 +95,9 @@ def cuda_host_source(
     architectures = list(dict.fromkeys(image.architecture for image in images))
     writer.line(f"#define ARCHITECTURES {c_string(', '.join(architectures))}")
     drivers = {name: _version(oldest_driver(name, nvrtc)) for name in architectures}
-    told = json.loads(description(kernels, plan, weight_bytes)) | {"architectures": architectures, "drivers": drivers}
-    writer.line(f"static const char description[] = {c_string(json.dumps(told, sort_keys=True))};")
+    described = json.loads(description(kernels, plan, weight_bytes))
+    described |= {"architectures": architectures, "drivers": drivers}
+    writer.line(f"static const char description[] = {c_string(json.dumps(described, sort_keys=True))};")
     writer.line()
     writer.line('#include "tw_cuda_runtime.h"')
     return writer.text()

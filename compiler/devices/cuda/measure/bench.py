@@ -262,7 +262,7 @@ class Bench:
     def alternate(self, image: bytes, name: str, shared_bytes: Sequence[int], split: int | None) -> list[float]:
         """Seconds of a launch where one kernel is launched with so much shared memory in turn, one after another.
 
-        It takes a pointer to a float, has one block of a warp and is told `split` of L1 and shared memory; None: the
+        It takes a pointer to a float, has one block of a warp and runs with `split` of L1 and shared memory; None: the
         driver chooses. Raises Refused, and DriverError where the context is lost.
         """
         try:

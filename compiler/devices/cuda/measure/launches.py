@@ -82,7 +82,7 @@ def measure_launches(target: CudaTarget, bench: Forks | None = None) -> list[Rec
     return [machine_record(name, about[name], target, Spread.of(taken[name]), 1) for name in WIDTHS]
 
 
-def told(found: Mapping[str, float]) -> str:
+def describe(found: Mapping[str, float]) -> str:
     """One line for people."""
     if not found:
         return "launches: the GPU or NVRTC did not take the kernel"

@@ -130,7 +130,7 @@ class CudaMachine:
     samples       clean rounds wanted of each trial
     stop_requested  asked before each trial is placed and before each sample; once it answers True no more are taken
     bench         where kernels run; None: in a process of this machine's own
-    notice        told of kernels that faulted, hung or computed something else: they are measured no further, and
+    notice        gets kernels that faulted, hung or computed something else: they are measured no further, and
                   nothing else is harmed
     keep          given the name and the source of each of these
     reference     plain loops for a workload, beside whose results those of each trial are held once; None: none are
@@ -404,22 +404,22 @@ def _identity(trial: Trial) -> tuple[str, Tile]:
 def _rate(around: tuple[Clock | None, Clock | None]) -> float:
     """By which a round is judged: the lower clock of before and after.
 
-    0 where it was held down; all alike where nobody knows.
+    0 where it was held down; all alike if unknown.
     """
-    told = [clock for clock in around if clock is not None]
-    if any(clock.throttled for clock in told):
+    known = [clock for clock in around if clock is not None]
+    if any(clock.throttled for clock in known):
         return 0.0
-    return float(min((clock.multiprocessor_mhz for clock in told if clock.multiprocessor_mhz is not None), default=1))
+    return float(min((clock.multiprocessor_mhz for clock in known if clock.multiprocessor_mhz is not None), default=1))
 
 
 def _clock_of(rounds: Sequence[tuple[Clock | None, Clock | None]]) -> dict[str, Any]:
     """What a record says of the clocks that it was measured at: `clock_mhz`, `throttled`.
 
-    Nothing where nobody knows.
+    Nothing if unknown.
     """
-    told = [clock for around in rounds for clock in around if clock is not None]
-    speeds = [clock.multiprocessor_mhz for clock in told if clock.multiprocessor_mhz is not None]
-    held = sorted({reason for clock in told for reason in clock.throttled})
+    known = [clock for around in rounds for clock in around if clock is not None]
+    speeds = [clock.multiprocessor_mhz for clock in known if clock.multiprocessor_mhz is not None]
+    held = sorted({reason for clock in known for reason in clock.throttled})
     return {
         **({"clock_mhz": int(np.median(speeds))} if speeds else {}),
         **({"throttled": held} if held else {}),

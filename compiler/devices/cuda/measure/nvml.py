@@ -72,7 +72,7 @@ class Sensors:
         nvml, handle = self._nvml, self._handle
         # Two names of one question: older modules and drivers know the second one only.
         names = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-        held = next((told for name in names if (told := self._ask(getattr(nvml, name, None), handle)) is not None), 0)
+        held = next((found for name in names if (found := self._ask(getattr(nvml, name, None), handle)) is not None), 0)
         power = self._ask(nvml.nvmlDeviceGetPowerUsage, handle)
         return Clock(
             multiprocessor_mhz=self._ask(nvml.nvmlDeviceGetClockInfo, handle, nvml.NVML_CLOCK_SM),

@@ -8,6 +8,7 @@ from typing import Protocol
 
 import numpy as np
 
+from compiler.devices.cuda.algorithms import BY_NAME
 from compiler.devices.cuda.measure.apart import Lost
 from compiler.devices.cuda.measure.bench import Refused, Subject
 from compiler.ir.kernel import Routine
@@ -17,20 +18,6 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.measure.results import MOST_BYTES, computed, difference, inputs_of, operand_bytes
 
-EXACT = frozenset(
-    {
-        "loops",
-        "window",
-        "ffma",
-        "mma_3xtf32",
-        "separable_ffma",
-        "separable_3xtf32",
-        "attention_3xtf32",
-        "normalised_ffma",
-        "normalised_3xtf32",
-    }
-)
-"""Algorithms that round no operand beyond fp32."""
 GRANTED_EXACT, GRANTED, GRANTED_BF16 = 1e-3, 5e-2, 0.2
 """Relative norm of the difference of two right results, in fp32; where tf32 or fp16 is rounded to; bf16. A misplaced
 fragment, a lost step of a sum or a missing barrier is of the order of 1."""
@@ -74,7 +61,7 @@ class Results:
         try:
             found = computed(workload, packed, inputs, lambda operands: bench.compute(subject, operands))
         except Refused:
-            return ""  # whoever places it is told as well
+            return ""  # whoever places it gets the refusal as well
         return difference(found, expected, granted_of(workload, tile))
 
     def _computed_by_loops(
@@ -95,4 +82,5 @@ def granted_of(workload: Workload, tile: Tile) -> float:
     dtypes = {buffer.dtype for buffer in (*workload.inputs, *workload.outputs)}
     if DType.BF16 in dtypes:
         return GRANTED_BF16
-    return GRANTED_EXACT if tile.algorithm in EXACT and DType.F16 not in dtypes else GRANTED
+    in_fp32 = tile.algorithm in BY_NAME[tile.algorithm].in_fp32
+    return GRANTED_EXACT if in_fp32 and DType.F16 not in dtypes else GRANTED

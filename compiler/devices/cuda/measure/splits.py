@@ -66,5 +66,5 @@ def measure_splits(target: CudaTarget, bench: Alternates | None = None) -> list[
     except (ToolchainFailed, Refused, Lost):
         return []
     about = "one launch of a chain whose shared memory changes, {}"
-    told = {EACH: about.format("each with its own split of L1 and shared memory"), ONCE: about.format("all with one")}
-    return [machine_record(name, told[name], target, Spread.of(taken[name]), 1) for name in (EACH, ONCE)]
+    labels = {EACH: about.format("each with its own split of L1 and shared memory"), ONCE: about.format("all with one")}
+    return [machine_record(name, labels[name], target, Spread.of(taken[name]), 1) for name in (EACH, ONCE)]

@@ -14,11 +14,11 @@ from compiler.devices.cuda.emit.side_by_side import side_by_side
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from compiler.measure.memory import allocate, read_buffer, write_buffer
 from tests.compiler.devices.cpu.library import SLACK, Case, array_of, assert_close, without_bool
 from tests.cuda_double.double import MODES, Device, Mode, compile_kernels, compiler_there
+from tests.parse import parse_kernel
 
 needs_double = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 ADVERSARIAL = (MODES[2], MODES[6])

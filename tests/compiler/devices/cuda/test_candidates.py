@@ -13,8 +13,8 @@ from compiler.devices.cuda.target import resolve
 from compiler.errors import ToolchainFailed
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Tile
+from tests.parse import parse_kernel
 
 TARGET = resolve("cuda:sm_90")
 LOOPS = Tile("loops")

@@ -19,12 +19,12 @@ from compiler.errors import ToolchainFailed
 from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.machine import Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Level, Tile, Variant
 from compiler.trace import never_stops
 from tests.compiler.networks import Network, graph_of
+from tests.parse import parse_kernel
 
 GPU = Gpu("H200", (9, 0), 132, 50 << 20, 141 << 30, 1.83, "cuda:sm_90/print")
 TOOLCHAIN = CudaToolchain(Toolchain("/usr/bin/cc", "cc 1"), (13, 0))

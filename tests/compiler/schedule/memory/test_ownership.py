@@ -8,7 +8,6 @@ import pytest
 from compiler.ir.accesses import written_over
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.lanes import NOTHING, LaneCosts
-from compiler.ir.parse import parse_routine
 from compiler.ir.plan import Plan, Task
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Tile
@@ -38,6 +37,7 @@ from tests.compiler.schedule.kernel_graphs import (
     read_at,
     tile_tasks,
 )
+from tests.parse import parse_routine
 from tests.seeds import each
 
 WIDE = LINE // SIZE

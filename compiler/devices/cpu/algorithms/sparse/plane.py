@@ -146,7 +146,7 @@ class Plane:
 
     @property
     def is_legal(self) -> bool:
-        """Whether the distance of every element from its segment's first can be told."""
+        """Whether the distance of every element from its segment's first fits its field."""
         return self.segment * self.channel <= PLACES
 
     @cached_property

@@ -18,4 +18,5 @@ ATTENTION = CudaAlgorithm(
     ),
     cuda_attention_tiles,
     lower_cuda_attention,
+    in_fp32=frozenset({"attention_3xtf32"}),
 )

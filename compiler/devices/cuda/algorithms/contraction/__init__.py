@@ -22,5 +22,6 @@ CONTRACTION = CudaAlgorithm(
     ),
     cuda_contraction_tiles,
     lower_cuda_contraction,
+    in_fp32=frozenset({"ffma", "mma_3xtf32"}),
 )
 WGMMA = CudaAlgorithm(("wgmma",), cuda_wgmma_tiles, lower_cuda_contraction)

@@ -69,7 +69,7 @@ def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: Cu
 
 
 def switches_of(target: CudaTarget) -> Switches:
-    """What lowerings of products are told of a target."""
+    """What lowerings of products ask of a target."""
     return Switches(prefetch=target.prefetch, early_constants=target.early_constants)
 
 

@@ -31,4 +31,5 @@ LOOPS = CudaAlgorithm(
     ),
     cuda_loop_tiles,
     lower,
+    in_fp32=frozenset({"loops"}),
 )

@@ -78,7 +78,7 @@ def _waste(workload: Workload) -> list[float]:
 
 
 def _step(address: Index, axis: Axis) -> int:
-    """How far apart neighbours along an axis are; 0 where nobody knows."""
+    """How far apart neighbours along an axis are; 0 if unknown."""
     return abs(address.coefficient(axis) or 0)
 
 

@@ -19,4 +19,5 @@ NORMALISED = CudaAlgorithm(
     ),
     cuda_normalised_tiles,
     lower_cuda_normalised,
+    in_fp32=frozenset({"normalised_ffma", "normalised_3xtf32"}),
 )

@@ -19,4 +19,5 @@ SEPARABLE = CudaAlgorithm(
     ),
     cuda_separable_tiles,
     lower_cuda_separable,
+    in_fp32=frozenset({"separable_ffma", "separable_3xtf32"}),
 )

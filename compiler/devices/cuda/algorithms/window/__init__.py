@@ -10,4 +10,4 @@ from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.window.lowering import lower_cuda_window
 from compiler.devices.cuda.algorithms.window.tiles import cuda_window_tiles
 
-WINDOW = CudaAlgorithm(("window",), cuda_window_tiles, lower_cuda_window)
+WINDOW = CudaAlgorithm(("window",), cuda_window_tiles, lower_cuda_window, in_fp32=frozenset({"window"}))

@@ -16,7 +16,6 @@ from compiler.forms.integer import as_integer
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
 from tests.compiler.devices.cpu.algorithms.test_bf16 import BF16_STEP, bf16, is_plain
@@ -24,6 +23,7 @@ from tests.compiler.devices.cpu.algorithms.test_bf16 import cases as bf16_cases
 from tests.compiler.devices.cpu.algorithms.test_contraction import convolutions, kernels, products
 from tests.compiler.devices.cpu.algorithms.test_integer import cases as integer_cases
 from tests.compiler.devices.cpu.library import Case, check, draws
+from tests.parse import parse_kernel
 
 WITH_TILES = next(profile for profile in PROFILES if profile.has_tiles)
 BY_LOOPS = replace(WITH_TILES, flags=tuple(flag for flag in WITH_TILES.flags if "amx" not in flag))

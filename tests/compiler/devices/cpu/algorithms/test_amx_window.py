@@ -21,7 +21,6 @@ from compiler.forms.window_rows import WindowRows
 from compiler.ir.buffers import Buffer
 from compiler.ir.graph import Attr
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Level, Tile
 from tests.compiler.devices.cpu.algorithms.test_amx import HERE, WITH_TILES
@@ -30,6 +29,7 @@ from tests.compiler.devices.cpu.algorithms.test_bf16 import cases as bf16_cases
 from tests.compiler.devices.cpu.algorithms.test_contraction import convolutions
 from tests.compiler.devices.cpu.algorithms.test_integer import BYTES, defined
 from tests.compiler.devices.cpu.library import Case, bound, check, draws
+from tests.parse import parse_kernel
 
 
 def rows_of(case: Case, by_line: bool) -> WindowRows | None:

@@ -16,10 +16,10 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjunction, inside
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
 from tests.compiler.devices.cpu.library import LOOPS, Case, array_of, bound, check, draws
+from tests.parse import parse_kernel
 
 F32 = DType.F32
 

@@ -9,8 +9,8 @@ from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
+from tests.parse import parse_kernel
 
 PRODUCT = """
 kernel MatMul(in x: f32[{m}, {k}], in w: f32[{k}, {n}]; out y: f32[{m}, {n}])

@@ -13,10 +13,10 @@ from compiler.fuse import fuse
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import Case, check
 from tests.compiler.rewrite.sketch import Sketch
+from tests.parse import parse_kernel
 
 MODES = [("rows", 1), ("weights", 1), ("rows", 0), ("weights", 0)]
 

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where, inside
 from compiler.ir.index import Axis, Index, Indirect, flatten, unflatten
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from tests.compiler.devices.cpu.library import Case, bound, check, draws
+from tests.parse import parse_kernel
 
 NUMBERS = (DType.F32, DType.F32, DType.F32, DType.F64, DType.F16, DType.I8, DType.I32, DType.I64, DType.U8, DType.BOOL)
 FLOAT_UNARY = ("neg", "abs", "tanh", "sigmoid", "exp", "erf", "floor", "ceil", "round", "sign", "sin", "sqrt")

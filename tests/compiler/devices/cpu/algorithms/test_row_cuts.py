@@ -21,13 +21,13 @@ from compiler.devices.cpu.emit.regions import Footprint
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Touched
 from compiler.tuning.proposal import Proposal
 from tests.compiler.devices.cpu.algorithms.test_separable_tiles import pair
 from tests.compiler.devices.cpu.algorithms.test_winograd_tiles import conv
+from tests.parse import parse_kernel
 
 V4 = PROFILES[0]
 ROUNDS = next(one for one in PROFILES if one.multiplies_bf16)

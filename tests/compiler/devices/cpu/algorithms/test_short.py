@@ -16,7 +16,6 @@ from compiler.devices.cpu.algorithms.bf16 import bf16_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
 from compiler.ir.buffers import Buffer
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.algorithms import (
     test_attention,
@@ -30,6 +29,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_winograd,
 )
 from tests.compiler.devices.cpu.library import Case, Library, check, draws
+from tests.parse import parse_kernel
 
 HERE = [profile.name for profile in PROFILES if profile.multiplies_bf16 and runs_here(profile)]
 STEP = 2.0**-8

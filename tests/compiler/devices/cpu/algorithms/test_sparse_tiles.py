@@ -12,10 +12,11 @@ from compiler.forms.sparse import PLACES, as_sparse_product, multiplies_by
 from compiler.ir.buffers import Buffer
 from compiler.ir.encoding import DENSE, Sparse
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel, parse_workload
+from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import Layout
 from compiler.ir.tokens import ParseError
 from compiler.ir.zeros import CLASSES
+from tests.parse import parse_kernel
 
 V4 = PROFILES[0]
 CONV = """

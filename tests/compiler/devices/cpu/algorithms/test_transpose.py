@@ -10,8 +10,8 @@ from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, runs_here
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
-from compiler.ir.parse import parse_kernel
 from tests.compiler.devices.cpu.library import Case, Library, array_of, check, draws
+from tests.parse import parse_kernel
 
 TARGETS = {profile.vector_floats: profile for profile in reversed(PROFILES) if runs_here(profile)}
 """One target for each width of vectors."""

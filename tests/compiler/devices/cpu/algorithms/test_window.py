@@ -14,12 +14,12 @@ from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Apply, Const, Expr, Load
 from compiler.ir.graph import Attr
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
 from compiler.ops import OPERATORS
 from tests.compiler.devices.cpu.library import Case, Library, assert_close, draws
 from tests.compiler.ops.single import prepare, widened
+from tests.parse import parse_kernel
 
 F32 = DType.F32
 TARGETS = {profile.vector_floats: profile for profile in reversed(PROFILES) if runs_here(profile)}

@@ -11,12 +11,12 @@ from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.devices.kinds import propose, tiles_of
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Setting, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
 from compiler.tuning.error_budget import SHARE, allowed_error
 from tests.compiler.tuning.tuned import tuned
+from tests.parse import parse_kernel
 
 V4 = PROFILES[0]
 CONV = """

@@ -15,9 +15,9 @@ from compiler.forms.normal_form import Slots, rename_axes
 from compiler.forms.operand import operand
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_kernel
 from tests.compiler.devices.cpu.emit.test_regions import FAMILIES, HERE
 from tests.compiler.devices.cpu.library import LOOPS, Case, array_of, check
+from tests.parse import parse_kernel
 
 PRODUCT = """
 kernel MatMul(in {x}: f32[{m}, 19], in {w}: f32[19, 21], in {bias}: f32[21]; temp {t}: f32[{m}, 21]; \

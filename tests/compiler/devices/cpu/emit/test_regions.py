@@ -15,7 +15,6 @@ from compiler.devices.cpu.emit.lower import count_tiles, task_grid
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.target import resolve, this_machine
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Level, Tile
 from compiler.ir.touched import Segment, Touched
@@ -32,6 +31,7 @@ from tests.compiler.devices.cpu.algorithms import test_window as test_c_window
 from tests.compiler.devices.cpu.algorithms import test_winograd as test_c_winograd
 from tests.compiler.devices.cpu.library import LOOPS, Case, draws
 from tests.compiler.devices.cpu.touching import prove, touched
+from tests.parse import parse_kernel
 
 HERE = this_machine()
 V4 = resolve("cpu:x86-64-v4")

@@ -15,12 +15,12 @@ from compiler.errors import InternalError, TargetUnavailable
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Slot
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
 from compiler.measure.rounds import LEAST_ROUNDS, clean_rounds
 from compiler.trace import StopRequest, never_stops
 from tests.compiler.devices.cpu.measure import libraries
+from tests.parse import parse_kernel
 
 TARGET = CpuTarget(
     "cpu:test", "any", (), (), vector_floats=4, vector_registers=16, l2_bytes=256 * 1024, hardware="cpu:test/0", lanes=2

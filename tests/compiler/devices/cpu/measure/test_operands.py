@@ -5,9 +5,9 @@ import pytest
 
 from compiler.devices.cpu.measure.operands import lay_out
 from compiler.ir.kernel import Kernel, Routine, Slot
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.measure.pattern import greatest_sizes, pattern, reads_indices
+from tests.parse import parse_kernel
 
 PLAIN = parse_kernel("kernel k(in x: i64[8], in w: i64[8]; out y: i64[8]) for i:8 y[i] = div(x[i], w[i])")
 GATHER = parse_kernel("kernel k(in x: f32[8], in w: i64[4]; out y: f32[4]) for i:4 y[i] = x[[w[i] in 0..7]]")

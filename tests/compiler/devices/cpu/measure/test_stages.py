@@ -223,7 +223,7 @@ def clock(
     )
     share = budget.share("stages")
     staged = Cut(KERNELS, WORKLOADS, KEYS, 2, setting, state)
-    made = CpuStageClock(cores, staged, TARGET, known, share, learn=records.append)
+    made = CpuStageClock(cores, staged, TARGET, known, share, add_record=records.append)
     return Recorded(made, records)
 
 

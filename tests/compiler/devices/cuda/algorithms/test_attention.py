@@ -23,13 +23,13 @@ from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import resolve
 from compiler.ir.buffers import Buffer
 from compiler.ir.kernel import Kernel
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.algorithms.test_attention import forms, fused
 from tests.compiler.devices.cpu.library import Case, draws
 from tests.compiler.devices.cuda.on_double import ADVERSARIAL, Subject, check, needs_double, run, stored_as, workload_of
 from tests.compiler.devices.cuda.test_nvrtc import ARCHITECTURES, disassembler, needs_nvrtc
 from tests.cuda_double.double import MODES, Device, Fault, compile_kernels
+from tests.parse import parse_kernel
 
 TARGET = resolve("cuda:sm_90")
 ARITHMETIC = {

@@ -5,8 +5,8 @@ import numpy as np
 from compiler.devices.cuda.algorithms.recurrent.chains import Chain, UnitColumns, as_chains, initial_of, source_of
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
+from tests.parse import parse_kernel
 
 LAYER = """
 kernel Gated(in x: f32[5, 2, 3], in w: f32[12, 3], in r: f32[12, 6]; \

@@ -11,8 +11,8 @@ from compiler.forms.contraction import Contraction, as_contraction
 from compiler.forms.normal_form import Slots
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
+from tests.parse import parse_kernel
 
 F16, BF16, F32 = DType.F16, DType.BF16, DType.F32
 PRODUCT = """

@@ -14,9 +14,9 @@ from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import PROFILES, CudaTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from tests.parse import parse_kernel
 
 H200 = next(profile for profile in PROFILES if profile.name == "cuda:sm_90")
 A100 = next(profile for profile in PROFILES if profile.name == "cuda:sm_80")

@@ -9,10 +9,10 @@ import pytest
 from compiler.devices.cuda.algorithms.gemv import SHARED_BYTES, cuda_gemv_tiles
 from compiler.devices.cuda.target import PROFILES
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from tests.compiler.devices.cuda.on_double import case_of
+from tests.parse import parse_kernel
 
 H200 = next(target for target in PROFILES if target.architecture == "sm_90a")
 PRODUCT = """

@@ -22,7 +22,6 @@ from compiler.devices.cuda.target import resolve
 from compiler.errors import ModelError
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout
 from compiler.ir.tile import Level, Tile
 from tests.compiler.backend_cases import by_definition, by_operator, loaded
@@ -42,6 +41,7 @@ from tests.compiler.devices.cuda.on_double import (
 )
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.cuda_double.double import MODES, Device, Fault, Mode, compile_kernels, compiler_there
+from tests.parse import parse_kernel
 
 H200 = resolve("cuda:sm_90")
 

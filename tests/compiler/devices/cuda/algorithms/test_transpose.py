@@ -14,7 +14,6 @@ from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import resolve
 from compiler.forms.transpose import as_transpose
 from compiler.ir.buffers import Buffer, row_major
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, Layout
 from compiler.ir.tile import Level, Tile
 from tests.compiler.devices.cpu.library import Case
@@ -22,6 +21,7 @@ from tests.compiler.devices.cuda import on_double
 from tests.compiler.devices.cuda.on_double import Subject, case_of, needs_double, run, stored_as
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.cuda_double.double import MODES, Device, Fault, compile_kernels
+from tests.parse import parse_kernel
 
 H200 = resolve("cuda:sm_90")
 COPY = """

@@ -15,10 +15,10 @@ from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import PROFILES, CudaTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType
 from compiler.tuning.proposal import Proposal
 from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import H200, product
+from tests.parse import parse_kernel
 
 
 def tiles(workload: Workload, target: CudaTarget = H200, precision: str = "fp16") -> list[Proposal]:

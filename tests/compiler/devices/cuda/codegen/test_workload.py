@@ -6,9 +6,10 @@ import pytest
 
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.parse import parse_kernel, parse_workload
+from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType
 from compiler.tuning.tune import workload_key
+from tests.parse import parse_kernel
 
 KERNEL = parse_kernel("kernel Neg(in x0: f32[8]; out y0: f32[8]) for i:8 y0[i] = neg(x0[i])")
 

@@ -23,7 +23,6 @@ from compiler.devices.cuda.emit.launches import launches
 from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel_graph
 from compiler.ir.plan import Plan, Task, Wait
 from tests.compiler.devices.cuda import artifact_on_double
 from tests.compiler.devices.cuda.artifact_on_double import Outcome, Twin, artifact_of, on_double, plan_of
@@ -39,6 +38,7 @@ from tests.compiler.devices.cuda.branches import (
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
 from tests.cuda_double.double import MODES, Mode, build_runtime
+from tests.parse import parse_kernel_graph
 
 pytestmark = [needs_double, needs_nvrtc, pytest.mark.usefixtures("host_as_shipped")]
 

@@ -11,9 +11,9 @@ from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offset
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan, Task, Wait
 from compiler.ir.tile import Tile
+from tests.parse import parse_kernel
 
 
 def kernel(grid: int = 1, scratch_bytes: int = 0) -> CudaLowered:

@@ -102,7 +102,7 @@ class Network:
     found: tuple[Found, ...]
     image: np.ndarray
     wanted: np.ndarray
-    told: str
+    reported: str
 
     @property
     def plans(self) -> Mapping[str, Plan]:
@@ -157,8 +157,8 @@ def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp3
     ((image,), (output,)) = graph.inputs, graph.outputs
     given = np.random.default_rng(5).standard_normal(graph.values[image].type.dims).astype(np.float32)
     ((kernels, found),) = caught
-    (told,) = (path.read_text() for path in dump.iterdir() if path.stem.endswith("_tile"))
-    return Network(kernels, found, given, evaluate_graph(graph, {image: given}, OPERATORS)[output], told)
+    (reported,) = (path.read_text() for path in dump.iterdir() if path.stem.endswith("_tile"))
+    return Network(kernels, found, given, evaluate_graph(graph, {image: given}, OPERATORS)[output], reported)
 
 
 def launches_of(plan: Plan) -> int:
@@ -193,7 +193,7 @@ def test_every_tile_that_a_schedule_uses_is_told(folder: Path, name: str) -> Non
     """Frugal ones too, of which some schedule has at least one here."""
     whole = network(folder, name)
     tiles = {tile for plan in whole.plans.values() for tile, _ in plan.tiles}
-    assert all(str(tile) in whole.told for tile in tiles)
+    assert all(str(tile) in whole.reported for tile in tiles)
     if name == "fires":
         assert tiles > {tile for tile, _ in whole.plans["sequential"].tiles}
 

@@ -16,12 +16,12 @@ from compiler.devices.cuda.emit.side_by_side import can_share, fit_together, sid
 from compiler.devices.cuda.target import resolve
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.plan import Plan, Task
 from compiler.ir.tile import Tile
 from tests.compiler.devices.cuda.on_double import at_any_rank, needs_double
 from tests.cuda_double.double import MODES, Device, compile_kernels
 from tests.gpu import kernels
+from tests.parse import parse_kernel
 
 H200 = resolve("cuda:sm_90")
 NEG = parse_kernel("kernel Neg(in t_x: f32[64]; out t_y: f32[64])\n  for i:64\n    t_y[i] = neg(t_x[i])\n")

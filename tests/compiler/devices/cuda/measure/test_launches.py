@@ -15,9 +15,9 @@ from compiler.devices.cuda.measure.launches import (
     LEAST_NS,
     MANY,
     SOURCE,
+    describe,
     known_launches,
     measure_launches,
-    told,
 )
 from compiler.devices.cuda.target import Gpu, resolve
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
@@ -28,7 +28,7 @@ from tests.kept import kept
 TARGET = resolve("cuda", Gpu("double", (9, 0), 132, 50 << 20, 8 << 30, 1.8, "cuda:sm_90/0"))
 
 
-class Told:
+class Reported:
     """A bench on which launches cost what the model says they do."""
 
     def __init__(self, launch: float, cross: float, fan_in: float) -> None:
@@ -47,7 +47,7 @@ class Told:
 @needs_nvrtc
 @pytest.mark.parametrize("costs", [(900.0, 1500.0, 40.0), (2000.0, 0.0, 0.0)])
 def test_the_figures_are_those_that_launches_were_measured_by(costs: tuple[float, float, float]) -> None:
-    bench = Told(*costs)
+    bench = Reported(*costs)
     records = measure_launches(TARGET, bench)
     assert bench.closed
     found = known_launches(records, TARGET)
@@ -59,7 +59,7 @@ def test_the_figures_are_those_that_launches_were_measured_by(costs: tuple[float
 
 @needs_nvrtc
 def test_noise_makes_no_launch_free_and_no_cost_negative() -> None:
-    class Odd(Told):
+    class Odd(Reported):
         def forks(self, image: bytes, name: str, width: int) -> Sequence[float]:
             return [1e-6 / width]
 
@@ -68,12 +68,12 @@ def test_noise_makes_no_launch_free_and_no_cost_negative() -> None:
 
 @needs_nvrtc
 def test_a_gpu_that_does_not_take_the_kernel_keeps_its_estimates() -> None:
-    class Gone(Told):
+    class Gone(Reported):
         def forks(self, image: bytes, name: str, width: int) -> Sequence[float]:
             raise Lost("gone")
 
     assert measure_launches(TARGET, Gone(0, 0, 0)) == []
-    assert "did not take the kernel" in told({})
+    assert "did not take the kernel" in describe({})
 
 
 @pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")

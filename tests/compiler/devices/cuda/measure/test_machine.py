@@ -15,7 +15,6 @@ from compiler.devices.cuda.target import Gpu, resolve
 from compiler.errors import InternalError, TargetUnavailable
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
-from compiler.ir.parse import parse_kernel
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Level, Tile
 from compiler.measure.rounds import LEAST_ROUNDS
@@ -23,6 +22,7 @@ from compiler.trace import StopRequest, never_stops
 from tests.compiler.devices.cuda.measure.fake_nvml import install
 from tests.cuda_double.double import build_runtime, compile_kernels, compiler_there
 from tests.kept import kept
+from tests.parse import parse_kernel
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 

@@ -20,7 +20,7 @@ from tests.kept import kept
 TARGET = resolve("cuda", Gpu("double", (9, 0), 132, 50 << 20, 8 << 30, 1.8, "cuda:sm_90/0"))
 
 
-class Told:
+class Reported:
     """A bench on which a launch takes so many seconds with a split of its own, and with one for all."""
 
     def __init__(self, each: float, once: float) -> None:
@@ -41,7 +41,7 @@ class Told:
     ("each", "once", "better"), [(3e-6, 1.5e-6, True), (1.5e-6, 1.5e-6, False), (1e-6, 2e-6, False)]
 )
 def test_one_split_is_better_where_launches_take_less_with_it(each: float, once: float, better: bool) -> None:
-    bench = Told(each, once)
+    bench = Reported(each, once)
     records = measure_splits(TARGET, bench)
     assert bench.closed
     assert known_split(records, TARGET) is better
@@ -53,7 +53,7 @@ def test_one_split_is_better_where_launches_take_less_with_it(each: float, once:
 
 @needs_nvrtc
 def test_a_gpu_that_does_not_take_the_kernel_is_left_as_it_is() -> None:
-    class Gone(Told):
+    class Gone(Reported):
         def alternate(self, image: bytes, name: str, shared_bytes: Sequence[int], split: int | None) -> Sequence[float]:
             raise Lost("gone")
 

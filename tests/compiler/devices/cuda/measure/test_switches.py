@@ -31,7 +31,7 @@ TARGET = resolve("cuda", Gpu("double", (9, 0), 8, 1 << 20, 8 << 30, 1.8, "cuda:s
 NOTHING = KernelGraph(inputs=(), outputs=(), buffers={}, constants={}, calls=())
 
 
-class Told:
+class Reported:
     """A bench on which a launch takes so many seconds, by the name of its kernel."""
 
     def __init__(self, **seconds: float) -> None:
@@ -53,7 +53,7 @@ class Told:
 
 @needs_nvrtc
 def test_a_habit_is_taken_up_where_launches_take_less_with_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = Told(prefetch_on=0.9e-6, early_constants_off=0.9e-6)
+    bench = Reported(prefetch_on=0.9e-6, early_constants_off=0.9e-6)
     records = measure_switches(TARGET, bench=bench)
     assert bench.closed
     assert len(Records(records)) == 4
@@ -83,7 +83,7 @@ def test_a_habit_is_taken_up_where_launches_take_less_with_it(monkeypatch: pytes
 
 @needs_nvrtc
 def test_a_gpu_that_does_not_take_the_kernels_is_left_as_it_is() -> None:
-    class Gone(Told):
+    class Gone(Reported):
         def sample(self, at: int) -> float:
             raise Lost("gone")
 
