@@ -140,7 +140,7 @@ def _reconcile(settings: Settings) -> None:
         signal.signal(number, lambda *_: stop.set())
     db = Database.of(settings)
     with contextlib.suppress(DatabaseUnavailable):  # the loop waits for it
-        migrate.require_current(db)
+        migrate.require_usable(db)
     sweeper = threading.Thread(
         target=retention.loop,
         args=(db, open_blobs(settings), stop),
@@ -163,7 +163,7 @@ def _reconcile(settings: Settings) -> None:
 def _sweep(settings: Settings) -> None:
     """Remove once what is kept for a time only, and bytes that nothing refers to."""
     db = Database.of(settings)
-    migrate.require_current(db)
+    migrate.require_usable(db)
     swept = retention.sweep(db, open_blobs(settings), retention.Rules.of(settings))
     db.dispose()
     for what, count in vars(swept).items():
