@@ -118,6 +118,7 @@ def _serve(settings: Settings) -> None:
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=settings.graceful_shutdown_s,
+        **settings.tls,
     )
 
 
@@ -151,7 +152,7 @@ def _reconcile(settings: Settings) -> None:
     sweeper.start()
     reconcile.loop(
         db,
-        CeleryRing(settings.broker_url),
+        CeleryRing(settings.celery_url),
         stop,
         every_s=settings.reconcile_every_s,
         ring_again_after_s=settings.ring_again_after_s,
