@@ -38,7 +38,7 @@ def compiler(server: Any, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         assert Path(command[3]).read_bytes() == server.artifact
         return subprocess.CompletedProcess(command, 0, json.dumps(answers.pop(0)), "")
 
-    monkeypatch.setattr(reproduce.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(command_module, "model_file", lambda client, digest, folder: Path(digest))
     return answers
 
