@@ -1,7 +1,9 @@
 # The images of the many-machine form: `api` (also migrate and reconciler), `worker` (builder and CPU worker), `gpu-worker`.
 ARG PYTHON=3.13
+# Such as @sha256:...: docs/operations.md, "Images by digest".
+ARG PYTHON_DIGEST=
 
-FROM python:${PYTHON}-slim-bookworm AS wheel
+FROM python:${PYTHON}-slim-bookworm${PYTHON_DIGEST} AS wheel
 WORKDIR /source
 COPY pyproject.toml README.md LICENSE ./
 COPY compiler compiler
@@ -11,7 +13,7 @@ COPY tilewright tilewright
 COPY worker worker
 RUN pip wheel --no-cache-dir --no-deps --wheel-dir /wheels .
 
-FROM python:${PYTHON}-slim-bookworm AS api
+FROM python:${PYTHON}-slim-bookworm${PYTHON_DIGEST} AS api
 ENV PYTHONUNBUFFERED=1 PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
 COPY requirements-server.txt /requirements/
 RUN pip install --require-hashes -r /requirements/requirements-server.txt

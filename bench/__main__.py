@@ -74,6 +74,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.service.run",
             "what the service bears: states read per second, event streams, transfers, preflights",
         ),
+        "scale": ("bench.scale.run", "the service with a thousand workers, simulated from what its steps cost"),
         "arm": ("bench.arm.run", "inner loops of kernels for ARM CPUs: instructions, and cycles beside a core's peak"),
         "gpu": (
             "bench.gpu.check",

@@ -1,7 +1,9 @@
 """`python -m compiler.reproduce model.tw model.onnx`: makes an artifact again from what it packs, or fails.
 
 Nothing is measured: every step is given what it knew when the artifact was made (`compiler.knowledge.replay`). What
-comes out must be the same file, byte for byte; otherwise it is reported what differs, and why where that is known.
+comes out must be the same file, byte for byte; otherwise it is reported what differs, and why where that is known. By a
+newer compiler it is what the compiler changes for this model: kernels that are generated otherwise, and measurements
+that no longer hold for them.
 """
 
 from __future__ import annotations
@@ -20,6 +22,7 @@ from typing import Any
 from compiler.contract import COMPILER_VERSION, CompileOptions, Event, kinds
 from compiler.errors import ArtifactUnusable, InputsError, TilewrightError
 from compiler.knowledge.replay import MEMBER, Log
+from compiler.pack.functions import gather, kernels_of
 from compiler.pipeline import compile_model
 
 MANIFEST, PLAN = "manifest.json", "plan.json"
@@ -37,7 +40,11 @@ class Reproduced:
     artifact, made  SHA-256 of the file given, and of that made now
     differing       members that differ, or that one of both lacks
     reasons         what is other than it was: compiler, toolchain, machine, model
-    missing         calls of kernels that rested on a measurement which is not packed
+    missing         calls of kernels that rested on a measurement which is not packed, or holds no more since another
+                    code is generated
+    kernels         how many kernels are generated now
+    changed         those of them, and of before, whose code is not the same, by the names of their functions
+    measured        how many calls rested on a measurement
     """
 
     artifact: str
@@ -46,6 +53,9 @@ class Reproduced:
     differing: tuple[str, ...]
     reasons: tuple[str, ...]
     missing: tuple[str, ...]
+    kernels: int
+    changed: tuple[str, ...]
+    measured: int
 
     @property
     def is_same(self) -> bool:
@@ -61,6 +71,7 @@ class Reproduced:
             return f"the same bytes, from {self.measurements} measurements: SHA-256 {self.made}"
         each = [f"differs: {name}" for name in self.differing]
         each += [f"why: {reason}" for reason in self.reasons]
+        each += [f"other code: {kernel}" for kernel in self.changed]
         return "\n".join(["other bytes", *each, *(f"not measured: {call}" for call in self.missing)])
 
 
@@ -91,13 +102,18 @@ def reproduce(
     given = _samples(manifest, samples)
     compile_model(model, out, options, observe=observe or _quiet, data=data, samples=given, logs=logs, measure=False)
     made = _members(out)
+    before, now = _functions(members), _functions(made)
+    plan = json.loads(members[PLAN])
     return Reproduced(
         hashlib.sha256(artifact.read_bytes()).hexdigest(),
         hashlib.sha256(out.read_bytes()).hexdigest(),
         sum(len(log.entries) for log in logs),
         tuple(sorted(name for name in {*members, *made} if members.get(name) != made.get(name))),
         tuple(_reasons(manifest, json.loads(made[MANIFEST]))),
-        tuple(_missing(json.loads(members[PLAN]), json.loads(made[PLAN]))),
+        tuple(_missing(plan, json.loads(made[PLAN]))),
+        len(now),
+        tuple(sorted(name for name in {*before, *now} if before.get(name) != now.get(name))),
+        sum(call["predicted_from"] == "measured" for call in plan["calls"]),
     )
 
 
@@ -113,6 +129,21 @@ def _members(artifact: Path) -> dict[str, bytes]:
         if hashlib.sha256(members.get(name, b"")).hexdigest() != digest:
             raise ArtifactUnusable(f"{name} in {artifact} is missing or damaged", fix=ANOTHER)
     return members
+
+
+def _functions(members: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
+    """The functions of each kernel in an artifact's sources; those of a further binding with its folder before."""
+    files: dict[str, dict[str, str]] = {}
+    for name, text in members.items():
+        folder, source, _ = name.rpartition("source/kernels_")
+        if source:
+            files.setdefault(folder, {})[name] = text.decode()
+    found: dict[str, dict[str, str]] = {}
+    for folder, texts in files.items():
+        functions = gather(texts).functions
+        for name, kernel in kernels_of(functions).items():
+            found.setdefault(folder + kernel, {})[name] = functions[name]
+    return found
 
 
 def _logs(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> list[bytes]:

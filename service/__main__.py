@@ -118,6 +118,7 @@ def _serve(settings: Settings) -> None:
         access_log=False,
         log_level="warning",
         timeout_graceful_shutdown=settings.graceful_shutdown_s,
+        **settings.tls,
     )
 
 
@@ -140,7 +141,7 @@ def _reconcile(settings: Settings) -> None:
         signal.signal(number, lambda *_: stop.set())
     db = Database.of(settings)
     with contextlib.suppress(DatabaseUnavailable):  # the loop waits for it
-        migrate.require_current(db)
+        migrate.require_usable(db)
     sweeper = threading.Thread(
         target=retention.loop,
         args=(db, open_blobs(settings), stop),
@@ -151,7 +152,7 @@ def _reconcile(settings: Settings) -> None:
     sweeper.start()
     reconcile.loop(
         db,
-        CeleryRing(settings.broker_url),
+        CeleryRing(settings.celery_url),
         stop,
         every_s=settings.reconcile_every_s,
         ring_again_after_s=settings.ring_again_after_s,
@@ -163,7 +164,7 @@ def _reconcile(settings: Settings) -> None:
 def _sweep(settings: Settings) -> None:
     """Remove once what is kept for a time only, and bytes that nothing refers to."""
     db = Database.of(settings)
-    migrate.require_current(db)
+    migrate.require_usable(db)
     swept = retention.sweep(db, open_blobs(settings), retention.Rules.of(settings))
     db.dispose()
     for what, count in vars(swept).items():

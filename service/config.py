@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import os
+import ssl
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Self
+from urllib.parse import quote, urlsplit, urlunsplit
 
-from pydantic import Field, SecretStr, field_validator
-from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
+from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from compiler.errors import OptionsError
+
+PREFIX = "TILEWRIGHT_"
 
 
 def _user_data() -> Path:
@@ -16,17 +23,43 @@ def _user_data() -> Path:
     return (Path(home) if os.path.isabs(home) else Path.home() / ".local" / "share") / "tilewright"
 
 
+class _Files(PydanticBaseSettingsSource):
+    """`TILEWRIGHT_API_KEY_FILE` names a file with what `TILEWRIGHT_API_KEY` would say, and so for every setting."""
+
+    def get_field_value(self, field: FieldInfo, field_name: str) -> tuple[Any, str, bool]:
+        """What the setting's file holds, or None. Raises `OptionsError`."""
+        variable = f"{PREFIX}{field_name.upper()}"
+        named = os.environ.get(f"{variable}_FILE", "")
+        if not named or f"{field_name}_file" in self.settings_cls.model_fields:
+            return None, field_name, False
+        if os.environ.get(variable):
+            raise OptionsError(f"{variable} and {variable}_FILE are both set", fix="set one of them")
+        try:
+            return Path(named).read_text().strip(), field_name, False
+        except (OSError, UnicodeDecodeError) as error:
+            reason = getattr(error, "strerror", None) or "it is no text"
+            raise OptionsError(f"{variable}_FILE names {named}: {reason}", fix="name a file of this user") from None
+
+    def __call__(self) -> dict[str, Any]:
+        """What files say, of the settings that have one."""
+        fields = self.settings_cls.model_fields
+        found = {name: self.get_field_value(field, name)[0] for name, field in fields.items()}
+        return {name: value for name, value in found.items() if value}
+
+
 class Settings(BaseSettings):
     """One frozen object, read once at start; every process of one installation is given the same values."""
 
     model_config = SettingsConfigDict(
-        env_prefix="TILEWRIGHT_", frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True
+        env_prefix=PREFIX, frozen=True, extra="ignore", env_ignore_empty=True, hide_input_in_errors=True
     )
 
     data_dir: Path = Field(default_factory=_user_data)
     """Folder of the SQLite database, the blobs and the generated API key; made with mode 0700 when missing."""
     database_url: str = ""
     """SQLAlchemy URL; empty: SQLite in `data_dir`."""
+    database_password: SecretStr | None = None
+    """Of a URL that has a user and no password."""
     database_connect_s: int = Field(default=5, ge=1)
     """How long a connection to PostgreSQL may take to stand."""
     database_statement_s: float = Field(default=30.0, ge=1)
@@ -36,7 +69,9 @@ class Settings(BaseSettings):
     database_idle_s: float = Field(default=60.0, ge=1)
     """How long PostgreSQL keeps a transaction open in which nothing is asked."""
     broker_url: str = "redis://127.0.0.1:6379/0"
-    """Where doorbells are sent: `redis://...` or `redis+socket:///path`."""
+    """Where doorbells are sent: `redis://...`, `rediss://...` with TLS, or `redis+socket:///path`."""
+    broker_password: SecretStr | None = None
+    """Of a URL that has none."""
     blob_dir: Path | None = None
     """Folder of model and artifact bytes; None: `blobs` in `data_dir`."""
     blob_url: str = Field(default="", pattern=r"^(s3://[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[A-Za-z0-9._/-]*)?)?$")
@@ -64,6 +99,12 @@ class Settings(BaseSettings):
     """Whether `GET /metrics` answers, to anybody who can reach the port."""
     log_json: bool = False
     """JSON lines instead of text for people."""
+
+    tls_certificate_file: Path | None = None
+    """With `tls_key_file`, both PEM: the API answers HTTPS alone. The certificates that lead to its root follow it."""
+    tls_key_file: Path | None = None
+    tls_client_ca_file: Path | None = None
+    """PEM: who connects must show a certificate that one of these has signed."""
 
     api_key: SecretStr | None = Field(default=None, min_length=20)
     """A further key for the owner `local`, of the operator's choice: long and random, it is kept as a plain SHA-256."""
@@ -146,10 +187,48 @@ class Settings(BaseSettings):
     def _listed(cls, given: object) -> object:
         return tuple(given.replace(",", " ").split()) if isinstance(given, str) else given
 
+    @model_validator(mode="after")
+    def _certified(self) -> Self:
+        if (self.tls_certificate_file is None) != (self.tls_key_file is None):
+            raise ValueError("tls_certificate_file and tls_key_file are set together")
+        if self.tls_client_ca_file is not None and self.tls_key_file is None:
+            raise ValueError("tls_client_ca_file needs tls_certificate_file and tls_key_file")
+        return self
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """What is given in code, then the environment, then the files that it names."""
+        return init_settings, env_settings, _Files(settings_cls)
+
     @property
     def sqlalchemy_url(self) -> str:
-        """The database, with the default filled in."""
-        return self.database_url or f"sqlite:///{self.data_dir / 'tilewright.db'}"
+        """The database, with the default and the password filled in."""
+        default = f"sqlite:///{self.data_dir / 'tilewright.db'}"
+        return _with_password(self.database_url, self.database_password) or default
+
+    @property
+    def celery_url(self) -> str:
+        """The broker, with the password filled in."""
+        return _with_password(self.broker_url, self.broker_password)
+
+    @property
+    def tls(self) -> dict[str, Any]:
+        """What uvicorn is to be given for TLS; nothing without."""
+        if self.tls_certificate_file is None:
+            return {}
+        trusted = self.tls_client_ca_file
+        return {
+            "ssl_certfile": str(self.tls_certificate_file),
+            "ssl_keyfile": str(self.tls_key_file),
+            **({} if trusted is None else {"ssl_ca_certs": str(trusted), "ssl_cert_reqs": ssl.CERT_REQUIRED}),
+        }
 
     @property
     def blob_root(self) -> Path:
@@ -170,3 +249,13 @@ class Settings(BaseSettings):
     def api_key_file(self) -> Path:
         """File (mode 0600) holding the key that the service made for the owner `local`; the CLI reads it."""
         return self.data_dir / "api_key"
+
+
+def _with_password(url: str, password: SecretStr | None) -> str:
+    """The URL of a server with its password, which one with a password of its own keeps; of a file as it is."""
+    place = urlsplit(url)
+    user, _, host = place.netloc.rpartition("@")
+    if password is None or not place.netloc or ":" in user:
+        return url
+    secret = quote(password.get_secret_value(), safe="")
+    return urlunsplit(place._replace(netloc=f"{user}:{secret}@{host}"))

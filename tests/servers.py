@@ -336,6 +336,12 @@ def _account() -> pwd.struct_passwd:
     return pwd.getpwnam("nobody")
 
 
+def postgres_owner() -> tuple[int, int]:
+    """User and group of PostgreSQL's processes, to whom files that it is to read in private must belong."""
+    account = _account()
+    return account.pw_uid, account.pw_gid
+
+
 def _short_folder() -> Path:
     usual = tempfile.gettempdir()
     return Path(tempfile.mkdtemp(prefix="tw-", dir=usual if len(usual) <= LONGEST_TEMPORARY_FOLDER else "/tmp"))

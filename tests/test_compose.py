@@ -10,6 +10,7 @@ import shutil
 import subprocess
 import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,13 +29,17 @@ SECRETS = {
     "REDIS_PASSWORD": "b" * 48,
     "TILEWRIGHT_API_KEY": "c" * 48,
 }
+PINS = {"postgres": "POSTGRES", "redis": "REDIS", "s3": "MINIO"}
+"""What begins the variable of the digest of an image that is not built here."""
+DIGEST = f"@sha256:{'0123456789abcdef' * 4}"
 FILE = compose.read(SECRETS)
 SERVICES: dict[str, dict[str, Any]] = FILE["services"]
 OURS = {name: spec for name, spec in SERVICES.items() if "build" in spec}
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 KEYS = {
     *("build", "cap_drop", "command", "depends_on", "deploy", "entrypoint", "environment", "healthcheck", "image"),
-    *("init", "ports", "profiles", "restart", "security_opt", "shm_size", "stop_grace_period", "volumes"),
+    *("init", "mem_limit", "pids_limit", "ports", "profiles", "read_only", "restart", "secrets", "security_opt"),
+    *("shm_size", "stop_grace_period", "tmpfs", "user", "volumes"),
 }
 """Of the compose specification, as far as they are used here."""
 PROGRAMS: dict[str, Callable[[list[str]], int]] = {
@@ -64,7 +69,7 @@ STAGES = instructions()
 
 def test_services_have_only_keys_that_compose_knows() -> None:
     assert {key for spec in SERVICES.values() for key in spec} <= KEYS
-    assert {key for key in FILE if not key.startswith("x-")} == {"name", "services", "volumes"}
+    assert {key for key in FILE if not key.startswith("x-")} == {"name", "secrets", "services", "volumes"}
 
 
 @pytest.mark.parametrize("name", SECRETS)
@@ -78,27 +83,69 @@ def test_nothing_but_secrets_must_be_set_and_no_secret_has_a_default() -> None:
     raw = yaml.safe_load(compose.FILE.read_text())
     for spec in raw["services"].values():
         for name, value in spec.get("environment", {}).items():
-            if re.search("PASSWORD|SECRET|KEY$|AUTH$", name):
-                assert re.fullmatch(r"\$\{\w+:(-|\?[^}]+)\}", value), name
+            if name.endswith("_FILE"):
+                assert value.startswith("/run/secrets/"), name
+            elif re.search("PASSWORD|SECRET|KEY$|AUTH$", name):
+                assert re.fullmatch(r"\$\{BLOB_\w+:-\}", value), "only what may be left out: an empty file is none"
+
+
+def test_whoever_reads_a_secret_is_given_its_file_and_nobody_has_it_in_the_environment() -> None:
+    sources = {name: spec["environment"] for name, spec in FILE["secrets"].items()}
+    assert set(sources.values()) == set(SECRETS)
+    for name, spec in SERVICES.items():
+        text = str({key: spec.get(key) for key in ("command", "environment", "healthcheck")})
+        assert {*re.findall(r"/run/secrets/(\w+)", text)} == {*spec.get("secrets", [])}, name
+        assert not any(secret in text for secret in SECRETS.values()), name
+
+
+@pytest.mark.parametrize("name", SERVICES)
+def test_what_a_container_may_take_and_change_is_limited(name: str) -> None:
+    spec = SERVICES[name]
+    assert re.fullmatch(r"\d+[gm]", spec["mem_limit"])
+    assert 0 < spec["pids_limit"] <= 8192
+    assert spec["read_only"] is True
+    assert "no-new-privileges:true" in spec["security_opt"]
+    assert "/tmp" in spec["tmpfs"]
+
+
+def test_a_worker_may_have_the_processes_of_its_jobs() -> None:
+    jobs = WorkerSettings.model_fields["job_processes"].default
+    assert all(SERVICES[name]["pids_limit"] >= 8 * jobs for name in ("builder", "cpu-worker", "gpu-worker"))
+
+
+@pytest.mark.parametrize("name", OURS.keys() - {"migrate"})
+def test_folders_that_a_process_writes_are_volumes_for_the_rest_is_read_only(name: str) -> None:
+    spec = OURS[name]
+    mounted = {mount.rpartition(":")[2] for mount in spec["volumes"]}
+    written = {spec["environment"][f"TILEWRIGHT_{folder}"] for folder in ("DATA_DIR", "BLOB_DIR")}
+    assert written | {spec["environment"].get("TILEWRIGHT_SCRATCH_DIR", "/data")} == mounted
+    assert "blobs:/blobs" in spec["volumes"], "whoever looks after bytes must see them"
 
 
 @pytest.mark.parametrize("name", OURS)
-def test_the_environment_is_settings_and_the_settings_accept_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_is_settings_and_the_settings_accept_it(
+    name: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     given = {key: value for key, value in OURS[name]["environment"].items() if key.startswith("TILEWRIGHT_")}
     fields = {f"TILEWRIGHT_{field.upper()}" for field in {*Settings.model_fields, *WorkerSettings.model_fields}}
-    assert given.keys() <= fields
+    assert {key.removesuffix("_FILE") for key in given} <= fields
     for key in [key for key in os.environ if key.startswith("TILEWRIGHT_")]:
         monkeypatch.delenv(key)
-    for key, value in given.items():
+    plain = {key: value for key, value in given.items() if not key.endswith("_FILE")}
+    for key, value in plain.items():
         monkeypatch.setenv(key, value)
+    for key in given.keys() - plain.keys():
+        file = tmp_path / Path(given[key]).name
+        file.write_text(SECRETS[FILE["secrets"][file.name]["environment"]])
+        monkeypatch.setenv(key, str(file))
     settings, own = Settings(), WorkerSettings()
     reported = {**settings.model_dump(), **own.model_dump()}
-    for key, value in given.items():
+    for key, value in plain.items():
         field = reported[key.removeprefix("TILEWRIGHT_").lower()]
         if value and not hasattr(field, "get_secret_value"):
             assert str(field).lower() == value.lower(), key
-    assert settings.database_url == f"postgresql+psycopg://tilewright:{'a' * 48}@postgres:5432/tilewright"
-    assert settings.broker_url == f"redis://:{'b' * 48}@redis:6379/0"
+    assert settings.sqlalchemy_url == f"postgresql+psycopg://tilewright:{'a' * 48}@postgres:5432/tilewright"
+    assert settings.celery_url == f"redis://:{'b' * 48}@redis:6379/0"
 
 
 def test_all_processes_of_ours_share_what_they_must_share() -> None:
@@ -194,8 +241,6 @@ def test_volumes_are_declared_and_lie_where_the_settings_say() -> None:
                 assert spec["environment"][f"TILEWRIGHT_{reported}"] == target
                 assert target in folders, "the image makes it, with the right owner"
     assert used == declared
-    for name in OURS.keys() - {"migrate", "reconciler"}:
-        assert "blobs:/blobs" in OURS[name]["volumes"], name
 
 
 def test_no_two_containers_share_working_folders() -> None:
@@ -232,6 +277,8 @@ def test_images_are_built_from_stages_that_exist_and_pinned_otherwise() -> None:
         else:
             assert re.fullmatch(r"[\w./-]+:.*\d.*", spec["image"]), name
             assert not spec["image"].endswith(":latest")
+            pinned = compose.service(name, {**SECRETS, f"{PINS[name]}_DIGEST": DIGEST})
+            assert pinned["image"] == spec["image"] + DIGEST
     images = {(spec["image"], spec["build"]["target"]) for spec in OURS.values()}
     assert len({image for image, _ in images}) == len(images), "one image, one stage"
 
@@ -265,9 +312,14 @@ def test_what_the_images_copy_exists_and_reaches_the_engine() -> None:
 
 
 def test_the_images_python_is_one_that_is_supported() -> None:
-    version = dict(STAGES[""])["ARG"].partition("=")[2]
+    version, digest = (rest.partition("=")[2] for word, rest in STAGES[""] if word == "ARG")
+    assert digest == "", "none is known where no registry answers: docs/operations.md says how it is set"
     assert f"Programming Language :: Python :: {version}" in PROJECT["project"]["classifiers"]
-    assert STAGES["api"][0] == STAGES["wheel"][0] == ("FROM", "python:${PYTHON}-slim-bookworm")
+    assert STAGES["api"][0] == STAGES["wheel"][0] == ("FROM", "python:${PYTHON}-slim-bookworm${PYTHON_DIGEST}")
+    for name, spec in OURS.items():
+        assert spec["build"]["args"] == {"PYTHON_DIGEST": ""}
+        pinned = compose.service(name, {**SECRETS, "PYTHON_DIGEST": DIGEST})
+        assert pinned["build"]["args"] == {"PYTHON_DIGEST": DIGEST}
 
 
 def test_whatever_compiles_has_a_compiler_and_what_is_installed_is_locked() -> None:

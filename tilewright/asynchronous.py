@@ -19,7 +19,7 @@ import httpx
 
 from tilewright.client import Client
 from tilewright.discover import find_server
-from tilewright.http import uses_environment
+from tilewright.http import trusted, uses_environment
 from tilewright.loops import Call, Cancelled, LoopTransport, awaited
 
 P = ParamSpec("P")
@@ -92,6 +92,7 @@ class AsyncClient:
         self._inner = httpx.AsyncClient(
             transport=transport,
             trust_env=uses_environment(server.url),
+            verify=trusted(),
             limits=httpx.Limits(max_connections=AT_ONCE, max_keepalive_connections=AT_ONCE),
         )
         self._client = Client(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import random
+import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import httpx
 
-from tilewright.errors import RequestRefused, ServerUnreachable
+from tilewright.errors import RequestRefused, ServerUnreachable, UsageError
 from tilewright.loops import pause
 
 ATTEMPTS = 5
@@ -22,6 +24,7 @@ BUSY = frozenset({429, 502, 503, 504})
 """Statuses that say: not now. Nothing was done, or what was done is found again by its idempotency key."""
 SAFE = frozenset({"GET", "HEAD"})
 IDEMPOTENCY_KEY = "Idempotency-Key"
+CA_FILE = "TILEWRIGHT_CA_FILE"
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 
 Content = Callable[[], Iterable[bytes]]
@@ -41,7 +44,10 @@ class Http:
 
     @classmethod
     def open(cls, url: str, key: str, transport: httpx.BaseTransport | None, timeout_s: float, pause_s: float) -> Http:
-        """Opens no connection yet. Raises `ServerUnreachable` for an address that is none."""
+        """Opens no connection yet.
+
+        Raises `ServerUnreachable` for an address that is none, and `UsageError` as `trusted` does.
+        """
         address = url.rstrip("/")
         try:
             client = httpx.Client(
@@ -51,6 +57,7 @@ class Http:
                 timeout=httpx.Timeout(timeout_s, connect=min(timeout_s, 10.0)),
                 transport=transport,
                 trust_env=uses_environment(address),
+                verify=trusted(),
             )
         except (httpx.InvalidURL, UnicodeError) as error:
             raise ServerUnreachable(f"{url!r} is no address: {error}", fix="give one as http://host:port") from error
@@ -166,6 +173,20 @@ class Http:
 def uses_environment(url: str) -> bool:
     """Whether proxies of the environment count: one cannot reach this machine's own loopback."""
     return httpx.URL(url).host not in _LOOPBACK
+
+
+def trusted() -> ssl.SSLContext | bool:
+    """Who may sign a server's certificate: the file (PEM) that TILEWRIGHT_CA_FILE names, else whom all programs trust.
+
+    Raises `UsageError` for a file that holds no certificate.
+    """
+    named = os.environ.get(CA_FILE, "")
+    if not named:
+        return True
+    try:
+        return ssl.create_default_context(cafile=named)
+    except OSError as error:
+        raise UsageError(f"{CA_FILE} names {named}: {error}", fix="name a file of certificates in PEM") from None
 
 
 def _asked(headers: Mapping[str, str]) -> float:

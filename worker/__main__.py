@@ -15,7 +15,7 @@ def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group
     """Parse, serve; the exit status. `command` is what does each job.
 
     1 for a queue that cannot be served, such as `cuda:0` without a GPU, for walls that are demanded and cannot be
-    raised, and for a database at another step than this program's.
+    raised, and for a database at a step that is not for this program.
     """
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run the jobs of some queues, one at a time.")
     parser.add_argument(

@@ -116,7 +116,7 @@ def serve(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.C
 
 def _configuration() -> dict[str, Any]:
     return {
-        "broker_url": Settings().broker_url,
+        "broker_url": Settings().celery_url,
         "task_serializer": "json",
         "accept_content": ["json"],
         "task_acks_late": False,

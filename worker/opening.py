@@ -37,8 +37,8 @@ def opened(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.
     command  what does each job
 
     Waits for the database. Raises `TilewrightError` for a queue that cannot be served, such as `cuda:0` without a GPU,
-    and for walls that are demanded and cannot be raised; `NotReady` for a database at another step than this program's;
-    and `ValidationError` for a setting that is none.
+    and for walls that are demanded and cannot be raised; `NotReady` for a database at a step that is not for this
+    program; and `ValidationError` for a setting that is none.
     """
     settings, own = Settings(), WorkerSettings()
     serving = queues.resolve(asked, os.environ.get("CC", ""))

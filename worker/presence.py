@@ -53,6 +53,12 @@ class Presence:
         self._busy_with = job_id
         self._wake.set()
 
+    def device_is_taken(self, taken: bool) -> None:
+        """Say whether another process holds the device, for which this worker waits."""
+        if taken != self._hardware.get("device_taken", False):
+            self._hardware = {**self._hardware, "device_taken": taken}
+            self._wake.set()
+
     def stop(self, patience_s: float) -> None:
         """Report no more."""
         self._ending = True

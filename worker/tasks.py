@@ -50,6 +50,7 @@ def drain(desk: Desk, queue: str) -> int:
 def _run_best(desk: Desk) -> str | None:
     """Run one job; what became of it, None when there is none or the device is in use by another process."""
     with device.hold(desk.scratch, desk.device) as lock:
+        desk.presence.device_is_taken(lock is None)
         if lock is None:
             log.info("device is in use", device=desk.device)
             return None

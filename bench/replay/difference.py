@@ -8,8 +8,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from bench.replay.functions import Sources, gather, kernels_of
 from bench.replay.outcome import Outcome
+from compiler.pack.functions import Sources, gather, kernels_of
 
 SHOWN = 12
 """Lines of a difference that are kept."""

@@ -16,6 +16,8 @@ from service.db.models import Artifact, Blob, Job, JobKind, JobState, Share
 
 HELD = (JobState.LEASED, JobState.RUNNING)
 """States in which a worker holds the job."""
+KINDS = tuple(JobKind)
+"""Kinds of job that this program knows. A newer one beside it may have put others into the same table."""
 
 StatusRow = sa.Row[Any]
 """What of a job is told to those who ask for its state, by the names of `Job`'s columns. Objects of `Job`, with reports
@@ -187,9 +189,9 @@ def best(
 ) -> uuid.UUID | None:
     """The job to run next: priority, then the owner who has had least of the queue, then age.
 
-    Jobs of owners that `barred` selects are passed over, and those that ask for another version than `compiler`. On
-    PostgreSQL the row is locked, and rows locked by others are skipped, or with `wait` waited for: one that was
-    taken meanwhile is not answered, and neither is another then.
+    Jobs of owners that `barred` selects are passed over, those that ask for another version than `compiler`, and kinds
+    of job that this program does not know. On PostgreSQL the row is locked, and rows locked by others are skipped, or
+    with `wait` waited for: one that was taken meanwhile is not answered, and neither is another then.
     """
     had = sa.and_(Share.queue == Job.queue, Share.owner_id == Job.owner_id)
     query = (
@@ -209,7 +211,11 @@ def any_ready(session: Session, queues: Collection[str], barred: sa.Select[uuid.
 
 def _ready(queues: Collection[str], barred: sa.Select[uuid.UUID] | None, compiler: str) -> sa.Select[uuid.UUID]:
     query = sa.select(Job.id).where(
-        Job.queue.in_(queues), Job.state == JobState.QUEUED, Job.blocked_by == 0, _may_take(compiler)
+        Job.queue.in_(queues),
+        Job.state == JobState.QUEUED,
+        Job.blocked_by == 0,
+        Job.kind.in_(KINDS),
+        _may_take(compiler),
     )
     return query if barred is None else query.where(Job.owner_id.not_in(barred))
 

@@ -1,9 +1,14 @@
-"""Bring the database to a step of its history, all or nothing, however many processes try at once."""
+"""Bring the database to a step of its history, all or nothing, however many processes try at once.
+
+A step that the programs before it can work on says so in its name: `0018_for_0016` is step 18, and programs whose
+newest step is 16 or later go on working on a database that is there. Others are for programs that know them alone.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.util
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -20,16 +25,22 @@ from service.errors import NotReady
 LOCK = 0x7469_6C65
 """PostgreSQL's advisory lock under which the schema changes."""
 
+STEP = re.compile(r"(?P<number>\d{4})(_for_(?P<oldest>\d{4}))?")
+"""The name of a step."""
+
 
 class UnknownStep(NotReady):
     """A newer program has changed the database: no waiting and no migration of this one mends that."""
 
 
 def upgrade(url: str, revision: str = "head") -> None:
-    """Apply what is missing up to `revision`. Raises `DatabaseUnavailable`, and `NotReady` for an unknown step."""
+    """Apply what is missing up to `revision`; nothing where a later step is there on which this program works.
+
+    Raises `DatabaseUnavailable`, and `NotReady` for an unknown step.
+    """
     with connected(url) as connection:
-        _step(connection)
-        command.upgrade(_config(connection), revision)
+        if not is_later_and_usable(_step(connection), _newest()):
+            command.upgrade(_config(connection), revision)
 
 
 def downgrade(url: str, revision: str) -> None:
@@ -38,20 +49,36 @@ def downgrade(url: str, revision: str) -> None:
         command.downgrade(_config(connection), revision)
 
 
-def require_current(db: Database) -> None:
-    """Raises `NotReady` unless the database is at the newest step of this program's history."""
-    newest = ScriptDirectory.from_config(_config(None)).get_current_head()
+def require_usable(db: Database) -> None:
+    """Raises `NotReady` unless the database is at this program's newest step, or at a later one that is for it too."""
+    newest = _newest()
     with db.read() as session:
         present = _step(session.connection())
-    if present != newest:
+    if present != newest and not is_later_and_usable(present, newest):
         raise NotReady(f"the database is at step {present}, not {newest}", fix="run python -m service migrate")
 
 
+def is_later_and_usable(present: str | None, newest: str) -> bool:
+    """Whether a program whose newest step is `newest` works on a database that a newer one brought to `present`."""
+    there, own = STEP.fullmatch(present or ""), STEP.fullmatch(newest)
+    if there is None or own is None or there["oldest"] is None:
+        return False
+    return there["oldest"] <= own["number"] < there["number"]
+
+
+def _newest() -> str:
+    """The newest step of this program's history."""
+    return str(ScriptDirectory.from_config(_config(None)).get_current_head())
+
+
 def _step(connection: sa.Connection) -> str | None:
-    """Where the database is. Raises `UnknownStep` for a step that this program's history does not have."""
+    """Where the database is.
+
+    Raises `UnknownStep` for a step that this program's history does not have, and that is not for it either.
+    """
     present = MigrationContext.configure(connection).get_current_revision()
     known = {script.revision for script in ScriptDirectory.from_config(_config(None)).walk_revisions()}
-    if present is not None and present not in known:
+    if present is not None and present not in known and not is_later_and_usable(present, _newest()):
         raise UnknownStep(
             f"the database is at step {present}, which this program does not know: a newer one has been here",
             fix="start the newer version, which migrated it, or restore the backup that was made before",

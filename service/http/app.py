@@ -17,7 +17,7 @@ from service import logs
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
-from service.db.migrate import require_current
+from service.db.migrate import require_usable
 from service.errors import ServiceError
 from service.http import descriptors, errors, openapi
 from service.http.answers import Answers
@@ -62,7 +62,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
 
     `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
     """
-    state = _state(settings, ring or CeleryRing(settings.broker_url), oracle or Oracle(walls=settings.require_walls))
+    state = _state(settings, ring or CeleryRing(settings.celery_url), oracle or Oracle(walls=settings.require_walls))
     app = FastAPI(
         title="Tilewright",
         version=COMPILER_VERSION,
@@ -116,7 +116,7 @@ def _numbers(db: Database, alive_s: float) -> list[Number]:
 def from_environment() -> FastAPI:
     """The app that the settings describe: what each of several API processes serves.
 
-    Ends the process with status 1 over a database at another step than this program's, which it could only harm.
+    Ends the process with status 1 over a database at a step that is not for this program, which it could only harm.
     """
     end_with_parent()
     settings = Settings()
@@ -131,7 +131,7 @@ def from_environment() -> FastAPI:
 def _demand_current(settings: Settings) -> None:
     db = Database.of(settings)
     try:
-        require_current(db)
+        require_usable(db)
     except ServiceError as error:
         log.error("not served", error=error.message, fix=error.fix)
         raise SystemExit(1) from error

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from service.blobs.store import Blobs
 from service.db import workers
 from service.db.engine import Database
-from service.db.migrate import require_current
+from service.db.migrate import require_usable
 from service.db.models import Worker
 from service.errors import NotReady, ServiceError
 from service.jobs.doorbell import Ring
@@ -33,7 +33,7 @@ def checks(db: Database, ring: Ring, blobs: Blobs, worker_alive_s: float) -> lis
         return ", ".join(names)
 
     def database_check() -> str:
-        require_current(db)
+        require_usable(db)
         return db.engine.dialect.name
 
     return [

@@ -127,14 +127,22 @@ def enter(db: Database, signer: Signer, token: str, *, now: float | None = None)
         raise NotAuthenticated("this link has expired", fix=FIX)
     with db.read() as session:
         known = share_links.by_id(session, uuid.UUID(bytes=link_id))
-    if (
-        known is None
-        or known.link.revoked_at is not None
-        or known.owner.deleted_at is not None
-        or known.owner.suspended_at is not None
-    ):
+    if known is None or not _stands(known):
         raise NotAuthenticated("this link was revoked, or its job is gone", fix=FIX)
     if known.link.expires_at <= known.now:
         raise NotAuthenticated("this link has expired", fix=FIX)
     opened = Opened(known.link.job_id, known.artifact, bool(flags & DOWNLOAD))
     return Caller(known.owner.id, frozenset({"read"}), known.link.id, known.link.expires_at, opened)
+
+
+def opens(db: Database, link_id: uuid.UUID) -> bool:
+    """Whether a link that was entered by still opens its job. Raises `DatabaseUnavailable`."""
+    with db.read() as session:
+        known = share_links.by_id(session, link_id)
+    return known is not None and _stands(known) and known.link.expires_at > known.now
+
+
+def _stands(known: share_links.Known) -> bool:
+    """Whether nobody has taken it back, and its owner is there."""
+    taken = (known.link.revoked_at, known.owner.deleted_at, known.owner.suspended_at)
+    return all(since is None for since in taken)

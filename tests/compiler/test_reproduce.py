@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -42,9 +43,10 @@ def members(path: Path) -> dict[str, bytes]:
 
 def repacked(artifact: Path, path: Path, **changes: bytes | None) -> Path:
     """The artifact with other members, under a manifest that says so."""
-    files: dict[str, Any] = {**members(artifact), **{MEMBER: changes.get("log", b"")}}
+    log = changes.pop("log", None)
+    files: dict[str, Any] = {**members(artifact), **changes, MEMBER: log}
     manifest = json.loads(files.pop("manifest.json"))
-    if changes.get("log") is None:
+    if log is None:
         files.pop(MEMBER)
     manifest["files"] = files_json(files)
     write_archive(path, {"manifest.json": to_bytes(manifest), **files}, mapped=("weights.bin",))
@@ -55,18 +57,43 @@ def test_an_artifact_that_was_measured_is_made_again_to_the_byte(artifact: Path,
     found = reproduce(artifact, model, tmp_path / "again.tw")
     assert found.is_same, str(found)
     assert found.measurements > 0
-    assert (found.differing, found.reasons, found.missing) == ((), (), ())
+    assert (found.differing, found.reasons, found.missing, found.changed) == ((), (), (), ())
+    assert found.measured > 0
+    assert found.kernels > 0
     assert (tmp_path / "again.tw").read_bytes() == artifact.read_bytes()
 
 
-def test_a_missing_measurement_is_named(artifact: Path, model: Path, tmp_path: Path) -> None:
-    lines = members(artifact)[MEMBER].splitlines(keepends=True)
-    kept = b"".join(line for line in lines if json.loads(line)["kind"] != "kernel")
-    assert len(kept.splitlines()) < len(lines)
-    found = reproduce(repacked(artifact, tmp_path / "poor.tw", log=kept), model, tmp_path / "again.tw")
+def test_by_another_compiler_it_is_told_which_kernels_change_and_which_measurements_still_hold(
+    artifact: Path, model: Path, tmp_path: Path
+) -> None:
+    """The artifact of an older compiler, which generated one kernel otherwise."""
+    whole = members(artifact)
+    call = next(call for call in json.loads(whole["plan.json"])["calls"] if call["predicted_from"] == "measured")
+    records = [json.loads(line) for line in whole[MEMBER].splitlines()]
+    kernels = [record for record in records if record["kind"] == "kernel"]
+    (other,) = {
+        record["workload"]
+        for record in kernels
+        if record["variant"].get("levels") == call["blocking"]["levels"] and record["seconds"] == call["predicted_s"]
+    }
+    for record in kernels:
+        record["compiler"] = "0.0.9+0123456789abcdef"
+        if record["workload"] == other:
+            record["variant"]["source"] = "fedcba9876543210"
+    log = "".join(json.dumps(record) + "\n" for record in records).encode()
+    file = next(name for name in whole if name.startswith("source/kernels_") and name.endswith(".c"))
+    head, _, tail = whole[file].rpartition(b"\n}")
+    edited = re.findall(rb"\b([a-z]\d+)_\w+\(", head)[-1].decode()
+    given = repacked(artifact, tmp_path / "older.tw", **{"log": log, file: head + b"\n    /* older */\n}" + tail})
+    found = reproduce(given, model, tmp_path / "again.tw")
     assert not found.is_same
-    assert any(call.startswith("call ") and "Conv" in call for call in found.missing)
     assert "plan.json" in found.differing
+    assert any(kernel.startswith(f"{edited}_") for kernel in found.changed), found
+    assert len(found.changed) <= 1 + len(found.missing), "the edited one, and those whose measurements are gone"
+    assert all(missing.startswith("call ") for missing in found.missing)
+    assert found.missing
+    assert all(call["family"] in missing for missing in found.missing), found
+    assert len(found.missing) < found.measured, "the other measurements still hold"
 
 
 def test_another_model_is_the_reason(artifact: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
@@ -60,6 +61,7 @@ class Fleet:
 
     folder: Path
     database_url: str
+    """With the password."""
     variables: Mapping[str, str]
     machines: list[Machine] = field(default_factory=list)
 
@@ -118,6 +120,16 @@ class Fleet:
         """What the processes printed."""
         return "\n".join(f"--- {machine.folder.name}\n{machine.log()}" for machine in self.machines)
 
+    def _secrets(self) -> dict[str, Path]:
+        """The files of secrets, made where they are missing; they lie beside the machines' folders."""
+        place = self.folder.with_name("secrets")
+        place.mkdir(mode=0o700, exist_ok=True)
+        files = {}
+        for name, spec in compose.read(self.variables)["secrets"].items():
+            files[name] = place / name
+            files[name].write_text(self.variables[spec["environment"]])
+        return files
+
     def _new_folder(self, service: str) -> Path:
         folder = self.folder / f"{service}-{len(list(self.folder.iterdir()))}"
         folder.mkdir()
@@ -135,6 +147,7 @@ class Fleet:
         }
         reported: dict[str, str] = compose.service(service, self.variables)["environment"]
         here = {"/data": folder / "data", "/scratch": folder / "scratch", "/blobs": self.folder / "blobs"}
+        here |= {f"/run/secrets/{name}": file for name, file in self._secrets().items()}
         placed = {name: str(here.get(value, value)) for name, value in reported.items()}
         if "TILEWRIGHT_PORT" in placed:
             placed.update(TILEWRIGHT_HOST="127.0.0.1", TILEWRIGHT_PORT=str(free_port()))
@@ -158,14 +171,14 @@ def running(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> Ite
     reported = compose.service("postgres", variables)
     database = Postgres(
         user=reported["environment"]["POSTGRES_USER"],
-        password=reported["environment"]["POSTGRES_PASSWORD"],
+        password=variables["POSTGRES_PASSWORD"],
         port=int(variables["POSTGRES_PORT"]),
         arguments=_after(reported["command"], "postgres"),
     )
     broker = Redis(
         port=int(variables["REDIS_PORT"]),
         password=variables["REDIS_PASSWORD"],
-        arguments=_after(compose.service("redis", variables)["command"], "redis-server"),
+        arguments=("--requirepass", variables["REDIS_PASSWORD"], *_of_redis(variables)),
     )
     (folder / "fleet").mkdir()
     with running_postgres(database), running_redis(broker):
@@ -176,6 +189,13 @@ def running(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> Ite
             yield fleet
         finally:
             fleet.stop()
+
+
+def _of_redis(variables: Mapping[str, str]) -> list[str]:
+    """The arguments that the container's shell gives Redis behind the file with the password."""
+    shell, option, script = compose.service("redis", variables)["command"]
+    assert (shell, option) == ("sh", "-c")
+    return _after(shlex.split(script.rpartition("exec ")[2]), "redis-server")[1:]
 
 
 def _after(command: Sequence[str], program: str) -> list[str]:

@@ -267,9 +267,9 @@ def test_the_history_ends_where_the_models_are(url: str, db: Database) -> None:
 
 def test_a_database_that_is_behind_is_not_ready(url: str, db: Database) -> None:
     with pytest.raises(NotReady, match="None"):
-        migrate.require_current(db)
+        migrate.require_usable(db)
     migrate.upgrade(url)
-    migrate.require_current(db)
+    migrate.require_usable(db)
 
 
 def test_a_database_of_a_newer_program_is_told_apart_from_one_that_is_behind(url: str, db: Database) -> None:
@@ -277,7 +277,7 @@ def test_a_database_of_a_newer_program_is_told_apart_from_one_that_is_behind(url
     with db.write() as session:
         session.execute(sa.text("UPDATE alembic_version SET version_num = '9999'"))
     with pytest.raises(NotReady, match="9999") as newer:
-        migrate.require_current(db)
+        migrate.require_usable(db)
     assert "start the newer version" in newer.value.fix
     with pytest.raises(NotReady, match="9999"):
         migrate.upgrade(url)
@@ -319,7 +319,7 @@ for process in many:
 def test_processes_that_migrate_at_once_do_it_once(url: str, db: Database) -> None:
     done = subprocess.run([sys.executable, "-c", AT_ONCE, url], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout.split()) == (0, ["0"] * 4), done.stderr
-    migrate.require_current(db)
+    migrate.require_usable(db)
 
 
 def test_foreign_keys_that_dangle_stop_a_migration(tmp_path: Path) -> None:

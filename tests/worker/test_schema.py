@@ -23,7 +23,7 @@ def empty(tmp_path: Path) -> Iterator[Database]:
 
 def test_a_database_at_this_programs_step_is_good(office: Any) -> None:
     schema.wait_for(office.db, 0.0)
-    migrate.require_current(office.db)
+    migrate.require_usable(office.db)
 
 
 def test_one_at_another_step_is_refused_with_the_command_that_mends_it(empty: Database) -> None:
@@ -38,7 +38,7 @@ def test_one_that_is_being_brought_to_this_step_is_waited_for(empty: Database, m
     beginning.start()
     schema.wait_for(empty, 600.0)
     beginning.join()
-    migrate.require_current(empty)
+    migrate.require_usable(empty)
 
 
 def test_one_that_is_away_is_waited_for_however_long(office: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,7 +50,7 @@ def test_one_that_is_away_is_waited_for_however_long(office: Any, monkeypatch: p
             raise DatabaseUnavailable("away")
 
     monkeypatch.setattr(schema, "_PAUSE_S", 0.0)
-    monkeypatch.setattr(schema, "require_current", flaky)
+    monkeypatch.setattr(schema, "require_usable", flaky)
     schema.wait_for(office.db, 0.0)
     assert not away
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from service.db.models import JobState
+from service.db.models import JobState, Worker
 from service.errors import DatabaseUnavailable
 from service.jobs import lease
 from service.jobs.doorbell import TASK
@@ -34,14 +34,25 @@ def test_a_crashing_model_does_not_keep_the_next_from_running(office: Any, desk_
     assert office.job(good).state == JobState.SUCCEEDED
 
 
-def test_nothing_is_claimed_while_another_process_uses_the_device(office: Any, desk_with: DeskWith) -> None:
+def test_nothing_is_claimed_while_another_process_uses_the_device_and_the_workers_table_says_so(
+    office: Any, desk_with: DeskWith, eventually: Callable[..., Any]
+) -> None:
+    def told() -> bool | None:
+        with office.db.read() as session:
+            row = session.get(Worker, "tester")
+            return None if row is None else row.hardware.get("device_taken")
+
     job_id = office.submit()
     desk = desk_with("succeed()")
     with device.hold(desk.scratch, "cpu") as lock:
         assert lock is not None
         assert drain(desk, "cpu") == 0
+        desk.presence.start()
+        assert eventually(told) is True
     assert office.job(job_id).attempts == 0
     assert drain(desk, "cpu") == 1
+    eventually(lambda: told() is False)
+    desk.presence.stop(60.0)
 
 
 def test_nothing_is_claimed_by_a_worker_that_goes_down(office: Any, desk_with: DeskWith) -> None:

@@ -38,11 +38,11 @@ def reproduce(
 ) -> None:
     """Compile an artifact again here from what it packs, measuring nothing: the same bytes, or what differs.
 
-    With `--json`: `same`, the digests `artifact` and `made`, `differing`, `reasons`, `missing`.
+    With `--json`: `same`, the digests `artifact` and `made`, `differing`, `reasons`, `missing`, and of kernels
+    `kernels`, `changed`, `measured`.
     """
     with failures(as_json), tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
-        if find_spec("compiler") is None:
-            raise UsageError("the compiler is not installed here", fix="run it where `tilewright up` runs")
+        needs_compiler()
         place = Path(folder)
         file = Path(artifact)
         named = _receipt(file)
@@ -51,14 +51,20 @@ def reproduce(
                 if named or not file.exists():
                     file = client.download(artifact_id(client, named or artifact), place / "given.tw")
                 if model is None:
-                    model = _model(client, str(read_manifest(file)["model_digest"]), place / "model")
-        found = _run(file, model, output, samples or [])
+                    model = model_file(client, str(read_manifest(file)["model_digest"]), place / "model")
+        found = made_again(file, model, output, samples or [])
         if as_json:
             print_json(found)
         else:
             _show(found)
         if not found["same"]:
             raise typer.Exit(NotGenuine.exit_status)
+
+
+def needs_compiler() -> None:
+    """Raises `UsageError` where the compiler is not installed."""
+    if find_spec("compiler") is None:
+        raise UsageError("the compiler is not installed here", fix="run it where `tilewright up` runs")
 
 
 def _receipt(file: Path) -> str:
@@ -71,13 +77,13 @@ def _receipt(file: Path) -> str:
         raise UsageError(f"{file} is no receipt: {error!r}", fix="fetch it: GET /artifacts/ID/receipt") from error
 
 
-def _model(client: Client, digest: str, folder: Path) -> Path:
+def model_file(client: Client, digest: str, folder: Path) -> Path:
     """The model's file, with its external data beside it."""
     folder.mkdir()
     return client.download_model(digest, folder)
 
 
-def _run(artifact: Path, model: Path, output: Path | None, samples: list[Path]) -> dict[str, Any]:
+def made_again(artifact: Path, model: Path, output: Path | None, samples: list[Path]) -> dict[str, Any]:
     """What the compiler says, in a process of its own. Raises `UsageError`, `ClientError` where it cannot compile."""
     command = [sys.executable, "-m", COMPILER, str(artifact), str(model), "--json"]
     command += ["--out", str(output)] if output else []
@@ -98,6 +104,11 @@ def _show(found: dict[str, Any]) -> None:
         out.print(f"the same bytes, from {found['measurements']} measurements: {found['made']}", markup=False)
         return
     out.print("other bytes", style="bold red")
-    for word, each in (("differs", "differing"), ("why", "reasons"), ("not measured", "missing")):
+    for word, each in (
+        ("differs", "differing"),
+        ("why", "reasons"),
+        ("other code", "changed"),
+        ("not measured", "missing"),
+    ):
         for one in found[each]:
             out.print(f"  {word}: {one}", markup=False)

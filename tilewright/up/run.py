@@ -25,6 +25,7 @@ from tilewright.up.process import Supervised
 TICK_S = 0.2
 READY_WITHIN_S = 90.0
 STOP_PATIENCE_S = 8.0
+TLS = ("TILEWRIGHT_TLS_CERTIFICATE_FILE", "TILEWRIGHT_TLS_KEY_FILE", "TILEWRIGHT_TLS_CLIENT_CA_FILE")
 
 
 class NotReady(ClientError):
@@ -90,6 +91,7 @@ def _processes(ready: Ready) -> list[Supervised]:
         "TILEWRIGHT_DATA_DIR": str(ready.data),
         "TILEWRIGHT_HOST": "127.0.0.1",
         "TILEWRIGHT_PORT": ready.url.rpartition(":")[2],
+        **dict.fromkeys(TLS, ""),  # on the loopback interface it is plain HTTP
         "TILEWRIGHT_BROKER_URL": f"redis+socket://{address}",
         # An empty entry means the current folder: a service.py lying there must not be taken for ours.
         "PYTHONPATH": os.pathsep.join(

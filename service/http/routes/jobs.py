@@ -33,7 +33,7 @@ from service.http.schemas import JobOut, JobPage, PurgeOut, ReportOut, event_jso
 from service.http.state import Here, State
 from service.http.waiting import Prefer
 from service.http.wishes import demand_storable
-from service.jobs import cancel, clone, find, finish, labels, priority, removal
+from service.jobs import cancel, clone, find, finish, labels, priority, removal, share_links
 from service.jobs.access import Caller
 
 TEXT: dict[str, Any] = {"schema": {"type": "string"}}
@@ -284,20 +284,20 @@ async def follow_job(
     after = _after(last_event_id)
     await to_thread.run_sync(find.job, here.db, caller.owner, job_id)  # 404 before the stream begins
     return StreamingResponse(
-        _stream(here, caller.owner, job_id, after, waiting.seconds_of(prefer) or math.inf),
+        _stream(here, caller, job_id, after, waiting.seconds_of(prefer) or math.inf),
         media_type="text/event-stream",
         headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"},
     )
 
 
-async def _stream(
-    here: State, owner: uuid.UUID, job_id: uuid.UUID, after: int, within_s: float
-) -> AsyncIterator[bytes]:
+async def _stream(here: State, caller: Caller, job_id: uuid.UUID, after: int, within_s: float) -> AsyncIterator[bytes]:
     until = time.monotonic() + within_s
     try:
-        async for batch in here.feed.follow(owner, job_id, after, min(here.settings.sse_keepalive_s, within_s)):
+        async for batch in here.feed.follow(caller.owner, job_id, after, min(here.settings.sse_keepalive_s, within_s)):
             if time.monotonic() >= until:
                 return
+            if caller.opened and not await to_thread.run_sync(share_links.opens, here.db, caller.key):
+                return  # the link was revoked meanwhile, or has expired
             if not batch:
                 yield KEEP_ALIVE
             for event in batch:

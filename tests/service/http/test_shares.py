@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from anyio import to_thread
 from fastapi.testclient import TestClient
 
 from service.config import Settings
@@ -23,6 +24,7 @@ from service.errors import NotAuthenticated
 from service.http import shared
 from service.http.gate import GatedRoute
 from service.http.routes import ROUTERS
+from service.http.routes import jobs as jobs_routes
 from service.jobs import access, lease, share_links
 from service.jobs.attestation import Signer
 from tests.service.databases import any_database
@@ -233,3 +235,22 @@ def test_refusals_of_links_are_told(client: TestClient, db: Database) -> None:
     client.get(f"/jobs/{uuid.uuid4()}", headers={"Authorization": "Bearer tws_x"})
     reported = client.get("/audit?verb=open", headers=_operator(db)).json()
     assert "not_authenticated" in json.dumps(reported)
+
+
+@any_database
+def test_a_stream_that_is_open_ends_when_its_link_is_revoked(client: TestClient, queued: Callable[..., Job]) -> None:
+    job = queued()
+    made = share(client, str(job.id))
+    state = client.app.state.tilewright  # type: ignore[attr-defined]
+    caller = share_links.enter(state.db, state.signer, made["token"])
+
+    async def followed() -> list[bytes]:
+        stream = jobs_routes._stream(state, caller, job.id, 0, 600.0)
+        first = [await anext(stream), await anext(stream)]
+        await to_thread.run_sync(share_links.revoke, state.db, job.owner_id, job.id, caller.key)
+        return [*first, *[line async for line in stream]]
+
+    assert client.portal is not None
+    lines = client.portal.call(followed)
+    assert b"QUEUED" in lines[0]
+    assert len(lines) == 2, "the next keep-alive did not come"

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from bench.replay.functions import cut, gather, kernels_of
+from compiler.pack.functions import cut, gather, kernels_of
 from tests.bench.replay.artifacts import KERNELS
 
 CUDA = """\

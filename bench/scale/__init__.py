@@ -1,0 +1,1 @@
+"""The service with many workers, simulated from what its steps cost."""
