@@ -113,7 +113,7 @@ def test_a_worker_may_have_the_processes_of_its_jobs() -> None:
     assert all(SERVICES[name]["pids_limit"] >= 8 * jobs for name in ("builder", "cpu-worker", "gpu-worker"))
 
 
-@pytest.mark.parametrize("name", OURS.keys() - {"migrate"})
+@pytest.mark.parametrize("name", sorted(OURS.keys() - {"migrate"}))
 def test_folders_that_a_process_writes_are_volumes_for_the_rest_is_read_only(name: str) -> None:
     spec = OURS[name]
     mounted = {mount.rpartition(":")[2] for mount in spec["volumes"]}
