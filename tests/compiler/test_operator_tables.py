@@ -15,6 +15,7 @@ MANY = 4
 
 ALLOWED = {
     ("bench/edge/run.py", "ACTIVATIONS"): "which activations networks are measured with",
+    ("bench/quantized.py", "FROM_BYTES"): "layers that multiply bytes, as each engine's profile names them",
     ("bench/rewrite/counts.py", "VIEWS"): "layers by which one peer hands its input on, as that peer's profile shows",
     ("compiler/accelerate/convert.py", "floats_without_scale"): "nodes of a QDQ file whose results need no range",
     ("compiler/compress/layers.py", "PATHS"): "what may stand between a model's ends and its first and last layers",
