@@ -49,10 +49,10 @@ def tried(
     touched = {id for node in nodes for id in (*node.used, *node.outputs)}
     if not free or any(graph.type(id).elements > MOST_ELEMENTS for id in touched):
         return known
-    told = [*dict.fromkeys(islice(_compared(graph, nodes), MOST_COMPARED))]
+    compared = [*dict.fromkeys(islice(_compared(graph, nodes), MOST_COMPARED))]
     random = np.random.default_rng(0)
     found: list[dict[int, np.ndarray]] = []
-    for low, high in (*ENDS, *((one, one) for one in told)):
+    for low, high in (*ENDS, *((one, one) for one in compared)):
         for turn in range(TRIES):
             given = {}
             for number, id in enumerate(graph.inputs):
