@@ -19,11 +19,12 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler.contract import COMPILER_VERSION, CompileOptions, Event, kinds
+from compiler.contract import COMPILER_VERSION, CompileOptions, kinds
 from compiler.errors import ArtifactUnusable, InputsError, TilewrightError
 from compiler.knowledge.replay import MEMBER, Log
 from compiler.pack.functions import gather, kernels_of
 from compiler.pipeline import compile_model
+from compiler.trace import ignore
 
 MANIFEST, PLAN = "manifest.json", "plan.json"
 OTHER_BYTES = 5
@@ -75,6 +76,37 @@ class Reproduced:
         return "\n".join(["other bytes", *each, *(f"not measured: {call}" for call in self.missing)])
 
 
+@dataclass(frozen=True)
+class Original:
+    """An artifact that can be replayed: its files, what its manifest states, and the log of each binding."""
+
+    members: Mapping[str, bytes]
+    manifest: Mapping[str, Any]
+    options: CompileOptions
+    logs: tuple[Log, ...]
+
+    @staticmethod
+    def of(artifact: Path) -> Original:
+        """What lies at `artifact`.
+
+        Raises ArtifactUnusable for a file that is damaged or packs no log, and for an artifact for several devices or
+        of a model compiled whole.
+        """
+        members = members_of(artifact)
+        manifest = json.loads(members[MANIFEST])
+        if (kind := kinds.find(str(manifest["target"]))) is not None and kind.whole:
+            raise ArtifactUnusable(
+                f"an artifact for {manifest['target']} packs no measurements to replay", fix="compile the model again"
+            )
+        options = CompileOptions.from_json(manifest["options"])
+        if options.devices:
+            raise ArtifactUnusable(
+                "an artifact for several devices cannot be replayed", fix="replay one for each device"
+            )
+        logs = tuple(Log.parse(text.decode()) for text in _logs(manifest, members))
+        return Original(members, manifest, options, logs)
+
+
 def reproduce(
     artifact: Path,
     model: Path,
@@ -89,27 +121,21 @@ def reproduce(
     whole, InputsError where the samples
     are not those that it was judged on, and the errors of `compile_model`.
     """
-    members = _members(artifact)
-    manifest = json.loads(members[MANIFEST])
-    if (kind := kinds.find(str(manifest["target"]))) is not None and kind.whole:
-        raise ArtifactUnusable(
-            f"an artifact for {manifest['target']} packs no measurements to replay", fix="compile the model again"
-        )
-    options = CompileOptions.from_json(manifest["options"])
-    if options.devices:
-        raise ArtifactUnusable("an artifact for several devices cannot be replayed", fix="replay one for each device")
-    logs = [Log.parse(text.decode()) for text in _logs(manifest, members)]
+    original = Original.of(artifact)
+    members, manifest, logs = original.members, original.manifest, original.logs
     given = _samples(manifest, samples)
-    compile_model(model, out, options, observe=observe or _quiet, data=data, samples=given, logs=logs, measure=False)
-    made = _members(out)
-    before, now = _functions(members), _functions(made)
+    compile_model(
+        model, out, original.options, observe=observe or ignore, data=data, samples=given, logs=logs, measure=False
+    )
+    made = members_of(out)
+    before, now = functions_of(members), functions_of(made)
     plan = json.loads(members[PLAN])
     return Reproduced(
         hashlib.sha256(artifact.read_bytes()).hexdigest(),
         hashlib.sha256(out.read_bytes()).hexdigest(),
         sum(len(log.entries) for log in logs),
         tuple(sorted(name for name in {*members, *made} if members.get(name) != made.get(name))),
-        tuple(_reasons(manifest, json.loads(made[MANIFEST]))),
+        tuple(reasons(manifest, json.loads(made[MANIFEST]))),
         tuple(_missing(plan, json.loads(made[PLAN]))),
         len(now),
         tuple(sorted(name for name in {*before, *now} if before.get(name) != now.get(name))),
@@ -117,7 +143,7 @@ def reproduce(
     )
 
 
-def _members(artifact: Path) -> dict[str, bytes]:
+def members_of(artifact: Path) -> dict[str, bytes]:
     """All files of an artifact, each of which must be the one that its manifest promises."""
     try:
         with zipfile.ZipFile(artifact) as archive:
@@ -131,7 +157,7 @@ def _members(artifact: Path) -> dict[str, bytes]:
     return members
 
 
-def _functions(members: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
+def functions_of(members: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
     """The functions of each kernel in an artifact's sources; those of a further binding with its folder before."""
     files: dict[str, dict[str, str]] = {}
     for name, text in members.items():
@@ -146,9 +172,14 @@ def _functions(members: Mapping[str, bytes]) -> dict[str, dict[str, str]]:
     return found
 
 
+def folders_of(manifest: Mapping[str, Any]) -> list[str]:
+    """Where the files of each binding lie: prefixes of members' names."""
+    return [one["folder"] for one in manifest.get("bindings", ())] or [""]
+
+
 def _logs(manifest: Mapping[str, Any], members: Mapping[str, bytes]) -> list[bytes]:
     """The log of each binding, in order."""
-    folders = [one["folder"] for one in manifest.get("bindings", ())] or [""]
+    folders = folders_of(manifest)
     lacking = [folder + MEMBER for folder in folders if folder + MEMBER not in members]
     if lacking:
         raise ArtifactUnusable(
@@ -174,8 +205,9 @@ def _samples(manifest: Mapping[str, Any], samples: Sequence[Path]) -> dict[str, 
     return {str(found[digest]): found[digest] for digest in wanted}
 
 
-def _reasons(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    return [f"{name} was {before.get(name)!r}, here {now.get(name)!r}" for name in STATED if before[name] != now[name]]
+def reasons(before: Mapping[str, Any], now: Mapping[str, Any], stated: Sequence[str] = STATED) -> list[str]:
+    """What two manifests state otherwise of what decides the bytes, beside options and measurements."""
+    return [f"{name} was {before.get(name)!r}, here {now.get(name)!r}" for name in stated if before[name] != now[name]]
 
 
 def _missing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
@@ -186,10 +218,6 @@ def _missing(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
         for at, (then, here) in enumerate(calls)
         if then["predicted_from"] == "measured" and here["predicted_from"] != "measured"
     ]
-
-
-def _quiet(event: Event) -> None:
-    pass
 
 
 def main(arguments: list[str] | None = None) -> int:

@@ -47,6 +47,11 @@ def graph_json(steps: Sequence[Step], kernels: KernelGraph) -> dict[str, Any]:
     A node that several kernels compute is there for each; one that is in none is a view, or was computed while
     compiling.
     """
+    return {"format_version": FORMAT_VERSION, **steps_json(steps), "kernels": _kernels(steps[-1].graph, kernels)}
+
+
+def steps_json(steps: Sequence[Step]) -> dict[str, Any]:
+    """The part of it that needs no kernels: `values`, and `steps`."""
     values: dict[int, dict[str, Any]] = {}
     for step in steps:
         for id, value in step.graph.values.items():
@@ -55,12 +60,7 @@ def graph_json(steps: Sequence[Step], kernels: KernelGraph) -> dict[str, Any]:
                 values[id] = {"type": str(value.type), **named}
             if id in step.graph.constants and "constant" not in values[id]:
                 values[id]["constant"] = statistics(step.graph.constants[id])
-    return {
-        "format_version": FORMAT_VERSION,
-        "values": {str(id): values[id] for id in sorted(values)},
-        "steps": [_step(step) for step in steps],
-        "kernels": _kernels(steps[-1].graph, kernels),
-    }
+    return {"values": {str(id): values[id] for id in sorted(values)}, "steps": [_step(step) for step in steps]}
 
 
 def statistics(array: np.ndarray) -> dict[str, Any]:

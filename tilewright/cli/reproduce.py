@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -85,7 +86,15 @@ def model_file(client: Client, digest: str, folder: Path) -> Path:
 
 def made_again(artifact: Path, model: Path, output: Path | None, samples: list[Path]) -> dict[str, Any]:
     """What the compiler says, in a process of its own. Raises `UsageError`, `ClientError` where it cannot compile."""
-    command = [sys.executable, "-m", COMPILER, str(artifact), str(model), "--json"]
+    said = compiled(COMPILER, artifact, model, output, samples)
+    if "error" in said:
+        raise UsageError(str(said["error"]["message"]))
+    return said
+
+
+def compiled(module: str, artifact: Path, model: Path, output: Path | None, samples: Sequence[Path]) -> dict[str, Any]:
+    """What a command of the compiler prints of an artifact and a model, or `error`. Raises `ClientError`."""
+    command = [sys.executable, "-m", module, str(artifact), str(model), "--json"]
     command += ["--out", str(output)] if output else []
     command += ["--samples", *map(str, samples)] if samples else []
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -93,8 +102,6 @@ def made_again(artifact: Path, model: Path, output: Path | None, samples: list[P
         said: dict[str, Any] = json.loads(done.stdout)
     except ValueError as error:
         raise ClientError(f"the compiler ended with status {done.returncode}: {done.stderr[-500:]}") from error
-    if "error" in said:
-        raise UsageError(str(said["error"]["message"]))
     return said
 
 
