@@ -237,7 +237,8 @@ def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:
     except TargetUnavailable as error:
         asked = options.compiled_for
         known = profiles_like(asked)
-        nearest = (difflib.get_close_matches(asked, known, n=1) or [options.kind])[0]
+        otherwise = known[0] if kinds.of(asked).whole else options.kind
+        nearest = next(iter(difflib.get_close_matches(asked, known, n=1)), otherwise)
         if asked == options.target:
             return {"name": None, "reason": error.message}, replace(options, target=nearest)
         devices = tuple(nearest if one == asked else one for one in options.devices)

@@ -56,6 +56,8 @@ def test_either_order_of_devices_is_a_job_for_the_accelerators_compiler(tmp_path
     found = preflight(model, asked)
     assert (found["ok"], found["problem"]["code"]) == (False, TargetUnavailable.code)
     assert found["corrected"]["devices"] == ["cpu", U65]
+    for far in (CompileOptions(devices=("cpu", "npu:zzz")), CompileOptions(target="npu:zzz")):
+        assert preflight(model, far)["problem"]["code"] == TargetUnavailable.code
 
 
 def _array(*shape: int) -> np.ndarray:
