@@ -130,7 +130,7 @@ def _with_accelerator(names: Sequence[str]) -> tuple[NamedDevice, ...]:
     if len(cpus) != 1 or len(others) != 1:
         raise OptionsError(
             f"devices names {', '.join(names):.200}, and {compiled_for('', names)} works with one CPU beside it alone",
-            fix=f"name two, such as {json.dumps(BESIDE_EXAMPLE)}; for the CPU {HOST} or {' or '.join(MODELLED_CORES)}",
+            fix=f"name two, such as {json.dumps(BESIDE_EXAMPLE)}; its CPU is {HOST} or {' or '.join(MODELLED_CORES)}",
         )
     if not re.fullmatch(kinds.target_pattern(), others[0]):
         raise OptionsError(
