@@ -91,7 +91,7 @@ def compile_model(
     Raises the errors of `compiler.errors`.
     """
     trace = Trace(observe, dump)
-    if (whole := whole_kind_of(options.target)) is not None:
+    if (whole := whole_kind_of(options.compiled_for)) is not None:
         part = partial(
             compile_model, records=records, stop_requested=stop_requested, measure=measure, memory_bytes=memory_bytes
         )

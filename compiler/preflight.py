@@ -111,7 +111,7 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     given = options
     try:
         notices: tuple[str, ...] = (COMPILED_WHOLE,)
-        if not kinds.of(chosen.target).whole:
+        if not kinds.of(chosen.compiled_for).whole:
             chosen, notices = bind_what_is_open(model, chosen, OPERATORS, data)
         options = replace(options, dims=chosen.dims)
         judged = _largest(options)
@@ -121,7 +121,7 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
             drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
         left = open_inputs(found.model.body.inputs, _largest(given))
         impossible = _whole_problem(given)
-        if found.graph and chosen.precision == "int8" and not kinds.of(chosen.target).whole:
+        if found.graph and chosen.precision == "int8" and not kinds.of(chosen.compiled_for).whole:
             layers, impossible = _layers(model, options, data)
             notices = (*notices, *layers)
         answer = _answer(found, judged, target, drawn, left, impossible)
@@ -233,16 +233,21 @@ def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]
 def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:
     """What the target stands for, and the options with the nearest known one where it stands for nothing."""
     try:
-        return {"name": _profile(options.target), "reason": None}, options
+        return {"name": _profile(options.compiled_for), "reason": None}, options
     except TargetUnavailable as error:
-        known = profiles_like(options.target)
-        nearest = difflib.get_close_matches(options.target, known, n=1) or [options.kind]
-        return {"name": None, "reason": error.message}, replace(options, target=nearest[0])
+        asked = options.compiled_for
+        known = profiles_like(asked)
+        otherwise = known[0] if kinds.of(asked).whole else options.kind
+        nearest = next(iter(difflib.get_close_matches(asked, known, n=1)), otherwise)
+        if asked == options.target:
+            return {"name": None, "reason": error.message}, replace(options, target=nearest)
+        devices = tuple(nearest if one == asked else one for one in options.devices)
+        return {"name": None, "reason": error.message}, replace(options, devices=devices)
 
 
 def _target_problem(options: CompileOptions) -> TilewrightError | None:
     try:
-        _profile(options.target)
+        _profile(options.compiled_for)
     except TargetUnavailable as error:
         return error
     return None
@@ -250,7 +255,7 @@ def _target_problem(options: CompileOptions) -> TilewrightError | None:
 
 def _whole_problem(options: CompileOptions) -> TilewrightError | None:
     """Why a model cannot be compiled whole under these options."""
-    whole = whole_kind_of(options.target)
+    whole = whole_kind_of(options.compiled_for)
     try:
         if whole is not None:
             whole.demand_possible(options)

@@ -191,7 +191,7 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         helpers=Mailbox(outbox.send, spec.answers) if spec.answers else None,
         first=first,
     ).to_json()
-    if not spec.measures and not kinds.of(options.target).whole:
+    if not spec.measures and not kinds.of(options.compiled_for).whole:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "agree", 1.0, NOT_MEASURED))
     return report

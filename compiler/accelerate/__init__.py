@@ -5,6 +5,7 @@ flatbuffer   TFLite files written with flatbuffers and numpy alone
 convert      a QDQ network as operators of TFLite
 operators    the operators of ONNX, one function each
 vela         Vela in this process: cycles, memories, what it leaves to the CPU and why
+choosing     which placement is taken where the CPU may carry out as much as it likes
 placement    which operator went where, and what the CPU's share is priced at
 rounding     the rules by which TFLite's int8 operators round
 kernels      these operators in numpy

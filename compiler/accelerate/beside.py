@@ -14,6 +14,7 @@ import numpy as np
 from compiler.accelerate.cores import CORES, MODELLED, modelled_times
 from compiler.accelerate.interpreter import program
 from compiler.contract import CompileOptions, CompileReport
+from compiler.contract.devices import HOST
 from compiler.devices.kind import CompilePart
 from compiler.errors import ToolchainMissing
 
@@ -25,6 +26,7 @@ MEASURED_S = 0.05
 class Beside:
     """What was made of a part.
 
+    core        what it is priced for: one of CORES, or this machine, HOST
     programs    artifacts by the target that they are for
     machines    of each, what `platform.machine()` says where it runs
     measured_s  of the first program, on `hardware`, which is this machine; 0 where nothing could be timed
@@ -32,6 +34,7 @@ class Beside:
     nodes       of the model: its share of the first of these, by name
     """
 
+    core: str
     programs: Mapping[str, bytes]
     machines: Mapping[str, str]
     measured_s: float
@@ -41,22 +44,28 @@ class Beside:
 
     @property
     def seconds(self) -> float:
-        """What it is priced at: as modelled for the first of CORES, else as measured here."""
-        modelled = self.modelled[CORES[0]]
+        """What it is priced at: on this machine as measured, on a core as modelled, else as measured here."""
+        modelled = self.modelled.get(self.core)
         return self.measured_s if modelled is None else modelled
 
     @property
     def source(self) -> str:
         """Where `seconds` come from."""
-        if self.modelled[CORES[0]] is None:
+        if self.modelled.get(self.core) is None:
             return f"measured on {self.hardware}" if self.measured_s else "not known: a loop or a branch"
-        return f"{CORES[0]}, {MODELLED}"
+        return f"{self.core}, {MODELLED}"
 
 
 def compiled_beside(
-    model: bytes, sample: Mapping[str, np.ndarray], compile_part: CompilePart, tuning_budget_s: float
+    model: bytes,
+    sample: Mapping[str, np.ndarray],
+    compile_part: CompilePart,
+    tuning_budget_s: float,
+    core: str = CORES[0],
 ) -> Beside:
-    """Compiles a part for this machine and, where a compiler and an emulator are installed, for the first of CORES.
+    """Compiles a part for this machine and, where a compiler and an emulator are, for the `core` that it is priced on.
+
+    Where that is this machine, HOST, the part has all cores, else one.
 
     Each program is proved against the float64 reference of the part on the sample, which is what the parts before give.
     Raises what `compile_part` does.
@@ -68,8 +77,9 @@ def compiled_beside(
         programs: dict[str, bytes] = {}
         machines: dict[str, str] = {}
         here: CompileReport | None = None
-        for target, seconds in (("cpu", tuning_budget_s), (CORES[0], 0.0)):
-            options = CompileOptions(target=target, threads=1, tuning_budget_s=seconds)
+        threads = None if core == HOST else 1
+        for target, seconds in {HOST: tuning_budget_s, core: 0.0 if core != HOST else tuning_budget_s}.items():
+            options = CompileOptions(target=target, threads=threads, tuning_budget_s=seconds)
             try:
                 report = compile_part(path, artifact, options, samples={"sample": archive})
             except ToolchainMissing:
@@ -88,4 +98,4 @@ def compiled_beside(
     if here.latency_s:
         with program(programs[here.target]) as runs:
             measured_s = float(runs.bench(MEASURED_S, sample)["median"])
-    return Beside(programs, machines, measured_s, here.hardware, modelled, nodes)
+    return Beside(core, programs, machines, measured_s, here.hardware, modelled, nodes)

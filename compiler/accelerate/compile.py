@@ -19,7 +19,9 @@ import onnx
 
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import Chip, chip_of
+from compiler.accelerate.choosing import Asked, chosen
 from compiler.accelerate.convert import floats_without_scale
+from compiler.accelerate.cores import CORES
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
@@ -28,7 +30,7 @@ from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import QuantizeOptions
 from compiler.contract.version import COMPILER_VERSION
 from compiler.devices.kind import CompilePart
-from compiler.errors import OptionsError
+from compiler.errors import OptionsError, UnsupportedModel
 from compiler.legalise import LegaliseOptions, legalise
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import FORMAT_VERSION, files_json, to_bytes
@@ -63,6 +65,7 @@ def compile_for_accelerator(
     largest_error: float | None = None,
     snr_db: float = LEAST_SNR_DB,
     tuning_budget_s: float = 0.0,
+    beside: str | None = None,
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
@@ -77,6 +80,7 @@ def compile_for_accelerator(
     may be off by more, of its largest value, and every output must have `snr_db` of signal to noise.
 
     What the accelerator does not carry out, `compile_part` compiles for the CPU beside it, within `tuning_budget_s`.
+    Where that CPU is named, `beside`, it may carry out more, or all: what is estimated to be fastest.
 
     Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel for a model of which no
     node is the accelerator's, Disagreement below `snr_db`, beyond `largest_error`, and where LiteRT computes an
@@ -95,23 +99,41 @@ def compile_for_accelerator(
             if dims or shapes:
                 fixed = with_sizes(model, dims or {}, Path(folder) / "model.fixed.onnx", shapes or {})
             read, network = open_network(fixed)
+            whole = network
             values = given(read, samples, options) if samples else derived(fixed, options)
             nodes = len(network.nodes)
         with trace.step("rewrite"):
-            path, report = fixed, None
-            if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
-                legal = fixed
-                if tolerance is not None:
-                    out = Path(folder) / "model.legal.onnx"
-                    legal, report = legal_model(fixed, chip, out, samples or {}, tolerance)
-                path = Path(folder) / "model.int8.onnx"
-                quantize(legal, path, options, samples or {})
-                _, network = open_network(path)
-            ranges = ranges_of(network, path, options, values)
+            path, report, unquantised = fixed, None, ""
+            try:
+                if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
+                    legal = fixed
+                    if tolerance is not None:
+                        out = Path(folder) / "model.legal.onnx"
+                        legal, report = legal_model(fixed, chip, out, samples or {}, tolerance)
+                    path = Path(folder) / "model.int8.onnx"
+                    quantize(legal, path, options, samples or {})
+                    _, network = open_network(path)
+                ranges = ranges_of(network, path, options, values)
+            except UnsupportedModel as no:
+                if beside is None:
+                    raise
+                ranges, unquantised = {}, no.message
         with trace.step("emit"):
-            placed = place(network, ranges, chip)
-            made = stack.enter_context(assembled(placed, values[0], compile_part, tuning_budget_s))
-        document = {**placement(made.parts, chip, placed.left), "legalised": report}
+            candidates: list[dict[str, Any]] = []
+            if beside is None:
+                placed = place(network, ranges, chip)
+                made = stack.enter_context(assembled(placed, values[0], compile_part, tuning_budget_s))
+            else:
+                made, candidates = stack.enter_context(
+                    chosen(
+                        Asked(whole, network, ranges, chip, beside, unquantised),
+                        values[0],
+                        compile_part,
+                        tuning_budget_s,
+                    )
+                )
+        left = made.assembly.placed.left
+        document = {**placement(made.parts, chip, left, beside or CORES[0], candidates), "legalised": report}
         unproven = artifact.with_name(f".{artifact.name}.unproven")
         try:
             with trace.step("pack"):
@@ -238,6 +260,7 @@ def write(
         "target": chip.target,
         "predicted_s": document["totals"]["seconds"],
         "predicted_by": document["estimated_by"],
+        "beside": document["beside"],
         "inputs": made.assembly.inputs,
         "outputs": made.assembly.outputs,
         "parts": parts,

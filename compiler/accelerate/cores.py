@@ -2,7 +2,8 @@
 
 A kernel takes what the cost model of the core says of its best tile, which knows products and bytes. Of a plain loop
 that is too little: the C that is written for it has one vector under way at a time, so that each operation waits for
-the one before. So such a loop takes at least its operations, at so many cycles each.
+the one before. So such a loop takes at least its operations, at so many cycles each; and what is computed behind a
+product in its kernel, such as a sigmoid of a convolution, adds its functions.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from types import MappingProxyType
 
 from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
+from compiler.contract.devices import MODELLED_CORES
 from compiler.devices.kinds import propose, resolve
 from compiler.frontend import load
 from compiler.fuse import fuse
@@ -24,7 +26,7 @@ from compiler.ir.region import Region
 from compiler.ops import OPERATORS
 from compiler.rewrite import rewrite
 
-CORES = ("cpu:cortex-a53", "cpu:cortex-a76")
+CORES = MODELLED_CORES
 """Whose times are modelled; the first is the one that estimates are for, and that a program is cross-compiled for."""
 MODELLED = "one core, modelled by this compiler"
 OPERATION_NS = MappingProxyType({"cpu:cortex-a53": 4.4 / 1.4, "cpu:cortex-a76": 1.2 / 2.4})
@@ -59,19 +61,25 @@ def modelled_times(model: Path) -> tuple[dict[str, float | None], dict[str, floa
     return {core: _added(seconds) for core, seconds in each.items()}, nodes
 
 
-def modelled_seconds(model: bytes) -> float | None:
-    """What a model takes on the first of CORES; None where a kernel has no model."""
+def modelled_seconds(model: bytes, core: str) -> float | None:
+    """What a model takes on one of CORES, or by the cost model alone on this machine, `cpu`.
+
+    None where a kernel has no model.
+    """
     kernels = fuse(rewrite(load(model, CompileOptions(), OPERATORS).graph).graph).kernels
-    return _added([_seconds(kernels, call, CORES[0]) for call in kernels.calls])
+    return _added([_seconds(kernels, call, core) for call in kernels.calls])
 
 
-def operations(kernel: Kernel) -> float:
-    """Instructions of a kernel as a plain loop over vectors, each value that occurs more than once computed once."""
+def operations(kernel: Kernel, plain: int = 1) -> float:
+    """Instructions of a kernel as a plain loop over vectors, each value that occurs more than once computed once.
+
+    `plain` are those of what is none of the functions.
+    """
     total = 0.0
     for block in kernel.blocks:
         points = prod(axis.extent for axis in (*kernel.shared, *block.axes, *block.reduction))
         names = [one.function if isinstance(one, Apply) else "" for one in _distinct(block.values)]
-        total += points * sum(LANES * CALL if name in CALLED else FUNCTIONS.get(name, 1) for name in names) / LANES
+        total += points * sum(LANES * CALL if name in CALLED else FUNCTIONS.get(name, plain) for name in names) / LANES
     return total
 
 
@@ -81,13 +89,17 @@ def _distinct(values: Sequence[Expr]) -> set[Expr]:
 
 def _seconds(kernels: KernelGraph, call: Call, core: str) -> float | None:
     """Of a kernel under its best tile."""
-    options = [] if isinstance(call.kernel, Region) else propose(workload_of(kernels, call), resolve(core), 1)
+    target = resolve(core)
+    options = [] if isinstance(call.kernel, Region) else propose(workload_of(kernels, call), target, target.lanes)
     if not options:
         return None
     best = options[0]
-    if best.tile.algorithm != "loops" or not isinstance(call.kernel, Kernel):
+    if not isinstance(call.kernel, Kernel):
         return best.seconds
-    return max(best.seconds, 1e-9 * OPERATION_NS[core] * operations(call.kernel))
+    operation_s = 1e-9 * OPERATION_NS.get(core, 0.0)
+    if best.tile.algorithm == "loops":
+        return max(best.seconds, operation_s * operations(call.kernel))
+    return best.seconds + operation_s * operations(call.kernel, plain=0)
 
 
 def _added(seconds: Sequence[float | None]) -> float | None:

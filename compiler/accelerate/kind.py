@@ -16,11 +16,13 @@ from compiler.contract import (
     CompileReport,
     CpuTime,
     OutputError,
+    PlacedCandidate,
     PlacedOperator,
     PlacedPart,
     PlacementReport,
     bundle_digest,
 )
+from compiler.contract.devices import HOST
 from compiler.devices.kind import CompilePart, WholeKind
 from compiler.errors import OptionsError
 from compiler.pack.pack import digest_of
@@ -58,7 +60,7 @@ def compile_whole(
         made = compile_for_accelerator(
             alone,
             artifact,
-            options.target,
+            options.compiled_for,
             compile_part,
             samples,
             trace,
@@ -68,17 +70,19 @@ def compile_whole(
             largest_error=tolerance,
             snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
             tuning_budget_s=options.tuning_budget_s,
+            beside=next((name for name in options.devices if name != options.compiled_for), None),
         )
     placed = reported(made["placement"], made["agreement"])
     trace.notice(
-        f"times are {placed.estimated_by}, and modelled for the CPU: {1e3 * placed.seconds:.3f} ms, with "
+        f"times are {placed.estimated_by}, and {'measured' if placed.beside == HOST else 'modelled'} for the CPU: "
+        f"{1e3 * placed.seconds:.3f} ms, with "
         f"{placed.accelerated} operators on the accelerator and {placed.on_cpu} on the CPU beside it"
     )
     return CompileReport(
         model_digest=digest,
         artifact_digest=digest_of(artifact),
         artifact_bytes=artifact.stat().st_size,
-        target=options.target,
+        target=options.compiled_for,
         hardware="",
         threads=1,
         phase_seconds=trace.seconds,
@@ -104,20 +108,20 @@ def demand_possible(options: CompileOptions) -> None:
     several = isinstance(options.dims, tuple)
     if several or options.ranges:
         raise OptionsError(
-            f"dims {'binds several values' if several else 'leaves a dimension open'}, and {options.target} takes one "
-            "size of each",
+            f"dims {'binds several values' if several else 'leaves a dimension open'}, and "
+            f"{options.compiled_for} takes one size of each",
             fix="give one value for each name",
         )
     fixed = sorted(name for name, spec in options.inputs.items() if spec.value is not None)
     if fixed:
         raise OptionsError(
-            f"input {fixed[0]!r:.100} is given a value, and {options.target} takes shapes alone",
+            f"input {fixed[0]!r:.100} is given a value, and {options.compiled_for} takes shapes alone",
             fix="make that input a constant of the model",
         )
     for name, default in (("bounds", {}), ("without", ())):
         if getattr(options, name) != default:
             raise OptionsError(
-                f"{name} says how kernels are made, and {options.target} has none", fix=f"leave {name} out"
+                f"{name} says how kernels are made, and {options.compiled_for} has none", fix=f"leave {name} out"
             )
 
 
@@ -125,7 +129,7 @@ def reported(document: Mapping[str, Any], agreement: Any) -> PlacementReport:
     """The placement of `compiler.accelerate.placement` as reports have it."""
     totals = document["totals"]
     kept = ("accelerated", "on_cpu", "calls", "cycles", "clock_hz", "accelerator_s", "cpu_s", "call_s", "seconds")
-    named = ("accelerator", "system", "memory_mode", "estimated_by", "cpu_formula")
+    named = ("accelerator", "system", "memory_mode", "estimated_by", "cpu_formula", "beside")
     columns = ("node", "operator", "on", "why", "cycles", "macs", "cpu_s")
     return PlacementReport(
         **{name: document[name] for name in named},
@@ -135,6 +139,7 @@ def reported(document: Mapping[str, Any], agreement: Any) -> PlacementReport:
         operators=tuple(PlacedOperator(**{name: row[name] for name in columns}) for row in document["operators"]),
         parts=tuple(PlacedPart(**{**row, "programs": tuple(row["programs"])}) for row in document["parts"]),
         cpus=tuple(CpuTime(**row) for row in document["cpus"]),
+        candidates=tuple(PlacedCandidate(**row) for row in document["candidates"]),
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import inf
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from onnx import NodeProto, helper
 from compiler.accelerate.beside import Beside, compiled_beside
 from compiler.accelerate.chips import Chip
 from compiler.accelerate.convert import Converted, Converter, Port, Scale, schemes_of
-from compiler.accelerate.cores import modelled_seconds
+from compiler.accelerate.cores import CORES, modelled_seconds
 from compiler.accelerate.dividing import Divisible, Segment, on_cpu
 from compiler.accelerate.flatbuffer import Program
 from compiler.accelerate.interpreter import PartRun, entered, part_run, program, step, taken
@@ -30,8 +31,8 @@ from compiler.quantize.samples import Sample
 
 HANDOVER_S = 1e-5
 """A call of the accelerator, assumed: 5000 cycles of a CPU at 500 MHz."""
-MOST_MACS = 1.2e10
-"""Multiplications of bytes in a second that no core of `beside.CORES[0]` makes more of: 8 in each of 1.4e9 cycles."""
+MOST_MACS = MappingProxyType({CORES[0]: 1.2e10, CORES[1]: 7.7e10})
+"""Multiplications of bytes in a second that no core makes more of: 8 in each of 1.4e9 cycles, 32 in each of 2.4e9."""
 IDLE = "it does nothing, between operators that are left to the CPU"
 
 
@@ -75,18 +76,27 @@ class Placed:
 
 
 def place(network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip) -> Placed:
-    """Gives the accelerator all that it carries out.
+    """The last of `placements`, beside the first of CORES."""
+    return placements(network, ranges, chip, CORES[0])[-1]
+
+
+def placements(network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip, core: str) -> list[Placed]:
+    """Gives the accelerator all that it carries out, then what is worth it less and less, beside the CPU `core`.
 
     What has no int8 operator, what such an operator refuses, and what Vela leaves to the CPU go to the CPU, and what is
-    left is divided and compiled anew, until all parts of the accelerator run there whole. Raises UnsupportedModel where
-    none is left, and what the `Converter` refuses of no node.
+    left is divided and compiled anew, until all parts of the accelerator run there whole: the first of these. From
+    there segments go to the CPU that are estimated to be faster on it, until there are none: the last. Raises
+    UnsupportedModel where no part was the accelerator's, and what the `Converter` refuses of no node.
     """
     divisible, schemes = Divisible(network), schemes_of(network)
-    left = divisible.lacking()
+    left: Mapping[str, str] = divisible.lacking()
+    found: list[Placed] = []
     compiled: dict[bytes, Compiled] = {}
     while True:
         segments = divisible.segments(left) if left else [divisible.whole()]
         if not any(one.accelerated for one in segments):
+            if found:
+                return found
             raise UnsupportedModel(
                 f"no operator of the model runs on {chip.target}",
                 fix="compile it for a CPU",
@@ -99,13 +109,14 @@ def place(network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chi
                     compiled[one.model] = compile_tflite(one.model, chip)
                 more |= _fallen(one, compiled[one.model], network)
         if not more:
-            more = _not_worth(segments, converted, compiled)
-        if not more:
             made = tuple(None if one is None else (one, compiled[one.model]) for one in converted)
-            return Placed(divisible, tuple(segments), made, left)
+            found.append(Placed(divisible, tuple(segments), made, left))
+            more = _not_worth(segments, converted, compiled, core)
+            if not more:
+                return found
         if {*more} <= {*left}:
             raise InternalError(f"{sorted(more)[0]!r:.100} was left to the CPU, and stands in an accelerator's part")
-        left |= more
+        left = {**left, **more}
 
 
 def _refusals(divisible: Divisible, left: Mapping[str, str]) -> tuple[Refusal, ...]:
@@ -139,7 +150,10 @@ def _converted(
 
 
 def _not_worth(
-    segments: Sequence[Segment], converted: Sequence[Converted | None], compiled: Mapping[bytes, Compiled]
+    segments: Sequence[Segment],
+    converted: Sequence[Converted | None],
+    compiled: Mapping[bytes, Compiled],
+    core: str,
 ) -> dict[str, str]:
     """Why the nodes of segments go to the CPU for which the accelerator and the call of it are estimated to be slower.
 
@@ -150,9 +164,9 @@ def _not_worth(
         if one is not None:
             made = compiled[one.model]
             here = made.cycles / made.clock_hz + made.streams * HANDOVER_S
-            there = made.macs / MOST_MACS
+            there = made.macs / MOST_MACS.get(core, inf)
             if len(segments) > 1 and there < here:
-                modelled = modelled_seconds(segment.network.bytes())
+                modelled = modelled_seconds(segment.network.bytes(), core)
                 there = inf if modelled is None else modelled
             why = f"{1e3 * here:.3f} ms there with the call, {1e3 * there:.3f} ms on the CPU, as estimated"
             gains[number] = there - here, why
@@ -293,8 +307,10 @@ class Assembled:
 
 
 @contextmanager
-def assembled(placed: Placed, sample: Sample, compile_part: CompilePart, tuning_budget_s: float) -> Iterator[Assembled]:
-    """The parts, those of the CPU's compiled; they run until the context ends.
+def assembled(
+    placed: Placed, sample: Sample, compile_part: CompilePart, tuning_budget_s: float, core: str = CORES[0]
+) -> Iterator[Assembled]:
+    """The parts, those of the CPU's compiled and priced for `core`; they run until the context ends.
 
     A part of the CPU's is proved on what those before it make of the sample. The tuning budget is shared by them.
     """
@@ -313,7 +329,7 @@ def assembled(placed: Placed, sample: Sample, compile_part: CompilePart, tuning_
                 rest -= 1
                 model = assembly.model_of(segment)
                 wanted = [one.name for one in onnx.load_from_string(model).graph.input]
-                beside = compiled_beside(model, {name: held[name] for name in wanted}, compile_part, budget)
+                beside = compiled_beside(model, {name: held[name] for name in wanted}, compile_part, budget, core)
                 loaded = opened.enter_context(program(next(iter(beside.programs.values()))))
                 parts.append(assembly.on_cpu(segment, loaded, beside))
                 runs.append(part_run(loaded))

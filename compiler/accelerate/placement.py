@@ -11,21 +11,29 @@ from compiler.accelerate.chips import Chip
 from compiler.accelerate.cores import CORES, MODELLED
 from compiler.accelerate.parts import HANDOVER_S, OnAccelerator, OnCpu, Part
 from compiler.accelerate.vela import VERSION
+from compiler.contract.devices import HOST
 from compiler.quantize.network import named
 
 ESTIMATED = f"estimated by Vela {VERSION}"
 FORMULA = (
-    f"parts of the CPU: {CORES[0]}, {MODELLED}; a call of the accelerator: {1e6 * HANDOVER_S:g} us, assumed; what "
+    f"a call of the accelerator: {1e6 * HANDOVER_S:g} us, assumed; what "
     "passes between them stays where it lies, in memory that both read"
 )
 
 
-def placement(parts: Sequence[Part], chip: Chip, left: Mapping[str, str]) -> dict[str, Any]:
+def placement(
+    parts: Sequence[Part],
+    chip: Chip,
+    left: Mapping[str, str],
+    core: str = CORES[0],
+    candidates: Sequence[Mapping[str, Any]] = (),
+) -> dict[str, Any]:
     """The document. A row of `operators`: what it is, where it runs, cycles of the accelerator or seconds of the CPU.
 
     `left` says why nodes are left to the CPU, by their first result. A row of `parts` is what runs in one go, in that
     order, with the bytes that pass into it from others and out of it to others. `calls` counts command streams: each
-    is begun by the CPU, which waits for its end.
+    is begun by the CPU, which waits for its end. `core` is what parts of the CPU's are priced for; `candidates` are the
+    placements that were compared, if any were.
     """
     rows: list[dict[str, Any]] = []
     for number, part in enumerate(parts):
@@ -33,18 +41,22 @@ def placement(parts: Sequence[Part], chip: Chip, left: Mapping[str, str]) -> dic
         rows += [{**row, "part": number} for row in found]
     accelerated = [part for part in parts if isinstance(part, OnAccelerator)]
     beside = [part.beside for part in parts if isinstance(part, OnCpu)]
-    cycles, clock_hz = sum(one.compiled.cycles for one in accelerated), accelerated[0].compiled.clock_hz
+    cycles = sum(one.compiled.cycles for one in accelerated)
+    clock_hz = accelerated[0].compiled.clock_hz if accelerated else 0.0
     calls = sum(one.compiled.streams for one in accelerated)
     here = sum(row["on"] != "cpu" for row in rows)
-    accelerator_s, cpu_s = cycles / clock_hz, sum(one.seconds for one in beside)
+    accelerator_s, cpu_s = cycles / (clock_hz or 1.0), sum(one.seconds for one in beside)
     call_s = calls * HANDOVER_S
+    priced = f"{core}, {MODELLED}" if core != HOST else "this machine, measured"
     measured = {one.hardware: f"measured on {one.hardware}" for one in beside if one.measured_s}
     return {
         "accelerator": chip.target,
         "system": chip.system,
         "memory_mode": chip.memory_mode,
         "estimated_by": ESTIMATED,
-        "cpu_formula": FORMULA,
+        "cpu_formula": f"parts of the CPU: {priced}; {FORMULA}",
+        "beside": core,
+        "candidates": [*candidates],
         "operators": rows,
         "parts": [_part(part, chip) for part in parts],
         "cpus": [
@@ -159,6 +171,7 @@ def text(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | N
             f"{part['bytes_in']} bytes in, {part['bytes_out']} out"
             for number, part in enumerate(document["parts"])
         ]
+    lines += map(_candidate, document["candidates"])
     if report := document.get("legalised"):
         rules = ", ".join(f"{rule} {times}" for rule, times in sorted(report["rules"].items()))
         lines.append(f"legalised: {rules or 'no rule leads to more of it on the accelerator'}")
@@ -171,6 +184,11 @@ def text(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | N
         steps = "" if one["worst_steps"] is None else f", {one['worst_steps']:.1f} steps"
         lines.append(f"output {one['name']}: {snr} against float64, off by at most {one['max_absolute']:.3g}{steps}")
     return "\n".join(lines)
+
+
+def _candidate(one: Mapping[str, Any]) -> str:
+    found = one["why"] if one["seconds"] is None else f"{1e3 * one['seconds']:.3f} ms"
+    return f"{'taken' if one['taken'] else 'compared'}: {one['name']}: {found}"
 
 
 def on_cpu(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:

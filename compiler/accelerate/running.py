@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.accelerate.interpreter import ArtifactError, Model
 from compiler.contract import BenchmarkOptions
+from compiler.contract.devices import HOST
 from compiler.errors import ArtifactUnusable, OptionsError, ToolchainMissing
 from compiler.measure.npz import read_fitting, write_outputs
 from compiler.pack.pack import digest_of
@@ -74,6 +75,7 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
             for side in ("inputs", "outputs")
         }
         target, clock_hz = model.manifest["target"], model.clock_hz
+        cpu_s = "measured where it was compiled" if model.manifest.get("beside") == HOST else "modelled"
     seconds = float(run["median"])
     times = dict.fromkeys(("median_s", "mean_s", "min_s", "p10_s", "p90_s", "p99_s", "compute_s"), seconds)
     described = {
@@ -99,14 +101,14 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         **ports,
     }
     said = (
-        f"artifact {artifact}: {1e3 * seconds:.3f} ms on {target} are {run['by']}, and modelled for the CPU beside it; "
-        "nothing was measured, so it is not compared with other artifacts"
+        f"artifact {artifact}: {1e3 * seconds:.3f} ms on {target} are {run['by']}, and {cpu_s} for the CPU beside it; "
+        "nothing was measured here, so it is not compared with other artifacts"
     )
     return described, said
 
 
 def _row(at: int, row: dict[str, Any], clock_hz: float, whole_s: float) -> dict[str, Any]:
-    seconds = row["cycles"] / clock_hz + row["cpu_s"]
+    seconds = row["cpu_s"] + (row["cycles"] / clock_hz if row["cycles"] else 0.0)
     return {
         "call": at,
         "family": row["operator"],

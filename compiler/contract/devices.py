@@ -1,4 +1,4 @@
-"""The devices of a job that names several: `cpu:0`, `cpu:1@x86-64-v2`, `cuda:0`."""
+"""The devices of a job that names several: `cpu:0`, `cpu:1@x86-64-v2`, `cuda:0`; or `cpu`, `npu:ethos-u65-256`."""
 
 from __future__ import annotations
 
@@ -18,6 +18,11 @@ EXAMPLE = ("cpu:0", "cpu:1@x86-64-v2")
 WITHIN = {"latency_ms": 30.0}
 """An objective by example: the most frames per second of what ends a frame by itself within 30 ms."""
 MOST_MS = 1e9
+HOST = "cpu"
+"""All cores of the machine that compiles, together."""
+MODELLED_CORES = ("cpu:cortex-a53", "cpu:cortex-a76")
+"""Cores as they stand beside accelerators: what programs take there is modelled."""
+BESIDE_EXAMPLE = (HOST, "npu:ethos-u65-256")
 _NAME = re.compile(rf"cpu:([0-9]{{1,4}})(?:@({kinds.PROFILE}))?")
 
 
@@ -56,8 +61,8 @@ def objective_of(value: Any) -> str | Within:
 class NamedDevice:
     """A core by its number among those that a process may use, from 0, perhaps held to the instructions of a profile.
 
-    Or what is no single core: all of them together, or the first device that the process sees of a kind that stands
-    beside the CPU. Then `core` is None.
+    Or what is no single core: all of them together, the first device that the process sees of a kind that stands
+    beside the CPU, or an accelerator that models are compiled whole for and the CPU beside it. Then `core` is None.
 
     `target` is what is compiled for it: `cpu`, this machine, or that profile; the kind, for what is beside the CPU.
     """
@@ -94,7 +99,13 @@ class NamedDevice:
 
 
 def named_devices(names: Sequence[str]) -> tuple[NamedDevice, ...]:
-    """The devices of a job, in order. Raises OptionsError for one alone, for too many, and for one named twice."""
+    """The devices of a job, in order.
+
+    Raises OptionsError for one alone, for too many, for one named twice, and where an accelerator that models are
+    compiled whole for has anything but one CPU beside it.
+    """
+    if compiled_for("", names):
+        return _with_accelerator(names)
     devices = tuple(map(NamedDevice.of, names))
     if names and not 2 <= len(names) <= MOST_DEVICES:
         raise OptionsError(
@@ -113,7 +124,30 @@ def named_devices(names: Sequence[str]) -> tuple[NamedDevice, ...]:
     return devices
 
 
+def _with_accelerator(names: Sequence[str]) -> tuple[NamedDevice, ...]:
+    cpus = [name for name in names if name in (HOST, *MODELLED_CORES)]
+    others = [name for name in names if name not in cpus]
+    if len(cpus) != 1 or len(others) != 1:
+        raise OptionsError(
+            f"devices names {', '.join(names):.200}, and {compiled_for('', names)} works with one CPU beside it alone",
+            fix=f"name two, such as {json.dumps(BESIDE_EXAMPLE)}; its CPU is {HOST} or {' or '.join(MODELLED_CORES)}",
+        )
+    if not re.fullmatch(kinds.target_pattern(), others[0]):
+        raise OptionsError(
+            f"device {others[0]!r:.80} has no profile", fix=f"name it with one, such as {BESIDE_EXAMPLE[-1]}"
+        )
+    return tuple(NamedDevice(None, name) for name in names)
+
+
 def held(target: str, devices: Sequence[str]) -> str:
     """The target whose device a worker must hold for a job: with several devices, that of the one beside the CPU."""
     beside = (kind.name for kind in map(kinds.find, devices) if kind and kind.accelerator)
-    return next(beside, target)
+    return next(beside, compiled_for(target, devices))
+
+
+def compiled_for(target: str, devices: Sequence[str]) -> str:
+    """The target of which a kind that compiles models whole is asked: that of such an accelerator among the devices.
+
+    Without one it is the target.
+    """
+    return next((name for name in devices if (kind := kinds.find(name)) and kind.whole), target)

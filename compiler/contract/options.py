@@ -47,6 +47,7 @@ from compiler.contract.devices import (
     WITHIN,
     NamedDevice,
     Within,
+    compiled_for,
     held,
     named_devices,
     objective_of,
@@ -381,7 +382,8 @@ class CompileOptions(Refusing):
     devices: tuple[StrictStr, ...] = Field(
         default=(),
         description="several devices that work on one model: cores by number, `cpu:0`, perhaps held to a profile, "
-        "`cpu:1@x86-64-v2`, or all of them, `cpu`, and a GPU, `cuda:0`; instead of a target",
+        "`cpu:1@x86-64-v2`, or all of them, `cpu`, and a GPU, `cuda:0`; or `cpu` and an accelerator, "
+        "`npu:ethos-u65-256`; instead of a target",
         examples=[list(EXAMPLE)],
     )
     objective: Annotated[str | Within, PlainValidator(objective_of, json_schema_input_type=Any)] = Field(
@@ -396,7 +398,7 @@ class CompileOptions(Refusing):
             alone = [kind.name for kind in kinds.KINDS if not kind.whole]
             known = ", ".join([*map(repr, alone), *(f"'{name}:<profile>'" for name in kinds.names())])
             raise OptionsError(f"target {self.target!r:.80} is unknown", fix=f"use one of {known}; see GET /targets")
-        kind = kinds.of(self.target)
+        kind = kinds.of(self.compiled_for)
         if kind.whole and self.precision == "fp32":
             object.__setattr__(self, "precision", kind.precisions[0])
         _demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
@@ -429,7 +431,10 @@ class CompileOptions(Refusing):
                     "each device names its own" if name == "target" else "each of several devices has as many as it has"
                 )
                 raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
-        if self.precision == "int8":
+        if (whole := kinds.of(self.compiled_for).whole) and self.objective != "latency":
+            said = f"objective {self.objective} is given beside {self.compiled_for}: inferences take turns there"
+            raise OptionsError(said, fix="leave objective out")
+        if self.precision == "int8" and not whole:
             raise OptionsError(
                 "precision int8 is given beside devices: a model is quantised for one target",
                 fix="quantise it first (POST /quantizations), and compile what comes out in fp32",
@@ -460,6 +465,11 @@ class CompileOptions(Refusing):
     def held(self) -> str:
         """The target whose device a worker must hold: with several devices, that of the one beside the CPU."""
         return held(self.target, self.devices)
+
+    @property
+    def compiled_for(self) -> str:
+        """The target, or that of the accelerator among the devices that models are compiled whole for."""
+        return compiled_for(self.target, self.devices)
 
     @property
     def arithmetic(self) -> str:

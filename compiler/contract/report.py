@@ -251,6 +251,19 @@ class CpuTime:
 
 
 @dataclass(frozen=True)
+class PlacedCandidate:
+    """A placement that a job for an accelerator and a CPU could have: what it is, and seconds of an inference.
+
+    seconds  null where they are not known, and then `why`; `taken`: whether it is the artifact's
+    """
+
+    name: str
+    seconds: float | None
+    why: str
+    taken: bool
+
+
+@dataclass(frozen=True)
 class PlacementReport:
     """What runs where, of a model that was compiled whole. Times are estimated, but those of `cpus` that say otherwise.
 
@@ -261,6 +274,8 @@ class PlacementReport:
     seconds        of one inference: `accelerator_s`, `cpu_s` and `call_s` added
     peak_bytes     of each memory of the accelerator, by name
     snr_db         of each output, signal to noise against the model in float64; null without any noise
+    beside         the CPU that `cpu_s` is of: `cpu` is the machine that compiled
+    candidates     of a job that names both devices, the placements that were compared
     """
 
     accelerator: str
@@ -282,6 +297,8 @@ class PlacementReport:
     operators: tuple[PlacedOperator, ...]
     parts: tuple[PlacedPart, ...] = ()
     cpus: tuple[CpuTime, ...] = ()
+    beside: str = ""
+    candidates: tuple[PlacedCandidate, ...] = ()
 
 
 @dataclass(frozen=True)

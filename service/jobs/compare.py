@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy.orm import Session
 
 from compiler.contract import kinds
+from compiler.contract.devices import compiled_for
 from service.db import batches, jobs
 from service.db.engine import Database
 from service.db.models import Benchmark, Job, JobKind
@@ -103,7 +104,7 @@ def _compared(session: Session, owner: uuid.UUID, rows: Sequence[Job]) -> Compar
 
 def _is_estimated(job: Job) -> bool:
     """Whether the latency of what the job made is an estimate of another compiler."""
-    kind = kinds.find(str(job.options.get("target")))
+    kind = kinds.find(compiled_for(str(job.options.get("target")), job.options.get("devices", ())))
     return kind is not None and kind.whole
 
 

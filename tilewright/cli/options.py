@@ -32,7 +32,11 @@ Precision = Annotated[
 Threads = Annotated[int | None, typer.Option("--threads", help="Default: every core of the worker.")]
 Devices = Annotated[
     str | None,
-    typer.Option("--devices", help="Cores that share the model, such as cpu:0,cpu:1@x86-64-v2, instead of a target."),
+    typer.Option(
+        "--devices",
+        help="Devices that share the model, instead of a target: cores, such as cpu:0,cpu:1@x86-64-v2; cpu,cuda:0; or "
+        "cpu,npu:ethos-u65-256.",
+    ),
 ]
 Objective = Annotated[
     str | None,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler.accelerate.cores import CORES, modelled_seconds, modelled_times
 
@@ -26,11 +27,17 @@ CYCLES = {
 
 
 def _model(path: Path, kind: str) -> Path:
+    return _of(path, [helper.make_node(kind, ["x"], ["y"], "one")])
+
+
+def _of(path: Path, nodes: list[onnx.NodeProto]) -> Path:
+    weights = np.full((8, 8, 1, 1), 0.1, np.float32)
     graph = helper.make_graph(
-        [helper.make_node(kind, ["x"], ["y"], "one")],
+        nodes,
         "g",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, (1, 8, 64, 64))],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, (1, 8, 64, 64))],
+        [numpy_helper.from_array(weights, "w")],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
     return path
@@ -46,4 +53,19 @@ def test_a_plain_loop_takes_about_what_llvm_says_of_the_core(kind: str, tmp_path
         vector = seconds * ghz * 1e9 / (ELEMENTS / 4)
         assert 0.8 * cycles < vector < 1.25 * max(cycles, 10)
     assert nodes == {"one": pytest.approx(found[CORES[0]])}
-    assert modelled_seconds(path.read_bytes()) == found[CORES[0]]
+    assert {core: modelled_seconds(path.read_bytes(), core) for core in CORES} == found
+
+
+def test_a_function_behind_a_product_costs_what_its_loop_does(tmp_path: Path) -> None:
+    product = helper.make_node("Conv", ["x", "w"], ["h"], "product")
+    erf = helper.make_node("Erf", ["h"], ["y"], "erf")
+    both = _of(tmp_path / "both.onnx", [product, erf]).read_bytes()
+    product.output[0] = "y"
+    alone = _of(tmp_path / "alone.onnx", [product]).read_bytes()
+    loop = _model(tmp_path / "loop.onnx", "Erf").read_bytes()
+    for core in CORES:
+        first, then, together = (modelled_seconds(one, core) for one in (alone, loop, both))
+        assert first is not None
+        assert then is not None
+        assert together is not None
+        assert first + 0.8 * then < together <= 1.05 * (first + then)

@@ -353,7 +353,6 @@ def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it
         ({"devices": ["cuda:0"]}, "names 1, and a plan for several has 2 to 8"),
         ({"devices": ["cpu:0", "cuda:sm_90"]}, "devices of kind 'cuda' cannot take part"),
         ({"devices": ["cpu:0", "cuda:0"], "precision": "bf16"}, "precision bf16 is given beside cuda:0"),
-        ({"devices": ["cpu:0", "npu:ethos-u65-256"]}, "devices of kind 'npu' cannot take part"),
         ({"devices": ["cpu:0", "cpu:1"], "target": "cpu:x86-64-v3"}, "target is given beside devices"),
         ({"devices": ["cpu:0", "cpu:1"], "threads": 2}, "threads is given beside devices"),
         ({"devices": ["cpu:0", "cpu:1"], "scheduler": "stages"}, "scheduler is given beside devices"),

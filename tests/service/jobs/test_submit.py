@@ -120,7 +120,14 @@ def test_the_target_is_the_queue(owner: uuid.UUID, target: str) -> None:
     assert Submission(owner, "digest", CompileOptions(target=target)).queue == target
 
 
-@pytest.mark.parametrize(("devices", "queue"), [(("cpu:0", "cpu:1"), "cpu"), (("cpu:0", "cuda:0"), "cuda")])
+@pytest.mark.parametrize(
+    ("devices", "queue"),
+    [
+        (("cpu:0", "cpu:1"), "cpu"),
+        (("cpu:0", "cuda:0"), "cuda"),
+        (("npu:ethos-u65-256", "cpu"), "npu:ethos-u65-256"),
+    ],
+)
 def test_of_several_devices_the_one_beside_the_cpu_is_the_queue(
     owner: uuid.UUID, devices: tuple[str, ...], queue: str
 ) -> None:
