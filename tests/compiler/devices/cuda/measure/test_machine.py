@@ -318,9 +318,9 @@ def test_a_candidate_that_computes_something_else_is_told_of_and_cannot_win(on_d
     built = BuiltKernel(on_double, "scale", 1, 64, OPERANDS)
     kernels = {
         "loops": built,
-        "rows": replace(built, name="short_of_one"),
-        "turned": replace(built, name="turned"),
-        "packed": replace(built, name="turned", packings={1: Turned()}),
+        "gemv": replace(built, name="short_of_one"),
+        "window": replace(built, name="turned"),
+        "ffma": replace(built, name="turned", packings={1: Turned()}),
     }
 
     def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> list[BuiltKernel | None]:
@@ -330,12 +330,12 @@ def test_a_candidate_that_computes_something_else_is_told_of_and_cannot_win(on_d
     with machine_of(build, reference=lambda workload: built, notice=notices.append) as machine:
         for _ in range(2):  # what is out stays out, what is right is not looked at again
             records = machine.measure(trials, 60.0)
-            assert [Tile.from_json(one.variant).algorithm for one in records] == ["loops", "packed"]
+            assert [Tile.from_json(one.variant).algorithm for one in records] == ["loops", "ffma"]
     assert len(notices) == 2
     assert notices[0].startswith(
-        "short_of_one (rows block(team:64)) is measured no further: output 0 differs from that of"
+        "short_of_one (gemv block(team:64)) is measured no further: output 0 differs from that of"
     )
-    assert "turned (turned block(team:64))" in notices[1]
+    assert "turned (window block(team:64))" in notices[1]
 
 
 def test_a_candidate_that_faults_while_it_is_looked_at_harms_no_other(on_double: bytes) -> None:
