@@ -78,7 +78,7 @@ def assembly(text: str, target: CpuTarget, toolchain: Toolchain) -> str:
     """A kernel's C as the compiler's assembly text, with the flags of artifacts."""
     with tempfile.TemporaryDirectory(prefix="tw-asm-") as folder:
         root = Path(folder)
-        write_sources(root, {**runtime_headers(), "kernel.c": f'#include "tw_kernel.h"\n{text}'})
+        write_sources(root, {**runtime_headers((text,)), "kernel.c": f'#include "tw_kernel.h"\n{text}'})
         lanes = f"-DTW_LANES={target.vector_floats}"
         command = [toolchain.path, *COMPILE_FLAGS, *target.flags, lanes, "-S", "kernel.c", "-o", "kernel.s"]
         subprocess.run(command, cwd=root, check=True)

@@ -680,6 +680,7 @@ class _Frames:
         self._files: list[int] = []
         self._kept: dict[int, Any] = {}
         self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._loaded = False
         self._stream = ctypes.c_void_p()
         self.parts = len(described["parts"])
         self.frames = int(described["frames"])
@@ -688,6 +689,7 @@ class _Frames:
             opened = {folder: self._path(files.read(f"{folder}model.so")) for folder in dict.fromkeys(folders)}
             paths = [opened[folder] for folder in folders]
             self._calls = ctypes.CDLL(self._path(files.read("stream.so")))
+            self._loaded = True
             self._declare()
             weights, offset = files.locate("weights.bin")
             libraries = (ctypes.c_char_p * len(paths))(*map(os.fsencode, paths))
@@ -760,8 +762,9 @@ class _Frames:
         """Waits for the frames in flight; without `destroy`, in a process that was forked, there are no threads."""
         if self._stream and destroy:
             self._calls.tw_stream_destroy(self._stream)
+        if self._loaded and destroy:  # its name is a number that the next file may have
             _ctypes.dlclose(self._calls._handle)
-        self._stream = ctypes.c_void_p()
+        self._loaded, self._stream = False, ctypes.c_void_p()
         for file in self._files:
             os.close(file)
         self._files, self._kept = [], {}

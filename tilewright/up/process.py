@@ -86,7 +86,10 @@ class Supervised:
     def _dead(self) -> bool:
         """Whether it has ended; it stays a zombie, so that its id, the group's, cannot become another's."""
         assert self.process is not None
-        return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        try:
+            return os.waitid(os.P_PID, self.process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:  # who forked this process's children too may have waited for all of them
+            return True
 
     def _end_group(self) -> None:
         assert self.process is not None

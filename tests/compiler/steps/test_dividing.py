@@ -371,7 +371,8 @@ def test_options_that_no_plan_can_follow_are_refused_with_a_fix(asked: dict[str,
     assert raised.value.fix
 
 
-def test_devices_that_are_not_here_are_refused() -> None:
+def test_devices_that_are_not_here_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)  # whatever double is loaded
     cores = this_machine().lanes
     with pytest.raises(TargetUnavailable, match=f"this machine has {cores}") as raised:
         dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
