@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from compiler.codegen.build import compile_library, find_toolchain, host_headers
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.lanes import LaneCosts
-from compiler.pack.loader import Frame, RunError, TensorSpec, _aligned, _Frames, _point, _tensors
+from compiler.pack.loader import Frame, RunError, TensorSpec, WrongMachine, _aligned, _Frames, _point, _tensors
 from compiler.schedule.parts.dividing import division_of, parts_of
 from compiler.schedule.parts.portions import portion
 from tests.compiler.schedule.kernel_graphs import chain
@@ -123,6 +123,19 @@ def test_every_frame_has_its_own_result_however_long_parts_take(frames: _Frames)
     assert ended == 200
     assert len(seconds) == PARTS
     assert all(spent > 0 for spent in seconds)
+
+
+def test_what_cannot_start_leaves_no_library_whose_name_is_given_again(built: Built) -> None:
+    """They are named by numbers of open files, and the dynamic linker knows libraries by their names."""
+
+    def mapped() -> int:
+        return Path("/proc/self/maps").read_text().count("memfd:part.so")
+
+    before = mapped()
+    broken = replace(built, members={**built.members, f"parts/{PARTS - 1}/model.so": b"no library"})
+    with pytest.raises(WrongMachine, match=f"cannot open the library of part {PARTS - 1}"):
+        _Frames(broken, None)  # type: ignore[arg-type]
+    assert mapped() == before
 
 
 @pytest.mark.parametrize("part", range(PARTS))
