@@ -6,7 +6,6 @@ import contextlib
 import os
 import shutil
 import ssl
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +28,7 @@ from service.jobs.oracle import Oracle
 from tests.servers import Postgres, Redis, free_port, postgres_owner, running_postgres, running_redis
 from tests.service.authority import Authority, Certificate
 from tests.service.conftest import RecordingRing
+from tests.service.http.answering import answering
 from tilewright.client import Client
 from tilewright.errors import ServerUnreachable, UsageError
 from tilewright.http import CA_FILE
@@ -55,22 +55,13 @@ def certified(authority: Authority) -> Certificate:
 
 
 @contextlib.contextmanager
-def answering(settings: Settings) -> Iterator[int]:
+def secured_api(settings: Settings) -> Iterator[int]:
     """The port of the app behind what `service serve` gives uvicorn."""
     port = free_port()
     app = create_app(settings, ring=RecordingRing(), oracle=Oracle(ready=0))
     config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="critical", **settings.tls)
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            threading.Event().wait(0.01)
+    with answering(config):
         yield port
-    finally:
-        server.should_exit = True
-        thread.join(60)
 
 
 @pytest.fixture
@@ -87,7 +78,7 @@ def test_the_api_answers_https_to_clients_that_trust_its_authority(
     db = Database.of(settings)
     key = access.make_key(db, "ada", ["read"], "test")
     db.dispose()
-    with answering(settings) as port:
+    with secured_api(settings) as port:
         url = f"https://127.0.0.1:{port}"
         monkeypatch.setenv(CA_FILE, str(authority.file))
         with Client(url, key) as client:
@@ -105,7 +96,7 @@ def test_the_api_answers_https_to_clients_that_trust_its_authority(
 def test_a_client_must_show_a_certificate_where_that_is_demanded(
     secured: dict[str, Any], authority: Authority, other: Authority
 ) -> None:
-    with answering(Settings(**secured, tls_client_ca_file=authority.file)) as port:
+    with secured_api(Settings(**secured, tls_client_ca_file=authority.file)) as port:
         known = ssl.create_default_context(cafile=str(authority.file))
         stranger = ssl.create_default_context(cafile=str(authority.file))
         for context, signer in ((known, authority), (stranger, other)):

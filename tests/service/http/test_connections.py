@@ -28,6 +28,7 @@ from service.http.connections import (
     Stage,
 )
 from tests.servers import free_port
+from tests.service.http.answering import answering
 
 GUARD_S = 120.0
 """After this long a peer counts as forgotten. No test is about time."""
@@ -129,18 +130,11 @@ def serving(**settings: Any) -> Iterator[Running]:
     config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="error", access_log=False)
     config.timeout_keep_alive = 3600
     config.timeout_graceful_shutdown = 1
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        while not server.started:
-            assert thread.is_alive()
-            threading.Event().wait(0.01)
-        yield Running(port, of, clock, found["loop"], read, waiting, go)
-    finally:
-        go.set()
-        server.should_exit = True
-        thread.join(GUARD_S)
+    with answering(config):
+        try:
+            yield Running(port, of, clock, found["loop"], read, waiting, go)
+        finally:
+            go.set()
 
 
 @pytest.fixture
