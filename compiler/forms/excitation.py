@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from compiler.forms.chained import is_fp32_one_by_one, part_of
 from compiler.forms.contraction import Contraction
 from compiler.forms.normal_form import contract_temps, without_unit_axes
 from compiler.ir.expr import Apply, Const, Expr, Load
@@ -65,12 +66,8 @@ class Excitation:
         name, axes = self.first.row.slot, (*self.images, self.channel)
         *before, last = (self.squeeze, *self.maps)
         blocks = (*before, replace(last, stores=(Store(name, tuple(map(Index.of, axes))),)))
-        apart = tuple(replace(block, axes=()) for block in blocks)
-        used = {slot for block in apart for slot in (*block.reads, *block.writes)}
-        inputs = tuple(slot for slot in self.kernel.inputs if slot.name in used)
-        temps = tuple(slot for slot in self.kernel.temps if slot.name in used and slot.name != name)
         whole = Slot(name, TensorType(DType.F32, tuple(axis.extent for axis in axes)))
-        return Kernel(self.kernel.family, inputs, (whole,), apart, temps, axes)
+        return part_of(self.kernel, blocks, name, axes, (), (whole,))
 
 
 def as_excitation(kernel: Kernel | Routine) -> Excitation | None:
@@ -79,7 +76,7 @@ def as_excitation(kernel: Kernel | Routine) -> Excitation | None:
         return None
     kernel = without_unit_axes(contract_temps(kernel))
     reducing = [at for at, block in enumerate(kernel.blocks) if block.monoid]
-    if len(reducing) != 3 or reducing[0] != 0 or not _is_fp32(kernel):
+    if len(reducing) != 3 or reducing[0] != 0 or not is_fp32_one_by_one(kernel):
         return None
     parts = [kernel.blocks[at:end] for at, end in zip(reducing, [*reducing[1:], len(kernel.blocks)], strict=True)]
     if any(len(block.axes) != 1 or block.axes != part[0].axes for part in parts for block in part):
@@ -108,16 +105,6 @@ def _layer(part: Sequence[Block], before: Sequence[Block]) -> Layer | None:
     if row.index != (Index.of(before[-1].axes[0]),) or over.extent != before[-1].axes[0].extent:
         return None
     return Layer(product, tuple(maps), load, weight, over, product.axes[0])
-
-
-def _is_fp32(kernel: Kernel) -> bool:
-    blocks = kernel.blocks
-    return (
-        all(value.dtype is DType.F32 for block in blocks for value in block.values)
-        and all(kernel.slots[slot].type.dtype is DType.F32 for block in blocks for slot in block.writes)
-        and all(len(block.stores) == 1 for block in blocks)
-        and all(block.accumulator in (None, DType.F32) for block in blocks)
-    )
 
 
 def _is_private(kernel: Kernel, parts: Sequence[Sequence[Block]]) -> bool:

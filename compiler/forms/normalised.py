@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from compiler.forms.chained import is_fp32_one_by_one, part_of
 from compiler.forms.contraction import Contraction
 from compiler.forms.normal_form import contract_temps, substitute, without_unit_axes
 from compiler.ir.expr import Apply, Expr, Load
@@ -61,18 +62,15 @@ class Normalised:
         """The product and its epilogue alone, reading r[rows.., channel] as an input under its name."""
         name, axes = self.made.slot, (*self.rows, self.channel)
         whole = self.made if self.is_kept else Load(name, tuple(map(Index.of, axes)), DType.F32)
-        product = replace(self.product, axes=(), values=(Apply("mul", (whole, self.weight)),))
-        epilogue = tuple(replace(block, axes=()) for block in self.epilogue)
-        used = {slot for block in (product, *epilogue) for slot in (*block.reads, *block.writes)}
-        inputs = tuple(slot for slot in self.kernel.inputs if slot.name in used)
+        blocks = (replace(self.product, values=(Apply("mul", (whole, self.weight)),)), *self.epilogue)
         apart = Slot(name, TensorType(DType.F32, tuple(axis.extent for axis in axes)))
         given = next((slot for slot in self.kernel.outputs if slot.name == name), apart)
-        temps = tuple(slot for slot in self.kernel.temps if slot.name in used and slot.name != name)
-        outputs = tuple(slot for slot in self.kernel.outputs if slot.name in used and slot.name != name)
-        kernel = Kernel(
-            self.kernel.family, (*inputs, given), outputs, (product, *epilogue), temps, (*self.rows, self.column)
+        outputs = tuple(slot for slot in self.kernel.outputs if slot.name != name)
+        kernel = part_of(self.kernel, blocks, name, (*self.rows, self.column), (given,), outputs)
+        product, *epilogue = kernel.blocks
+        return Contraction(
+            kernel, product, tuple(epilogue), whole, self.weight, (), self.rows, self.column, (self.channel,)
         )
-        return Contraction(kernel, product, epilogue, whole, self.weight, (), self.rows, self.column, (self.channel,))
 
 
 def as_normalised(kernel: Kernel | Routine) -> Normalised | None:
@@ -81,7 +79,7 @@ def as_normalised(kernel: Kernel | Routine) -> Normalised | None:
         return None
     kernel = without_unit_axes(contract_temps(kernel))
     last = max((at for at, block in enumerate(kernel.blocks) if block.monoid), default=0)
-    if last < 2 or not kernel.shared or not _is_fp32(kernel):
+    if last < 2 or not kernel.shared or not is_fp32_one_by_one(kernel):
         return None
     (*statistics, row), product, epilogue = kernel.blocks[:last], kernel.blocks[last], kernel.blocks[last + 1 :]
     if not _is_product(product) or any(block.axes != product.axes or block.monoid for block in epilogue):
@@ -92,7 +90,8 @@ def as_normalised(kernel: Kernel | Routine) -> Normalised | None:
     row = replace(substitute(row, {row.axes[0]: Index.of(channel)}), axes=(channel,))
     along = [_along(block, channel) for block in statistics]
     made = Load(row.stores[0].slot, row.stores[0].index, DType.F32)
-    weight = next((b for a, b in _both_ways(product.values[0].children) if a == made), None)
+    one, other = product.values[0].children
+    weight = other if one == made else one if other == made else None
     if weight is None or weight.axes - {channel, column} or made.index[-1] != Index.of(channel):
         return None
     found = [block for block in along if block is not None]
@@ -101,11 +100,6 @@ def as_normalised(kernel: Kernel | Routine) -> Normalised | None:
     if not _is_private(kernel, found, made.slot, (product, *epilogue)):
         return None
     return Normalised(kernel, tuple(found), row, made, product, epilogue, weight, channel, column)
-
-
-def _both_ways(factors: Sequence[Expr]) -> tuple[tuple[Expr, Expr], ...]:
-    one, other = factors
-    return (one, other), (other, one)
 
 
 def _along(block: Block, channel: Axis) -> Block | None:
@@ -126,16 +120,6 @@ def _is_product(block: Block) -> bool:
         and len(block.reduction) == len(block.axes) == 1
         and isinstance(value, Apply)
         and value.function == "mul"
-    )
-
-
-def _is_fp32(kernel: Kernel) -> bool:
-    blocks = kernel.blocks
-    return (
-        all(value.dtype is DType.F32 for block in blocks for value in block.values)
-        and all(kernel.slots[slot].type.dtype is DType.F32 for block in blocks for slot in block.writes)
-        and all(len(block.stores) == 1 for block in blocks)
-        and all(block.accumulator in (None, DType.F32) for block in blocks)
     )
 
 

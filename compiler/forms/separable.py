@@ -16,6 +16,7 @@ from functools import lru_cache
 from math import prod
 
 from compiler.forms.cache_lines import ALIAS, LINE
+from compiler.forms.chained import is_fp32, part_of
 from compiler.forms.channelwise import ChannelWindow, as_channel_window
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.normal_form import contract_temps, without_unit_axes
@@ -87,11 +88,7 @@ class Separable:
         self, blocks: tuple[Block, ...], own: tuple[Axis, ...], given: tuple[Slot, ...], outputs: tuple[Slot, ...]
     ) -> Kernel:
         """Some blocks as a kernel, `own` axes of each among its shared ones."""
-        apart = tuple(replace(block, axes=()) for block in blocks)
-        used = {slot for block in apart for slot in (*block.reads, *block.writes)}
-        inputs = tuple(slot for slot in self.kernel.inputs if slot.name in used)
-        temps = tuple(slot for slot in self.kernel.temps if slot.name in used and slot.name != self.row.slot)
-        return Kernel(self.kernel.family, (*inputs, *given), outputs, apart, temps, (*self.pixels, *own))
+        return part_of(self.kernel, blocks, self.row.slot, (*self.pixels, *own), given, outputs)
 
 
 def as_separable(kernel: Kernel | Routine) -> Separable | None:
@@ -104,7 +101,7 @@ def as_separable(kernel: Kernel | Routine) -> Separable | None:
         return None
     window, product = kernel.blocks[0], kernel.blocks[reducing[1]]
     maps, epilogue = kernel.blocks[1 : reducing[1]], kernel.blocks[reducing[1] + 1 :]
-    if not _is_window(window) or not _is_product(product) or not _is_fp32(kernel):
+    if not _is_window(window) or not _is_product(product) or not is_fp32(kernel):
         return None
     if any(block.axes != window.axes for block in maps) or any(block.axes != product.axes for block in epilogue):
         return None
@@ -215,12 +212,6 @@ def _is_product(block: Block) -> bool:
         and len(block.reduction) == len(block.axes) == 1
         and isinstance(value, Apply)
         and value.function == "mul"
-    )
-
-
-def _is_fp32(kernel: Kernel) -> bool:
-    return all(value.dtype is DType.F32 for block in kernel.blocks for value in block.values) and all(
-        kernel.slots[slot].type.dtype is DType.F32 for block in kernel.blocks for slot in block.writes
     )
 
 

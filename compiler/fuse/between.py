@@ -20,3 +20,18 @@ def needed_elsewhere(kernels: KernelGraph, call: Call, reader: int) -> str:
     if kernels.lying_in[storage] != (between,):
         return "another buffer lies in the memory of the result between them"
     return ""
+
+
+def still_in_place(
+    kernels: KernelGraph, first: Call, second: Call, inputs: tuple[int, ...]
+) -> tuple[tuple[int, int], ...]:
+    """The pairs of `second`, once it has taken in `first`, but for memory that this reads at other points too.
+
+    `inputs` are those of the call that both become.
+    """
+    taken = {kernels.buffers[id].storage for id in first.inputs}
+    return tuple(
+        (out, inputs.index(second.inputs[into]))
+        for out, into in second.in_place
+        if second.inputs[into] in inputs and kernels.buffers[second.inputs[into]].storage not in taken
+    )

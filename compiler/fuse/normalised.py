@@ -12,6 +12,7 @@ from dataclasses import replace
 from compiler.forms.contraction import sums_products
 from compiler.forms.normal_form import contract_temps, rename_axes, rename_slots, substitute, without_unit_axes
 from compiler.forms.normalised import as_normalised
+from compiler.fuse.between import still_in_place
 from compiler.fuse.draft import bind, joined_family
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.expr import Load
@@ -107,7 +108,7 @@ def _joined(kernels: KernelGraph, first: Call, second: Call, *, is_kept: bool) -
     outputs = dict(zip((slot.name for slot in product.outputs), second.outputs, strict=True))
     outputs |= {read: between} if is_kept else {}
     op = bind(contract_temps(whole), inputs, outputs, (*first.sources, *second.sources))
-    call = Call(op.kernel, op.inputs, op.outputs, _in_place(kernels, first, second, op.inputs), op.sources)
+    call = Call(op.kernel, op.inputs, op.outputs, still_in_place(kernels, first, second, op.inputs), op.sources)
     return call if as_normalised(call.kernel) else "together they are not in the form of a product of normalised rows"
 
 
@@ -127,13 +128,3 @@ def _rows_of(before: Kernel, store: Store, load: Load, channel: Axis) -> Mapping
             return {}
         axes[one] = read
     return axes
-
-
-def _in_place(kernels: KernelGraph, first: Call, second: Call, inputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The consumer's pairs, but for memory that the normalisation reads at other points too."""
-    taken = {kernels.buffers[id].storage for id in first.inputs}
-    return tuple(
-        (out, inputs.index(second.inputs[into]))
-        for out, into in second.in_place
-        if second.inputs[into] in inputs and kernels.buffers[second.inputs[into]].storage not in taken
-    )

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from compiler.forms.contraction import sums_products
 from compiler.forms.normal_form import contract_temps, reduces_then_maps, rename_slots, substitute, without_unit_axes
 from compiler.forms.separable import WINDOWS, as_separable
-from compiler.fuse.between import needed_elsewhere
+from compiler.fuse.between import needed_elsewhere, still_in_place
 from compiler.fuse.draft import bind, joined_family
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.expr import Apply, Expr, Load
@@ -147,7 +147,7 @@ def _joined(parts: _Parts, kernels: KernelGraph, first: Call, second: Call) -> C
     inputs |= {slot.name: id for slot, id in pairs if slot.name != parts.read}
     outputs = {slot.name: id for slot, id in zip(parts.product.outputs, second.outputs, strict=True)}
     op = bind(contract_temps(whole), inputs, outputs, (*first.sources, *second.sources))
-    return Call(op.kernel, op.inputs, op.outputs, _in_place(kernels, first, second, op.inputs), op.sources)
+    return Call(op.kernel, op.inputs, op.outputs, still_in_place(kernels, first, second, op.inputs), op.sources)
 
 
 TURNED = "turned"
@@ -170,13 +170,3 @@ def _with_plain_row(
     turned = substitute(Block(own, (factor,), (Store(TURNED, load.index),)), {parts.channel: row_major(own)})
     value = Apply("mul", tuple(map(plain, product.values[0].children)))
     return (turned,), (replace(product, values=(value,)), *rest)
-
-
-def _in_place(kernels: KernelGraph, first: Call, second: Call, inputs: tuple[int, ...]) -> tuple[tuple[int, int], ...]:
-    """The consumer's pairs, but for memory that the window reads at other points too."""
-    taken = {kernels.buffers[id].storage for id in first.inputs}
-    return tuple(
-        (out, inputs.index(second.inputs[into]))
-        for out, into in second.in_place
-        if second.inputs[into] in inputs and kernels.buffers[second.inputs[into]].storage not in taken
-    )

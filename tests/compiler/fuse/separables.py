@@ -9,11 +9,12 @@ import numpy as np
 from hypothesis import strategies as st
 
 from compiler.fuse import fuse
-from compiler.fuse.joins import Join, joins
+from compiler.fuse.joins import Join, joins, replaced
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Attr, Graph
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import Case
+from tests.compiler.fuse.test_fuse import stepped
 from tests.compiler.rewrite.sketch import Sketch
 
 POOLS = ("MaxPool", "AveragePool")
@@ -85,6 +86,17 @@ def pair_of(graph: Graph) -> tuple[KernelGraph, Join] | None:
     kernels = fuse(graph).kernels
     found = joins(kernels)
     return (kernels, found[-1]) if found else None
+
+
+def check_joined(kernels: KernelGraph, join: Join, fewer: int, tolerance: float) -> None:
+    """Replaces the calls of a join, which become `fewer`, and compares what the graph means with what it meant."""
+    random = np.random.default_rng(5)
+    inputs = [random.uniform(-1, 1, kernels.buffers[id].type.dims).astype(np.float32) for id in kernels.inputs]
+    together = replaced(kernels, [join])
+    together.verify()
+    assert len(together.calls) == len(kernels.calls) - fewer
+    for got, want in zip(stepped(together, inputs), stepped(kernels, inputs), strict=True):
+        np.testing.assert_allclose(got, want, rtol=tolerance, atol=tolerance, err_msg=f"{kernels}\n{together}")
 
 
 def joined_case(kernels: KernelGraph, join: Join, seed: int = 0) -> Case:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from compiler.forms.excitation import as_excitation
 from compiler.fuse import fuse
 from compiler.fuse.excitation import MOST_IMAGES, join_excitation
-from compiler.fuse.joins import Join, joins, replaced
+from compiler.fuse.joins import Join, joins
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
@@ -17,8 +16,7 @@ from tests.compiler.devices.cpu.library import check, draws
 from tests.compiler.devices.cuda.algorithms import test_loops as test_cu_loops
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.fuse.excitations import excitation, excitations
-from tests.compiler.fuse.separables import joined_case
-from tests.compiler.fuse.test_fuse import stepped
+from tests.compiler.fuse.separables import check_joined, joined_case
 from tests.compiler.rewrite.sketch import Sketch
 
 
@@ -37,13 +35,7 @@ def test_most_squeezes_before_two_products_are_offered_as_one_call() -> None:
 
 def test_a_joined_kernel_means_what_the_three_meant() -> None:
     for kernels, join in CHAINS:
-        random = np.random.default_rng(5)
-        inputs = [random.uniform(-1, 1, kernels.buffers[id].type.dims).astype(np.float32) for id in kernels.inputs]
-        together = replaced(kernels, [join])
-        together.verify()
-        assert len(together.calls) == len(kernels.calls) - 2
-        for got, want in zip(stepped(together, inputs), stepped(kernels, inputs), strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-3, atol=1e-3, err_msg=f"{kernels}\n{together}")
+        check_joined(kernels, join, 2, 1e-3)
 
 
 def test_plain_loops_in_c_carry_out_joined_kernels() -> None:

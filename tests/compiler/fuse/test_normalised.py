@@ -2,20 +2,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
 import pytest
 
 from compiler.forms.normalised import as_normalised
 from compiler.fuse import fuse
-from compiler.fuse.joins import joins, replaced
+from compiler.fuse.joins import joins
 from compiler.fuse.normalised import join_normalised
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import check
 from tests.compiler.devices.cuda.algorithms import test_loops as test_cu_loops
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.fuse.normalisations import join_of, normalisation
-from tests.compiler.fuse.separables import joined_case
-from tests.compiler.fuse.test_fuse import stepped
+from tests.compiler.fuse.separables import check_joined, joined_case
 from tests.compiler.rewrite.sketch import Sketch
 
 GRAPHS = (
@@ -28,14 +26,7 @@ GRAPHS = (
 
 def test_a_joined_kernel_means_what_the_two_meant() -> None:
     for graph in GRAPHS:
-        kernels, join = join_of(graph)
-        random = np.random.default_rng(5)
-        inputs = [random.uniform(-1, 1, kernels.buffers[id].type.dims).astype(np.float32) for id in kernels.inputs]
-        together = replaced(kernels, [join])
-        together.verify()
-        assert len(together.calls) == len(kernels.calls) - 1
-        for got, want in zip(stepped(together, inputs), stepped(kernels, inputs), strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=f"{kernels}\n{together}")
+        check_joined(*join_of(graph), 1, 1e-4)
 
 
 def test_rows_that_others_read_are_a_result() -> None:

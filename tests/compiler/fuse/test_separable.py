@@ -1,18 +1,16 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from compiler.forms.separable import as_separable
 from compiler.fuse import fuse
-from compiler.fuse.joins import joins, replaced
+from compiler.fuse.joins import joins
 from compiler.fuse.separable import join_separable
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import check, draws
 from tests.compiler.devices.cuda.algorithms import test_loops as test_cu_loops
 from tests.compiler.devices.cuda.on_double import needs_double
-from tests.compiler.fuse.separables import joined_case, pair_of, separables
-from tests.compiler.fuse.test_fuse import stepped
+from tests.compiler.fuse.separables import check_joined, joined_case, pair_of, separables
 from tests.compiler.rewrite.sketch import Sketch
 
 PAIRS = [pair for graph in draws(separables(), 90) if (pair := pair_of(graph)) is not None]
@@ -24,13 +22,7 @@ def test_most_windows_before_a_pointwise_convolution_are_joined_with_it() -> Non
 
 def test_a_joined_kernel_means_what_the_two_meant() -> None:
     for kernels, join in PAIRS:
-        random = np.random.default_rng(5)
-        inputs = [random.uniform(-1, 1, kernels.buffers[id].type.dims).astype(np.float32) for id in kernels.inputs]
-        together = replaced(kernels, [join])
-        together.verify()
-        assert len(together.calls) == len(kernels.calls) - 1
-        for got, want in zip(stepped(together, inputs), stepped(kernels, inputs), strict=True):
-            np.testing.assert_allclose(got, want, rtol=1e-4, atol=1e-4, err_msg=f"{kernels}\n{together}")
+        check_joined(kernels, join, 1, 1e-4)
 
 
 def test_plain_loops_in_c_carry_out_joined_kernels() -> None:
