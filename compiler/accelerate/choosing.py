@@ -12,15 +12,14 @@ from compiler.accelerate.chips import Chip
 from compiler.accelerate.cores import modelled_seconds
 from compiler.accelerate.dividing import Divisible
 from compiler.accelerate.parts import (
-    HANDOVER_S,
     Assembled,
     Assembly,
     OnAccelerator,
     Placed,
     assembled,
+    called_seconds,
     placements,
 )
-from compiler.accelerate.vela import Compiled
 from compiler.contract.devices import HOST
 from compiler.devices.kind import CompilePart
 from compiler.errors import UnsupportedModel
@@ -51,11 +50,6 @@ def estimated_seconds(placed: Placed, core: str) -> float | None:
             return None
         total += taken
     return total
-
-
-def called_seconds(compiled: Compiled) -> float:
-    """What a part of the accelerator's takes, with the calls of it."""
-    return compiled.cycles / compiled.clock_hz + compiled.streams * HANDOVER_S
 
 
 def priced_seconds(made: Assembled) -> float | None:

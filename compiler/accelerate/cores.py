@@ -52,7 +52,7 @@ def modelled_times(model: Path) -> tuple[dict[str, float | None], dict[str, floa
     Nothing is compiled: each kernel has its best tile, and its nodes have equal shares of its time. None where a kernel
     has no model: a loop or a branch.
     """
-    kernels = fuse(rewrite(load(model, CompileOptions(), OPERATORS).graph).graph).kernels
+    kernels = _kernels(model)
     each = {core: [_seconds(kernels, call, core) for call in kernels.calls] for core in CORES}
     nodes: dict[str, float] = {}
     for call, seconds in zip(kernels.calls, each[CORES[0]], strict=True):
@@ -66,8 +66,13 @@ def modelled_seconds(model: bytes, core: str) -> float | None:
 
     None where a kernel has no model.
     """
-    kernels = fuse(rewrite(load(model, CompileOptions(), OPERATORS).graph).graph).kernels
+    kernels = _kernels(model)
     return _added([_seconds(kernels, call, core) for call in kernels.calls])
+
+
+def _kernels(model: Path | bytes) -> KernelGraph:
+    """Those of a model as it is, without choices between rewritings."""
+    return fuse(rewrite(load(model, CompileOptions(), OPERATORS).graph).graph).kernels
 
 
 def operations(kernel: Kernel, plain: int = 1) -> float:

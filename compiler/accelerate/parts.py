@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from math import inf
 from types import MappingProxyType
 from typing import Any
 
@@ -92,6 +91,7 @@ def placements(network: Network, ranges: Mapping[str, tuple[float, float]], chip
     left: Mapping[str, str] = divisible.lacking()
     found: list[Placed] = []
     compiled: dict[bytes, Compiled] = {}
+    modelled: dict[bytes, float | None] = {}
     while True:
         segments = divisible.segments(left) if left else [divisible.whole()]
         if not any(one.accelerated for one in segments):
@@ -111,7 +111,7 @@ def placements(network: Network, ranges: Mapping[str, tuple[float, float]], chip
         if not more:
             made = tuple(None if one is None else (one, compiled[one.model]) for one in converted)
             found.append(Placed(divisible, tuple(segments), made, left))
-            more = _not_worth(segments, converted, compiled, core)
+            more = _not_worth(segments, converted, compiled, modelled, core)
             if not more:
                 return found
         if {*more} <= {*left}:
@@ -153,21 +153,25 @@ def _not_worth(
     segments: Sequence[Segment],
     converted: Sequence[Converted | None],
     compiled: Mapping[bytes, Compiled],
+    modelled: dict[bytes, float | None],
     core: str,
 ) -> dict[str, str]:
     """Why the nodes of segments go to the CPU for which the accelerator and the call of it are estimated to be slower.
 
-    Costs add up, so each segment is judged by itself. One stays on the accelerator, the one that gains most.
+    Costs add up, so each segment is judged by itself. One stays on the accelerator, the one that gains most. `modelled`
+    keeps what segments take on the CPU, by their files, since many are there again in the next division.
     """
     gains: dict[int, tuple[float, str]] = {}
     for number, (segment, one) in enumerate(zip(segments, converted, strict=True)):
         if one is not None:
             made = compiled[one.model]
-            here = made.cycles / made.clock_hz + made.streams * HANDOVER_S
-            there = made.macs / MOST_MACS.get(core, inf)
+            here = called_seconds(made)
+            there = made.macs / MOST_MACS.get(core, math.inf)
             if len(segments) > 1 and there < here:
-                modelled = modelled_seconds(segment.network.bytes(), core)
-                there = inf if modelled is None else modelled
+                if one.model not in modelled:
+                    modelled[one.model] = modelled_seconds(segment.network.bytes(), core)
+                seconds = modelled[one.model]
+                there = math.inf if seconds is None else seconds
             why = f"{1e3 * here:.3f} ms there with the call, {1e3 * there:.3f} ms on the CPU, as estimated"
             gains[number] = there - here, why
     kept = max(gains, key=lambda number: gains[number])
@@ -207,6 +211,11 @@ def _written_for(converted: Converted, network: Network, name: str) -> NodeProto
         f"Vela leaves {name!r:.100} to the CPU, which no operator of the model stands for",
         fix="report this model",
     )
+
+
+def called_seconds(compiled: Compiled) -> float:
+    """What a part of the accelerator's takes, with the calls of it."""
+    return compiled.cycles / compiled.clock_hz + compiled.streams * HANDOVER_S
 
 
 class Assembly:

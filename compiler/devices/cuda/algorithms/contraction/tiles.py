@@ -76,6 +76,14 @@ ELEMENT_CYCLES = 12
 """Instructions of a warp for 32 elements that are gathered one by one."""
 
 
+def product_registers(algorithm: str, part_m: int, part_n: int) -> int:
+    """Registers for sums and operands: of a thread with its part of the results for ffma, else of a warp with its."""
+    if algorithm == "ffma":
+        return part_m * part_n + 4 * (part_n + 1)
+    each = 2 if algorithm == "mma_3xtf32" else 1  # sums of a step beside those of all, two parts of operands
+    return each * (part_m * part_n // WARP + (part_m // 4 + part_n // 4) * 2)
+
+
 @dataclass(frozen=True)
 class Reading:
     """What an operand's `Access` costs: `count` elements at once, each of them made of so many loads."""
@@ -250,14 +258,7 @@ class Work:
     @once
     def registers(self) -> int:
         """An estimate: sums, operands of a step, addresses, what is gathered."""
-        if self.algorithm == "ffma":
-            own = self.part_m * self.part_n + 4 * (self.part_n + 1)
-        else:
-            fragments = self.part_m // 4 + self.part_n // 4
-            each = (
-                2 if self.algorithm == "mma_3xtf32" else 1
-            )  # sums of a step beside those of all, two parts of operands
-            own = each * (self.part_m * self.part_n // WARP + fragments * 2)
+        own = product_registers(self.algorithm, self.part_m, self.part_n)
         return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
 
     @once

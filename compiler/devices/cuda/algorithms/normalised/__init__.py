@@ -8,7 +8,7 @@ lowering  the CUDA C++
 
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.normalised.lowering import lower_cuda_normalised
-from compiler.devices.cuda.algorithms.normalised.tiles import cuda_normalised_tiles
+from compiler.devices.cuda.algorithms.normalised.tiles import EXACT, cuda_normalised_tiles
 
 NORMALISED = CudaAlgorithm(
     (
@@ -19,5 +19,5 @@ NORMALISED = CudaAlgorithm(
     ),
     cuda_normalised_tiles,
     lower_cuda_normalised,
-    in_fp32=frozenset({"normalised_ffma", "normalised_3xtf32"}),
+    in_fp32=frozenset(EXACT),
 )

@@ -24,6 +24,7 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     Reading,
     Shape,
     Work,
+    product_registers,
     steps_of,
 )
 from compiler.devices.cuda.algorithms.model import PORT_BYTES, STALL
@@ -148,11 +149,7 @@ class NormalisedWork(Work):
     @once
     def registers(self) -> int:
         """Registers of a thread, estimated: those of the product, or those of a row and what is done to it."""
-        if self.algorithm == "ffma":
-            own = self.part_m * self.part_n + 4 * (self.part_n + 1)
-        else:
-            fragments = self.part_m // 4 + self.part_n // 4
-            own = (2 if self.algorithm == "mma_3xtf32" else 1) * (self.part_m * self.part_n // WARP + fragments * 2)
+        own = product_registers(self.algorithm, self.part_m, self.part_n)
         return own + 40 + self._elements * self.sums.operands
 
     @once

@@ -8,7 +8,7 @@ staged_window  the window, whose results the product reads
 
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.separable.lowering import lower_cuda_separable
-from compiler.devices.cuda.algorithms.separable.tiles import cuda_separable_tiles
+from compiler.devices.cuda.algorithms.separable.tiles import EXACT, cuda_separable_tiles
 
 SEPARABLE = CudaAlgorithm(
     (
@@ -19,5 +19,5 @@ SEPARABLE = CudaAlgorithm(
     ),
     cuda_separable_tiles,
     lower_cuda_separable,
-    in_fp32=frozenset({"separable_ffma", "separable_3xtf32"}),
+    in_fp32=frozenset(EXACT),
 )

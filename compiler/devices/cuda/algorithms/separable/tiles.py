@@ -28,6 +28,7 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     Reading,
     Shape,
     Work,
+    product_registers,
     splits,
     steps_of,
 )
@@ -290,14 +291,7 @@ class SeparableWork(Work):
         count = self.window.count
         outputs = self.strip_rows * self.strip_columns * count
         across = self.window.columns.taps * self.strip_rows
-        if self.algorithm == "ffma":
-            own = self.part_m * self.part_n + 4 * (self.part_n + 1)
-        else:
-            fragments = self.part_m // 4 + self.part_n // 4
-            each = (
-                2 if self.algorithm == "mma_3xtf32" else 1
-            )  # sums of a step beside those of all, two parts of operands
-            own = each * (self.part_m * self.part_n // WARP + fragments * 2)
+        own = product_registers(self.algorithm, self.part_m, self.part_n)
         return own + 40 + self._copies + self._copies // 4 + outputs + across * count // 2 + count
 
     def fits(self, target: CudaTarget) -> bool:
