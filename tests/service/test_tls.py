@@ -113,7 +113,11 @@ def test_serve_gives_uvicorn_the_certificate(secured: dict[str, Any], monkeypatc
         monkeypatch.setenv(f"TILEWRIGHT_{name.upper()}", str(value))
     given: dict[str, Any] = {}
     monkeypatch.setattr(uvicorn, "run", lambda *_, **more: given.update(more))
-    assert service.__main__.main(["serve"]) == 0
+    before = os.umask(0o022)
+    try:
+        assert service.__main__.main(["serve"]) == 0
+    finally:
+        os.umask(before)  # which serving has narrowed: this process has other tests to run
     assert {name: given[name] for name in given if name.startswith("ssl_")} == Settings().tls
     assert given["ssl_keyfile"] == str(secured["tls_key_file"])
 

@@ -43,7 +43,8 @@ def test_folders_deeper_than_any_recursion_are_removed(made: Folder) -> None:
 
 
 def test_what_links_lead_to_stays(made: Folder, tmp_path: Path) -> None:
-    (tmp_path / "kept").mkdir(mode=0o750)
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept").chmod(0o750)  # whatever this process's umask is
     (tmp_path / "kept" / "file").write_text("x")
     (made.work / "a").mkdir()
     (made.work / "a" / "link").symlink_to(tmp_path / "kept")

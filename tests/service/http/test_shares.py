@@ -245,7 +245,7 @@ def test_a_stream_that_is_open_ends_when_its_link_is_revoked(client: TestClient,
     caller = share_links.enter(state.db, state.signer, made["token"])
 
     async def followed() -> list[bytes]:
-        stream = jobs_routes._stream(state, caller, job.id, 0, 600.0)
+        stream = jobs_routes._stream(state, caller, job.id, 0, 30.0)
         first = [await anext(stream), await anext(stream)]
         await to_thread.run_sync(share_links.revoke, state.db, job.owner_id, job.id, caller.key)
         return [*first, *[line async for line in stream]]
