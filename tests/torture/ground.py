@@ -11,7 +11,6 @@ import os
 import secrets
 import shutil
 import signal
-import sys
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -25,7 +24,7 @@ from service.db import migrate
 from service.db.engine import Database
 from tests.servers import GUARD_S, Databases, Postgres, Redis, free_port, running_postgres, running_redis
 from tests.torture import faults, points
-from tilewright.up.process import Supervised
+from tests.torture.process import Forked
 from worker import launch
 
 ROOT = Path(__file__).parents[2]
@@ -70,13 +69,12 @@ class Ground:
             folder.mkdir()
         self.db = Database(self.url)
         self.numbers = itertools.count(1)
-        python = [sys.executable, "-P", "-m", "tests.torture.process"]
         rest = [str(self.fates), self.fault]
-        self.api = self._supervised("api", [*python, "api", *rest], SELDOM)
-        self.reconciler = self._supervised("reconciler", [*python, "reconciler", *rest], {})
+        self.api = self._supervised("api", ["api", *rest], SELDOM)
+        self.reconciler = self._supervised("reconciler", ["reconciler", *rest], {})
         self.workers = tuple(
             self._supervised(
-                name, [*python, "worker", *rest, "--queue", "cpu"], {"TILEWRIGHT_SCRATCH_DIR": str(self.scratch(name))}
+                name, ["worker", *rest, "--queue", "cpu"], {"TILEWRIGHT_SCRATCH_DIR": str(self.scratch(name))}
             )
             for name in WORKERS
         )
@@ -103,7 +101,7 @@ class Ground:
         return f"http://127.0.0.1:{self.port}"
 
     @property
-    def processes(self) -> tuple[Supervised, ...]:
+    def processes(self) -> tuple[Forked, ...]:
         return (self.api, self.reconciler, *self.workers)
 
     def deal(self, fate: points.Fate, point: str) -> Path:
@@ -164,7 +162,7 @@ class Ground:
             return httpx.get(f"{self.address}/readyz", trust_env=False, verify=False).status_code == 200
         return False
 
-    def _supervised(self, name: str, command: list[str], more: Mapping[str, str]) -> Supervised:
+    def _supervised(self, name: str, command: list[str], more: Mapping[str, str]) -> Forked:
         own = {name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT_", "PYTHON"))}
         environment = {
             **own,
@@ -178,7 +176,7 @@ class Ground:
             "TILEWRIGHT_API_KEY": self.key,
             **more,
         }
-        return Supervised(name, command, environment, self.logs / f"{name}.log")
+        return Forked(name, command, environment, self.logs / f"{name}.log")
 
 
 @contextlib.contextmanager
