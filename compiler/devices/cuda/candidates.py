@@ -16,6 +16,12 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
 
 KIB = 1024
+MOST_CODE_BYTES = 128 * KIB
+"""Of a kernel's machine code: what a multiprocessor keeps of instructions, beyond which loops fetch them anew.
+
+The cache of instructions behind those of its four partitions, of a V100 (Jia et al., "Dissecting the NVIDIA Volta GPU
+architecture via microbenchmarking", arXiv 1804.06826, 2018). NVIDIA publishes no size for the GPUs served here.
+"""
 
 
 @dataclass(frozen=True)
@@ -43,13 +49,15 @@ class Candidate:
         return target.blocks_at_once(self.lowered.block, self.resources.registers, self.shared_bytes) > 0
 
     def is_sound(self, target: CudaTarget) -> bool:
-        """Whether it is worth measuring: a multiprocessor holds a block, and nothing spills."""
-        return self.fits(target) and not self.spilled_bytes
+        """Whether it is worth measuring: a multiprocessor holds a block and the code, and nothing spills."""
+        return self.fits(target) and not self.spilled_bytes and self.resources.code_bytes <= MOST_CODE_BYTES
 
     def __str__(self) -> str:
         spills = f", {self.spilled_bytes} bytes spilled" if self.spilled_bytes else ""
+        long = self.resources.code_bytes > MOST_CODE_BYTES
+        code = f", {self.resources.code_bytes / KIB:.0f} KiB of code" if long else ""
         shared = f", {self.shared_bytes / KIB:.1f} KiB shared" if self.shared_bytes else ""
-        return f"{self.resources.registers} registers x {self.lowered.block} threads{shared}{spills}"
+        return f"{self.resources.registers} registers x {self.lowered.block} threads{shared}{spills}{code}"
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,9 @@ import hashlib
 import importlib.util
 import json
 import re
+import struct
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -33,6 +34,8 @@ FUNCTION = re.compile(
     r"Used (?P<registers>\d+) registers(?P<rest>[^\n]*)",
     re.DOTALL,
 )
+CODE = ".text."
+"""How the sections of a cubin that hold a kernel's code are called, before the kernel's name."""
 SHARED = re.compile(r"(\d+) bytes smem")
 LOSS = re.compile(r"Potential Performance Loss: ([^\n]*)")
 _KEPT: dict[str, Path] = {}
@@ -41,13 +44,17 @@ _KEPT: dict[str, Path] = {}
 
 @dataclass(frozen=True)
 class Resources:
-    """What one kernel needs, per thread in registers and bytes, per block in bytes of static shared memory."""
+    """What one kernel needs, per thread in registers and bytes, per block in bytes of static shared memory.
+
+    `code_bytes` are those of its machine code, 0 where they are unknown.
+    """
 
     registers: int
     stack_bytes: int
     spill_store_bytes: int
     spill_load_bytes: int
     static_shared_bytes: int
+    code_bytes: int = 0
 
     @property
     def spills(self) -> bool:
@@ -143,8 +150,14 @@ def _read_kept(file: Path, architecture: str) -> Compiled | None:
         return None
     if hashlib.sha256(log + image).hexdigest().encode() != digest:
         return None
-    said = json.loads(log)
-    return Compiled(architecture, image, said, resources(said), tuple(LOSS.findall(said)))
+    return _found(architecture, image, json.loads(log))
+
+
+def _found(architecture: str, image: bytes, log: str) -> Compiled:
+    """A unit with what the assembler said of it, and how long its kernels' code is."""
+    sizes = code_bytes(image)
+    kernels = {name: replace(needs, code_bytes=sizes.get(name, 0)) for name, needs in resources(log).items()}
+    return Compiled(architecture, image, log, kernels, tuple(LOSS.findall(log)))
 
 
 def _write_kept(file: Path, made: Compiled) -> None:
@@ -179,7 +192,26 @@ def _compiled(source: str, architecture: str, name: str, included: Mapping[str, 
         image = read(nvrtc, program, "CUBIN" if architecture.startswith("sm_") else "PTX")
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return Compiled(architecture, image, log, resources(log), tuple(LOSS.findall(log)))
+    return _found(architecture, image, log)
+
+
+def code_bytes(image: bytes) -> dict[str, int]:
+    """Bytes of each kernel's machine code in a cubin, an ELF file of 64 bits; nothing of what is no such file.
+
+    They are the sizes of its sections `.text.NAME` ("ELF-64 Object File Format", section headers).
+    """
+    if not image.startswith(b"\x7fELF\x02\x01"):
+        return {}
+    (at,) = struct.unpack_from("<Q", image, 40)
+    size, count, names = struct.unpack_from("<HHH", image, 58)
+    sections = [struct.unpack_from("<IIQQQQ", image, at + number * size) for number in range(count)]
+    found = {}
+    for name, _, _, _, _, length in sections:
+        start = sections[names][4] + name
+        text = image[start : image.index(b"\0", start)].decode()
+        if text.startswith(CODE):
+            found[text.removeprefix(CODE)] = length
+    return found
 
 
 def resources(log: str) -> dict[str, Resources]:

@@ -3,6 +3,7 @@
 attention    both products and the softmax between them, the scores in registers
 contraction  products and convolutions by tensor cores or multiply-adds, block tile by block tile; by warpgroups on
              sm_90a
+image        convolutions of few channels, from an image in shared memory
 separable    a window channel by channel and the product over its channels, the window's results in shared memory
 excitation   the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
 integer      products of bytes with zero points, exactly in int32
@@ -27,6 +28,7 @@ from compiler.devices.cuda.algorithms.attention import ATTENTION
 from compiler.devices.cuda.algorithms.contraction import CONTRACTION, WGMMA
 from compiler.devices.cuda.algorithms.excitation import EXCITATION
 from compiler.devices.cuda.algorithms.gemv import GEMV
+from compiler.devices.cuda.algorithms.image import IMAGE
 from compiler.devices.cuda.algorithms.integer import INTEGER
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.algorithms.normalised import NORMALISED
@@ -45,6 +47,7 @@ from compiler.tuning.proposal import Proposal
 ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     ATTENTION,
     CONTRACTION,
+    IMAGE,
     SEPARABLE,
     EXCITATION,
     NORMALISED,

@@ -51,6 +51,7 @@ def test_a_block_fits_within_the_registers_and_the_shared_memory_of_a_multiproce
 
 def test_a_candidate_says_what_it_needs() -> None:
     assert str(candidate()) == "32 registers x 128 threads"
+    assert str(candidate(code_bytes=140_000)) == "32 registers x 128 threads, 137 KiB of code"
     needs = {"spill_store_bytes": 8, "spill_load_bytes": 12, "static_shared_bytes": 512}
     assert str(candidate(256, 1024, **needs)) == "32 registers x 256 threads, 1.5 KiB shared, 20 bytes spilled"
 
@@ -88,8 +89,16 @@ def test_only_what_was_compiled_is_known(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_what_spills_or_fits_nowhere_or_is_refused_is_not_worth_measuring(monkeypatch: pytest.MonkeyPatch) -> None:
-    for needs in ({"spill_store_bytes": 4}, {"spill_load_bytes": 4}, {"static_shared_bytes": 1 << 20}):
-        compiler(monkeypatch, **needs)
+    limit = candidates.MOST_CODE_BYTES
+    compiler(monkeypatch, code_bytes=limit)
+    assert Candidates(TARGET).sound(mapped("tanh"), LOOPS) is not None
+    for needs in (
+        ("spill_store_bytes", 4),
+        ("spill_load_bytes", 4),
+        ("static_shared_bytes", 1 << 20),
+        ("code_bytes", limit + 1),
+    ):
+        compiler(monkeypatch, **dict([needs]))
         assert Candidates(TARGET).sound(mapped("tanh"), LOOPS) is None
 
     def refuses(*given: Any) -> Compiled:

@@ -88,6 +88,19 @@ def test_the_same_source_gives_the_same_cubin() -> None:
 
 
 @needs_nvrtc
+def test_the_bytes_of_a_kernels_code_are_read_from_its_cubin() -> None:
+    """An instruction has 16 bytes; a kernel that writes out more of them has more."""
+    kernel = 'extern "C" __global__ void {name}(float *x) {{ {body} }}\n'
+    short = kernel.format(name="short_one", body="x[threadIdx.x] += 1;")
+    long = kernel.format(name="long_one", body="".join(f"x[threadIdx.x + {at}] += x[{at}];" for at in range(200)))
+    for architecture in ("sm_80", "sm_90a"):
+        needs = nvrtc.compile_cuda(short + long, architecture).kernels
+        assert needs["short_one"].code_bytes % 16 == 0
+        assert 0 < needs["short_one"].code_bytes < 1024 < 200 * 3 * 16 < needs["long_one"].code_bytes
+    assert nvrtc.code_bytes(b"\0" * 64) == nvrtc.code_bytes(b"") == {}
+
+
+@needs_nvrtc
 def test_an_error_is_told_with_its_line() -> None:
     with pytest.raises(ToolchainFailed, match=r"broken\.cu\(2\): error: identifier \"nothing\" is undefined"):
         nvrtc.compile_cuda(

@@ -108,6 +108,8 @@ class CudaContraction:
     early_constants: bool = field(default=False, kw_only=True)
     total: ClassVar[DType] = DType.F32
     """What sums are."""
+    counts_steps: ClassVar[bool] = True
+    """Whether steps of k are a loop."""
     called: ClassVar[Mapping[str, str]] = {
         "wgmma": "16-bit tensor cores, by warpgroups",
         "mma": "16-bit tensor cores",
@@ -226,7 +228,7 @@ class CudaContraction:
 
         Only a constant is that lies in constant steps of k and n and is read nowhere else.
         """
-        plain = replace(self.view, b=_as_fp32(self.view.b))
+        plain = replace(self.view, b=as_fp32(self.view.b))
         found = packing_of(plain, self.workload, self.n)
         if found is None or times_loaded(self.view, self.workload.kernel.inputs[found[0]].name) > 1:
             return None
@@ -362,7 +364,7 @@ class CudaContraction:
         elif self.bounds:
             writer.line("const int first_step = 0;")
             writer.line(f"int past_step = {self.steps};")
-        else:
+        elif self.counts_steps:
             writer.line(f"const int first_step = 0, past_step = {self.steps};")
         down = f" % {self.down}" if view.batches > 1 else ""
         row = f"{place}{f' / {self.across}' if self.across > 1 else ''}{down} * {self.m}"
@@ -548,7 +550,7 @@ def index_text(index: Index) -> str:
     return " + ".join([*(f"{atom} * {factor}" for atom, factor in index.terms), str(index.const)])
 
 
-def _as_fp32(value: Expr) -> Expr:
+def as_fp32(value: Expr) -> Expr:
     """A load of 16-bit floats, widened, as the fp32 load that its packing sees."""
     inner = without_widening(value)
     return Load(inner.slot, inner.index, DType.F32) if isinstance(inner, Load) else value

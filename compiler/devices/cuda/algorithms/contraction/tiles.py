@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import ceil
 from typing import ClassVar
 
-from compiler.devices.cuda.algorithms.contraction.operand import access_of, half_of
+from compiler.devices.cuda.algorithms.contraction.operand import access_of, half_of, source
 from compiler.devices.cuda.algorithms.model import PORT_BYTES, seconds, share
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.normal_form import Slots
-from compiler.ir.expr import Expr
+from compiler.ir.expr import Expr, conjuncts
 from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
@@ -73,7 +73,10 @@ CLUSTER_NS = 500.0
 """Of split k in a cluster: two barriers, and sums from the shared memory of other blocks."""
 SHARED_BYTES_PER_CLOCK = 128
 ELEMENT_CYCLES = 12
-"""Instructions of a warp for 32 elements that are gathered one by one."""
+"""Instructions of a warp for 32 elements that are gathered one by one, each of which has one row and one k."""
+DECODED_CYCLES = 3.5
+"""The same for each further axis that a place is decoded to, and each condition. Counted in the machine code of first
+layers: 22 an element for three such axes, 36 with four conditions beside them."""
 
 
 def product_registers(algorithm: str, part_m: int, part_n: int) -> int:
@@ -86,11 +89,15 @@ def product_registers(algorithm: str, part_m: int, part_n: int) -> int:
 
 @dataclass(frozen=True)
 class Reading:
-    """What an operand's `Access` costs: `count` elements at once, each of them made of so many loads."""
+    """What an operand's `Access` costs: `count` elements at once, each of them made of so many loads.
+
+    `instructions` are those of an element that is gathered.
+    """
 
     count: int
     loads: int = 0
     is_copy: bool = False
+    instructions: float = ELEMENT_CYCLES
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,8 @@ def cuda_contraction_tiles(workload: Workload, target: CudaTarget, precision: st
     if not view.batches * view.rows * view.columns:
         return []
     ways = [(name, shape_of(view, workload, element)) for name, element in _products(view, workload, precision)]
+    if precision != "fp32":  # where an image competes with elements that are gathered one by one
+        ways = [(name, replace(shape, a=_counted(shape.a, view))) for name, shape in ways]
     return [*_cheapest(tuple(ways), target)]
 
 
@@ -151,6 +160,17 @@ def shape_of(view: Contraction, workload: Workload, element: DType) -> Shape:
     packed = packing_of(view, workload, 1) is not None
     a, b = (_reading(value, view.k[-1], slots, element) for value in (view.a, view.b))
     return Shape(view.batches, view.rows, view.columns, view.depth, element, a, None if packed else b)
+
+
+def _counted(reading: Reading, view: Contraction) -> Reading:
+    """How A is read, with what decoding the places of single elements and their conditions ask for."""
+    if reading.count > 1:
+        return reading
+    condition, value = source(view.a)
+    conditions = conjuncts(condition) if condition is not None else []
+    axes = value.axes.union(*(one.axes for one in conditions))
+    decoded = sum(max(len(axes & set(side)) - 1, 0) for side in (view.m, view.k))
+    return replace(reading, instructions=ELEMENT_CYCLES + DECODED_CYCLES * (decoded + len(conditions)))
 
 
 def _reading(value: Expr, k: Axis, slots: Slots, element: DType) -> Reading:
@@ -274,9 +294,9 @@ class Work:
         return sum(count * max(reading.loads, 1) for reading, count in self._sides if not reading.is_copy)
 
     @once
-    def _gathered(self) -> int:
-        """Elements that a thread takes one by one."""
-        return sum(count for reading, count in self._sides if reading.count == 1)
+    def _gathered(self) -> float:
+        """Instructions for the elements that a thread takes one by one in a step."""
+        return sum(count * reading.instructions for reading, count in self._sides if reading.count == 1)
 
     def fits(self, target: CudaTarget) -> bool:
         """Whether the device has the shared memory and registers, and what is gathered divides evenly among threads."""
@@ -327,7 +347,7 @@ class Work:
             per_clock = {"mma": 1.0, "mma_tf32": 0.5, "mma_3xtf32": 0.5 / 3}[self.algorithm]
             rate = target.mma_per_clock * per_clock * 0.8
             read = warps * (self.part_m + self.part_n) * self.depth * self.shape.element.bytes
-        gathered = self._gathered * self.threads / WARP * ELEMENT_CYCLES / 4
+        gathered = self._gathered * self.threads / WARP / 4
         return max(products / rate, read / SHARED_BYTES_PER_CLOCK) + gathered
 
     def _chain_ns(self, target: CudaTarget) -> float:

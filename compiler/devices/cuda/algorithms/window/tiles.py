@@ -66,10 +66,11 @@ def cuda_window_tiles(workload: Workload, target: CudaTarget, precision: str) ->
         return []
     if max(buffer.span for buffer in (*workload.inputs, *workload.outputs)) >= LARGEST_SPAN:
         return []
+    width, moved = _bytes(view, workload)[0], _moved(view, workload)
     proposals = [
         Proposal(
             _tile(view, rows, columns, channels, threads),
-            _seconds(view, workload, rows, columns, channels, threads, target),
+            _seconds(view, width, moved, rows, columns, channels, threads, target),
             share=share(_blocks(view, rows, columns, channels, threads), target),
         )
         for channels in _channels(view, workload)
@@ -136,10 +137,19 @@ def _blocks(view: ChannelWindow, rows: int, columns: int, channels: int, threads
 
 
 def _seconds(
-    view: ChannelWindow, workload: Workload, rows: int, columns: int, channels: int, threads: int, target: CudaTarget
+    view: ChannelWindow,
+    width: int,
+    moved: int,
+    rows: int,
+    columns: int,
+    channels: int,
+    threads: int,
+    target: CudaTarget,
 ) -> float:
-    """The slowest of both levels of cache and the instructions of the busiest multiprocessor, and trips to memory."""
-    width = _bytes(view, workload)[0]
+    """The slowest of both levels of cache and the instructions of the busiest multiprocessor, and trips to memory.
+
+    An element has `width` bytes; `moved` bytes are read or written once.
+    """
     blocks = _blocks(view, rows, columns, channels, threads)
     lines, across = len(view.rows.readers(rows)), len(view.columns.readers(columns))
     outputs = rows * columns
@@ -160,7 +170,7 @@ def _seconds(
     registers += (view.taps if view.taps <= 9 else view.columns.taps) * channels if view.weight is not None else 0
     rounds = waves(blocks, target.blocks_at_once(threads, min(registers, 255), 0), target)
     waiting = TRIP_NS * (rounds * trips - 1)
-    return seconds(max(moved_ns(_moved(view, workload), blocks, target), near, issue) + waiting, target)
+    return seconds(max(moved_ns(moved, blocks, target), near, issue) + waiting, target)
 
 
 def _split_tiles(view: ChannelWindow, workload: Workload, target: CudaTarget) -> Iterator[Proposal]:

@@ -30,6 +30,8 @@ MULTIPLIES = {
     "attention_tf32": r"HMMA\.1688\.F32\.TF32",
     "attention_3xtf32": r"HMMA\.1688\.F32\.TF32",
     "wgmma": r"HGMMA\.64x\d+x16\.F32",
+    "mma_image": r"HMMA\.16816\.F32",
+    "mma_image_tf32": r"HMMA\.1688\.F32\.TF32",
     "ffma": r"FFMA",
     "separable_ffma": r"FFMA",
 }
