@@ -157,7 +157,28 @@ def units_of(placed: Placed, core: str) -> list[Unit]:
             names = tuple(node.output[0] for node in nodes)
             cpu_s = share * sum(on_cpu.get(named(node), 0.0) for node in nodes)
             units.append(Unit(names, cpu_s, sum(there.get(name, 0.0) for name in names), fixed=made is None))
-    return merged(units)
+    return merged(whole(units))
+
+
+def whole(units: Sequence[Unit]) -> list[Unit]:
+    """The same with what a device carries out as one operator in one unit.
+
+    What an activation takes is told of it or of the operator before it, as the accelerator's compiler and this one fuse
+    them. So a unit in which the accelerator has nothing to do goes with the next one, and one in which the CPU has
+    nothing to do with the one before.
+    """
+    found: list[Unit] = []
+    for unit in units:
+        before = found[-1] if found else None
+        if before and not (before.fixed or unit.fixed) and not (before.accelerator_s and unit.cpu_s):
+            found[-1] = _together(before, unit)
+        else:
+            found.append(unit)
+    return found
+
+
+def _together(one: Unit, other: Unit) -> Unit:
+    return Unit((*one.nodes, *other.nodes), one.cpu_s + other.cpu_s, one.accelerator_s + other.accelerator_s)
 
 
 def _accelerator_seconds(segment: Segment, made: tuple[Converted, Compiled], divisible: Divisible) -> dict[str, float]:
@@ -205,8 +226,5 @@ def merged(units: list[Unit]) -> list[Unit]:
         if not sizes:
             break
         at = min(sizes, key=lambda at: sizes[at])
-        one, two = units[at : at + 2]
-        units[at : at + 2] = [
-            Unit((*one.nodes, *two.nodes), one.cpu_s + two.cpu_s, one.accelerator_s + two.accelerator_s)
-        ]
+        units[at : at + 2] = [_together(*units[at : at + 2])]
     return units

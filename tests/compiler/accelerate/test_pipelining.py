@@ -21,6 +21,7 @@ from compiler.accelerate.pipelining import (
     divisions,
     merged,
     promising,
+    whole,
 )
 from compiler.quantize.network import open_network
 from tests.compiler.accelerate.models import saved
@@ -100,6 +101,16 @@ def test_a_segment_is_cut_where_one_tensor_is_live(tmp_path: Path) -> None:
     divisible = Divisible(open_network(saved(tmp_path / "m.onnx", nodes, {}, (1, 2, 4, 4)))[1])
     found = blocks_of(divisible.whole(), divisible)
     assert [[node.name for node in one] for one in found] == [["first"], ["left", "right", "join"], ["last"]]
+
+
+def test_what_one_of_the_devices_fuses_is_not_cut() -> None:
+    """A convolution whose cycles are told of its activation, and that activation, which the CPU's kernel has in it."""
+    costs = [(2.0, 0.0), (0.0, 3.0), (1.0, 1.0), (0.0, 0.0), (4.0, 2.0), (1.0, 0.0)]
+    units = [Unit((str(at),), *each) for at, each in enumerate(costs)]
+    found = whole([*units, Unit(("cpu",), 1.0, 0.0, fixed=True), Unit(("last",), 0.0, 1.0)])
+    names = [("0", "1"), ("2", "3"), ("4",), ("5",), ("cpu",), ("last",)]
+    assert [one.nodes for one in found] == names
+    assert [(one.cpu_s, one.accelerator_s) for one in found[:3]] == [(2.0, 3.0), (1.0, 1.0), (4.0, 2.0)]
 
 
 def test_small_neighbours_are_taken_together_until_there_are_few_enough() -> None:
