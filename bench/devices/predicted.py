@@ -34,7 +34,17 @@ from compiler.quantize import quantize
 from compiler.quantize.network import open_network
 from compiler.quantize.samples import derived
 from compiler.rewrite import rewrite
-from compiler.schedule.parts.dividing import division_of, one_device, pipeline, placed, replicas, seconds_of, stages_of
+from compiler.schedule.parts.dividing import (
+    division_of,
+    one_device,
+    overlapped,
+    pipeline,
+    placed,
+    replicas,
+    seconds_of,
+    stages_of,
+    with_queues,
+)
 
 NETWORKS: Mapping[str, Mapping[str, int]] = MappingProxyType(
     {
@@ -185,19 +195,19 @@ def on_gpu(file: Path, devices: Sequence[str]) -> dict[str, Any]:
         for target in targets
     ]
     division = division_of(kernels, seconds, NOTHING, [None, TRANSFERS])
-    often = min(
-        (way(kernels, devices, division) for way in (replicas, pipeline, one_device)), key=lambda one: one.period_s
-    )
+    ways = (replicas, pipeline, one_device, overlapped)
+    often = min((way(kernels, devices, division) for way in ways), key=lambda one: one.period_s)
     early = min((way(kernels, devices, division) for way in (placed, one_device)), key=lambda one: one.predicted_s)
-    loads = [0.0, 0.0]
-    for part, own in zip(often.parts, seconds_of(division, stages_of(often)), strict=True):
+    loads = [0.0 for _ in often.devices]
+    queued = with_queues(division) if len(often.devices) > len(devices) else division
+    for part, own in zip(often.parts, seconds_of(queued, stages_of(often)), strict=True):
         loads[part.device] += part.turns.share * own
     return {
         "alone_s": [division.part_s(at, division.whole) for at in range(2)],
         "is_alone": True,
         "period_s": often.period_s,
         "latency_s": early.predicted_s,
-        "busy": [one / often.period_s for one in loads],
+        "busy": [one / often.period_s for one in loads[:2]],
         "parts": [(part.device, len(part.calls)) for part in often.parts],
         "scheduler": often.scheduler,
     }
