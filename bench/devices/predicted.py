@@ -57,6 +57,8 @@ NETWORKS: Mapping[str, Mapping[str, int]] = MappingProxyType(
 )
 """With the options that they are built with."""
 
+FEW = 4
+"""Parts that a table shows one by one."""
 HEAD = (
     "network",
     "{0} /s",
@@ -130,11 +132,19 @@ def table_row(found: Mapping[str, Any]) -> str:
         ", ".join(f"{share:.0%}" for share in found["busy"]),
         f"{1e3 * min(cpu_s, other_s):.3f}",
         f"{1e3 * latency_s:.3f}",
-        " + ".join(f"{count} on {'other' if device else 'cpu'}" for device, count in found["parts"]),
+        _parts(found["parts"]),
         found["scheduler"],
         f"{found['processor_s']:.0f}",
     ]
     return f"| {' | '.join(cells)} |"
+
+
+def _parts(parts: Sequence[tuple[int, int]]) -> str:
+    """Of each part how many and on which device, 0 the CPU; of many parts together."""
+    if len(parts) <= FEW:
+        return " + ".join(f"{count} on {'other' if device else 'cpu'}" for device, count in parts)
+    own = [sum(count for device, count in parts if bool(device) == other) for other in (False, True)]
+    return f"{len(parts)} parts: {own[0]} on cpu, {own[1]} on other"
 
 
 def row(name: str, devices: Sequence[str], folder: Path) -> dict[str, Any]:

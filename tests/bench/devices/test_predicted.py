@@ -34,6 +34,8 @@ def test_a_row_says_where_the_cpu_has_a_share_of_the_accelerators_figure() -> No
     assert table_row(found) == shown
     shown = shown.replace("1000.0 | 1000.0 | 1250.0 | 0.80", "1000.0* | 1000.0 |  | ")
     assert table_row({**found, "is_alone": False}) == shown
+    many = [(0, 3), (1, 4), (0, 1), (1, 2), (0, 1)]
+    assert "| 5 parts: 5 on cpu, 6 on other |" in table_row({**found, "parts": many})
 
 
 def test_devices_are_a_cpu_and_another_kind_by_its_profile(capsys: pytest.CaptureFixture[str]) -> None:
