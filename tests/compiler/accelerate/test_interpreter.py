@@ -117,6 +117,17 @@ def test_the_accelerator_works_on_the_next_frame_while_the_cpu_works_on_this_one
     assert len({thread for _, thread in met}) == 1
 
 
+@pytest.mark.parametrize(("ended", "begins"), [([3, 1, 1, 0], 1), ([4, 3, 2, 0], 3), ([1, 1, 0, 0], None)])
+def test_a_device_takes_the_part_of_the_earliest_round(
+    ended: list[int], begins: int | None, opened: Callable[[Sequence[PartRun]], Pipeline]
+) -> None:
+    """Of frames 1 and 0 for parts 1 and 3, rounds 2 and 3, the newer frame; of rounds 4 and 3 the later part."""
+    pipeline = opened([_arithmetic(number) for number in range(4)])
+    pipeline.close()
+    pipeline._ended, pipeline._begun = ended, 5
+    assert pipeline._next([1, 3]) == begins
+
+
 @pytest.mark.parametrize("fails", range(4))
 def test_what_fails_is_one_frames_and_no_other_ones(
     fails: int, opened: Callable[[Sequence[PartRun]], Pipeline]
