@@ -21,9 +21,10 @@ from typing import Any
 
 from bench import report
 from bench.devices.described import NAMES, described
+from bench.devices.predicted import NETWORKS, can_predict, predicted
 from bench.subject import Subject
 from bench.subjects import check, subject
-from bench.zoo import NoSuchNetwork
+from bench.zoo import NoSuchNetwork, entry
 from compiler.contract import CompileOptions, CompileReport
 from compiler.contract.devices import EXAMPLE, named_devices
 from compiler.errors import OptionsError
@@ -33,6 +34,7 @@ from compiler.pipeline import compile_model
 from tilewright.errors import UsageError
 
 DEFAULT = ("squeezenet1_1", "mobilenet_v2", "resnet18")
+AWAY = "of zoo networks on two devices that are not here: cpu:cortex-a53,npu:ethos-u65-256 or cpu,cuda:sm_90"
 BLOCK_S = 0.5
 BLOCKS = 7
 Block = Callable[[], tuple[float, float]]
@@ -48,6 +50,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--budget", type=float, default=24.0, metavar="S", help="to tune in (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=BLOCKS, help="of each (default: %(default)s)")
     parser.add_argument("--platform", metavar="NAME", help=f"predict on a described platform: {', '.join(NAMES)}")
+    parser.add_argument("--predicted", action="store_true", help=f"(default of MODEL: {', '.join(NETWORKS)}) {AWAY}")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     given = parser.parse_args(arguments)
@@ -56,6 +59,15 @@ def main(arguments: list[str]) -> int:
             parser.error(f"--platform takes one of {', '.join(NAMES)}, and its model is part of it")
         return described(arguments, given.json, given.markdown)
     devices = given.devices.split(",")
+    if given.predicted:
+        if not can_predict(devices):
+            parser.error(f"--predicted is {AWAY}")
+        try:
+            for name in given.models:
+                entry(name)
+        except NoSuchNetwork as error:
+            parser.error(str(error))
+        return predicted(arguments, devices, given.models, given.json, given.markdown)
     try:
         named_devices(devices)
         for name in given.models:

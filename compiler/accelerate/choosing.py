@@ -1,7 +1,12 @@
-"""Which of several placements on an accelerator and a CPU is taken: the one that is estimated to be fastest."""
+"""Which of several placements on an accelerator and a CPU is taken: the one that is estimated to be fastest.
+
+Fastest is an inference by itself, or where throughput is asked for the one that ends most of them while they follow
+each other.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,17 +15,20 @@ from typing import Any
 
 from compiler.accelerate.chips import Chip
 from compiler.accelerate.cores import modelled_seconds
-from compiler.accelerate.dividing import Divisible
 from compiler.accelerate.parts import (
     Assembled,
     Assembly,
     OnAccelerator,
     Placed,
+    Placing,
+    alone_on_cpu,
     assembled,
-    called_seconds,
     placements,
 )
-from compiler.contract.devices import HOST
+from compiler.accelerate.pipelining import MOST_POINTS, Loads, pipelines
+from compiler.accelerate.vela import Compiled
+from compiler.contract import PointReport
+from compiler.contract.devices import HOST, Within
 from compiler.devices.kind import CompilePart
 from compiler.errors import UnsupportedModel
 from compiler.quantize.network import Network
@@ -28,36 +36,42 @@ from compiler.quantize.samples import Sample
 
 ACCELERATOR = "the accelerator, and the CPU for what it does not carry out"
 DIVIDED = "the same, and the CPU for segments that are estimated to be faster on it"
+PIPELINE = "a pipeline, the CPU with"
 CPU = "the whole model on the CPU, as it was given"
 CPU_INT8 = "the whole model on the CPU, quantised"
+MOST_MEASURED = 2
+"""Of the curve, where each is timed on this machine."""
+UNKNOWN = "how often a frame ends is not known, since a loop or a branch has no model: the first placement is taken"
 
 
-def alone_on_cpu(network: Network) -> Placed:
-    """All nodes as one part of the CPU's. Raises UnsupportedModel where a shape is not known."""
-    divisible = Divisible(network)
-    left = {node.output[0]: "the whole model runs on the CPU" for node in divisible.placed}
-    segments = tuple(divisible.segments(left))
-    return Placed(divisible, segments, (None,) * len(segments), left)
-
-
-def estimated_seconds(placed: Placed, core: str) -> float | None:
-    """Of an inference, parts of the CPU's as modelled for a core, nothing compiled; None where one has no model."""
+def estimated_loads(placed: Placed, core: str) -> Loads | None:
+    """Of a frame, parts of the CPU's as modelled for a core, nothing compiled; None where one has no model."""
     assembly = Assembly(placed)
-    total = 0.0
+    total = Loads(0.0, 0.0)
     for segment, made in zip(placed.segments, placed.made, strict=True):
-        taken = modelled_seconds(assembly.model_of(segment), core) if made is None else called_seconds(made[1])
-        if taken is None:
+        seconds = modelled_seconds(assembly.model_of(segment), core) if made is None else 0.0
+        if seconds is None:
             return None
-        total += taken
+        total = _with(total, seconds, made[1] if made else None)
     return total
 
 
-def priced_seconds(made: Assembled) -> float | None:
-    """Of an inference, parts of the CPU's as their programs were measured on this machine; None where one was not."""
-    each = [
-        called_seconds(part.compiled) if isinstance(part, OnAccelerator) else part.beside.seconds for part in made.parts
-    ]
-    return sum(each) if all(each) else None
+def priced_loads(made: Assembled) -> Loads | None:
+    """Of a frame, parts of the CPU's as their programs were measured on this machine; None where one was not."""
+    total = Loads(0.0, 0.0)
+    for part in made.parts:
+        seconds = 0.0 if isinstance(part, OnAccelerator) else part.beside.seconds
+        if not (seconds or isinstance(part, OnAccelerator)):
+            return None
+        total = _with(total, seconds, part.compiled if isinstance(part, OnAccelerator) else None)
+    return total
+
+
+def _with(loads: Loads, cpu_s: float, made: Compiled | None) -> Loads:
+    """With another part, the accelerator's where something was made for it."""
+    here = made.cycles / made.clock_hz if made else 0.0
+    calls = made.streams if made else 0
+    return Loads(loads.cpu_s + cpu_s, loads.accelerator_s + here, loads.calls + calls)
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,30 @@ class Asked:
     chip: Chip
     core: str
     unquantised: str = ""
+    objective: str | Within = "latency"
+
+    @property
+    def is_pipeline(self) -> bool:
+        """Whether inferences are to follow each other."""
+        return self.objective != "latency"
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """What was taken: its parts, a row of each placement that was compared, and what a frame keeps devices busy.
+
+    candidates  as `compiler.contract.PlacedCandidate`
+    curve       where throughput was asked for, those that none is better than in latency and period, as
+                `compiler.contract.PointReport`; the latency rises
+    loads       None where they are not known
+    notice      where no placement is within the latency that was asked for
+    """
+
+    made: Assembled
+    candidates: list[dict[str, Any]]
+    curve: list[PointReport]
+    loads: Loads | None
+    notice: str = ""
 
 
 def proposed(asked: Asked) -> tuple[dict[str, Placed], dict[str, str]]:
@@ -83,10 +121,18 @@ def proposed(asked: Asked) -> tuple[dict[str, Placed], dict[str, str]]:
     try:
         if asked.unquantised:
             raise UnsupportedModel(asked.unquantised)
-        on_both = placements(asked.network, asked.ranges, asked.chip, asked.core)
+        placing = Placing(asked.network, asked.ranges, asked.chip, asked.core)
+        on_both = placements(placing)
         found[ACCELERATOR] = on_both[0]
         for number, one in enumerate(on_both[1:], 1):
             found[DIVIDED if number == 1 else f"{DIVIDED}, {number} times"] = one
+        if asked.is_pipeline:
+            nodes = len(placing.divisible.placed)
+            known = [{*one.left} for one in on_both]
+            for one in pipelines(placing, on_both[0], MOST_MEASURED if asked.core == HOST else MOST_POINTS):
+                if {*one.left} not in known:
+                    known.append({*one.left})
+                    found.setdefault(_named(one, nodes, found), one)
     except UnsupportedModel as no:
         refused[ACCELERATOR] = no.message
     alone = {CPU: asked.given}
@@ -100,13 +146,19 @@ def proposed(asked: Asked) -> tuple[dict[str, Placed], dict[str, str]]:
     return found, refused
 
 
-@contextmanager
-def chosen(
-    asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budget_s: float
-) -> Iterator[tuple[Assembled, list[dict[str, Any]]]]:
-    """The fastest of `proposed`, its parts compiled, and a row of each of them (`compiler.contract.PlacedCandidate`).
+def _named(placed: Placed, nodes: int, found: Mapping[str, Placed]) -> str:
+    """A pipeline by what the CPU has of it, and where it is not the first such one, by its number."""
+    own = sum(len(one.nodes) for one in placed.segments if not one.accelerated)
+    name = f"{PIPELINE} {own} of {nodes} operators"
+    others = sum(one.startswith(name) for one in found)
+    return f"{name}, {others + 1}" if others else name
 
-    On a core that is modelled the fastest is found before anything is compiled; on this machine, HOST, each is compiled
+
+@contextmanager
+def chosen(asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budget_s: float) -> Iterator[Chosen]:
+    """The best of `proposed`, its parts compiled.
+
+    On a core that is modelled the best is found before anything is compiled; on this machine, HOST, each is compiled
     and measured within its share of the budget. Where no time is known it is the first that can be compiled.
     Raises UnsupportedModel where there is none.
     """
@@ -114,29 +166,70 @@ def chosen(
     with ExitStack() as opened:
         budget = tuning_budget_s / max(len(found), 1) if core == HOST else tuning_budget_s
         made: dict[str, Assembled] = {}
-        seconds: dict[str, float | None] = {}
+        loads: dict[str, Loads | None] = {}
         open_one = partial(assembled, sample=sample, compile_part=compile_part, tuning_budget_s=budget, core=core)
         for name, placed in found.items():
             try:
                 if core == HOST:
                     made[name] = opened.enter_context(open_one(placed))
-                    seconds[name] = priced_seconds(made[name])
+                    loads[name] = priced_loads(made[name])
                 else:
-                    seconds[name] = estimated_seconds(placed, core)
+                    loads[name] = estimated_loads(placed, core)
             except UnsupportedModel as no:
                 refused[name] = no.message
-        if not seconds:
+        if not loads:
             name, why = next(iter(refused.items()))
             raise UnsupportedModel(f"{name}: {why}", fix="compile it for one device, and look at its refusals")
-        known = {name: one for name, one in seconds.items() if one is not None}
-        best = min(known, key=lambda name: known[name]) if known else next(iter(seconds))
+        known = {name: one for name, one in loads.items() if one is not None}
+        if known:
+            best, notice = picked(known, asked.objective)
+        else:
+            best, notice = next(iter(loads)), UNKNOWN if asked.is_pipeline else ""
         rows = [
             {
                 "name": name,
-                "seconds": seconds.get(name),
+                "seconds": of.latency_s if (of := loads.get(name)) else None,
                 "why": refused.get(name, "" if name in known else "a loop or a branch has no model"),
                 "taken": name == best,
+                "period_s": of.period_s if of and asked.is_pipeline else None,
             }
             for name in (*found, *(name for name in refused if name not in found))
         ]
-        yield made[best] if best in made else opened.enter_context(open_one(found[best])), rows
+        curve = curve_of(known, found, best) if asked.is_pipeline else []
+        taken = made[best] if best in made else opened.enter_context(open_one(found[best]))
+        yield Chosen(taken, rows, curve, loads[best], notice)
+
+
+def picked(known: Mapping[str, Loads], objective: str | Within) -> tuple[str, str]:
+    """The name of the best for an objective, and a notice where nothing is within the latency that it asks for."""
+    if objective == "latency":
+        return min(known, key=lambda name: known[name].latency_s), ""
+    bound_s = objective.latency_ms / 1e3 if isinstance(objective, Within) else math.inf
+    within = [name for name, one in known.items() if one.latency_s <= bound_s]
+    if within:
+        return min(within, key=lambda name: (known[name].period_s, known[name].latency_s)), ""
+    fastest = min(known, key=lambda name: known[name].latency_s)
+    return fastest, (
+        f"no placement is estimated to end an inference within {1e3 * bound_s:g} ms: the fastest of {len(known)} takes "
+        f"{1e3 * known[fastest].latency_s:.3g} ms and is taken"
+    )
+
+
+def curve_of(known: Mapping[str, Loads], found: Mapping[str, Placed], best: str) -> list[PointReport]:
+    """Of all that are known those that none is better than in both, and the one that is taken; latency rises."""
+    kept: list[str] = []
+    for name in sorted(known, key=lambda name: (known[name].latency_s, known[name].period_s)):
+        if name == best or not kept or known[name].period_s < min(known[one].period_s for one in kept):
+            kept.append(name)
+    return [
+        PointReport(
+            name,
+            tuple(len(one.nodes) for one in found[name].segments),
+            known[name].period_s,
+            known[name].latency_s,
+            None,
+            None,
+            name == best,
+        )
+        for name in kept
+    ]

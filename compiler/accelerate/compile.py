@@ -19,15 +19,18 @@ import onnx
 
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import Chip, chip_of
-from compiler.accelerate.choosing import Asked, chosen
+from compiler.accelerate.choosing import Asked, Chosen, chosen
 from compiler.accelerate.convert import floats_without_scale
 from compiler.accelerate.cores import CORES
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
 from compiler.accelerate.placement import page, placement, text
+from compiler.accelerate.stages import Stages
+from compiler.accelerate.streaming import demand_same_in_flight, pipeline_of, stages_of, stream_json
 from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import QuantizeOptions
+from compiler.contract.devices import Within
 from compiler.contract.version import COMPILER_VERSION
 from compiler.devices.kind import CompilePart
 from compiler.errors import OptionsError, UnsupportedModel
@@ -66,6 +69,7 @@ def compile_for_accelerator(
     snr_db: float = LEAST_SNR_DB,
     tuning_budget_s: float = 0.0,
     beside: str | None = None,
+    objective: str | Within = "latency",
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
@@ -80,7 +84,8 @@ def compile_for_accelerator(
     may be off by more, of its largest value, and every output must have `snr_db` of signal to noise.
 
     What the accelerator does not carry out, `compile_part` compiles for the CPU beside it, within `tuning_budget_s`.
-    Where that CPU is named, `beside`, it may carry out more, or all: what is estimated to be fastest.
+    Where that CPU is named, `beside`, it may carry out more, or all: what is estimated to be fastest, or where another
+    `objective` is named with it, to end most inferences that follow each other.
 
     Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel for a model of which no
     node is the accelerator's, Disagreement below `snr_db`, beyond `largest_error`, and where LiteRT computes an
@@ -119,25 +124,30 @@ def compile_for_accelerator(
                     raise
                 ranges, unquantised = {}, no.message
         with trace.step("emit"):
-            candidates: list[dict[str, Any]] = []
+            found: Chosen | None = None
             if beside is None:
                 placed = place(network, ranges, chip)
                 made = stack.enter_context(assembled(placed, values[0], compile_part, tuning_budget_s))
             else:
-                made, candidates = stack.enter_context(
-                    chosen(
-                        Asked(whole, network, ranges, chip, beside, unquantised),
-                        values[0],
-                        compile_part,
-                        tuning_budget_s,
-                    )
-                )
+                asked = Asked(whole, network, ranges, chip, beside, unquantised, objective)
+                found = stack.enter_context(chosen(asked, values[0], compile_part, tuning_budget_s))
+                made = found.made
+                if found.notice:
+                    trace.notice(found.notice)
+        stages = None
+        if found and objective != "latency":
+            stages = stages_of(made)
+            stages.verify()
+            trace.show("stages", stages)
         left = made.assembly.placed.left
+        candidates = found.candidates if found else []
         document = {**placement(made.parts, chip, left, beside or CORES[0], candidates), "legalised": report}
+        if found and stages:
+            document["pipeline"] = pipeline_of(str(objective), found, stages)
         unproven = artifact.with_name(f".{artifact.name}.unproven")
         try:
             with trace.step("pack"):
-                write(unproven, model, chip, made, document, None)
+                write(unproven, model, chip, made, document, None, stages)
             with trace.step("agree"):
                 comparison = Comparison(fixed, options, values[:JUDGED], made)
                 if util.find_spec("ai_edge_litert") is None:
@@ -146,9 +156,11 @@ def compile_for_accelerator(
                 else:
                     with interpreter.Model(unproven) as runs:
                         agreement = comparison.judge(runs.run, snr_db, largest_error)
+                        if stages:
+                            demand_same_in_flight(runs, values[:JUDGED])
                     for notice in comparison.differences():
                         trace.notice(notice)
-                write(unproven, model, chip, made, document, agreement)
+                write(unproven, model, chip, made, document, agreement, stages)
             os.replace(unproven, artifact)
         finally:
             unproven.unlink(missing_ok=True)
@@ -243,6 +255,7 @@ def write(
     made: Assembled,
     document: Mapping[str, Any],
     agreement: Sequence[Mapping[str, Any]] | None,
+    stages: Stages | None = None,
 ) -> None:
     """The artifact: int8 TFLite and command streams, programs of the CPU's parts, placement, report, loader."""
     parts, members = rows_of(made.parts, chip)
@@ -264,6 +277,7 @@ def write(
         "inputs": made.assembly.inputs,
         "outputs": made.assembly.outputs,
         "parts": parts,
+        **({"stream": stream_json(document, stages, made.parts)} if stages else {}),
         "files": files_json(members),
     }
     write_archive(path, {"manifest.json": to_bytes(manifest), **members})

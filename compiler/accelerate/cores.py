@@ -54,11 +54,7 @@ def modelled_times(model: Path) -> tuple[dict[str, float | None], dict[str, floa
     """
     kernels = _kernels(model)
     each = {core: [_seconds(kernels, call, core) for call in kernels.calls] for core in CORES}
-    nodes: dict[str, float] = {}
-    for call, seconds in zip(kernels.calls, each[CORES[0]], strict=True):
-        for name in call.sources:
-            nodes[name] = nodes.get(name, 0.0) + (seconds or 0.0) / len(call.sources)
-    return {core: _added(seconds) for core, seconds in each.items()}, nodes
+    return {core: _added(seconds) for core, seconds in each.items()}, _shared(kernels, each[CORES[0]])
 
 
 def modelled_seconds(model: bytes, core: str) -> float | None:
@@ -68,6 +64,22 @@ def modelled_seconds(model: bytes, core: str) -> float | None:
     """
     kernels = _kernels(model)
     return _added([_seconds(kernels, call, core) for call in kernels.calls])
+
+
+def modelled_nodes(model: bytes, core: str) -> dict[str, float] | None:
+    """The share of each node of a model, by name, of what `modelled_seconds` says; None where that is None."""
+    kernels = _kernels(model)
+    each = [_seconds(kernels, call, core) for call in kernels.calls]
+    return None if _added(each) is None else _shared(kernels, each)
+
+
+def _shared(kernels: KernelGraph, each: Sequence[float | None]) -> dict[str, float]:
+    """Seconds of calls by the nodes that they were made of: equal shares of each."""
+    nodes: dict[str, float] = {}
+    for call, seconds in zip(kernels.calls, each, strict=True):
+        for name in call.sources:
+            nodes[name] = nodes.get(name, 0.0) + (seconds or 0.0) / len(call.sources)
+    return nodes
 
 
 def _kernels(model: Path | bytes) -> KernelGraph:

@@ -75,7 +75,7 @@ class Divisible:
         for node in self.placed:
             if self.network.operator(node) not in OPERATORS:
                 found[node.output[0]] = "there is no int8 operator for it"
-            elif other := next(filter(None, map(self._other, (*self._data(node), *node.output))), ""):
+            elif other := next(filter(None, map(self._other, (*self.data(node), *node.output))), ""):
                 found[node.output[0]] = f"its elements are {other}"
         return found
 
@@ -83,7 +83,7 @@ class Divisible:
         type = self.types[name].type.tensor_type.elem_type if name in self.types else TensorProto.FLOAT
         return "" if type == TensorProto.FLOAT else str(TensorProto.DataType.Name(type)).lower()
 
-    def _data(self, node: NodeProto) -> list[str]:
+    def data(self, node: NodeProto) -> list[str]:
         """The tensors that a node reads, behind what rounds; no constants."""
         names = [self.root(name) for name in (*node.input, *sorted(captured([node]))) if name]
         return [name for name in names if name not in self.fixed]
@@ -97,14 +97,14 @@ class Divisible:
         members: dict[int, list[NodeProto]] = {}
         for node in self.placed:
             first = -1 if node.output[0] in left else 0  # odd: the CPU's
-            known = [level[name] for name in self._data(node) if name in level]
+            known = [level[name] for name in self.data(node) if name in level]
             at = max((first, *(one + (one - first) % 2 for one in known)))
             level.update(dict.fromkeys(node.output, at))
             members.setdefault(at, []).append(node)
         return [self._segment(at % 2 == 0, members[at], level, at) for at in sorted(members)]
 
     def _segment(self, accelerated: bool, nodes: list[NodeProto], level: Mapping[str, int], at: int) -> Segment:
-        read = {name for node in self.placed if level[node.output[0]] != at for name in self._data(node)}
+        read = {name for node in self.placed if level[node.output[0]] != at for name in self.data(node)}
         read |= {self.root(one.name) for one in self.network.proto.graph.output}
         own = [name for node in nodes for name in node.output if name]
         ends = [name for name in own if name in read]

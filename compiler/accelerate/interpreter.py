@@ -3,17 +3,24 @@
 The command stream of an accelerator runs on that accelerator alone; what runs here, by LiteRT, is the int8 TFLite file
 that it was compiled from. Parts of the CPU are programs, in artifacts of their own, which run as they are. Times on the
 accelerator are estimates of its compiler, and `bench` gives nothing that was measured here.
+
+Where the artifact is a pipeline (`stream` in its manifest) several inferences may be in flight: a thread for the CPU
+and one that stands in for the accelerator, which both work at a time.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import os
 import platform
 import sys
 import tempfile
+import threading
+import time
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -75,6 +82,7 @@ class Model:
         self.bindings = (Binding(1, {}, self.inputs, self.outputs),)
         self._programs: list[Any] = []
         self._runs: list[PartRun] | None = None
+        self._pipeline: Pipeline | None = None
         try:
             self._runs = [self._opened(part) for part in self.manifest["parts"]]
         except BaseException:
@@ -105,6 +113,17 @@ class Model:
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, np.ndarray] | None = None) -> dict[str, np.ndarray]:
         """Outputs by name, for inputs by name, in float32. Raises ArtifactError for inputs that do not fit."""
+        arrays = self._checked(inputs)
+        passed = entered(self.manifest["inputs"], arrays)
+        for part, run in zip(self.manifest["parts"], self._runs or (), strict=True):
+            step(part["inputs"], part["outputs"], run, passed)
+        found = taken(self.manifest["outputs"], passed)
+        for name, array in (out or {}).items():
+            array[...] = found[name]
+            found[name] = array
+        return found
+
+    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
         if self._runs is None:
             raise ArtifactError("the model is closed", fix="load it again")
         if unknown := sorted({*inputs} ^ {spec.name for spec in self.inputs}):
@@ -122,14 +141,7 @@ class Model:
             if not np.isfinite(given).all():
                 raise ArtifactError(f"input {spec.name!r} has NaN or infinity", fix="give finite numbers")
             arrays[spec.name] = given
-        passed = entered(self.manifest["inputs"], arrays)
-        for part, run in zip(self.manifest["parts"], self._runs, strict=True):
-            step(part["inputs"], part["outputs"], run, passed)
-        found = taken(self.manifest["outputs"], passed)
-        for name, array in (out or {}).items():
-            array[...] = found[name]
-            found[name] = array
-        return found
+        return arrays
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[np.ndarray | None] | None = None) -> list[np.ndarray]:
         """As `run`, in the order of `inputs` and `outputs`."""
@@ -163,15 +175,54 @@ class Model:
     def bench(self, seconds: float = 2.0, inputs: Mapping[str, Any] | None = None) -> dict[str, Any]:
         """What is estimated of a run on the accelerator; nothing is measured."""
         total = self._placement["totals"]["seconds"]
-        return {"estimated": True, "by": self._placement["estimated_by"], "median": total, "min": total, "runs": 0}
+        found = {"estimated": True, "by": self._placement["estimated_by"], "median": total, "min": total, "runs": 0}
+        if "stream" in self.manifest:
+            found["period"] = self.manifest["stream"]["period_s"]
+        return found
 
-    def stream(self, frames: Any, depth: int | None = None) -> Iterator[dict[str, np.ndarray]]:
-        """One after the other."""
-        return (self.run(frame) for frame in frames)
+    def stream(self, frames: Iterable[Mapping[str, Any]], depth: int | None = None) -> Iterator[dict[str, np.ndarray]]:
+        """Outputs of each of many inputs, in order; of a pipeline with several in flight, else one after the other.
+
+        A pipeline takes the next inputs while fewer than `depth` are in flight, None for as many as its parts hold, and
+        copies them. What is wrong with one is raised where its result would be, and the next `next` goes on.
+        """
+        if depth is not None and depth < 1:
+            raise ValueError(f"depth is {depth}; give 1 or more, or None for as many as the parts can hold")
+        if "stream" not in self.manifest:
+            return (self.run(frame) for frame in frames)
+        return Stream(self, frames, depth or int(self.manifest["stream"]["frames"]))
+
+    def submit(self, inputs: Mapping[str, Any]) -> Frame:
+        """Begins an inference, and waits only while as many are in flight as may be.
+
+        Raises ArtifactError as `run` does, and where the artifact is no pipeline.
+        """
+        copied = {name: np.array(array) for name, array in self._checked(inputs).items()}
+        return self._opened_pipeline().submit(entered(self.manifest["inputs"], copied), self.manifest["outputs"])
+
+    def occupancy(self) -> tuple[int, list[float]]:
+        """How many frames have ended, and each part's seconds of processor time in its thread here.
+
+        Of a part of the accelerator's they are the interpreter's.
+        """
+        return self._opened_pipeline().work()
+
+    def _opened_pipeline(self) -> Pipeline:
+        if self._runs is None:
+            raise ArtifactError("the model is closed", fix="load it again")
+        if "stream" not in self.manifest:
+            raise ArtifactError(
+                "the parts of this artifact take turns", fix='compile it with {"objective": "throughput"}'
+            )
+        if self._pipeline is None:
+            self._pipeline = Pipeline(self.manifest["stream"], self.manifest["parts"], self._runs)
+        return self._pipeline
 
     def close(self) -> None:
-        """Frees what runs the parts."""
-        self._runs = None
+        """Frees what runs the parts. Frames in flight are given up."""
+        if self._pipeline is not None:
+            self._pipeline.close()
+        self._pipeline = self._runs = None
         for one in self._programs:
             one.close()
         self._programs = []
@@ -181,6 +232,178 @@ class Model:
 
     def __exit__(self, *reason: object) -> None:
         self.close()
+
+
+class Frame:
+    """One inference in flight: what it holds by the names of the manifest, and why it failed, if it did."""
+
+    def __init__(
+        self, pipeline: Pipeline, number: int, held: dict[str, np.ndarray], outputs: Sequence[Mapping[str, Any]]
+    ) -> None:
+        self.number, self.held, self.outputs = number, held, outputs
+        self.wanted = {port.get("held", port["name"]) for port in outputs}
+        self.failed: Exception | None = None
+        self.has_ended = False
+        self._pipeline = pipeline
+
+    def result(self) -> dict[str, np.ndarray]:
+        """Waits for its outputs, by name. Raises what it failed with, each time that it is asked."""
+        self._pipeline.wait(self)
+        if self.failed is not None:
+            raise self.failed
+        return taken(self.outputs, self.held)
+
+
+class Stream:
+    """Results of frames in the order in which these were given, with several in flight: an iterator."""
+
+    def __init__(self, model: Model, frames: Iterable[Mapping[str, Any]], depth: int) -> None:
+        self._model, self._frames, self._depth = model, iter(frames), depth
+        self._waiting: deque[Frame | ArtifactError] = deque()
+        self._is_over = False
+
+    def __iter__(self) -> Stream:
+        return self
+
+    def __next__(self) -> dict[str, np.ndarray]:
+        while not self._is_over and len(self._waiting) < self._depth:
+            try:
+                inputs = next(self._frames)
+            except StopIteration:
+                self._is_over = True
+                break
+            try:
+                self._waiting.append(self._model.submit(inputs))
+            except ArtifactError as refused:
+                self._waiting.append(refused)
+        if not self._waiting:
+            raise StopIteration
+        first = self._waiting.popleft()
+        if isinstance(first, ArtifactError):
+            raise first
+        return first.result()
+
+
+class Pipeline:
+    """Parts at work for several frames: a thread for each device, which does one part for one frame at a time.
+
+    `described` is the manifest's `stream`, `parts` its rows of parts, and `runs` what runs each. A part may begin a
+    frame when what its `after` lists has ended; of those that may a device takes the one whose frame and place add up
+    to least. An edge has so many slots, of which a frame has its own; a frame keeps what the caller gives and is given.
+    """
+
+    def __init__(
+        self, described: Mapping[str, Any], parts: Sequence[Mapping[str, Any]], runs: Sequence[PartRun]
+    ) -> None:
+        self._stages, self._parts, self._runs = described["parts"], parts, runs
+        self._most, self._process = int(described["frames"]), os.getpid()
+        self._slots: dict[str, list[tuple[int, np.ndarray] | None]] = {
+            one["name"]: [None] * one["slots"] for one in described["edges"]
+        }
+        self._flight: dict[int, Frame] = {}
+        self._begun = 0
+        self._ended = [0] * len(parts)
+        self._work = [0.0] * len(parts)
+        self._is_closed = False
+        self._change = threading.Condition()
+        self._threads = [
+            threading.Thread(target=self._device, args=(device,), name=f"tilewright-device-{device}", daemon=True)
+            for device in sorted({one["device"] for one in self._stages})
+        ]
+        for one in self._threads:
+            one.start()
+
+    def submit(self, held: dict[str, np.ndarray], outputs: Sequence[Mapping[str, Any]]) -> Frame:
+        """Begins a frame of what it holds of the model's inputs; waits while as many are in flight as may be."""
+        if os.getpid() != self._process:
+            raise ArtifactError("a pipeline does not survive a fork", fix="load the model in the process that uses it")
+        with self._change:
+            self._change.wait_for(lambda: self._is_closed or len(self._flight) < self._most)
+            self._demand_open()
+            frame = self._flight[self._begun] = Frame(self, self._begun, held, outputs)
+            self._begun += 1
+            self._change.notify_all()
+        return frame
+
+    def wait(self, frame: Frame) -> None:
+        """Until a frame has ended. Raises ArtifactError where it never will."""
+        with self._change:
+            self._change.wait_for(lambda: self._is_closed or frame.has_ended)
+            if not frame.has_ended:
+                self._demand_open()
+
+    def work(self) -> tuple[int, list[float]]:
+        """How many frames have ended, and each part's seconds of processor time in its thread."""
+        with self._change:
+            return min(self._ended), [*self._work]
+
+    def close(self) -> None:
+        """Ends the threads, each when it has done its part."""
+        with self._change:
+            self._is_closed = True
+            self._change.notify_all()
+        for one in self._threads:
+            one.join()
+
+    def _demand_open(self) -> None:
+        if self._is_closed:
+            raise ArtifactError("the model is closed", fix="load it again")
+
+    def _device(self, device: int) -> None:
+        own = [at for at, one in enumerate(self._stages) if one["device"] == device]
+        while True:
+            with self._change:
+                while not self._is_closed and self._next(own) is None:
+                    self._change.wait()
+                at = self._next(own)
+                if self._is_closed or at is None:
+                    return
+                frame = self._flight[self._ended[at]]
+            begin = time.thread_time()
+            self._run(at, frame)
+            seconds = time.thread_time() - begin
+            with self._change:
+                self._ended[at] += 1
+                self._work[at] += seconds
+                if min(self._ended) > frame.number:
+                    frame.has_ended = True
+                    del self._flight[frame.number]
+                self._change.notify_all()
+
+    def _next(self, own: Sequence[int]) -> int | None:
+        """Which of a device's parts begins next, None while none may."""
+        ready = [
+            (self._ended[at] + at, at)
+            for at in own
+            if self._ended[at] < self._begun
+            and all(self._ended[one["part"]] > self._ended[at] - one["frames"] for one in self._stages[at]["after"])
+        ]
+        return min(ready)[1] if ready else None
+
+    def _run(self, at: int, frame: Frame) -> None:
+        """A part for a frame, unless that has failed; what fails is the frame's, and no other one's."""
+        if frame.failed is not None:
+            return
+        part = self._parts[at]
+        try:
+            made = self._runs[at]([self._read(name, frame) for name in part["inputs"]])
+            for name, array in zip(part["outputs"], made, strict=True):
+                if name in self._slots:
+                    slots = self._slots[name]
+                    slots[frame.number % len(slots)] = frame.number, array
+                if name in frame.wanted:
+                    frame.held[name] = array
+        except Exception as reason:
+            frame.failed = reason
+
+    def _read(self, name: str, frame: Frame) -> np.ndarray:
+        if name not in self._slots:
+            return frame.held[name]
+        slots = self._slots[name]
+        found = slots[frame.number % len(slots)]
+        if found is None or found[0] != frame.number:
+            raise ArtifactError(f"the slot of {name!r:.100} is not frame {frame.number}'s", fix="report this artifact")
+        return found[1]
 
 
 def entered(inputs: Sequence[Mapping[str, Any]], given: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -219,12 +442,14 @@ def _by_litert(content: bytes, lanes: int) -> PartRun:
         experimental_op_resolver_type=litert.OpResolverType.BUILTIN_REF,
     )
     runs.allocate_tensors()
+    turn = threading.Lock()
 
     def run(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
-        for held, array in zip(runs.get_input_details(), arrays, strict=True):
-            runs.set_tensor(held["index"], array)
-        runs.invoke()
-        return [runs.get_tensor(held["index"]) for held in runs.get_output_details()]
+        with turn:
+            for held, array in zip(runs.get_input_details(), arrays, strict=True):
+                runs.set_tensor(held["index"], array)
+            runs.invoke()
+            return [runs.get_tensor(held["index"]) for held in runs.get_output_details()]
 
     return run
 

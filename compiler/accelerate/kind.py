@@ -16,10 +16,12 @@ from compiler.contract import (
     CompileReport,
     CpuTime,
     OutputError,
+    PipelineReport,
     PlacedCandidate,
     PlacedOperator,
     PlacedPart,
     PlacementReport,
+    PointReport,
     bundle_digest,
 )
 from compiler.contract.devices import HOST
@@ -71,12 +73,15 @@ def compile_whole(
             snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
             tuning_budget_s=options.tuning_budget_s,
             beside=next((name for name in options.devices if name != options.compiled_for), None),
+            objective=options.objective,
         )
     placed = reported(made["placement"], made["agreement"])
+    period_s = placed.pipeline.period_s if placed.pipeline else None
     trace.notice(
         f"times are {placed.estimated_by}, and {'measured' if placed.beside == HOST else 'modelled'} for the CPU: "
         f"{1e3 * placed.seconds:.3f} ms, with "
         f"{placed.accelerated} operators on the accelerator and {placed.on_cpu} on the CPU beside it"
+        + (f"; one ends every {1e3 * period_s:.3f} ms with many in flight" if period_s else "")
     )
     return CompileReport(
         model_digest=digest,
@@ -140,7 +145,15 @@ def reported(document: Mapping[str, Any], agreement: Any) -> PlacementReport:
         parts=tuple(PlacedPart(**{**row, "programs": tuple(row["programs"])}) for row in document["parts"]),
         cpus=tuple(CpuTime(**row) for row in document["cpus"]),
         candidates=tuple(PlacedCandidate(**row) for row in document["candidates"]),
+        pipeline=_pipeline(document.get("pipeline")),
     )
+
+
+def _pipeline(found: Mapping[str, Any] | None) -> PipelineReport | None:
+    if found is None:
+        return None
+    curve = tuple(PointReport(**{**one, "kernels": tuple(one["kernels"])}) for one in found["curve"])
+    return PipelineReport(**{**found, "curve": curve})
 
 
 def resolve(name: str) -> str:

@@ -50,7 +50,10 @@ class OnAccelerator:
 
 @dataclass(frozen=True)
 class OnCpu:
-    """A part of the CPU's as a model, `inputs` and `outputs` are its own; `beside` is what was made of it."""
+    """A part of the CPU's as a model, `inputs` and `outputs` are its own; `beside` is what was made of it.
+
+    `bytes_of` are those of each output.
+    """
 
     segment: Segment
     inputs: tuple[str, ...]
@@ -58,7 +61,12 @@ class OnCpu:
     shapes: Mapping[str, tuple[int, ...]]
     beside: Beside
     bytes_in: int
-    bytes_out: int
+    bytes_of: Mapping[str, int]
+
+    @property
+    def bytes_out(self) -> int:
+        """That it gives, to others and to the caller."""
+        return sum(self.bytes_of.values())
 
 
 Part = OnAccelerator | OnCpu
@@ -73,50 +81,110 @@ class Placed:
     made: tuple[tuple[Converted, Compiled] | None, ...]
     left: Mapping[str, str]
 
+    @property
+    def uses_accelerator(self) -> bool:
+        """Whether any segment is the accelerator's."""
+        return any(self.made)
+
 
 def place(network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip) -> Placed:
     """The last of `placements`, beside the first of CORES."""
-    return placements(network, ranges, chip, CORES[0])[-1]
+    return placements(Placing(network, ranges, chip, CORES[0]))[-1]
 
 
-def placements(network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip, core: str) -> list[Placed]:
-    """Gives the accelerator all that it carries out, then what is worth it less and less, beside the CPU `core`.
+def placements(placing: Placing) -> list[Placed]:
+    """Gives the accelerator all that it carries out, then what is worth it less and less.
 
-    What has no int8 operator, what such an operator refuses, and what Vela leaves to the CPU go to the CPU, and what is
-    left is divided and compiled anew, until all parts of the accelerator run there whole: the first of these. From
-    there segments go to the CPU that are estimated to be faster on it, until there are none: the last. Raises
-    UnsupportedModel where no part was the accelerator's, and what the `Converter` refuses of no node.
+    The first has all that `Placing.fitted` leaves to the accelerator. From there segments go to the CPU that are
+    estimated to be faster on it, until there are none: the last. Raises UnsupportedModel where no part was the
+    accelerator's, and what the `Converter` refuses of no node.
     """
-    divisible, schemes = Divisible(network), schemes_of(network)
-    left: Mapping[str, str] = divisible.lacking()
+    left: Mapping[str, str] = placing.divisible.lacking()
     found: list[Placed] = []
-    compiled: dict[bytes, Compiled] = {}
-    modelled: dict[bytes, float | None] = {}
     while True:
-        segments = divisible.segments(left) if left else [divisible.whole()]
-        if not any(one.accelerated for one in segments):
+        placed = placing.fitted(left)
+        if not placed.uses_accelerator:
             if found:
                 return found
             raise UnsupportedModel(
-                f"no operator of the model runs on {chip.target}",
+                f"no operator of the model runs on {placing.chip.target}",
                 fix="compile it for a CPU",
-                refusals=_refusals(divisible, left),
+                refusals=_refusals(placed.divisible, placed.left),
             )
-        converted, more = _converted(segments, ranges, schemes)
+        found.append(placed)
+        more = placing.not_worth(placed)
         if not more:
-            for one in filter(None, converted):
-                if one.model not in compiled:
-                    compiled[one.model] = compile_tflite(one.model, chip)
-                more |= _fallen(one, compiled[one.model], network)
-        if not more:
-            made = tuple(None if one is None else (one, compiled[one.model]) for one in converted)
-            found.append(Placed(divisible, tuple(segments), made, left))
-            more = _not_worth(segments, converted, compiled, modelled, core)
+            return found
+        left = {**placed.left, **more}
+
+
+class Placing:
+    """Places nodes of a network on an accelerator or on the CPU `core` beside it.
+
+    Files that were compiled are kept, and what segments take on the CPU: many are there again in the next division.
+    """
+
+    def __init__(self, network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip, core: str) -> None:
+        self.divisible, self.chip, self.core = Divisible(network), chip, core
+        self._network, self._ranges, self._schemes = network, ranges, schemes_of(network)
+        self._compiled: dict[bytes, Compiled] = {}
+        self._modelled: dict[bytes, float | None] = {}
+
+    def fitted(self, left: Mapping[str, str]) -> Placed:
+        """`left` to the CPU, by first results with the reasons, and what else must be; perhaps that is all.
+
+        What has no int8 operator, what such an operator refuses, and what Vela leaves to the CPU go to the CPU, and
+        what is left is divided and compiled anew, until all parts of the accelerator run there whole.
+        """
+        while True:
+            segments = self.divisible.segments(left) if left else [self.divisible.whole()]
+            converted, more = _converted(segments, self._ranges, self._schemes)
             if not more:
-                return found
-        if {*more} <= {*left}:
-            raise InternalError(f"{sorted(more)[0]!r:.100} was left to the CPU, and stands in an accelerator's part")
-        left = {**left, **more}
+                for one in filter(None, converted):
+                    if one.model not in self._compiled:
+                        self._compiled[one.model] = compile_tflite(one.model, self.chip)
+                    more |= _fallen(one, self._compiled[one.model], self._network)
+            if not more:
+                made = tuple(None if one is None else (one, self._compiled[one.model]) for one in converted)
+                return Placed(self.divisible, tuple(segments), made, left)
+            if {*more} <= {*left}:
+                said = f"{sorted(more)[0]!r:.100} was left to the CPU, and stands in an accelerator's part"
+                raise InternalError(said)
+            left = {**left, **more}
+
+    def not_worth(self, placed: Placed) -> dict[str, str]:
+        """Why nodes of segments go to the CPU for which the accelerator and the call of it are estimated to be slower.
+
+        Costs add up, so each segment is judged by itself. One stays on the accelerator, the one that gains most.
+        """
+        gains: dict[int, tuple[float, str]] = {}
+        for number, (segment, one) in enumerate(zip(placed.segments, placed.made, strict=True)):
+            if one is not None:
+                converted, made = one
+                here = called_seconds(made)
+                there = made.macs / MOST_MACS.get(self.core, math.inf)
+                if len(placed.segments) > 1 and there < here:
+                    if converted.model not in self._modelled:
+                        self._modelled[converted.model] = modelled_seconds(segment.network.bytes(), self.core)
+                    seconds = self._modelled[converted.model]
+                    there = math.inf if seconds is None else seconds
+                why = f"{1e3 * here:.3f} ms there with the call, {1e3 * there:.3f} ms on the CPU, as estimated"
+                gains[number] = there - here, why
+        kept = max(gains, key=lambda number: gains[number])
+        return {
+            node.output[0]: why
+            for number, (gain, why) in gains.items()
+            if gain < 0 and number != kept
+            for node in placed.segments[number].nodes
+        }
+
+
+def alone_on_cpu(network: Network) -> Placed:
+    """All nodes as one part of the CPU's. Raises UnsupportedModel where a shape is not known."""
+    divisible = Divisible(network)
+    left = {node.output[0]: "the whole model runs on the CPU" for node in divisible.placed}
+    segments = tuple(divisible.segments(left))
+    return Placed(divisible, segments, (None,) * len(segments), left)
 
 
 def _refusals(divisible: Divisible, left: Mapping[str, str]) -> tuple[Refusal, ...]:
@@ -149,51 +217,17 @@ def _converted(
     return found, {}
 
 
-def _not_worth(
-    segments: Sequence[Segment],
-    converted: Sequence[Converted | None],
-    compiled: Mapping[bytes, Compiled],
-    modelled: dict[bytes, float | None],
-    core: str,
-) -> dict[str, str]:
-    """Why the nodes of segments go to the CPU for which the accelerator and the call of it are estimated to be slower.
-
-    Costs add up, so each segment is judged by itself. One stays on the accelerator, the one that gains most. `modelled`
-    keeps what segments take on the CPU, by their files, since many are there again in the next division.
-    """
-    gains: dict[int, tuple[float, str]] = {}
-    for number, (segment, one) in enumerate(zip(segments, converted, strict=True)):
-        if one is not None:
-            made = compiled[one.model]
-            here = called_seconds(made)
-            there = made.macs / MOST_MACS.get(core, math.inf)
-            if len(segments) > 1 and there < here:
-                if one.model not in modelled:
-                    modelled[one.model] = modelled_seconds(segment.network.bytes(), core)
-                seconds = modelled[one.model]
-                there = math.inf if seconds is None else seconds
-            why = f"{1e3 * here:.3f} ms there with the call, {1e3 * there:.3f} ms on the CPU, as estimated"
-            gains[number] = there - here, why
-    kept = max(gains, key=lambda number: gains[number])
-    return {
-        node.output[0]: why
-        for number, (gain, why) in gains.items()
-        if gain < 0 and number != kept
-        for node in segments[number].nodes
-    }
-
-
 def _fallen(converted: Converted, compiled: Compiled, network: Network) -> dict[str, str]:
     """Why Vela leaves operators to the CPU, by the first result of the node that each was written for."""
     why = {result: reason for _, result, reason in compiled.reasons}
     return {
-        _written_for(converted, network, part.name).output[0]: why.get(part.name, "Vela gives no reason")
+        written_for(converted, network, part.name).output[0]: why.get(part.name, "Vela gives no reason")
         for part in compiled.parts
         if not part.accelerated
     }
 
 
-def _written_for(converted: Converted, network: Network, name: str) -> NodeProto:
+def written_for(converted: Converted, network: Network, name: str) -> NodeProto:
     """The node that a tensor of the file was written for: which it is the result of, or an operand in another layout.
 
     Raises UnsupportedModel where that is none.
@@ -279,10 +313,11 @@ class Assembly:
             if name in self.placed.divisible.types
         }
         inputs, outputs = (tuple(one.name for one in specs) for specs in (model.inputs, model.outputs))
-        sizes = [
-            sum(one.numpy.itemsize * math.prod(one.shape) for one in specs) for specs in (model.inputs, model.outputs)
-        ]
-        return OnCpu(segment, inputs, outputs, shapes, beside, *sizes)
+        taken, given = (
+            {one.name: one.numpy.itemsize * math.prod(one.shape) for one in specs}
+            for specs in (model.inputs, model.outputs)
+        )
+        return OnCpu(segment, inputs, outputs, shapes, beside, sum(taken.values()), given)
 
 
 def by_kernels(program: Program) -> PartRun:

@@ -172,6 +172,7 @@ def text(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | N
             for number, part in enumerate(document["parts"])
         ]
     lines += map(_candidate, document["candidates"])
+    lines += _pipeline(document.get("pipeline"))
     if report := document.get("legalised"):
         rules = ", ".join(f"{rule} {times}" for rule, times in sorted(report["rules"].items()))
         lines.append(f"legalised: {rules or 'no rule leads to more of it on the accelerator'}")
@@ -189,6 +190,26 @@ def text(document: Mapping[str, Any], agreement: Sequence[Mapping[str, Any]] | N
 def _candidate(one: Mapping[str, Any]) -> str:
     found = one["why"] if one["seconds"] is None else f"{1e3 * one['seconds']:.3f} ms"
     return f"{'taken' if one['taken'] else 'compared'}: {one['name']}: {found}"
+
+
+def _pipeline(found: Mapping[str, Any] | None) -> list[str]:
+    """How often inferences end that follow each other, and what another one would be."""
+    if found is None:
+        return []
+    lines = [
+        f"objective {found['objective']}: " + ("how often a frame ends is not known" if not found["period_s"] else "")
+    ]
+    if found["period_s"]:
+        lines[0] += (
+            f"{1 / found['period_s']:.1f} frames/s, one each {1e3 * found['period_s']:.3f} ms; the CPU is busy "
+            f"{found['cpu_busy']:.0%} of it, the accelerator {found['accelerator_busy']:.0%}; edges have "
+            f"{found['slots_bytes']} bytes"
+        )
+    return lines + [
+        f"{'picked' if one['picked'] else 'curve'}: {1e3 * one['predicted_latency_s']:.3f} ms by itself, "
+        f"{1 / one['predicted_period_s']:.1f} frames/s: {one['scheduler']}"
+        for one in found["curve"]
+    ]
 
 
 def on_cpu(document: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,9 @@ def infer(artifact: Path, inputs: Path, outputs: Path) -> dict[str, Any]:
 def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dict[str, Any], str]:
     """What a report of a benchmark says of an artifact of which nothing can be timed here, and a notice of that.
 
-    It has the fields of `compiler.runner.benchmark`, and `estimated`: by whom. `runs` is 0, `samples_s` is empty, and
-    every figure of time but those of loading and of the first run, by LiteRT here, is the estimate of the compiler.
+    It has the fields of `compiler.runner.benchmark`, and `estimated`: by whom; so has its `stream`, of a pipeline.
+    `runs` is 0, `samples_s` is empty, and every figure of time but those of loading and of the first run, by LiteRT
+    here, is the estimate of the compiler.
     """
     if options.dims or options.binding not in (None, 1):
         raise OptionsError(f"artifact {artifact} has one binding, without sizes", fix="leave binding and dims out")
@@ -74,7 +76,8 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
             side: [{"name": one.name, "dtype": one.dtype, "shape": list(one.shape)} for one in getattr(model, side)]
             for side in ("inputs", "outputs")
         }
-        target, clock_hz = model.manifest["target"], model.clock_hz
+        manifest = model.manifest
+        target, clock_hz = manifest["target"], model.clock_hz
         cpu_s = "measured where it was compiled" if model.manifest.get("beside") == HOST else "modelled"
     seconds = float(run["median"])
     times = dict.fromkeys(("median_s", "mean_s", "min_s", "p10_s", "p90_s", "p99_s", "compute_s"), seconds)
@@ -94,7 +97,7 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         "round_median_s": [],
         "runs": 0,
         **times,
-        "stream": None,
+        "stream": _streamed(manifest["stream"], str(run["by"])) if "stream" in manifest else None,
         "copy_in_s": 0.0,
         "copy_out_s": 0.0,
         "kernels": None if rows is None else [_row(at, row, clock_hz, seconds) for at, row in enumerate(rows)],
@@ -105,6 +108,27 @@ def estimated(artifact: str, path: Path, options: BenchmarkOptions) -> tuple[dic
         "nothing was measured here, so it is not compared with other artifacts"
     )
     return described, said
+
+
+def _streamed(described: Mapping[str, Any], by: str) -> dict[str, Any] | None:
+    """As `compiler.measure.streaming.streams` of what is estimated; None where how often a frame ends is not known."""
+    period_s = described["period_s"]
+    if not period_s:
+        return None
+    used = sorted({one["device"] for one in described["parts"]})
+    return {
+        "estimated": by,
+        "per_second": 1 / period_s,
+        "period_s": period_s,
+        "predicted_period_s": period_s,
+        "periods_s": [],
+        "devices": [{**one, "busy": busy} for one, busy in zip(described["devices"], described["busy"], strict=True)],
+        "parts": [
+            {"device": one["device"], "kernels": len(one["calls"]), "seconds": one["seconds"], "share": 1.0}
+            for one in described["parts"]
+        ],
+        "bubble": max(0.0, 1 - sum(described["busy"][at] for at in used) / len(used)),
+    }
 
 
 def _row(at: int, row: dict[str, Any], clock_hz: float, whole_s: float) -> dict[str, Any]:

@@ -431,10 +431,7 @@ class CompileOptions(Refusing):
                     "each device names its own" if name == "target" else "each of several devices has as many as it has"
                 )
                 raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
-        if (whole := kinds.of(self.compiled_for).whole) and self.objective != "latency":
-            said = f"objective {self.objective} is given beside {self.compiled_for}: inferences take turns there"
-            raise OptionsError(said, fix="leave objective out")
-        if self.precision == "int8" and not whole:
+        if self.precision == "int8" and not kinds.of(self.compiled_for).whole:
             raise OptionsError(
                 "precision int8 is given beside devices: a model is quantised for one target",
                 fix="quantise it first (POST /quantizations), and compile what comes out in fp32",

@@ -254,13 +254,34 @@ class CpuTime:
 class PlacedCandidate:
     """A placement that a job for an accelerator and a CPU could have: what it is, and seconds of an inference.
 
-    seconds  null where they are not known, and then `why`; `taken`: whether it is the artifact's
+    seconds   null where they are not known, and then `why`; `taken`: whether it is the artifact's
+    period_s  where throughput is asked for, from one end of an inference to the next with many in flight
     """
 
     name: str
     seconds: float | None
     why: str
     taken: bool
+    period_s: float | None = None
+
+
+@dataclass(frozen=True)
+class PipelineReport:
+    """Of a model on an accelerator and a CPU, with many inferences in flight: how often one ends, estimated.
+
+    period_s     from one end to the next, null where it is not known; `latency_s`: of one by itself
+    cpu_busy     the share of the period that the CPU is at work, calls included; `accelerator_busy`: the accelerator
+    slots_bytes  of memory between parts: each edge as often as it is there
+    curve        the placements that none is better than in latency and period
+    """
+
+    objective: str
+    period_s: float | None
+    latency_s: float | None
+    cpu_busy: float | None
+    accelerator_busy: float | None
+    slots_bytes: int
+    curve: tuple[PointReport, ...]
 
 
 @dataclass(frozen=True)
@@ -276,6 +297,7 @@ class PlacementReport:
     snr_db         of each output, signal to noise against the model in float64; null without any noise
     beside         the CPU that `cpu_s` is of: `cpu` is the machine that compiled
     candidates     of a job that names both devices, the placements that were compared
+    pipeline       of one that asks for throughput, also within a latency
     """
 
     accelerator: str
@@ -299,6 +321,7 @@ class PlacementReport:
     cpus: tuple[CpuTime, ...] = ()
     beside: str = ""
     candidates: tuple[PlacedCandidate, ...] = ()
+    pipeline: PipelineReport | None = None
 
 
 @dataclass(frozen=True)

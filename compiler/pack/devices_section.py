@@ -67,7 +67,7 @@ def devices_section(parts: Parts, streamed: Streamed) -> str:
                 duration(busy),
                 f"{busy / period:.0%}",
                 bar(busy / period),
-                duration(streamed.alone_s[device]),
+                duration(streamed.alone_s[device]) if device < len(streamed.alone_s) else "as the same device's above",
             )
         )
     head = (
@@ -81,7 +81,10 @@ def devices_section(parts: Parts, streamed: Streamed) -> str:
     measured = streamed.measured_s
     ends = f"One inference ends every {duration(parts.period_s)} (predicted)"
     ends += f", {duration(measured)} (measured)" if measured else ""
-    ends += f", with up to {parts.frames} in flight; no division can do it in less than {duration(streamed.bound_s)}."
+    ends += f", with up to {parts.frames} in flight"
+    if len(parts.devices) == len(streamed.alone_s):  # two queues hide copies, which a device alone has
+        ends += f"; no division can do it in less than {duration(streamed.bound_s)}"
+    ends += "."
     edges = sum(edge.bytes * edge.slots for edge in parts.edges)
     words = f"{ends} Between parts lie {plural(len(parts.edges), 'edge')}, {edges} bytes in all slots."
     return section("Devices", words, table(head, rows) + _frame(parts, streamed)) + _curve(streamed.curve)

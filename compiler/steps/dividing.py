@@ -40,13 +40,16 @@ from compiler.schedule.parts.dividing import (
     frame_of,
     handed_over,
     one_device,
+    overlapped,
     pipeline,
     placed,
+    queues_of,
     replicas,
     seconds_of,
     shared,
     stages_of,
     tradeoff,
+    with_queues,
 )
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.solvers.ideals import Division, Stage
@@ -305,13 +308,14 @@ class _Work:
 
     @property
     def targets(self) -> Sequence[int]:
-        """Which of the targets each device has."""
-        return self.devices.option_of
+        """Which of the targets each device has, second queues last."""
+        own = self.devices.option_of
+        return [*own, *(own[device] for device in queues_of(self.division))]
 
     @cached_property
     def alone_s(self) -> list[float]:
         """An inference on each device alone."""
-        return [self.division.part_s(at, self.division.whole) for at in range(len(self.targets))]
+        return [self.division.part_s(at, self.division.whole) for at in range(len(self.division.seconds))]
 
     def is_same(self, parts: Parts) -> bool:
         """Whether all parts are for the target of the program of one device, and one lane of it, as that is."""
@@ -355,12 +359,13 @@ class _Work:
         """For throughput, each planned with what calls were measured to take when those before it ran.
 
         Replicas and a pipeline, then what is to gain by what is known then: the same planned anew, and a pipeline with
-        stages that equal devices share; with a device beside the CPU, the whole model on one.
+        stages that equal devices share; with a device beside the CPU, the whole model on one, and copies of one frame
+        beside the kernels of another.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
-        alone = (one_device,) if any(self.division.transfers) else ()
+        alone = (one_device, overlapped) if any(self.division.transfers) else ()
         for number, way in enumerate((replicas, pipeline, replicas, pipeline, shared, *alone)):
-            runs = [one.ran for one in tried if one.ran]
+            runs = [one.ran for one in tried if one.ran and len(one.found.parts.devices) == len(names)]
             parts = way(kernels, names, corrected(self.division, runs))
             best_s = min((one.busiest_s for one in tried), default=inf)
             if number < 2 or (
@@ -370,7 +375,7 @@ class _Work:
 
     def _identity(self, session: Session, parts: Parts) -> dict[str, Any]:
         """What the variant of a record must say to be of these parts."""
-        shown = repr((str(parts.unpredicted), [self._name(at) for at in self.targets]))
+        shown = repr((str(parts.unpredicted), [self._name(at) for at in self.targets[: len(parts.devices)]]))
         return {"parts": sha256(shown.encode()).hexdigest()[:24], **self.tiled[0].setting.to_json()}
 
     @cached_property
@@ -417,13 +422,15 @@ class _Work:
             programs.append(tiled.backend.emit(own.kernels, plan, (), weights))
         on_lanes = self.tiled[0].backend.lanes
         assert on_lanes is not None, "the first targets are those of cores"
-        cores = [device.core for device in self.devices.named]
+        count = len(parts.devices)
+        cores = [*(device.core for device in self.devices.named), *(None for _ in names)][:count]
         stream = on_lanes.stream(kernels, parts, portions, cores, folders)
         stages = stages_of(parts)
-        streamed = Streamed(self.alone_s, seconds_of(self.division, stages))
+        division = self.division if count == len(self.division.seconds) else with_queues(self.division)
+        streamed = Streamed(self.alone_s, seconds_of(division, stages))
         if parts.apart:
-            streamed = replace(streamed, spans=frame_of(self.division, stages), messages=self._messages(stages))
-        return Divided(parts, programs, stream, names, runs, streamed), weights.bytes()
+            streamed = replace(streamed, spans=frame_of(division, stages), messages=self._messages(division, stages))
+        return Divided(parts, programs, stream, names[:count], runs, streamed), weights.bytes()
 
     def _plan(self, kernels: KernelGraph, menus: Sequence[Menu], target: int) -> Plan:
         """Calls one after another, on all lanes of the target each."""
@@ -434,13 +441,13 @@ class _Work:
         joint = tiled.backend.joint_launch(kernels)
         return schedule(kernels, menus, lanes, costs, "sequential", joint, regions)[0].plan
 
-    def _messages(self, stages: Sequence[Stage]) -> list[Message]:
+    def _messages(self, division: Division, stages: Sequence[Stage]) -> list[Message]:
         """What goes from stage to stage."""
         return [
             Message(earlier, at, sum(sizes))
             for at, stage in enumerate(stages)
             for earlier in range(at)
-            if (sizes := handed_over(self.division, stages[earlier], stage))
+            if (sizes := handed_over(division, stages[earlier], stage))
         ]
 
 
@@ -499,7 +506,7 @@ def _report(asked: CompileOptions, found: Divided, came: Came, curve: tuple[Poin
         tuple(streamed.alone_s),
         tuple(
             PartReport(
-                asked.devices[part.device],
+                parts.devices[part.device],
                 found.targets[part.device],
                 len(part.calls),
                 seconds,

@@ -18,7 +18,7 @@ import onnxruntime
 import pytest
 
 import tilewright
-from tests.compiler.accelerate.models import convolution, sample
+from tests.compiler.accelerate.models import array, convolution, sample, tall
 from tests.compiler.compress.models import cnn
 from tests.compiler.compress.models import samples as cnn_samples
 from tests.end_to_end import models
@@ -222,6 +222,26 @@ def test_an_npu_is_a_target_like_the_others(house: House, tmp_path: Path) -> Non
     np.testing.assert_allclose(y["y"], want, atol=0.02 * want.max())
     with tilewright.load(house.folder / made["artifact"]) as loaded:
         np.testing.assert_array_equal(loaded.run(x)["y"], y["y"])
+
+
+def test_a_pipeline_on_an_npu_and_a_cpu_is_compiled_and_streamed(house: House, tmp_path: Path) -> None:
+    if not npu.installed():
+        pytest.skip("Vela or LiteRT is not installed (the extra npu)")
+    tall(house.folder / "tall.onnx", 64)
+    frames = [{"x": array(1, 64, 8, 8) * np.float32(scale)} for scale in (1.0, 0.5, 0.25)]
+    write_npz(tmp_path / "in.npz", frames[0])
+    asked = ("tall.onnx", "--devices", "cpu:cortex-a53,npu:ethos-u65-256", "--objective", "throughput", "--json")
+    made = json.loads(house.command_line("compile", *asked, "--samples", str(tmp_path / "in.npz")).stdout)
+    assert (made["queue"], made["state"]) == ("npu:ethos-u65-256", "SUCCEEDED")
+    with house.client() as client:
+        report = client.report(made["id"])["report"]
+    found = report["placement"]["pipeline"]
+    assert [one["picked"] for one in found["curve"]].count(True) == 1
+    assert 0 < found["period_s"] < found["latency_s"] == report["latency_s"]
+    with tilewright.load(house.folder / made["artifact"]) as loaded:
+        wanted = [loaded.run(one)["y"] for one in frames]
+        for at, outputs in enumerate(loaded.stream(frames * 3)):
+            np.testing.assert_array_equal(outputs["y"], wanted[at % 3])
 
 
 def test_a_range_of_sizes_is_compiled_run_timed_and_inferred(house: House, tmp_path: Path) -> None:

@@ -145,10 +145,14 @@ def verdict(found: Comparison, names: dict[str, str]) -> str:
 
 
 def streamed(found: Mapping[str, Any]) -> str:
-    """`782 a second, one each 1.28 ms (predicted 1.05 ms); devices are idle for 17 % of the time`."""
+    """`782 a second, one each 1.28 ms (predicted 1.05 ms); devices are idle for 17 % of the time`.
+
+    Of an accelerator's, where nothing was measured, whose estimate that is.
+    """
+    beside = found.get("estimated") or f"predicted {seconds(found['predicted_period_s'])}"
     return (
         f"{found['per_second']:.4g} a second, one each {seconds(found['period_s'])} "
-        f"(predicted {seconds(found['predicted_period_s'])}); devices are idle for {found['bubble']:.0%} of the time"
+        f"({beside}); devices are idle for {found['bubble']:.0%} of the time"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 from compiler.ir.buffers import KernelGraph
@@ -84,6 +85,46 @@ def one_device(kernels: KernelGraph, devices: Sequence[str], division: Division)
     return parts_of(kernels, devices, division, ((fastest, division.whole),), "one device")
 
 
+def overlapped(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
+    """Replicas, a pipeline or one device, whichever ends frames most often with copies beside other frames' kernels.
+
+    It is verified. A part on a device with a memory of its own has every second frame on each of two queues of it. The
+    second queue is a device behind all others.
+    """
+    ways = (replicas, pipeline, one_device)
+    found = [on_two_queues(kernels, devices, division, way(kernels, devices, division)) for way in ways]
+    return min(found, key=lambda parts: parts.period_s)
+
+
+def on_two_queues(kernels: KernelGraph, devices: Sequence[str], division: Division, parts: Parts) -> Parts:
+    """The same stages, those on devices with a memory of their own in turn on two queues. It is verified."""
+    queues = queues_of(division)
+    stages = [
+        (place, calls)
+        for device, calls in stages_of(parts)
+        for place in ((device, queues[device]) if device in queues else (device,))
+    ]
+    names = [*devices, *(devices[device] for device in queues)]
+    return parts_of(kernels, names, with_queues(division), stages, f"{parts.scheduler}, copies beside kernels")
+
+
+def queues_of(division: Division) -> dict[int, int]:
+    """The second queue of each device with a memory of its own."""
+    apart = [device for device in range(len(division.seconds)) if division.transfers_of(device)]
+    return {device: len(division.seconds) + at for at, device in enumerate(apart)}
+
+
+def with_queues(division: Division) -> Division:
+    """With the second queues as devices that take as long."""
+    queues = queues_of(division)
+    return replace(
+        division,
+        seconds=[*division.seconds, *(division.seconds[device] for device in queues)],
+        transfers=[*division.transfers, *(division.transfers[device] for device in queues)],
+        queues=frozenset({*queues.keys(), *queues.values()}),
+    )
+
+
 def tradeoff(kernels: KernelGraph, devices: Sequence[str], division: Division, most: int = 5) -> list[Parts]:
     """Divisions of which none is predicted to be better than another in both throughput and latency, verified.
 
@@ -142,14 +183,17 @@ def _turns(division: Division, stages: Sequence[Stage]) -> list[Turns]:
     """Of each stage."""
     found: list[Turns] = []
     for calls, same in groupby(stages, key=lambda stage: stage[1]):
-        found += dealt([division.part_s(device, calls) for device, _ in same])
+        found += dealt([division.turn_s(device, calls) for device, _ in same])
     return found
 
 
-def seconds_of(division: Division, stages: Sequence[Stage]) -> list[float]:
-    """Of each stage for a frame that it does: its calls, copies, and reading what other devices wrote."""
+def seconds_of(division: Division, stages: Sequence[Stage], *, by_itself: bool = False) -> list[float]:
+    """Of each stage for a frame that it does: its calls, copies, and reading what other devices wrote.
+
+    That is with many frames in flight, or of one `by_itself`.
+    """
     return [
-        division.part_s(device, calls)
+        (division.part_s(device, calls) if by_itself else division.turn_s(device, calls))
         + division.byte_s * sum(sum(handed_over(division, one, (device, calls))) for one in stages[:at])
         for at, (device, calls) in enumerate(stages)
     ]
@@ -172,7 +216,7 @@ def frame_of(division: Division, stages: Sequence[Stage]) -> list[tuple[float, f
     """When each stage begins and ends of one frame by itself, as soon as it may; of replicas the frame has each."""
     free = [0.0] * len(division.seconds)
     spans: list[tuple[float, float]] = []
-    for at, (stage, seconds) in enumerate(zip(stages, seconds_of(division, stages), strict=True)):
+    for at, (stage, seconds) in enumerate(zip(stages, seconds_of(division, stages, by_itself=True), strict=True)):
         device = stage[0]
         begin = free[device]
         for earlier in range(at):

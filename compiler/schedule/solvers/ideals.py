@@ -45,6 +45,7 @@ class Division:
     handover_s  what a device waits for another one's result
     byte_s      how much longer a byte takes to be read that another device wrote
     transfers   for each device what copies cost there, None where it works in the host's memory; empty: all do
+    queues      devices with a memory of their own that are two queues of one, and work on other frames
     """
 
     before: Sequence[Sequence[int]]
@@ -53,6 +54,7 @@ class Division:
     handover_s: float = 0.0
     byte_s: float = 0.0
     transfers: Sequence[Transfers | None] = ()
+    queues: frozenset[int] = frozenset()
 
     @property
     def whole(self) -> int:
@@ -71,16 +73,32 @@ class Division:
         """What a set of calls takes as a part on a device: with what it brings there, and gives back."""
         return self.work_s(device, calls) + self.copied_s(device, calls)
 
+    def turn_s(self, device: int, calls: int) -> float:
+        """What a set of calls keeps a device for a frame that it does, with many in flight.
+
+        Of two queues of one device each does every second frame. Copies there, kernels and copies back go beside each
+        other for different frames, each of the three one at a time, which takes twice as long for who does half.
+        """
+        alone = self.part_s(device, calls)
+        if device not in self.queues:
+            return alone
+        return max(alone, 2 * self.work_s(device, calls), *(2 * seconds for seconds in self._moved_s(device, calls)))
+
     def copied_s(self, device: int, calls: int) -> float:
         """What a set of calls pays as a part on a device, beside its work."""
         found = self.transfers_of(device)
+        return 0.0 if found is None else found.run_s + sum(self._moved_s(device, calls))
+
+    def _moved_s(self, device: int, calls: int) -> tuple[float, float]:
+        """Of a part what is brought to its device, and what is given back."""
+        found = self.transfers_of(device)
         if found is None:
-            return 0.0
+            return 0.0, 0.0
         brought = [
             one.bytes for one in self.tensors if one.readers & calls and (one.writers & ~calls or not one.writers)
         ]
         given = [one.bytes for one in self.tensors if one.writers & calls and (one.readers & ~calls or one.leaves)]
-        return found.run_s + found.brought_s(brought) + found.given_back_s(given)
+        return found.brought_s(brought), found.given_back_s(given)
 
     def entered_s(self, device: int, ideal: int) -> float:
         """At most what a device pays that goes on from an ideal: all is brought there that is read from then on."""

@@ -78,7 +78,7 @@ function Streamed({ stream }) {
     <h3>Many inferences in flight</h3>
     <${Facts} facts=${[
       ["inferences a second", figures(stream.per_second)], ["one ends every", seconds(stream.period_s)],
-      ["predicted", seconds(stream.predicted_period_s)], ["devices are idle", percent(stream.bubble)],
+      ["predicted", stream.estimated || seconds(stream.predicted_period_s)], ["devices are idle", percent(stream.bubble)],
     ]} />
     <${Table} columns=${["device", "target", "#busy", "#kernels", "#of a frame", "#of the frames"]} rows=${stream.devices.map((device, at) => [
       device.name, device.target, percent(device.busy), own(at).map((part) => part.kernels).join(" + ") || "0",

@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import json
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
+from onnx import helper
 
 import tilewright
-from compiler.contract import CompileOptions, CompileReport
+from compiler.accelerate.choosing import CPU_INT8, picked
+from compiler.accelerate.pipelining import Loads
+from compiler.contract import BenchmarkOptions, CompileOptions, CompileReport
+from compiler.contract.devices import Within
 from compiler.errors import OptionsError, TargetUnavailable
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
-from tests.compiler.accelerate.models import convolution
+from compiler.runner import benchmark
+from tests.compiler.accelerate.models import array, convolution, saved, tall
 
 U65 = "npu:ethos-u65-256"
+U55 = "npu:ethos-u55-64"
 A53 = "cpu:cortex-a53"
+A76 = "cpu:cortex-a76"
 
 
 @pytest.mark.parametrize(
@@ -31,8 +38,8 @@ A53 = "cpu:cortex-a53"
         ({"devices": ["cuda:0", U65]}, "works with one CPU beside it alone"),
         ({"devices": ["cpu", A53, U65]}, "works with one CPU beside it alone"),
         ({"devices": ["cpu", "npu"]}, "device 'npu' has no profile"),
-        ({"devices": ["cpu", U65], "objective": "throughput"}, "objective throughput is given beside npu:ethos-u65"),
-        ({"devices": ["cpu", U65], "objective": {"latency_ms": 3}}, "objective latency_ms=3 is given beside npu"),
+        ({"target": U65, "objective": "throughput"}, "objective throughput is one of several devices, and no devices"),
+        ({"devices": ["cpu", U65], "objective": {"latency_ms": 0}}, "no inference can take so long"),
         ({"devices": ["cpu", U65], "precision": "bf16"}, "precision 'bf16' is one of cpu and cuda targets alone"),
         ({"devices": ["cpu", U65], "threads": 1}, "threads is given beside devices"),
         ({"devices": ["cpu", A53]}, "'cpu:cortex-a53' cannot take part in a plan with others"),
@@ -60,42 +67,13 @@ def test_either_order_of_devices_is_a_job_for_the_accelerators_compiler(tmp_path
         assert preflight(model, far)["problem"]["code"] == TargetUnavailable.code
 
 
-def _array(*shape: int) -> np.ndarray:
-    return np.random.default_rng(3).standard_normal(shape).astype(np.float32)
-
-
-def _saved(path: Path, nodes: list[onnx.NodeProto], constants: dict[str, np.ndarray], shape: tuple[int, ...]) -> Path:
-    graph = helper.make_graph(
-        nodes,
-        "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(array, name) for name, array in constants.items()],
-    )
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
-    return path
-
-
-def _tall(path: Path, channels: int) -> Path:
-    """Two convolutions and an addition, and between them sines, for which there is no int8 operator."""
-    weights = _array(channels, channels, 3, 3) / np.float32(3 * channels**0.5)
-    nodes = [
-        helper.make_node("Conv", ["x", "w"], ["a"], "first", pads=[1] * 4),
-        helper.make_node("Sin", ["a"], ["b"], "sine"),
-        helper.make_node("Conv", ["b", "w"], ["c"], "second", pads=[1] * 4),
-        helper.make_node("Sin", ["c"], ["d"], "again"),
-        helper.make_node("Add", ["d", "one"], ["y"], "more"),
-    ]
-    return _saved(path, nodes, {"w": weights, "one": np.ones(1, np.float32)}, (1, channels, 8, 8))
-
-
-def _compiled(model: Path, artifact: Path, *devices: str) -> CompileReport:
+def _compiled(model: Path, artifact: Path, *devices: str, objective: str = "latency") -> CompileReport:
     pytest.importorskip("ethosu.regor")
     pytest.importorskip("ai_edge_litert.interpreter")
     real = artifact.with_suffix(".npz")
     shape = [dim.dim_value for dim in onnx.load(model).graph.input[0].type.tensor_type.shape.dim]
-    np.savez(real, x=_array(*shape))
-    options = CompileOptions(devices=devices, tuning_budget_s=0.0)
+    np.savez(real, x=array(*shape))
+    options = CompileOptions(devices=devices, objective=objective, tuning_budget_s=0.0)
     return compile_model(model, artifact, options, samples={"real": real})
 
 
@@ -115,7 +93,7 @@ def _checked(report: CompileReport, artifact: Path) -> dict[str, float]:
 
 
 def test_the_accelerator_keeps_what_is_faster_there_and_nothing_is_predicted_slower(tmp_path: Path) -> None:
-    model, artifact = _tall(tmp_path / "m.onnx", 64), tmp_path / "m.tw"
+    model, artifact = tall(tmp_path / "m.onnx", 64), tmp_path / "m.tw"
     report = _compiled(model, artifact, U65, A53)
     seconds = _checked(report, artifact)
     placed = report.placement
@@ -128,7 +106,7 @@ def test_the_accelerator_keeps_what_is_faster_there_and_nothing_is_predicted_slo
 
 
 def test_a_model_too_small_for_a_call_of_the_accelerator_is_the_cpus_alone(tmp_path: Path) -> None:
-    model, artifact = _tall(tmp_path / "m.onnx", 2), tmp_path / "m.tw"
+    model, artifact = tall(tmp_path / "m.onnx", 2), tmp_path / "m.tw"
     report = _compiled(model, artifact, A53, U65)
     _checked(report, artifact)
     placed = report.placement
@@ -138,9 +116,9 @@ def test_a_model_too_small_for_a_call_of_the_accelerator_is_the_cpus_alone(tmp_p
 
 
 def test_programs_on_this_machine_are_measured_before_one_placement_is_taken(tmp_path: Path) -> None:
-    weights = _array(8, 8, 1, 1) / np.float32(3)
+    weights = array(8, 8, 1, 1) / np.float32(3)
     nodes = [helper.make_node("Conv", ["x", "w"], ["a"], "first"), helper.make_node("Sin", ["a"], ["y"], "sine")]
-    model, artifact = _saved(tmp_path / "m.onnx", nodes, {"w": weights}, (1, 8, 4, 4)), tmp_path / "m.tw"
+    model, artifact = saved(tmp_path / "m.onnx", nodes, {"w": weights}, (1, 8, 4, 4)), tmp_path / "m.tw"
     report = _compiled(model, artifact, "cpu", U65)
     assert len(_checked(report, artifact)) == 3
     placed = report.placement
@@ -151,9 +129,76 @@ def test_programs_on_this_machine_are_measured_before_one_placement_is_taken(tmp
 
 def test_a_model_without_an_int8_operator_is_no_refusal_beside_a_cpu(tmp_path: Path) -> None:
     nodes = [helper.make_node("Sin", ["x"], ["y"], "sine")]
-    model, artifact = _saved(tmp_path / "m.onnx", nodes, {}, (2, 3)), tmp_path / "m.tw"
+    model, artifact = saved(tmp_path / "m.onnx", nodes, {}, (2, 3)), tmp_path / "m.tw"
     report = _compiled(model, artifact, A53, U65)
     _checked(report, artifact)
     assert report.placement is not None
     (refused,) = (one for one in report.placement.candidates if one.seconds is None)
     assert "no layer to quantise" in refused.why
+
+
+def _row(path: Path) -> Path:
+    """Five equal convolutions in a row."""
+    names = ["x", "a", "b", "c", "d", "y"]
+    nodes = [
+        helper.make_node("Conv", [before, "w"], [after], f"to {after}", pads=[1] * 4)
+        for before, after in pairwise(names)
+    ]
+    weights = array(32, 32, 3, 3) / np.float32(3 * 32**0.5)
+    return saved(path, nodes, {"w": weights}, (1, 32, 12, 12))
+
+
+def test_a_pipeline_ends_frames_more_often_than_either_device_alone_and_runs(tmp_path: Path) -> None:
+    model, artifact = _row(tmp_path / "m.onnx"), tmp_path / "m.tw"
+    report = _compiled(model, artifact, A76, U55, objective="throughput")
+    placed = report.placement
+    assert placed is not None
+    found = placed.pipeline
+    assert found is not None
+    assert [part.on for part in placed.parts] == ["cpu", U55]
+    periods = {one.name: one.period_s for one in placed.candidates if one.period_s is not None}
+    assert found.period_s == min(periods.values())
+    accelerator, cpu = periods["the accelerator, and the CPU for what it does not carry out"], periods[CPU_INT8]
+    assert 1.05 * found.period_s < min(accelerator, cpu)
+    loads = [sum(part.seconds for part in placed.parts if part.on == on) + placed.call_s for on in ("cpu", U55)]
+    assert found.period_s == pytest.approx(max(loads))
+    assert (found.cpu_busy, found.accelerator_busy) == pytest.approx([one / max(loads) for one in loads])
+    assert found.latency_s == report.latency_s == pytest.approx(sum(loads) - placed.call_s)
+    assert [one.picked for one in found.curve] == [False, True]
+    assert [one.predicted_latency_s for one in found.curve] == sorted(one.predicted_latency_s for one in found.curve)
+    assert found.slots_bytes == 2 * 32 * 12 * 12
+    assert f"one ends every {1e3 * found.period_s:.3f} ms" in report.notices[-1]
+    assert json.loads(json.dumps(report.to_json()))["placement"]["pipeline"]["curve"][1]["picked"] is True
+    given = [array(1, 32, 12, 12) * scale for scale in (1.0, 0.5, 0.25)]
+    with tilewright.load(artifact) as runs:
+        wanted = [runs.run({"x": one})["y"] for one in given]
+        frames = [{"x": given[at % 3]} for at in range(7)]
+        frames[3] = {"x": given[0][0]}
+        stream = runs.stream(iter(frames))
+        for at in range(7):
+            if at == 3:
+                with pytest.raises(runs.errors, match="float32"):
+                    next(stream)
+            else:
+                np.testing.assert_array_equal(next(stream)["y"], wanted[at % 3])
+        frame = runs.submit({"x": given[1]})
+        np.testing.assert_array_equal(frame.result()["y"], wanted[1])
+        assert runs.bench()["period"] == found.period_s
+    (timed,) = benchmark([("a", artifact)], BenchmarkOptions(seconds=0.05))["artifacts"]
+    assert (timed["stream"]["per_second"], timed["stream"]["estimated"]) == (
+        1 / found.period_s,
+        "estimated by Vela 5.2.0",
+    )
+    assert [part["kernels"] for part in timed["stream"]["parts"]] == [4, 1]
+    assert timed["stream"]["bubble"] == pytest.approx(1 - (1 + min(loads) / max(loads)) / 2)
+
+
+def test_of_placements_within_a_latency_the_one_that_ends_most_frames_is_picked() -> None:
+    known = {"even": Loads(2e-3, 2e-3), "cpu": Loads(3e-3, 0.0), "slow": Loads(1.9e-3, 1.9e-3, 20)}
+    assert picked(known, "latency") == ("cpu", "")
+    assert picked(known, "throughput") == ("even", "")
+    assert picked(known, Within(4.0)) == ("even", "")
+    assert picked(known, Within(3.5)) == ("cpu", "")
+    name, notice = picked(known, Within(2.5))
+    assert name == "cpu"
+    assert notice.startswith("no placement is estimated to end an inference within 2.5 ms: the fastest of 3 takes 3 ms")

@@ -341,6 +341,20 @@ def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it
     assert [raced for _, raced in work.candidates([], may_race=False)] == [False]
 
 
+def test_for_throughput_copies_of_a_gpu_are_also_tried_beside_other_frames_kernels() -> None:
+    kernels = chain("sum", "sum", "sum")
+    division = division_of(kernels, [[9.0, 1.0, 9.0], [1.0, 9.0, 1.0]], NOTHING, (None, Transfers(0.5, 0.5, 0.0, 0.0)))
+    asked = CompileOptions(devices=("cpu:0", "cuda:0"), objective="throughput")
+    devices = dividing.Devices(asked, asked.named_devices, (), (0, 1))
+    work = dividing._Work(devices, (), (1, 1), division, cast("Any", SimpleNamespace(kernels=kernels)))
+    *others, (last, raced) = work.candidates([], may_race=False)
+    assert not raced
+    assert (last.devices, last.apart) == (("cpu:0", "cuda:0", "cuda:0"), (1, 2))
+    assert (work.targets, len(work.alone_s)) == ([0, 1, 1], 2)
+    assert last.period_s < min(one.period_s for one, _ in others)
+    assert {len(one.devices) for one, _ in others} == {2}
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [

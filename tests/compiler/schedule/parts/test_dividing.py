@@ -16,7 +16,17 @@ from compiler.ir.lanes import LaneCosts
 from compiler.ir.parts import After, Edge, Part, Parts, Turns, verify_copies
 from compiler.ir.plan import Place, Plan, Task
 from compiler.ir.transfers import Transfers
-from compiler.schedule.parts.dividing import division_of, parts_of, pipeline, placed, replicas
+from compiler.schedule.parts.dividing import (
+    division_of,
+    on_two_queues,
+    one_device,
+    overlapped,
+    parts_of,
+    pipeline,
+    placed,
+    replicas,
+    with_queues,
+)
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.parts.units import units_of
 from compiler.schedule.solvers import replicas as solver
@@ -176,6 +186,43 @@ def test_devices_with_memories_of_their_own_are_brought_what_they_read_and_give_
     for part in parts.parts:
         verify_copies(kernels, part, portion(kernels, parts, part))
     assert streamed(kernels, parts, random) == one_by_one(kernels, parts)
+
+
+@each(range(10))
+def test_frames_on_two_queues_of_a_device_keep_apart(seed: int) -> None:
+    random = Random(seed)
+    kernels = random_graph(random, most=8)
+    seconds = [[random.uniform(1.0, 3.0) for _ in kernels.calls] for _ in NAMES]
+    division = division_of(kernels, seconds, LaneCosts(0.1, 1e-3), (None, COPIES))
+    units = units_of(division)
+    stages = units.expanded([*random_stages(random, units.division)])
+    plain = parts_of(kernels, NAMES, division, stages, "random")
+    parts = on_two_queues(kernels, NAMES, division, plain)
+    assert (parts.devices, parts.apart) == ((*NAMES, NAMES[1]), (1, 2))
+    on = [[part.calls for part in parts.parts if part.device == queue] for queue in (1, 2)]
+    assert on[0] == on[1] == [part.calls for part in plain.parts if part.device == 1]
+    for part in parts.parts:
+        verify_copies(kernels, part, portion(kernels, parts, part))
+    assert streamed(kernels, parts, random) == one_by_one(kernels, parts)
+
+
+@pytest.mark.parametrize(("work_s", "run_s", "period_s"), [(30.0, 1.0, 30.0), (1.0, 1.0, 4.0), (1.0, 30.0, 18.0)])
+def test_two_queues_hide_what_is_not_the_longest_of_kernels_and_copies(
+    work_s: float, run_s: float, period_s: float
+) -> None:
+    """4 to copy there and 1 back: kernels, copies there, or half of all that one frame takes bound it."""
+    kernels = chain("sum")
+    (size,) = {kernels.buffers[id].type.bytes for id in (*kernels.inputs, *kernels.outputs)}
+    count = len(kernels.inputs)
+    copies = Transfers(run_s, 0.0, 4.0 / size / count, 1.0 / size)
+    division = division_of(kernels, [[1e3], [work_s]], LaneCosts(), (None, copies))
+    whole = work_s + run_s + 5.0
+    assert one_device(kernels, NAMES, division).period_s == pytest.approx(whole)
+    found = on_two_queues(kernels, NAMES, division, one_device(kernels, NAMES, division))
+    assert (found.period_s, found.predicted_s) == pytest.approx((period_s, whole))
+    assert [(part.device, part.turns) for part in found.parts] == [(1, Turns(2, (0,))), (2, Turns(2, (1,)))]
+    assert overlapped(kernels, NAMES, division).period_s <= found.period_s
+    assert [division.turn_s(1, 1), with_queues(division).turn_s(2, 1)] == pytest.approx([whole, 2 * period_s])
 
 
 def test_a_copy_that_is_missing_doubled_or_in_vain_is_refused() -> None:
