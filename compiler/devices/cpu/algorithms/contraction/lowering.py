@@ -121,6 +121,9 @@ class BlockedProduct(Lowering):
         self.full: Columns = (self.lanes,) * (self.panel // self.lanes)
         last = tuple(min(self.lanes, left - at) for at in range(0, left, self.lanes))
         self.tails = () if last == self.full else (last,)
+        ended = not rows and not self.tails and self.trimming.clips((view.n,))
+        self.shorter: tuple[Columns, ...] = tuple(self.full[:count] for count in range(1, len(self.full)) if ended)
+        """The last panel where a size ends columns: as many vectors as it takes."""
         self.steps = self._steps()
         self.nest = merged([(axis.extent, self.steps[axis]) for axis in view.k])
         self.stretches = stretches(self.nest)
@@ -212,7 +215,7 @@ class BlockedProduct(Lowering):
 
     def functions(self) -> None:
         """The C functions of all register tiles."""
-        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails):
+        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails, *self.shorter):
             for rows in self._variants():
                 self._function(rows, columns)
 
@@ -275,7 +278,8 @@ class BlockedProduct(Lowering):
         writer.line(f"const long end_column = tw_least_of({view.columns}, end_panel * {panel});")
         whole = [Span(self._rows_of(axis), f"first_{axis}", self._ends(axis)) for axis in view.m]
         columns = Span((view.n,), f"first_panel * {panel}", "end_column")
-        writer.line(f"const long past_column = {self.trimming.clip(columns, panel, whole)};")
+        rest = self.lanes if self.shorter else 0
+        writer.line(f"const long past_column = {self.trimming.clip(columns, panel, whole, rest)};")
         writer.line(f"const long past_panel = (past_column + {panel - 1}) / {panel};")
         columns = replace(columns, past="past_column")
         for place, axis in enumerate(view.m):
@@ -301,9 +305,14 @@ class BlockedProduct(Lowering):
         """A block of rows, from first_.. to past_.. along each m axis, against panels first_panel .. past_panel - 1."""
         writer, whole = self.writer, self.panels - len(self.tails)
         past = f"tw_least_of({whole}, past_panel)" if self.tails else "past_panel"
+        past = f"past_column / {self.panel}" if self.shorter else past
         if whole:
             with writer.block(f"for (long panel = first_panel; panel < {past}; panel++)"):
                 self._panel(self.full)
+        for columns in self.shorter:
+            with writer.block(f"if (past_column % {self.panel} == {sum(columns)})"):
+                writer.line(f"const long panel = past_column / {self.panel};")
+                self._panel(columns)
         for tail in self.tails:
             with writer.block(f"if (past_panel == {self.panels})"):
                 writer.line(f"const long panel = {whole};")
