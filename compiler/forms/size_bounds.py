@@ -115,7 +115,7 @@ class Sizes:
             if isinstance(atom, Quotient) and factor % atom.divisor == 0:
                 more = Sum(frozenset(), 0 if factor > 0 else atom.divisor - 1)
                 above = self._most(left.plus(atom.value.plus(more, -1), factor // atom.divisor), steps)
-                if factor < 0 or self._is_natural(atom):
+                if factor < 0 or self._is_natural(atom.value):
                     return above
                 zero = self._most(left, steps)
                 return None if above is None or zero is None else max(above, zero)
@@ -123,13 +123,15 @@ class Sizes:
         return total.const if bounded else None
 
     def _is_natural(self, value: Atom | Sum) -> bool:
-        """Whether a value is never negative, as far as its form says."""
+        """Whether a value is never negative, as far as its form says: a quotient is not from 1 - divisor on."""
         if isinstance(value, Sum):
             return value.const >= 0 and all(factor > 0 and self._is_natural(atom) for atom, factor in value.terms)
         if isinstance(value, Extreme):
             each = [self._is_natural(one) for one in (value.one, value.other)]
             return any(each) if value.is_greatest else all(each)
-        return self._is_natural(value.value) if isinstance(value, Quotient) else value in self.kernels.inputs
+        if isinstance(value, Quotient):
+            return self._is_natural(value.value.plus(Sum(frozenset(), value.divisor - 1)))
+        return value in self.kernels.inputs
 
     def _sum_of(self, value: Expr, known: Mapping[str, Sum]) -> Sum | None:
         if isinstance(value, Const):

@@ -166,6 +166,17 @@ class Convolution:
         return (*(axis.extent for axis in self.free), *swept)
 
 
+def sums_channels(kernel: Kernel) -> bool:
+    """Whether a kernel sums over more than the taps of windows; `as_convolution` accepts no other."""
+    for block in kernel.blocks:
+        places = [index for value in block.values for load in value.loads for index in load.index]
+        swept = [index for index in places if any(index.coefficient(axis) == 1 for axis in kernel.shared)]
+        taps = {axis for index in swept for axis in index.axes if index.coefficient(axis) == 1}
+        if any(axis.extent > 1 and axis not in taps for axis in block.reduction):
+            return True
+    return False
+
+
 def as_convolution(workload: Workload) -> Convolution | None:
     """The kernel as a convolution of unit stride and dilation by constant weights over channels-last data, or None."""
     if as_contraction(workload) is None:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 from compiler.forms.bounds import Beyond, Bound, beyond_bounds, bounds_in, guarded_loads, quotient_of
 from compiler.forms.size_bounds import Sizes
-from compiler.forms.winograd import MOST_ELEMENTS, TAPS
+from compiler.forms.winograd import MOST_ELEMENTS, TAPS, sums_channels
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Kernel
@@ -168,12 +168,13 @@ def _reach(
         one for one in bounds if not any(load.slot in slots for s in one.whole.stored for load in s.value.loads)
     ]
     ids = {slot.name: id for slot, id in zip(call.kernel.inputs, call.inputs, strict=True)}
+    tiled = sums_channels(call.kernel)
     most = 0
     for load, around in guarded_loads(call.kernel):
         if load.slot not in slots:
             continue
         known = [*((one.size, one.axis) for one in kernel_wide), *_axes(around, ids)]
-        ends = [_end(limit, axis, bound, load.index[dim]) for bound, axis in known]
+        ends = [_end(limit, axis, bound, load.index[dim], tiled) for bound, axis in known]
         least = min((end for end in ends if end is not None), default=None)
         if least is None:
             return None
@@ -189,11 +190,11 @@ def _axes(bounds: Sequence[Bound], ids: Mapping[str, int]) -> Iterator[tuple[int
                 yield ids[bound.size.slot], axis
 
 
-def _end(limit: _Limit, axis: Axis, bound: int, place: Index) -> int | None:
+def _end(limit: _Limit, axis: Axis, bound: int, place: Index, tiled: bool) -> int | None:
     """How far behind a limit a place lies at most, where an axis stays below a bound; None if unknown.
 
-    Winograd's forms add up what a whole tile of outputs reads, some of which may lie beyond: in exact arithmetic that
-    cancels, but not where what is there is not a number.
+    `tiled`: whether Winograd's forms may compute the reader. They add up what a whole tile of outputs reads, some of
+    which may lie beyond: in exact arithmetic that cancels, but not where what is there is not a number.
     """
     whole, divisor = quotient_of(place)
     if divisor > 1 and whole == Index.of(axis):
@@ -204,7 +205,7 @@ def _end(limit: _Limit, axis: Axis, bound: int, place: Index) -> int | None:
         return None
     excess = limit.sizes.excess(bound, factor, limit.size, limit.times)
     others = Index(tuple(term for term in place.terms if term[0] != axis), place.const)
-    taps = [tap.extent for tap in others.axes if tap.extent in TAPS] if factor == 1 else []
+    taps = [tap.extent for tap in others.axes if tap.extent in TAPS] if factor == 1 and tiled else []
     around = max((MOST_ELEMENTS - count for count in taps), default=0)
     return None if excess is None else excess - factor + others.range[1] + 1 + around
 

@@ -14,6 +14,7 @@ PLANS = "tests/compiler/schedule/test_schedule.py"
 RANGES = "tests/compiler/steps/test_ranges_of_sizes.py"
 RECORDS = "tests/compiler/ir/test_machine.py"
 RETENTION = "tests/service/jobs/test_retention.py"
+TRIMMING = "tests/compiler/devices/cpu/codegen/test_trimming.py"
 WALLS = "tests/worker/test_sandbox.py"
 WAITS = "tests/compiler/schedule/plans/test_tasks.py"
 
@@ -53,6 +54,20 @@ FIXED: tuple[Wanted, ...] = (
         "if not any(number is not None for number in axes) and array.shape != value.type.dims:",
         "if False:",
         (f"{RANGES}::test_a_program_that_says_other_sizes_than_the_model_is_found",),
+    ),
+    Wanted(
+        "ranges: what the last register tiles of a product computed beyond a size stays",
+        "compiler/devices/cpu/algorithms/contraction/lowering.py",
+        "        if self.overwrites:\n",
+        "        if False:\n",
+        (f"{TRIMMING}::test_what_lies_beyond_sizes_in_the_last_tiles_is_stored_again",),
+    ),
+    Wanted(
+        "ranges: what the last register tile of a window computed beyond a width stays",
+        "compiler/devices/cpu/algorithms/window/lowering.py",
+        """        self.trimming.overwrite(columns, tile.extent("register", "columns", 1) - 1, (rows, channels))\n""",
+        "",
+        (f"{TRIMMING}::test_what_lies_beyond_sizes_in_the_last_tiles_is_stored_again",),
     ),
     Wanted(
         "ranges: what an earlier run left beyond the sizes stays",

@@ -58,3 +58,14 @@ def test_the_bound_of_a_window_is_the_least() -> None:
     assert sizes.excess(size, 1, size) == 0
     assert sizes.excess(size, 2, size) is None
     assert sizes.excess(size, 1, half) is None
+
+
+def test_a_quotient_of_one_below_a_size_is_never_negative() -> None:
+    """A window of stride 2 without padding, over a size that may be 0: (0 - 1) / 2 is 0."""
+    s = Sketch(dtype=DType.F32)
+    given, one, two = s.x(dtype=I64), s.c(1, dtype=I64), s.c(2, dtype=I64)
+    least = s("Div", s("Sub", given, one), two)
+    size, outputs = s("Add", least, one), s("Add", s("Div", s("Sub", least, one), two), one)
+    sizes = Sizes(fuse(s.graph(size, outputs)).kernels)
+    assert sizes.excess(outputs, 2, size) == 1
+    assert sizes.excess(size, 2, given) is not None

@@ -19,9 +19,11 @@ from compiler.forms.winograd import (
     form,
     inside_of,
     relative_error,
+    sums_channels,
     transformed_panels,
 )
 from compiler.ir.buffers import Buffer
+from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import Layout
 from tests.parse import parse_kernel
@@ -138,6 +140,8 @@ def convolution(data: str, *, constant: int = True, plain: int = False, **sizes:
 def view_of(workload: Workload) -> Convolution:
     found = as_convolution(workload)
     assert found is not None
+    assert isinstance(workload.kernel, Kernel)
+    assert sums_channels(workload.kernel)
     return found
 
 

@@ -56,6 +56,14 @@ def windows(s: Sketch, x: int, size: int) -> int:
     return s("PadBeyond", conv(s, s("Relu", bounded)), size, axis=2)
 
 
+def channelwise(s: Sketch, x: int, size: int) -> int:
+    """Windows channel by channel read as far as they reach: no algorithm adds up more."""
+    taps = {"kernel_shape": (3, 3), "pads": (1,) * 4}
+    bounded = s("Relu", s("PadBeyond", conv(s, x), size, axis=2))
+    pooled = s("Relu", s("PadBeyond", s("MaxPool", bounded, **taps), size, axis=2))
+    return s("PadBeyond", s("Conv", pooled, s.normal(4, 1, 3, 3), s.normal(4), group=4, **taps), size, axis=2)
+
+
 def shared(s: Sketch, x: int, size: int) -> int:
     """Of two readers one knows no size."""
     bounded = s("PadBeyond", conv(s, x), size, axis=0)
@@ -67,6 +75,7 @@ CASES: Mapping[str, tuple[Build, bool]] = {
     "flattened": (flattened, True),
     "summed": (summed, True),
     "windows": (windows, False),
+    "channelwise": (channelwise, False),
     "shared": (shared, False),
 }
 
@@ -141,7 +150,7 @@ def test_nothing_that_may_be_anything_is_read(name: str) -> None:
         (wanted,) = (evaluate_graph(graph, inputs, OPERATORS)[id] for id in graph.outputs)
         (found,) = run(kernels, inputs)
         if any(kernels.buffers[id].unread for id in kernels.outputs):
-            axis = 2 if name == "windows" else 0
+            axis = 2 if name in ("windows", "channelwise") else 0
             found, wanted = (np.take(array, range(count), axis) for array in (found, wanted))
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4)
 
@@ -203,6 +212,9 @@ def test_a_mark_is_printed_and_read_and_counts_for_keys_only_where_it_is() -> No
     assert parse_kernel_graph(str(kernels), kernels.constants).buffers == kernels.buffers
     marked = next(buffer for buffer in kernels.buffers.values() if buffer.margins)
     assert marked.margins == (-1, -1, 8, -1), "one for the window, seven for a tile of Winograd's largest form"
+    channelwise = fuse(graph_of("channelwise")).kernels
+    margins = {buffer.margins for id, buffer in channelwise.buffers.items() if id not in channelwise.outputs}
+    assert margins == {(), (-1, -1, 1, -1)}, "one for each window"
     assert "margins=(-1, -1, 8, -1)" in repr(marked)
     assert "margins" not in repr(replace(marked, margins=()))
 

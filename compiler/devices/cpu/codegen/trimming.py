@@ -16,9 +16,9 @@ from compiler.codegen.task_grid import Cut, TaskGrid
 from compiler.codegen.writer import Writer
 from compiler.forms.bounds import Beyond, Bound, Stored, beyond_bounds
 from compiler.forms.normal_form import Slots
-from compiler.ir.expr import Load
+from compiler.ir.expr import Load, Position
 from compiler.ir.index import Axis, Index
-from compiler.ir.kernel import Kernel
+from compiler.ir.kernel import Block, Kernel
 
 TASKS = "for (long tile = begin; tile < end; tile++)"
 
@@ -136,6 +136,33 @@ class Trimming:
         with writer.block(f"if ({clipped} < {past})"):
             self._store((one,), (replace(span, first=clipped), *around))
         return clipped
+
+    def overwritten(self, maps: Sequence[Block]) -> tuple[Bound, ...]:
+        """The bounds that `maps` need not ask about, since `overwrite` stores again what lies beyond them.
+
+        All those on one axis each, where what lies beyond is a number, and no element that the maps read is chosen by
+        data, which may be anything there; else none.
+        """
+        found = [one for one in self.beyond if one.bound.place in map(Index.of, one.bound.place.axes)]
+        reads = [load for block in maps for value in block.values for load in value.loads]
+        by_data = any(Position(index).loads for load in reads for index in load.index)
+        numbers = all(not stored.value.loads for one in found for stored in one.stored)
+        return tuple(one.bound for one in found) if numbers and not by_data else ()
+
+    def overwrite(self, span: Span, most: int, around: Sequence[Span]) -> None:
+        """Stores what lies beyond sizes, `most` points behind each that lie in the span, at all places of `around`.
+
+        For register tiles that are computed whole, of which a part lies beyond.
+        """
+        for one in self.beyond:
+            kept = any(not self.slots.buffers[stored.store.slot].unread for stored in one.stored)
+            if most and kept and span.axes and one.bound.place == Index.of(span.axes[0]):
+                first, past = self.writer.name("first"), self.writer.name("past")
+                places = self._places(one.bound)
+                self.writer.line(f"const long {first} = tw_between({span.first}, {places}, {span.past});")
+                self.writer.line(f"const long {past} = tw_least_of({span.past}, {first} + {most});")
+                with self.writer.block(f"if ({first} < {past})"):
+                    self._store((one,), (replace(span, first=first, past=past), *around))
 
     def ends_any(self, axes: Sequence[Axis]) -> bool:
         """Whether a size is a bound on one of these axes, so that `list_live` may leave out places of them."""

@@ -121,6 +121,9 @@ class BlockedProduct(Lowering):
         self.full: Columns = (self.lanes,) * (self.panel // self.lanes)
         last = tuple(min(self.lanes, left - at) for at in range(0, left, self.lanes))
         self.tails = () if last == self.full else (last,)
+        ended = not rows and not self.tails and self.trimming.clips((view.n,))
+        self.shorter: tuple[Columns, ...] = tuple(self.full[:count] for count in range(1, len(self.full)) if ended)
+        """The last panel where a size ends columns: as many vectors as it takes."""
         self.steps = self._steps()
         self.nest = merged([(axis.extent, self.steps[axis]) for axis in view.k])
         self.stretches = stretches(self.nest)
@@ -129,6 +132,10 @@ class BlockedProduct(Lowering):
             one.bound for one in self.trimming.beyond if not self.counted and one.bound.place.axes <= sides
         )
         self.epilogue = tuple(within(block, self.bounds) for block in view.epilogue)
+        alone = {*self.bounds} <= {*self.trimming.overwritten(view.epilogue)}
+        self.overwrites = bool(self.bounds) and not rows and alone
+        self.asked = () if self.overwrites else self.bounds
+        """Bounds that tiles ask about: where rows beyond sizes are stored again, none."""
         self.in_registers = not self.stretches.outer and self._is_simple
         self.tiles = prod(-(-self.block[axis] // self.part[axis]) for axis in view.m)
         self.by_stretch = tile.extent("block", "k") > 0 and not self.in_registers
@@ -208,7 +215,7 @@ class BlockedProduct(Lowering):
 
     def functions(self) -> None:
         """The C functions of all register tiles."""
-        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails):
+        for columns in (*((self.full,) if self.panels > len(self.tails) else ()), *self.tails, *self.shorter):
             for rows in self._variants():
                 self._function(rows, columns)
 
@@ -255,6 +262,8 @@ class BlockedProduct(Lowering):
         for axis in view.m[:-2]:
             writer.line(f"const long {axis} = first_{axis};")
         self.products()
+        if self.overwrites:
+            self._overwrite()
 
     def _ends(self, axis: Axis) -> str:
         """The C variable of where a block's rows end along an axis before those beyond a size are left out."""
@@ -269,7 +278,8 @@ class BlockedProduct(Lowering):
         writer.line(f"const long end_column = tw_least_of({view.columns}, end_panel * {panel});")
         whole = [Span(self._rows_of(axis), f"first_{axis}", self._ends(axis)) for axis in view.m]
         columns = Span((view.n,), f"first_panel * {panel}", "end_column")
-        writer.line(f"const long past_column = {self.trimming.clip(columns, panel, whole)};")
+        rest = self.lanes if self.shorter else 0
+        writer.line(f"const long past_column = {self.trimming.clip(columns, panel, whole, rest)};")
         writer.line(f"const long past_panel = (past_column + {panel - 1}) / {panel};")
         columns = replace(columns, past="past_column")
         for place, axis in enumerate(view.m):
@@ -279,6 +289,14 @@ class BlockedProduct(Lowering):
             past = self.trimming.clip(rows, self.part[axis], (*before, *after, columns), self.rests.get(axis, 0))
             writer.line(f"const long past_{axis} = {past};")
 
+    def _overwrite(self) -> None:
+        """Stores what lies beyond sizes in the last register tiles, which stored what they computed there."""
+        spans = {axis: Span((axis,), f"first_{axis}", f"past_{axis}") for axis in self.view.m}
+        columns = Span((self.view.n,), f"first_panel * {self.panel}", "past_column")
+        for axis, span in spans.items():
+            others = [other for each, other in spans.items() if each != axis]
+            self.trimming.overwrite(span, self.part[axis] - 1, (*others, columns))
+
     def _rows_of(self, axis: Axis) -> tuple[Axis, ...]:
         """The kernel's axes that a row axis stands for."""
         return self.counted.get(axis, (axis,))
@@ -287,9 +305,14 @@ class BlockedProduct(Lowering):
         """A block of rows, from first_.. to past_.. along each m axis, against panels first_panel .. past_panel - 1."""
         writer, whole = self.writer, self.panels - len(self.tails)
         past = f"tw_least_of({whole}, past_panel)" if self.tails else "past_panel"
+        past = f"past_column / {self.panel}" if self.shorter else past
         if whole:
             with writer.block(f"for (long panel = first_panel; panel < {past}; panel++)"):
                 self._panel(self.full)
+        for columns in self.shorter:
+            with writer.block(f"if (past_column % {self.panel} == {sum(columns)})"):
+                writer.line(f"const long panel = past_column / {self.panel};")
+                self._panel(columns)
         for tail in self.tails:
             with writer.block(f"if (past_panel == {self.panels})"):
                 writer.line(f"const long panel = {whole};")
@@ -427,14 +450,14 @@ class BlockedProduct(Lowering):
         accesses, _ = self._mapped()
         inputs = {slot.name for slot in self.workload.kernel.inputs}
         used = dict.fromkeys(access.slot for access in accesses if access.slot in self.slots.buffers)
-        sizes = {bound.size.slot: f"const {C_TYPES[bound.size.dtype]} *" for bound in self.bounds}
+        sizes = {bound.size.slot: f"const {C_TYPES[bound.size.dtype]} *" for bound in self.asked}
         kinds = {slot: declared(self.writer, slot, self.slots.buffers[slot]) for slot in used}
         return {**{slot: f"{'const ' if slot in inputs else ''}{kind} *" for slot, kind in kinds.items()}, **sizes}
 
     def _mapped_axes(self) -> list[Axis]:
         """The axes, n apart, that tell where the maps read and write."""
         _, axes = self._mapped()
-        axes = axes.union(*(bound.place.axes for bound in self.bounds))
+        axes = axes.union(*(bound.place.axes for bound in self.asked))
         return [axis for axis in (*self.view.batch, *self.view.m) if axis in axes]
 
     @property
@@ -497,12 +520,12 @@ class BlockedProduct(Lowering):
         Only a tile of which some rows lie beyond a size asks for each row whether it does.
         """
         self.writer.line(f"const long {self.view.n} = panel * {self.panel};")
-        if not self.bounds:
-            self._at_points(rows, columns, self.view.epilogue)
+        if not self.asked:
+            self._at_points(rows, columns, self.epilogue)
             return
         last = {axis: Index.of(axis) + count - 1 for axis, count in zip(self.view.m[-2:], rows, strict=True)}
         tests = [
-            f"{self._index(bound.place.substitute(last))} < {self.trimming.size(bound.size)}" for bound in self.bounds
+            f"{self._index(bound.place.substitute(last))} < {self.trimming.size(bound.size)}" for bound in self.asked
         ]
         with self.writer.block(f"if ({' && '.join(tests)})"):
             self._at_points(rows, columns, self.epilogue)
@@ -522,15 +545,16 @@ class BlockedProduct(Lowering):
     def _rolled(self, columns: Columns) -> None:
         """The maps on one row of sums in memory."""
         writer, n, lanes = self.writer, self.view.n, self.lanes
+        epilogue = self.view.epilogue if self.asked else self.epilogue
         whole = columns.count(lanes)
         if whole:
             with writer.block(f"for (long column = 0; column < {whole * lanes}; column += TW_LANES)"):
                 writer.line(f"const long {n} = panel * {self.panel} + column;")
-                self._maps(lanes, {}, "tw_load(sums + column)", self.view.epilogue)
+                self._maps(lanes, {}, "tw_load(sums + column)", epilogue)
         if whole < len(columns):
             with writer.block(""):
                 writer.line(f"const long {n} = panel * {self.panel} + {whole * lanes};")
-                self._maps(columns[-1], {}, f"tw_load(sums + {whole * lanes})", self.view.epilogue)
+                self._maps(columns[-1], {}, f"tw_load(sums + {whole * lanes})", epilogue)
 
     def _maps(self, live: int, moved: Mapping[Axis, Index], sums: str, epilogue: Sequence[Block]) -> None:
         """The product's stored value and the epilogue's maps, at one vector of a row, of which `live` columns exist."""

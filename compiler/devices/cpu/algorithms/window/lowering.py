@@ -26,6 +26,7 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, declared, signature
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import within
 from compiler.forms.channelwise import ChannelWindow, Side, as_byte_window, weights_of
 from compiler.forms.normal_form import Slots, substitute
 from compiler.ir.expr import Expr
@@ -130,6 +131,11 @@ class BlockedWindow(Lowering):
         self.block_rows = self.tile.extent("block", "rows", 1)
         self.block_channels = self.tile.extent("block", "channels")
         self.trimming = Trimming(self.writer, self.view.kernel, self.slots, self.lanes)
+        sides = {*self.view.outer, self.view.rows.output, self.view.columns.output}
+        overwritten = self.trimming.overwritten(self.view.epilogue) if self.pointers == "p" else ()
+        self.bounds = tuple(bound for bound in overwritten if bound.place.axes <= sides)
+        """Bounds that tiles do not ask about: what lies beyond them in the last tiles is stored again."""
+        self.epilogue = tuple(within(block, self.bounds) for block in self.view.epilogue)
 
     @cached_property
     def _plans(self) -> list[tuple[_Tiles, _Tiles | None, list[_Run], list[_Run]]]:
@@ -168,7 +174,11 @@ class BlockedWindow(Lowering):
                 decode(writer, view.outer, f"tile / {channel_blocks * row_blocks}")
                 if self.trimming.beyond:
                     self._clip()
+                if self.bounds:
+                    writer.line("const long first_row = row;")
                 self.rows()
+                if self.bounds:
+                    self._overwrite()
         packings = dict([self.weights]) if self.weights else {}
         return Lowered(self.name, writer.text(), self.tasks, packings=packings, grid=self.grid)
 
@@ -178,6 +188,14 @@ class BlockedWindow(Lowering):
         around = (Span.whole(view.columns.output), Span((view.channel,), "first", "past"))
         past = self.trimming.clip(Span((view.rows.output,), "row", "end_row"), step, around)
         self.writer.line(f"const long past_row = {past};")
+
+    def _overwrite(self) -> None:
+        """Stores what lies beyond sizes in the last register tiles, which stored what they computed there."""
+        view, tile = self.view, self.tile
+        rows, columns = Span((view.rows.output,), "first_row", "past_row"), Span.whole(view.columns.output)
+        channels = Span((view.channel,), "first", "past")
+        self.trimming.overwrite(rows, tile.extent("register", "rows", 1) - 1, (columns, channels))
+        self.trimming.overwrite(columns, tile.extent("register", "columns", 1) - 1, (rows, channels))
 
     def functions(self) -> None:
         """The C functions of all shapes of register tiles."""
@@ -278,7 +296,7 @@ class BlockedWindow(Lowering):
         """Pointers to what a tile reads and writes first, so that all else lies at constant distances from them."""
         view = self.view
         self.bases = {}
-        exprs = [view.value, *(value for block in view.epilogue for value in block.values)]
+        exprs = [view.value, *(value for block in self.epilogue for value in block.values)]
         if view.weight is not None and self.weights is None:
             exprs.append(view.weight)
         at_first = {side.position: Index.of(side.output) * side.stride for side in (view.rows, view.columns)}
@@ -559,7 +577,7 @@ class _Strip:
 
         Past a store no compiler can prove that it is the same.
         """
-        for block in self.view.epilogue:
+        for block in self.window.epilogue:
             for value in block.values:
                 for load in value.loads:
                     if load.slot in self.window.slots.buffers and load.type is DType.F32 and not load.axes & sides:
@@ -572,7 +590,7 @@ class _Strip:
             columns: Index.of(columns) + output.column,
             **self._channel(output.vector),
         }
-        maps = [self._settled(substitute(block, place)) for block in self.view.epilogue]
+        maps = [self._settled(substitute(block, place)) for block in self.window.epilogue]
         finish(self.emitter, self.window.slots, substitute(self.view.product, place), maps, f"total{output}")
 
     def _settled(self, block: Block) -> Block:

@@ -13,7 +13,7 @@ from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.emit.program import kernel_sources
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here, this_machine
-from compiler.forms.winograd import as_convolution, form, relative_error
+from compiler.forms.winograd import as_convolution, form, relative_error, sums_channels
 from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjunction, inside
 from compiler.ir.index import Axis, Index
@@ -203,6 +203,7 @@ def cases(draw: st.DrawFn, target: CpuTarget) -> tuple[Filter, Case]:
     view = as_convolution(case.workload)
     if view is None:  # a single output along an axis leaves nothing to sweep
         return one, case
+    assert sums_channels(case.kernel)
     options = winograd_tiles(case.workload, target, draw(st.integers(1, 3)))
     tile = draw(st.sampled_from(options)).tile
     if draw(st.booleans()):

@@ -10,11 +10,14 @@ import pytest
 from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms.attention import attention_tiles
+from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, resolve, runs_here, this_machine
 from compiler.fuse import fuse
+from compiler.ir.buffers import Buffer
 from compiler.ir.graph import Graph
 from compiler.ir.kernel import Kernel
-from compiler.ir.tensor import DType
+from compiler.ir.tensor import DType, Layout
+from compiler.ir.tile import Level, Tile
 from compiler.measure.memory import GARBAGE, allocate, write_buffer
 from tests.compiler.devices.cpu.algorithms import (
     test_attention,
@@ -30,6 +33,7 @@ from tests.compiler.devices.cpu.algorithms import (
 from tests.compiler.devices.cpu.library import Case, array_of, draws
 from tests.compiler.devices.cpu.sizes import Sized, bounded, bounded_case, with_margin
 from tests.compiler.rewrite.sketch import Sketch
+from tests.parse import parse_kernel
 
 HERE = this_machine()
 
@@ -59,6 +63,74 @@ def judged(cases: list[Case], algorithm: str, least: int) -> None:
 def test_contractions_stop_at_sizes(part: int) -> None:
     strategy = test_contraction.tiled(bounded_kernels(test_contraction.kernels()), HERE)
     judged([with_margin(case, at % 3 - 1) for at, case in enumerate(draws(strategy, 40)[part::2])], "contraction", 8)
+
+
+IMAGE = """
+kernel Conv(in x: f32[2, {c}, {h}, {w}], in f: f32[{k}, {c}, {r}, {r}]; temp t: f32[2, {k}, 9, 23];
+            out y: f32[2, {k}, 9, 23])
+  for n:2, k:{k}, p:9, q:23
+    t[n, k, p, q] = sum<f32> {sums}r:{r}, s:{r} . mul(x[n, {channel}, p + r, q + s], f[k, {depth}, r, s])
+    y[n, k, p, q] = max(t[n, k, p, q], 0.25:f32)
+"""
+
+
+COLUMNS = """
+kernel MatMul(in x: f32[11, 7], in w: f32[7, {n}]; out y: f32[11, {n}])
+  for m:11, n:{n}
+    y[m, n] = sum<f32> k:7 . mul(x[m, k], w[k, n])
+"""
+
+
+def image_case(taps: int, *, channelwise: bool, registers: tuple[int, int], margin: int) -> Case:
+    """Outputs of 9 rows and 23 columns, both bounded, under register tiles of so many."""
+    (rows, columns), more = registers, {"sums": "", "channel": "k", "depth": "0"}
+    more = more if channelwise else {"sums": "c:5, ", "channel": "c", "depth": "c"}
+    text = IMAGE.format(c=16 if channelwise else 5, k=16, r=taps, h=8 + taps, w=22 + taps, **more)
+    kernel = parse_kernel(text.replace("f32[16, 16,", "f32[16, 1,"))
+    slots = (*kernel.inputs, *kernel.outputs)
+    layouts = (Layout.channels_last(4), None, Layout.channels_last(4))
+    buffers = tuple(
+        Buffer.whole(at, one.type, layout) for at, (one, layout) in enumerate(zip(slots, layouts, strict=True))
+    )
+    random, vector = np.random.default_rng(taps), HERE.vector_floats
+    sides = (
+        {"rows": rows, "columns": columns, "channels": vector} if channelwise else {"y": rows, "m": columns, "n": 16}
+    )
+    block = {"rows": 2 * rows, "channels": 16} if channelwise else {"y": 2 * rows, "m": 23, "n": 16}
+    wide = {"channels" if channelwise else "n": vector}
+    levels = (("block", block), ("register", sides), ("vector", wide))
+    tile = Tile("window" if channelwise else "contraction", tuple(Level(n, tuple(at.items())) for n, at in levels))
+    inputs = tuple(array_of(slot.type, random) for slot in kernel.inputs)
+    case = Case(kernel, buffers, inputs, tile, constant=(1,), tolerance=1e-4)
+    return with_margin(bounded_case(case, [2, 3], value=0.5), margin)
+
+
+@pytest.mark.parametrize("channelwise", [False, True])
+def test_what_lies_beyond_sizes_in_the_last_tiles_is_stored_again(channelwise: bool) -> None:
+    registers = [(2, 3), (4, 5), (1, 7)] if channelwise else [(1, 14), (2, 6), (1, 9)]
+    taps = [3, 2, 5] if channelwise else [1, 3, 3]
+    ways = zip(registers, taps, (-1, 0, 2), strict=True)
+    cases = [image_case(t, channelwise=channelwise, registers=one, margin=m) for one, t, m in ways]
+    judged(cases, "window" if channelwise else "contraction", 3)
+
+
+@pytest.mark.parametrize("constant", [False, True])
+def test_the_last_panel_has_as_many_vectors_as_a_size_takes(constant: bool) -> None:
+    """Columns that end anywhere in two panels of several vectors."""
+    vector = HERE.vector_floats
+    panel = 3 * vector
+    kernel = parse_kernel(COLUMNS.format(n=2 * panel))
+    slots = (*kernel.inputs, *kernel.outputs)
+    buffers = tuple(Buffer.whole(at, one.type) for at, one in enumerate(slots))
+    inputs = tuple(array_of(slot.type, np.random.default_rng(0)) for slot in kernel.inputs)
+    sides = (("block", 11, 2 * panel), ("register", 4, panel))
+    levels = (*(Level(level, (("m", m), ("n", n))) for level, m, n in sides), Level("vector", (("n", vector),)))
+    tile = Tile("contraction", levels)
+    case = Case(kernel, buffers, inputs, tile, constant=(1,) if constant else (), tolerance=1e-4)
+    whole = bounded_case(case, [1])
+    judged([with_margin(whole, -1), with_margin(whole, 3)], "contraction", 2)
+    text = lower("k", whole.workload, tile, HERE).text
+    assert [f"_4_{count * vector}(const" in text for count in (1, 2, 3)] == [True] * 3
 
 
 @st.composite
