@@ -51,10 +51,7 @@ def byte_groups(workload: Workload) -> ByteGroups | None:
     view = as_byte_window(workload) if in_floats(workload) else None
     if view is None or view.members is None or view.group % LANE_BYTES or view.loops or view.ends:
         return None
-    here = ({view.rows.position}, {view.columns.position})
-    if any(not guard.axes <= side for guard in view.guards for side in here if guard.axes & side):
-        return None
-    if any(not guard.axes & {view.rows.position, view.columns.position} for guard in view.guards):
+    if any(guard.axes not in ({view.rows.position}, {view.columns.position}) for guard in view.guards):
         return None
     zero, value = 0, view.value
     if isinstance(value, Apply) and value.function == "sub":
