@@ -16,6 +16,7 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS, having
 from compiler.ops.byte_table import BYTES, SIZE, least
+from compiler.ops.operator import Unsupported
 from compiler.ops.traits import Trait
 from compiler.rewrite.rounding import wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
@@ -104,9 +105,12 @@ def _wide(array: np.ndarray) -> np.ndarray:
 
 
 def _is_dear(view: View, node: Node) -> bool:
-    """Whether an operator computes a transcendental function."""
+    """Whether an operator computes a transcendental function; one without a kernel does not."""
     types = tuple(None if value is None else view.type(value) for value in node.inputs)
-    kernel = OPERATORS[node.op].define(node, types, tuple(view.type(value) for value in node.outputs))
+    try:
+        kernel = OPERATORS[node.op].define(node, types, tuple(view.type(value) for value in node.outputs))
+    except Unsupported:
+        return False
     return isinstance(kernel, Kernel) and any(
         isinstance(part, Apply) and part.function in DEAR
         for block in kernel.blocks
