@@ -257,6 +257,10 @@ class Emitter:
             if self._is_contiguous(offset):
                 load, place = f"tw_load_{INTEGERS[expr.dtype]}", f"{pointer} + {self.index(offset)}"
                 text = f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
+            elif (byte := _table_index(expr)) is not None:
+                low = offset.const
+                at = f"tw_add_i({self.vi(byte)}, tw_splat_i({low}))" if low else self.vi(byte)
+                text = f"tw_table_{INTEGERS[expr.dtype]}({pointer}, {at})"
         elif isinstance(expr, Apply):
             wraps = expr.function in ARITHMETIC and expr.dtype is DType.I32
             if wraps or (expr.function in ("min", "max") and expr.dtype in INTEGERS):
@@ -462,6 +466,8 @@ def is_vectorised(expr: Expr) -> bool:
     """
     if expr.dtype is DType.F32:
         return True
+    if isinstance(expr, Load) and (byte := _table_index(expr)) is not None:
+        return is_vectorised(byte)
     return expr.dtype in INTEGERS and all(_has_form(part) for part in expr.walk() if not isinstance(part, Position))
 
 
@@ -489,6 +495,18 @@ def _quantised(expr: Expr) -> tuple[Expr, int] | None:
             return None
         zero = int(constant.value)
     return (expr.args[0], zero) if isinstance(expr, Apply) and expr.function == "round" else None
+
+
+def _table_index(load: Load) -> Expr | None:
+    """The byte that says which of a table's 256 bytes is loaded; None for another load."""
+    if load.type not in (DType.U8, DType.I8) or len(load.index) != 1 or load.index[0].range != (0, 255):
+        return None
+    atoms = [atom for atom, factor in load.index[0].terms if factor == 1]
+    (atom,) = atoms if len(atoms) == len(load.index[0].terms) == 1 else (None,)
+    if not isinstance(atom, Indirect) or not isinstance(atom.expr, Cast):
+        return None
+    byte = atom.expr.arg
+    return byte if byte.dtype in (DType.U8, DType.I8) else None
 
 
 def _suffix(dtype: DType) -> str:

@@ -14,6 +14,8 @@ from compiler.ir.tensor import DType
 
 MIN_QUERIES = 4
 """Rows that repay packing the keys and values."""
+RESULTS = (DType.F32, DType.U8, DType.I8)
+"""What the maps after y may give: a quantised model rounds it to bytes."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def _stored(block: Block) -> Load:
 
 
 def as_attention(kernel: Kernel | Routine) -> Attention | None:
-    """A kernel in the form of attention, or None when it is not one in fp32."""
+    """A kernel in the form of attention, or None when it is not one in fp32; results may be rounded to bytes."""
     if not isinstance(kernel, Kernel) or kernel.sequential:
         return None
     kernel = without_unit_axes(contract_temps(kernel))
@@ -115,8 +117,9 @@ def as_attention(kernel: Kernel | Routine) -> Attention | None:
     mixed, *epilogue = kernel.blocks[place + 4 :]
     if over is None or not _is_product(scores, 1) or not _is_product(mixed, 1) or mixed.reduction != (over[1],):
         return None
-    chain = (*maps, *epilogue)
-    if any(block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in chain):
+    if any(block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in maps):
+        return None
+    if any(block.monoid or any(v.dtype not in RESULTS for v in block.values) for block in epilogue):
         return None
     keys, columns = over[1], mixed.axes[0]
     weights = _stored(kernel.blocks[place + 3])

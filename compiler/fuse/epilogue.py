@@ -9,6 +9,7 @@ from compiler.fuse.draft import Draft, Op, bind, joined_family, only_block, size
 from compiler.ir.expr import Load, Where
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.tensor import DType
 
 MAX_EXPR = 160
 CHEAP_WORK = 6
@@ -36,7 +37,7 @@ def join(producer: Op, consumer: Op, draft: Draft) -> Op | str:
         return "several blocks write the value"
     if out in writer.reads:
         return "the kernel reads the value again at later steps"
-    mapping = _axis_mapping(writer, out, slot, second, block, draft.types[value].dims)
+    mapping = _axis_mapping(writer, out, slot, second, block, draft.types[value].dims, in_groups=_sums_integers(first))
     if isinstance(mapping, str):
         return mapping
     if size(block.values[0]) > MAX_EXPR or len(first.blocks) > 12:
@@ -73,32 +74,62 @@ def _only_writer(kernel: Kernel, slot: str) -> Block | None:
 
 
 def _axis_mapping(
-    writer: Block, out: str, slot: str, second: Kernel, block: Block, dims: tuple[int, ...]
+    writer: Block, out: str, slot: str, second: Kernel, block: Block, dims: tuple[int, ...], *, in_groups: bool
 ) -> dict[Axis, Index] | str:
-    """The producer's axis that each of the consumer's axes is, if it reads every element once, at its own point."""
-    stored = store_axes(next(store for store in writer.stores if store.slot == out), dims)
+    """Where in the producer each of the consumer's axes is, if it reads every element once, at its own point.
+
+    With `in_groups` a dimension may be made up of several axes of the producer.
+    """
+    store = next(store for store in writer.stores if store.slot == out)
+    stored = _places(store, dims) if in_groups else _axes(store, dims)
     if stored is None:
         return "the value is not stored in order"
     loads = [load for load in block.values[0].loads if load.slot == slot]
     if len({load.index for load in loads}) != 1:
         return "the map reads the value at several places"
     mapping: dict[Axis, Index] = {}
-    for axis, index in zip(stored, loads[0].index, strict=True):
+    for place, extent, index in zip(stored, dims, loads[0].index, strict=True):
         term = index.terms[0][0] if len(index.terms) == 1 else None
-        if axis is None and index == Index.of(0):
+        if not place.terms and index == Index.of(0):
             continue
         if (
-            axis is None
+            not place.terms
             or not isinstance(term, Axis)
             or index != Index.of(term)
-            or term.extent != axis.extent
+            or term.extent != extent
             or term in mapping
         ):
             return "the map does not read the value point by point"
-        mapping[term] = Index.of(axis)
+        mapping[term] = place
     if any(axis.extent > 1 and axis not in mapping for axis in second.shared):
         return "the map repeats the value along an axis"
     return mapping
+
+
+def _sums_integers(kernel: Kernel) -> bool:
+    """Whether a kernel sums products of integers, which a map behind it makes four times as short."""
+    return any(block.monoid == "sum" and block.accumulator is DType.I32 for block in kernel.blocks)
+
+
+def _axes(store: Store, dims: tuple[int, ...]) -> tuple[Index, ...] | None:
+    """The axis of each dimension if a store covers its tensor in order, once (0: extent 1); None if it does not."""
+    axes = store_axes(store, dims)
+    return None if axes is None else tuple(Index.of(0) if axis is None else Index.of(axis) for axis in axes)
+
+
+def _places(store: Store, dims: tuple[int, ...]) -> tuple[Index, ...] | None:
+    """The same, where a dimension may be made up of several axes, as channels are of groups and their members."""
+    met: list[Axis] = []
+    for index, extent in zip(store.index, dims, strict=True):
+        step = 1
+        for axis, factor in sorted(index.terms, key=lambda term: term[1]):
+            if not isinstance(axis, Axis) or factor != step or axis in met:
+                return None
+            met.append(axis)
+            step *= axis.extent
+        if index.const or step != extent:
+            return None
+    return store.index
 
 
 def _joined(

@@ -70,6 +70,7 @@ WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
         "joined_depthwise",
     ),
     "quantisation, of networks with Relu and Clip": ("saturated_anyway",),
+    "quantisation, of networks with Gelu, Swish and the like": ("function_of_a_byte",),
     "exporters of TensorFlow and Keras": (
         "identity",
         "relu_of_relu",

@@ -33,12 +33,14 @@ from compiler.rewrite.rules import (
     slices,
     softmax,
     splits,
+    tables,
     weights,
 )
 
 RULES: tuple[Rule, ...] = (
     *quantised.RULES,
     *requantised.RULES,
+    *tables.RULES,
     *folding.RULES,
     *identities.RULES,
     *clamps.RULES,

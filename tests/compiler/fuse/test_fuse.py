@@ -232,6 +232,21 @@ def test_an_elementwise_kernel_may_lie_over_what_dies_in_it() -> None:
     agrees(graph_of(net.model([net.node("Add", [y, x], (1, 4, 6, 6))])))
 
 
+def test_maps_run_on_the_sums_of_a_product_of_integers_in_groups() -> None:
+    s = Sketch(3, DType.F32)
+    image = s.x(2, 12, 4, 5, dtype=DType.U8)
+    weights = s.c(s.rng.integers(-128, 128, (18, 4, 3, 2)), DType.I8)
+    sums = s("ConvInteger", image, weights, s.c(7, DType.U8), group=3, pads=(1, 0, 1, 1), kernel_shape=(3, 2))
+    scaled = s("Mul", s("Cast", sums, to=1), s.c(2.0 ** -s.rng.integers(6, 9, (18, 1, 1))))
+    graph = s.graph(s("QuantizeLinear", scaled, s.c(1.0), s.c(100, DType.U8)), scaled)
+    kernels = fuse(graph).kernels
+    assert len(kernels.calls) == 1
+    given = s.rng.integers(0, 256, (2, 12, 4, 5)).astype(np.uint8)
+    wanted = evaluate_graph(graph, {image: given}, OPERATORS, keep=list(graph.outputs))
+    for id, got in zip(graph.outputs, stepped(kernels, [given]), strict=True):
+        np.testing.assert_array_equal(got, wanted[id])
+
+
 def test_a_map_that_would_be_computed_many_times_is_stored_and_the_refusal_says_why() -> None:
     net = Network()
     x = net.node("Sigmoid", [net.input(1, 4, 6, 6)], (1, 4, 6, 6))

@@ -2,6 +2,7 @@
 
 attention    two products and the softmax between them
 contraction  register-blocked matrix products and convolutions
+byte_groups  convolutions of bytes in groups of channels, by dot products within vectors
 byte_extremes  the greatest or the least byte of a window, channel by channel
 gated        the same for products with a gate on one operand, which is moved to the other
 gemv         a few rows times a constant matrix, read once
@@ -49,7 +50,7 @@ from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
 from compiler.devices.cpu.algorithms.separable import SEPARABLE
 from compiler.devices.cpu.algorithms.sparse import SPARSE
-from compiler.devices.cpu.algorithms.window import WINDOW
+from compiler.devices.cpu.algorithms.window import BYTE_GROUPS, WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
@@ -61,6 +62,7 @@ from compiler.tuning.proposal import Proposal
 ALGORITHMS: tuple[Algorithm, ...] = (
     ATTENTION,
     BYTE_EXTREMES,
+    BYTE_GROUPS,
     CONTRACTION,
     GATED,
     GEMV,

@@ -33,6 +33,7 @@ from tests.compiler.rewrite.left_sides import (
     slices,
     softmax,
     splits,
+    tables,
     weights,
 )
 from tests.compiler.rewrite.left_sides.drawing import Drawing, Refusal
@@ -41,6 +42,7 @@ SUBJECTS = (
     demand,
     quantised,
     requantised,
+    tables,
     folding,
     identities,
     clamps,

@@ -34,6 +34,7 @@ from compiler.ir.index import Axis, Index
 from compiler.ir.interval import Limits, decided, settle
 from compiler.ir.kernel import Block
 from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
@@ -83,7 +84,7 @@ def _along(side: Side, size: int) -> list[_Tiles]:
 
 
 @dataclass(frozen=True)
-class _Shape:
+class Shape:
     """Register tiles of one shape. Those that are `inside` read nothing that a guard keeps out."""
 
     rows: _Tiles
@@ -92,6 +93,7 @@ class _Shape:
 
     @property
     def limits(self) -> Limits:
+        """Between which outputs the tiles of this shape begin."""
         return {**self.rows.limits, **self.columns.limits}
 
     def __str__(self) -> str:
@@ -102,7 +104,7 @@ class _Shape:
 class _Run:
     """Neighbouring tiles of one shape in one row of tiles."""
 
-    shape: _Shape
+    shape: Shape
     first: int
     past: int
 
@@ -125,7 +127,7 @@ class BlockedWindow(Lowering):
     def __post_init__(self) -> None:
         self.slots = Slots(self.workload)
         self.lanes = self.target.vector_floats
-        self.weights = weights_of(self.view, self.workload, self.lanes)
+        self.weights: tuple[int, Packing] | None = weights_of(self.view, self.workload, self.lanes)
         self.vectors = max(self.tile.extent("register", "channels") // self.lanes, 1)
         self.bases: dict[tuple[str, Index], str] = {}
         self.block_rows = self.tile.extent("block", "rows", 1)
@@ -214,14 +216,14 @@ class BlockedWindow(Lowering):
         Empty where that never is.
         """
         middle = _inside(rows, self.view.guards)
-        edge = [_Run(_Shape(rows, part, False), part.first, part.past) for part in columns] if middle != rows else []
+        edge = [_Run(Shape(rows, part, False), part.first, part.past) for part in columns] if middle != rows else []
         inner = []
         for part in columns if middle else ():
             assert middle is not None
-            border, inside = _Shape(rows, part, False), _inside(part, self.view.guards)
+            border, inside = Shape(rows, part, False), _inside(part, self.view.guards)
             first, past = (inside.first, inside.past) if inside else (part.past, part.past)
             inner += [_Run(border, part.first, first)] if first > part.first else []
-            inner += [_Run(_Shape(middle, inside, True), first, past)] if inside else []
+            inner += [_Run(Shape(middle, inside, True), first, past)] if inside else []
             inner += [_Run(border, past, part.past)] if past < part.past else []
         return inner, edge
 
@@ -253,7 +255,7 @@ class BlockedWindow(Lowering):
 
     # The function of one shape
 
-    def _function(self, shape: _Shape) -> None:
+    def _function(self, shape: Shape) -> None:
         view, writer = self.view, self.writer
         outer = "".join(f"long {axis}, " for axis in view.outer)
         rows, columns = view.rows.output, view.columns.output
@@ -271,7 +273,7 @@ class BlockedWindow(Lowering):
                 self._channels(shape)
         writer.line()
 
-    def _channels(self, shape: _Shape) -> None:
+    def _channels(self, shape: Shape) -> None:
         """Several vectors of channels at a time, then one, then the remainder: by the same code if masks are free."""
         writer, axis, lanes = self.writer, self.view.channel, self.lanes
         masked = axis.extent % lanes > 0 and lanes == MASKED
@@ -281,14 +283,18 @@ class BlockedWindow(Lowering):
             step = vectors * lanes
             if axis.extent >= step:
                 with writer.block(f"for (; {axis} + {step} <= past; {axis} += {step})"):
-                    _Strip(self, shape, vectors, Vector(axis)).write()
+                    self.strip(shape, vectors, Vector(axis)).write()
         if masked:
             with writer.block(f"for (; {axis} < past; {axis} += TW_LANES)"):
                 writer.line(f"const long live = tw_least_of(TW_LANES, past - {axis});")
-                _Strip(self, shape, 1, Vector(axis, "live")).write()
+                self.strip(shape, 1, Vector(axis, "live")).write()
         elif axis.extent % lanes:
             with writer.block(f"if ({axis} < past)"):
-                _Strip(self, shape, 1, Vector(axis, str(axis.extent % lanes))).write()
+                self.strip(shape, 1, Vector(axis, str(axis.extent % lanes))).write()
+
+    def strip(self, shape: Shape, vectors: int, vector: Vector) -> Strip:
+        """The code of one register tile of so many vectors of channels, from `vector` on."""
+        return Strip(self, shape, vectors, vector)
 
     # Addresses
 
@@ -373,10 +379,10 @@ class _Output:
         return f"{self.row}_{self.column}_{self.vector}"
 
 
-class _Strip:
+class Strip:
     """The code of one register tile at one place: accumulators, what is added to them, what becomes of them."""
 
-    def __init__(self, window: BlockedWindow, shape: _Shape, vectors: int, vector: Vector) -> None:
+    def __init__(self, window: BlockedWindow, shape: Shape, vectors: int, vector: Vector) -> None:
         self.window, self.view, self.writer = window, window.view, window.writer
         self.shape, self.vectors, self.lanes = shape, range(vectors), window.lanes
         self.emitter = Emitter(self.writer, window.address, vector, window.slots.extents)
@@ -386,6 +392,7 @@ class _Strip:
         ]
 
     def write(self) -> None:
+        """The statements of the tile."""
         monoid = self.view.monoid
         if self.window.weights:
             slot = self.window.workload.kernel.inputs[self.window.weights[0]]

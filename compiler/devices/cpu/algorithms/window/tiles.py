@@ -5,6 +5,8 @@ The rows of a block stay in the first-level cache.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from math import gcd, prod
 
 from compiler.devices.cpu.algorithms.model import CALL_NS
@@ -48,16 +50,34 @@ def window_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Prop
     view = as_byte_window(workload)
     if view is None or view.channel.extent < target.vector_floats // 2 or not holds_groups(view, target):
         return []
+    return blocked("window", view, workload, target, lanes, window_shapes(view, target), view.depth * view.group)
+
+
+def blocked(
+    algorithm: str,
+    view: ChannelWindow,
+    workload: Workload,
+    target: CpuTarget,
+    lanes: int,
+    shapes: Sequence[tuple[int, int, int]],
+    steps: float,
+) -> list[Proposal]:
+    """Tiles of these shapes (rows, columns, vectors), cheapest by the model first.
+
+    At each tap a result takes so many `steps`, vector operations as of fp32.
+    """
 
     def proposed(fewest: int) -> dict[Tile, Proposal]:
         """With so many blocks of rows at least, where there are as many rows."""
         tiles = [
-            _tile(view, *shape, channels, target, lanes, fewest)
-            for shape in window_shapes(view, target)
+            replace(_tile(view, *shape, channels, target, lanes, fewest), algorithm=algorithm)
+            for shape in shapes
             for channels in blocks_of_channels(view, shape[2], target, lanes)
         ]
         return {
-            tile: Proposal(tile, window_seconds(view, workload, tile, target), row_blocks=_row_blocks(view, tile))
+            tile: Proposal(
+                tile, window_seconds(view, workload, tile, target, steps), row_blocks=_row_blocks(view, tile)
+            )
             for tile in tiles
         }
 
@@ -155,8 +175,14 @@ def _tile(
     )
 
 
-def window_seconds(view: ChannelWindow, workload: Workload, tile: Tile, target: CpuTarget) -> float:
-    """The slowest of three: the register tiles' arithmetic and loads, the second-level cache, what lies beyond it."""
+def window_seconds(
+    view: ChannelWindow, workload: Workload, tile: Tile, target: CpuTarget, depth: float | None = None
+) -> float:
+    """The slowest of three: the register tiles' arithmetic and loads, the second-level cache, what lies beyond it.
+
+    `depth`: the steps of a result at each tap, where they are not one for each element that it sums.
+    """
+    depth = view.depth * view.group if depth is None else depth
     rates, width = target.rates, 4 * target.vector_floats
     rows, columns = tile.extent("register", "rows"), tile.extent("register", "columns")
     vectors = tile.extent("register", "channels") // target.vector_floats
@@ -166,7 +192,7 @@ def window_seconds(view: ChannelWindow, workload: Workload, tile: Tile, target: 
     positions = len(view.rows.readers(rows)) * len(view.columns.readers(columns))
     weights = view.taps * (1 if view.columns.taps * view.rows.taps <= 12 else rows) if view.weight is not None else 0
     steps = rows * columns * view.taps if view.weight is not None else positions + rows * columns * view.rows.taps
-    work = max(steps / rates.fma_per_ns, (positions + weights) * width / rates.l1_per_ns) * view.depth * view.group
+    work = max(steps / rates.fma_per_ns, (positions + weights) * width / rates.l1_per_ns) * depth
     compute = tiles * (vectors * (work + rows * columns * OUTPUT_NS) + TILE_NS)
     reads = sum(
         one.type.bytes for one, constant in zip(workload.inputs, workload.constant, strict=True) if not constant

@@ -372,8 +372,9 @@ class _Attention:
         It joins the warps' sums, divides by the total, and stores.
         """
         view, blocks, writer = self.view, self.blocks, self.writer
-        last = (view.mixed, *view.epilogue)[-1].stores[-1]
-        place = Load(last.slot, last.index, DType.F32)
+        block = (view.mixed, *view.epilogue)[-1]
+        last = block.stores[-1]
+        place = Load(last.slot, last.index, block.values[-1].dtype)
         count = elements_at_once(place, view.columns, self.slots)
         per_row = view.columns.extent // count
         work = blocks.queries * per_row

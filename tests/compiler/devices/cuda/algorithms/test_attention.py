@@ -172,6 +172,18 @@ def test_heads_of_usual_sizes_and_ragged_lengths(arithmetic: str) -> None:
 
 
 @needs_double
+def test_results_that_a_quantised_model_rounds_are_stored_as_bytes() -> None:
+    """By vectors of 16 bytes and one by one; a tie may fall to either side."""
+    rounded = "saturate(add(round(mul(t6[0, h, i, e], 40.0:f32)), cast(120:u8):f32)):u8"
+    cases = []
+    for columns in (32, 17):
+        floats = str(layer(columns=columns))
+        kernel = parse_kernel(floats.replace("out y: f32", "out y: u8").replace("= t6[0, h, i, e]", f"= {rounded}"))
+        cases.append(replace(case(kernel, "3xtf32"), tolerance=1.01 / 255))
+    check(subjects(cases, "3xtf32"))
+
+
+@needs_double
 @pytest.mark.parametrize("depth", [16, 128])
 def test_three_tf32_products_are_as_exact_as_fp32_however_many_keys_there_are(depth: int) -> None:
     """Tensor cores cut off what they add: over 1024 keys a sum of weighted values in them would drift by 1e-5."""
