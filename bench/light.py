@@ -97,6 +97,8 @@ class Weights:
         """Puts the drawn weights in, and takes out the nodes and shapes that made the constant ones."""
         gone = {node.input[0] for node in filled} | self.drawn.keys()
         kept = [tensor for tensor in self.graph.initializer if tensor.name not in gone]
+        targets = {node.input[1] for node in self.graph.node if node.op_type == "Reshape"}
+        kept = [self._narrowed(tensor) if tensor.name in targets else tensor for tensor in kept]
         del self.graph.initializer[:]
         self.graph.initializer.extend(kept)
         self.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in self.drawn.items())
@@ -106,6 +108,11 @@ class Weights:
         nodes = [node for node in self.graph.node if node.op_type != "ConstantOfShape"]
         del self.graph.node[:]
         self.graph.node.extend(nodes)
+
+    def _narrowed(self, target: onnx.TensorProto) -> onnx.TensorProto:
+        """The shape that a Reshape gives, with the sizes that layers have now."""
+        sizes = numpy_helper.to_array(target)
+        return numpy_helper.from_array(np.array([self.widths.get(int(size), int(size)) for size in sizes]), target.name)
 
     def _visit(self, node: onnx.NodeProto) -> None:
         activations = [name for name in node.input if name not in self.sources]

@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
+from compiler.steps import dividing_proof, proving
 from service.db import migrate
 from tests.compiler import objects
 from tests.compiler.objects import keep_cubins, keep_nothing, keep_objects
@@ -32,6 +33,8 @@ settings.load_profile("tilewright")
 pytest_plugins = ["tests.pace"]
 
 PROBE_SECONDS = 60
+LATENCY_SECONDS = 0.01
+"""For how long a compilation in a test's own process times whole runs."""
 GARBAGE = 20_000
 """New objects until the youngest are looked through; at Python's 700, a twentieth of a compilation goes into it."""
 POSTGRES = "TILEWRIGHT_TEST_POSTGRES_URL"
@@ -72,6 +75,15 @@ def nothing_is_compiled_twice() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         keep_objects(patch)
         keep_cubins(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def latencies_take_a_moment() -> Iterator[None]:
+    """Each compilation runs its artifact for half a second, with all lanes: no test needs more than a few runs."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(proving, "LATENCY_SECONDS", LATENCY_SECONDS)
+        patch.setattr(dividing_proof, "STREAM_SECONDS", LATENCY_SECONDS)
         yield
 
 

@@ -120,15 +120,27 @@ def test_a_precompiled_header_changes_no_byte(
 def test_the_host_of_a_model_is_as_shipped_where_a_test_asks_for_it(
     monkeypatch: pytest.MonkeyPatch, compiled_each_time: None
 ) -> None:
-    def built() -> bytes:
-        text = "int f(int *x, int n) { int y = 0; for (int i = 0; i < n; i++) y += x[i]; return y; }"
-        return build_library({HOST: text}, this_machine(), find_toolchain())
-
-    shipped = built()
+    shipped = a_loop_in(HOST)
     keep_objects(monkeypatch)
-    assert built() != shipped
+    assert a_loop_in(HOST) != shipped
     monkeypatch.setattr(objects, "is_host_as_shipped", True)
-    assert built() == shipped
+    assert a_loop_in(HOST) == shipped
+
+
+def test_kernels_are_as_shipped_but_where_a_test_asks_for_less(
+    monkeypatch: pytest.MonkeyPatch, compiled_each_time: None
+) -> None:
+    shipped = a_loop_in("kernels_0.c")
+    keep_objects(monkeypatch)
+    assert a_loop_in("kernels_0.c") == shipped
+    monkeypatch.setattr(objects, "kernels_level", "-O1")
+    assert a_loop_in("kernels_0.c") != shipped
+
+
+def a_loop_in(unit: str) -> bytes:
+    """A library of one unit, which depends on how it is optimised."""
+    text = "int f(int *x, int n) { int y = 0; for (int i = 0; i < n; i++) y += x[i]; return y; }"
+    return build_library({unit: text}, this_machine(), find_toolchain())
 
 
 def test_what_nvrtc_made_is_kept_and_what_it_refused_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

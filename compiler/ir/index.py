@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from math import gcd
 from typing import TYPE_CHECKING, SupportsIndex
 
-from compiler.ir.once import once
+from compiler.ir.once import Nested, once
 
 if TYPE_CHECKING:
     from compiler.ir.expr import Expr
@@ -33,6 +33,9 @@ class Axis:
         """From 0 to the last iteration, both included."""
         return (0, max(self.extent - 1, 0))
 
+    def __hash__(self) -> int:
+        return hash(self.name)  # kept by the string; hardly two axes of one name differ
+
     def __str__(self) -> str:
         return self.name
 
@@ -40,13 +43,6 @@ class Axis:
 def print_axes(axes: tuple[Axis, ...], sequential: tuple[Axis, ...] = ()) -> str:
     """Axes with their extents, `seq` before those whose order matters."""
     return ", ".join(f"{'seq ' if axis in sequential else ''}{axis}:{axis.extent}" for axis in axes)
-
-
-class Nested:
-    """A frozen dataclass over indices. Its hash is computed once, and is no part of what another process is sent."""
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -130,6 +126,12 @@ class Index(Nested):
 
     terms: tuple[tuple[Atom, int], ...]
     const: int = 0
+
+    def __init__(self, terms: tuple[tuple[Atom, int], ...], const: int = 0) -> None:
+        # A compilation makes some hundred thousand: the dataclass's own takes three times as long, by way of setattr.
+        own = self.__dict__
+        own["terms"] = terms
+        own["const"] = const
 
     @once
     def _hash(self) -> int:

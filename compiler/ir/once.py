@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import fields
 from typing import Any, Generic, TypeVar, overload
 
 T = TypeVar("T")
@@ -30,3 +31,13 @@ class once(Generic[T]):  # noqa: N801 (a decorator, as functools.cached_property
             return self
         value = one.__dict__[self.name] = self.function(one)
         return value
+
+
+class Nested:
+    """A frozen dataclass that holds others. Its hash is computed once, and is no part of what another process is sent.
+
+    Its fields are what it is made of: a subclass says `_hash` by `once`, and returns it as `__hash__`.
+    """
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return type(self), tuple(getattr(self, field.name) for field in fields(self))  # type: ignore[arg-type]

@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from compiler.ir.once import Nested, once
+
 T = TypeVar("T")
 
 
@@ -37,7 +39,7 @@ class Level:
 
 
 @dataclass(frozen=True)
-class Tile:
+class Tile(Nested):
     """An algorithm (`loops`, `contraction`) and its blocking; `scopes` says where each temporary lives.
 
     Levels are kept in the order of HIERARCHY, those it does not name after them, by name; scopes by name. So a tile
@@ -51,6 +53,13 @@ class Tile:
     def __post_init__(self) -> None:
         object.__setattr__(self, "levels", _ordered(self.levels, _LEVELS, lambda level: level.name))
         object.__setattr__(self, "scopes", tuple(sorted(self.scopes)))
+
+    @once
+    def _hash(self) -> int:
+        return hash((self.algorithm, self.levels, self.scopes))
+
+    def __hash__(self) -> int:
+        return self._hash
 
     def extent(self, level: str, axis: str, default: int = 0) -> int:
         """How much of an axis one level works on; `default` where the tile does not say."""

@@ -32,6 +32,8 @@ KERNELS = "tw_kernel.h"
 """The header that every unit of kernels begins with; most of such a unit's compilation is reading it."""
 is_host_as_shipped = False
 """Whether HOST is compiled as in artifacts for users."""
+kernels_level = ""
+"""The level of optimisation of the other units; empty: as in artifacts for users."""
 
 
 def keep_objects(patch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,9 @@ def keep_objects(patch: pytest.MonkeyPatch) -> None:
     def compiled(
         root: Path, unit: str, output: str, target: CpuTarget, toolchain: Toolchain, optimise: str, stop: StopRequest
     ) -> None:
-        if unit == HOST and not is_host_as_shipped:
+        if unit != HOST:
+            optimise = optimise or kernels_level
+        elif not is_host_as_shipped:
             optimise = optimise or "-O0"
         texts = {path.name: path.read_text() for path in root.iterdir() if path.suffix in (".c", ".h")}
         sources = build._with_headers(unit, texts)

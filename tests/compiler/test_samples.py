@@ -171,7 +171,7 @@ def test_whole_runs_are_timed_on_the_first_sample(tmp_path: Path, monkeypatch: p
         return model_latency(run, seconds)
 
     monkeypatch.setattr(proving, "model_latency", latency)
-    options = CompileOptions(threads=1, tuning_budget_s=4, scheduler="sequential")
+    options = CompileOptions(threads=1, tuning_budget_s=600, tuning_trials=2, scheduler="sequential")
     samples = {name: tmp_path / f"{name}.npz" for name in "ab"}
     report = compile_model(model, tmp_path / "model.tw", options, samples=samples)
     assert len(report.samples) == 2

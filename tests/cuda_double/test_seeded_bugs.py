@@ -203,7 +203,7 @@ BUGS = (
         "float4 *)(x + i)",
         "float4 *)(x + i + 1)",
         checked="misaligned",
-        plain="crash",
+        plain="misaligned",
     ),
     bug(
         "shared memory too small",

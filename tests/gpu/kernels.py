@@ -6,9 +6,9 @@ What each tile computes, beside what the kernel means.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from math import prod
 from pathlib import Path
 from typing import TypeVar
@@ -70,12 +70,17 @@ SLACK = 256
 
 @dataclass(frozen=True)
 class Subject:
-    """A kernel, how it is carried out, and the code for that."""
+    """A kernel, how it is carried out, and what makes the code for that: not before it is asked for."""
 
     workload: Workload
     tile: Tile
-    lowered: CudaLowered
+    lower: Callable[[], CudaLowered]
     precision: str
+
+    @cached_property
+    def lowered(self) -> CudaLowered:
+        """The code, made once."""
+        return self.lower()
 
     def __str__(self) -> str:
         return f"{self.lowered.name} {self.workload.kernel.family} {self.tile}"
@@ -185,7 +190,8 @@ def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
             ranked = sorted(found, key=lambda proposal: proposal.seconds)
             for tile in dict.fromkeys(one.tile for one in _spread(ranked, TILES)):
                 number += 1
-                yield Subject(workload, tile, lower.lower_cuda(f"k{number}", workload, tile, target), precision)
+                code = partial(lower.lower_cuda, f"k{number}", workload, tile, target)
+                yield Subject(workload, tile, code, precision)
 
 
 def proposals(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:

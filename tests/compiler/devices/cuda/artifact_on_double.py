@@ -104,12 +104,10 @@ class Twin:
         """
         with tempfile.TemporaryDirectory(prefix="tw-twin-") as name:
             folder = Path(name)
-            with zipfile.ZipFile(self.artifact) as archive:
-                archive.extract("loader.py", folder)
             given, found, report = folder / "given.npz", folder / "found.npz", folder / "report"
             np.savez(given, **dict(inputs))  # type: ignore[arg-type]  # numpy's stub takes them for its own option
             program = PROGRAM.format(
-                folder=str(folder),
+                folder=str(loader_of(self.artifact)),
                 given=str(given),
                 artifact=str(self.artifact),
                 script=script,
@@ -136,6 +134,18 @@ class Twin:
                 outputs = dict(arrays)
             error = json.loads(done.stdout.splitlines()[-1])
             return Outcome(outputs, error, json.loads(state), fault, tuple(calls))
+
+
+def loader_of(artifact: Path) -> Path:
+    """A folder with the loader inside an artifact, where Python keeps its bytecode, for all processes that open it."""
+    with zipfile.ZipFile(artifact) as archive:
+        content = archive.read("loader.py")
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        (folder / "loader.py").write_bytes(content)
+
+    return kept(repr(content), ".loader", make)
 
 
 def on_double(artifact: Path, flavour: str = "plain") -> Twin:

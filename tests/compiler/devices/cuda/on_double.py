@@ -105,10 +105,11 @@ def check(subjects: Sequence[Subject], flavour: str = "plain", modes: Sequence[M
     """Compiles all subjects into one module and compares each, in every mode, with what its kernel means."""
     source = PREAMBLE + "\n".join(subject.lowered.text for subject in subjects)
     module = compile_kernels(source, flavour)
+    meant = [wanted(subject.case) for subject in subjects]
     for mode in modes:
         with Device(module, mode) as device:
-            for subject in subjects:
-                results = zip(run(device, subject), wanted(subject.case), strict=True)
+            for subject, means in zip(subjects, meant, strict=True):
+                results = zip(run(device, subject), means, strict=True)
                 outputs = subject.case.buffers[len(subject.case.inputs) :]
                 for (got, want), buffer in zip(results, outputs, strict=True):
                     if want.dtype.kind in "iub":

@@ -32,6 +32,7 @@ OPTIMISE = "-O1"
 """Vectors are explicit in the C: what more the compiler does is for speed, and its time is most of this test's."""
 KERNELS_PER_LIBRARY = 200
 LANES = 2
+HERE = this_machine()
 TOLERANCE: Mapping[DType, float] = {DType.F64: 1e-12, DType.F32: 2e-6, DType.F16: 2**-12, DType.BF16: 2**-9}
 """Relative to the largest element: a few units in the last place, sums being taken in another order than numpy's.
 
@@ -97,7 +98,7 @@ def ways(graph: Graph, node: Node, kernel: Kernel, values: Mapping[int, np.ndarr
 
 
 def _first_tile(workload: Workload) -> Tile:
-    return propose(workload, this_machine(), LANES)[0].tile
+    return propose(workload, HERE, LANES)[0].tile
 
 
 def lowered(all: Sequence[Subject], tallies: dict[str, Tally]) -> list[tuple[Subject, Lowered]]:
@@ -108,7 +109,7 @@ def lowered(all: Sequence[Subject], tallies: dict[str, Tally]) -> list[tuple[Sub
         tally.kernels += 1
         try:
             name = f"k{len(found)}_{subject.operator.lower()}"
-            found.append((subject, lower(name, subject.case.workload, subject.case.tile, this_machine())))
+            found.append((subject, lower(name, subject.case.workload, subject.case.tile, HERE)))
         except Exception as error:
             tally.refused.append(f"{subject.source} as {subject.case.tile.algorithm}: {type(error).__name__} {error}")
     return found
@@ -132,7 +133,7 @@ def fault(got: np.ndarray, want: np.ndarray) -> str:
 def judge(batch: Sequence[tuple[Subject, Lowered]], tallies: Mapping[str, Tally]) -> None:
     """Compiles a batch into one library, and runs it."""
     code = [one for _, one in batch]
-    built = build_library(kernel_sources(code), this_machine(), find_toolchain(), optimise=OPTIMISE)
+    built = build_library(kernel_sources(code), HERE, find_toolchain(), optimise=OPTIMISE)
     library = Library(code, loaded(built))
     for number, (subject, _) in enumerate(batch):
         for got, want in zip(library.run(number, subject.case), subject.expected, strict=True):

@@ -56,8 +56,14 @@ def sass_of(lowered: Sequence[CudaLowered], folder: Path, architecture: str = TA
     return code
 
 
+FOUND: dict[str, list[kernels.Subject]] = {}
+"""By precision: to lower tiles until each algorithm is found with clusters takes longer than what is tried on them."""
+
+
 def found(precision: str, monkeypatch: pytest.MonkeyPatch) -> list[kernels.Subject]:
     """Of kernels of a small network, the cheapest tile of each algorithm, with clusters and without."""
+    if precision in FOUND:
+        return FOUND[precision]
     monkeypatch.setattr(
         kernels, "NETWORKS", (("mobilenet_v2", {"size": 64}), ("tiny_mobile", {}), ("tiny_transformer", {}))
     )
@@ -67,8 +73,9 @@ def found(precision: str, monkeypatch: pytest.MonkeyPatch) -> list[kernels.Subje
     try:
         first: dict[tuple[str, bool], kernels.Subject] = {}
         for subject in kernels.subjects(TARGET, precision):
-            first.setdefault((subject.tile.algorithm, subject.lowered.cluster > 1), subject)
-        return list(first.values())
+            if not {(subject.tile.algorithm, clusters) for clusters in (False, True)} <= first.keys():
+                first.setdefault((subject.tile.algorithm, subject.lowered.cluster > 1), subject)
+        return FOUND.setdefault(precision, list(first.values()))
     finally:
         kernels._workloads.cache_clear()
 

@@ -39,11 +39,13 @@ ELSEWHERE = re.compile(r"cooperative_groups|CUtensorMap|__grid_constant__|\bthis
 """What no launch of ours gives a kernel."""
 
 
-def of_sm90() -> set[str]:
-    """The functions that tw_cuda.h has for sm_90 and later alone."""
+@lru_cache(maxsize=1)
+def of_sm90() -> re.Pattern[str]:
+    """A use of a function that tw_cuda.h has for sm_90 and later alone."""
     header = (files("compiler.devices.cuda.runtime") / "tw_cuda.h").read_text()
     section = header[header.index("#if TW_SM90 /* =") : header.index("#endif /* sm_90 */")]
-    return set(re.findall(r"\bTW_DEVICE\b[^;{(]*?\b(tw_\w+)\(", section))
+    names = set(re.findall(r"\bTW_DEVICE\b[^;{(]*?\b(tw_\w+)\(", section))
+    return re.compile(rf"\b(?:{'|'.join(sorted(names))})\b")
 
 
 @lru_cache(maxsize=1)
@@ -58,17 +60,13 @@ def lowered() -> tuple[tuple[str, CudaLowered], ...]:
     return tuple(found)
 
 
-def uses(text: str, names: set[str]) -> bool:
-    return any(re.search(rf"\b{name}\b", text) for name in names)
-
-
 def check(kernel: CudaLowered) -> None:
     """Each declaration beside what the text shows."""
     text, signature = kernel.text, kernel.text[kernel.text.index('extern "C"') :].split("{", 1)[0]
     body = text[: text.index('extern "C"')]
     assert kernel.waits == ("tw_grid_dependency_wait();" in text)
     assert kernel.is_specific == bool(SPECIFIC.search(text)) == ("#if TW_SM90A" in text)
-    assert (kernel.needs >= SM90) == (uses(text, of_sm90()) or kernel.is_specific)
+    assert (kernel.needs >= SM90) == (bool(of_sm90().search(text)) or kernel.is_specific)
     assert set(re.findall(r"#if (\w+)", text)) <= {kernel.needs}
     assert (not kernel.tiles) == bool(OF_THE_LAUNCH.search(body))
     # A cluster of one block is launched as any other kernel, though its text is that of clusters.
