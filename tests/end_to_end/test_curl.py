@@ -268,7 +268,8 @@ def test_the_commands_of_the_further_pages_do_what_they_say(house: House, tmp_pa
 def test_the_commands_of_the_api_pages_do_what_they_say(house: House, tmp_path: Path) -> None:
     pages = [(DOCS / name).read_text() for name in ("api.md", "api-runs.md", "api-administration.md")]
     page = "\n".join(block for text in pages for block in blocks(text, "sh"))
-    statuses = shell(house, tmp_path, page, models.tiny(models.QUICK))
+    unmeasured = models.tiny(models.QUICK, hidden=24)  # the pages look at records of their own job
+    statuses = shell(house, tmp_path, page, unmeasured)
     assert len(statuses) == page.count("\ncurl ")
     nothing_left = 416
     assert set(statuses) <= {200, 201, 202, 204, 206, nothing_left}

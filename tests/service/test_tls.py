@@ -157,6 +157,7 @@ def test_postgresql_is_verified_as_the_url_says(authority: Authority, other: Aut
         db.dispose()
 
 
+@pytest.mark.skipif(shutil.which("redis-server") is None, reason="no redis-server: the broker of `up` speaks no TLS")
 def test_redis_is_verified_as_the_url_says(authority: Authority, other: Authority) -> None:
     mine, port = authority.certified("redis"), free_port()
     names = ("--tls-cert-file", str(mine.certificate), "--tls-key-file", str(mine.key))
