@@ -19,6 +19,7 @@ import numpy as np
 
 from compiler.devices.cuda.algorithms.contraction.lowering import as_fp32, times_loaded
 from compiler.devices.cuda.codegen.panels import rounded_to_tf32
+from compiler.devices.cuda.codegen.rectangles import Rectangles
 from compiler.forms.bounds import beyond_bounds
 from compiler.forms.channelwise import NO_SIDE, Side
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
@@ -72,29 +73,17 @@ class FewChannels:
         """Channels of the image."""
         return self.channel.extent if self.channel else 1
 
-    def tiles(self, rows: int, columns: int) -> tuple[Axis, ...]:
-        """The axes that count rectangles of `rows` x `columns` pixels, the last one fastest."""
-        sizes = zip(self.sides, (rows, columns), strict=True)
-        return (
-            *self.outer,
-            *(Axis(f"{side.output.name}Tile", -(-side.output.extent // size)) for side, size in sizes),
-        )
+    def rectangles(self, rows: int, columns: int) -> Rectangles:
+        """The results as rectangles of `rows` x `columns` pixels."""
+        return Rectangles(self.outer, self.sides, (rows, columns))
 
     def product(self, rows: int, columns: int) -> Contraction:
-        """The product over such rectangles: m counts them, then the pixels of each, some of which may be outside."""
-        kernel = self.view.kernel
-        *outer, down, across = self.tiles(rows, columns)
-        inner = [Axis(f"{side.output.name}In", size) for side, size in zip(self.sides, (rows, columns), strict=True)]
-        place = {
-            side.output: Index.of(tile) * own.extent + own
-            for side, tile, own in zip(self.sides, (down, across), inner, strict=True)
-            if side is not NO_SIDE
-        }
-        place |= {axis: Index.of(0) for axis in outer if axis.extent == 1}
+        """The product over such rectangles; some of their pixels may be outside."""
+        kernel, rectangles = self.view.kernel, self.rectangles(rows, columns)
+        place = rectangles.pixel | {axis: Index.of(0) for axis in self.outer if axis.extent == 1}
         blocks = tuple(substitute(block, place) for block in kernel.blocks)
-        m = tuple(axis for axis in (*outer, down, across, *inner) if axis.extent > 1)
-        kernel = replace(kernel, shared=(*m, self.view.n), blocks=blocks)
-        return replace(self.view, kernel=kernel, product=blocks[0], epilogue=blocks[1:], m=m)
+        kernel = replace(kernel, shared=(*rectangles.m, self.view.n), blocks=blocks)
+        return replace(self.view, kernel=kernel, product=blocks[0], epilogue=blocks[1:], m=rectangles.m)
 
 
 @lru_cache(maxsize=256)

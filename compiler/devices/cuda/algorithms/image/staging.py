@@ -12,7 +12,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
-from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.image.geometry import QUAD, FewChannels, Window, window_of
 from compiler.devices.cuda.codegen.fragments import unrolled
@@ -168,13 +167,9 @@ class Staging:
 
     def declare(self, writer: Writer) -> None:
         """Where the rectangle's image begins."""
-        sizes = self.extents.rows, self.extents.columns
-        tiles, inner = self.found.tiles(*sizes), sizes[0] * sizes[1]
-        with_tile = [axis for axis in tiles if axis.extent > 1]
-        if with_tile:
-            writer.line(f"const int rectangle = first_m / {inner};")
-            decode(writer, with_tile, "rectangle", "int")
-        for side, axis, size in zip(self.found.sides, tiles[-2:], sizes, strict=True):
+        rectangles = self.found.rectangles(self.extents.rows, self.extents.columns)
+        rectangles.declare(writer)
+        for side, axis, size in zip(rectangles.sides, rectangles.tiles[-2:], rectangles.sizes, strict=True):
             place = f"{axis} * {size * side.stride}" if axis.extent > 1 else "0"
             writer.line(f"const int {first_of(side)} = {place};")
 

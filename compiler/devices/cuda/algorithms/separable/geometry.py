@@ -14,13 +14,14 @@ import numpy as np
 
 from compiler.devices.cuda.algorithms.contraction.operand import HALVES, piece_of
 from compiler.devices.cuda.codegen.lane_columns import RoundedPanels
+from compiler.devices.cuda.codegen.rectangles import Rectangles
 from compiler.forms.channelwise import ChannelWindow, Side, as_channel_window, weights_of
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.normal_form import Slots, substitute
 from compiler.forms.separable import Separable, as_separable
 from compiler.ir import arithmetic
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load
-from compiler.ir.index import Axis, Index
+from compiler.ir.index import Axis
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 
@@ -57,28 +58,14 @@ class Staged:
         """Rows and columns."""
         return self.window.rows, self.window.columns
 
-    def tiles(self, rows: int, columns: int) -> tuple[Axis, ...]:
-        """The axes that count rectangles of `rows` x `columns` pixels, the last one fastest."""
-        sizes = zip(self.sides, (rows, columns), strict=True)
-        return (
-            *self.window.outer,
-            *(Axis(f"{side.output.name}Tile", -(-side.output.extent // size)) for side, size in sizes),
-        )
+    def rectangles(self, rows: int, columns: int) -> Rectangles:
+        """The results as rectangles of `rows` x `columns` pixels."""
+        return Rectangles(self.window.outer, self.sides, (rows, columns))
 
     def product(self, rows: int, columns: int) -> Contraction:
-        """The second half over such rectangles.
-
-        m counts them, then the pixels of each, some of which may be outside.
-        """
-        kernel = self.separable.product_kernel
-        *outer, down, across = self.tiles(rows, columns)
-        inner = [Axis(f"{side.output.name}In", size) for side, size in zip(self.sides, (rows, columns), strict=True)]
-        place = {
-            side.output: Index.of(tile) * own.extent + own
-            for side, tile, own in zip(self.sides, (down, across), inner, strict=True)
-        }
-        blocks = tuple(substitute(block, place) for block in kernel.blocks)
-        m = tuple(axis for axis in (*outer, down, across, *inner) if axis.extent > 1)
+        """The second half over such rectangles; some of their pixels may be outside."""
+        kernel, rectangles = self.separable.product_kernel, self.rectangles(rows, columns)
+        blocks, m = tuple(substitute(block, rectangles.pixel) for block in kernel.blocks), rectangles.m
         column, channel = self.separable.column, self.separable.channel
         kernel = replace(kernel, shared=(*m, column), blocks=blocks)
         value = blocks[0].values[0]

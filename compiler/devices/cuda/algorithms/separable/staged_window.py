@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.separable.geometry import Staged
 from compiler.devices.cuda.codegen.fragments import unrolled
@@ -103,13 +102,9 @@ class StagedWindow:
 
     def declare(self, writer: Writer) -> None:
         """Where the rectangle begins; of each position that the thread copies, the address and whether it is inside."""
-        tiles, (down, across) = self.staged.tiles(self.rows, self.columns), self.spans
-        inner = self.rows * self.columns
-        with_tile = [axis for axis in tiles if axis.extent > 1]
-        if with_tile:
-            writer.line(f"const int rectangle = first_m / {inner};")
-            decode(writer, with_tile, "rectangle", "int")
-        for side, axis, size in zip(self.staged.sides, tiles[-2:], (self.rows, self.columns), strict=True):
+        rectangles, (down, across) = self.staged.rectangles(self.rows, self.columns), self.spans
+        rectangles.declare(writer)
+        for side, axis, size in zip(rectangles.sides, rectangles.tiles[-2:], rectangles.sizes, strict=True):
             place = f"{axis} * {size}" if axis.extent > 1 else "0"
             writer.line(f"const int {_first(side)} = {place};")
         taps = f"{self.staged.window.rows.taps} x {self.staged.window.columns.taps}"

@@ -89,6 +89,6 @@ def test_rectangles_cover_all_pixels_and_rows_beyond_them_are_counted_too() -> N
     staged = as_staged(workload(separable()))
     assert staged is not None
     product = staged.product(4, 8)
-    assert [axis.extent for axis in staged.tiles(4, 8)] == [3, 2]
+    assert [axis.extent for axis in staged.rectangles(4, 8).tiles] == [3, 2]
     assert [axis.extent for axis in product.m] == [3, 2, 4, 8]
     assert (product.rows, product.columns, product.depth) == (3 * 2 * 32, 16, 24)
