@@ -184,13 +184,12 @@ def on_npu(file: Path, devices: Sequence[str], folder: Path) -> dict[str, Any]:
         raise UnsupportedModel("one of the devices cannot have the model", fix="compile it for the other one")
     loads, cpu_s = known[often], min(one.latency_s for one in whole.values())
     first = next(iter(both))
-    calls_s = loads.period_s - max(loads.cpu_s, loads.accelerator_s)
     return {
         "alone_s": [cpu_s, first.latency_s],
         "is_alone": first.cpu_s == 0.0,
         "period_s": loads.period_s,
         "latency_s": known[early].latency_s,
-        "busy": [(one + calls_s) / loads.period_s for one in (loads.cpu_s, loads.accelerator_s)],
+        "busy": [*loads.busy],
         "parts": [(int(one.accelerated), len(one.nodes)) for one in found[often].segments],
         "scheduler": often,
     }

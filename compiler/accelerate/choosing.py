@@ -69,8 +69,7 @@ def priced_loads(made: Assembled) -> Loads | None:
 
 def _with(loads: Loads, cpu_s: float, made: Compiled | None) -> Loads:
     """With another part, the accelerator's where something was made for it."""
-    here = made.cycles / made.clock_hz if made else 0.0
-    calls = made.streams if made else 0
+    here, calls = (made.seconds, made.streams) if made else (0.0, 0)
     return Loads(loads.cpu_s + cpu_s, loads.accelerator_s + here, loads.calls + calls)
 
 

@@ -249,7 +249,7 @@ def written_for(converted: Converted, network: Network, name: str) -> NodeProto:
 
 def called_seconds(compiled: Compiled) -> float:
     """What a part of the accelerator's takes, with the calls of it."""
-    return compiled.cycles / compiled.clock_hz + compiled.streams * HANDOVER_S
+    return compiled.seconds + compiled.streams * HANDOVER_S
 
 
 class Assembly:

@@ -59,6 +59,12 @@ class Loads:
         """From one end of a frame to the next, with enough of them in flight."""
         return max(self.cpu_s, self.accelerator_s) + self.calls * HANDOVER_S
 
+    @property
+    def busy(self) -> tuple[float, float]:
+        """The shares of the period that CPU and accelerator are at work, calls included."""
+        calls_s = self.calls * HANDOVER_S
+        return (self.cpu_s + calls_s) / self.period_s, (self.accelerator_s + calls_s) / self.period_s
+
 
 @dataclass(frozen=True)
 class Divided:
@@ -195,8 +201,8 @@ def _accelerator_seconds(segment: Segment, made: tuple[Converted, Compiled], div
             found[name] = found.get(name, 0.0) + part.cycles
     known = sum(found.values())
     if not known:
-        return {name: compiled.cycles / compiled.clock_hz / len(own) for name in own}
-    return {name: cycles / known * compiled.cycles / compiled.clock_hz for name, cycles in found.items()}
+        return {name: compiled.seconds / len(own) for name in own}
+    return {name: cycles / known * compiled.seconds for name, cycles in found.items()}
 
 
 def blocks_of(segment: Segment, divisible: Divisible) -> list[list[NodeProto]]:

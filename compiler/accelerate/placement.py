@@ -129,7 +129,7 @@ def _on_cpu(part: OnCpu, left: Mapping[str, str]) -> list[dict[str, Any]]:
 def _part(part: Part, chip: Chip) -> dict[str, Any]:
     """What runs in one go."""
     if isinstance(part, OnAccelerator):
-        on, seconds, source = chip.target, part.compiled.cycles / part.compiled.clock_hz, ESTIMATED
+        on, seconds, source = chip.target, part.compiled.seconds, ESTIMATED
         programs: list[str] = []
     else:
         on, seconds, source, programs = "cpu", part.beside.seconds, part.beside.source, [*part.beside.programs]

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from compiler.accelerate.choosing import Chosen
-from compiler.accelerate.parts import HANDOVER_S, Assembled, OnAccelerator, OnCpu, Part, called_seconds
+from compiler.accelerate.parts import Assembled, OnAccelerator, OnCpu, Part, called_seconds
 from compiler.accelerate.stages import Stages
 from compiler.errors import InternalError
 from compiler.quantize.samples import Sample
@@ -32,9 +32,7 @@ def pipeline_of(objective: str, found: Chosen, stages: Stages) -> dict[str, Any]
     """What the report tells, as `compiler.contract.PipelineReport`."""
     loads = found.loads
     period_s = loads.period_s if loads else None
-    busy: list[float | None] = [None, None]
-    if loads and period_s:
-        busy = [(one + loads.calls * HANDOVER_S) / period_s for one in (loads.cpu_s, loads.accelerator_s)]
+    busy = loads.busy if loads and period_s else (None, None)
     sizes = _sizes(found.made.parts)
     return {
         "objective": objective,

@@ -55,6 +55,11 @@ class Compiled:
     reasons: tuple[tuple[str, str, str], ...]
     streams: int
 
+    @property
+    def seconds(self) -> float:
+        """On the accelerator, without the calls of it."""
+        return self.cycles / self.clock_hz
+
 
 def demand_vela() -> None:
     """Raises ToolchainMissing with the line that installs it, unless the version that this module knows is here."""
