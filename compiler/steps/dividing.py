@@ -183,9 +183,7 @@ def divided(
             with trace.step("pack"):
                 pack(found, weights, [record] if record else [])
             with trace.step("agree"):
-                came = proved_parts(
-                    session, front, unproven, work.turns(parts), parts.round, is_same=work.is_same(parts)
-                )
+                came = proved_parts(session, front, unproven, work.turns(parts), parts.round)
                 if record is None and session.may_measure:
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
@@ -316,10 +314,6 @@ class _Work:
     def alone_s(self) -> list[float]:
         """An inference on each device alone."""
         return [self.division.part_s(at, self.division.whole) for at in range(len(self.division.seconds))]
-
-    def is_same(self, parts: Parts) -> bool:
-        """Whether all parts are for the target of the program of one device, and one lane of it, as that is."""
-        return self.lanes[0] == 1 and not any(self.targets[part.device] for part in parts.parts)
 
     def turns(self, parts: Parts) -> list[int]:
         """Of a round of frames those that between them go through every program that replicas have."""

@@ -22,7 +22,7 @@ from compiler.codegen.build import find_toolchain
 from compiler.contract import CompileOptions, CompileReport
 from compiler.contract.devices import Within
 from compiler.devices.cpu.target import this_machine
-from compiler.errors import OptionsError, TargetUnavailable, TilewrightError, UnsupportedModel
+from compiler.errors import InternalError, OptionsError, TargetUnavailable, TilewrightError, UnsupportedModel
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING, LaneCosts
 from compiler.ir.transfers import Transfers
@@ -496,3 +496,30 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     assert runs == given
     with zipfile.ZipFile(repeated) as archive:
         assert json.loads(archive.read("manifest.json"))["stream"] == divided
+
+
+class Counted:
+    """A model of replicas in turn: what a frame gives depends on its turn, and with `disturbed` on who is in flight."""
+
+    def __init__(self, of: int, *, disturbed: int | None) -> None:
+        self.of, self.disturbed, self.count = of, disturbed, 0
+
+    def random_inputs(self, seed: int) -> dict[str, np.ndarray]:
+        return {"x": np.array([seed], np.float32)}
+
+    def submit(self, inputs: dict[str, np.ndarray]) -> SimpleNamespace:
+        came = {"y": inputs["x"] + np.float32(self.count % self.of)}
+        self.count += 1
+        return SimpleNamespace(result=lambda: came)
+
+    def stream(self, frames: Sequence[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+        for number, frame in enumerate(frames):
+            came = self.submit(frame).result()
+            yield {"y": np.nextafter(came["y"], np.float32(99))} if number == self.disturbed else came
+
+
+@pytest.mark.parametrize("of", [1, 5])
+def test_frames_in_flight_must_give_the_bits_of_single_ones_at_the_same_turn(of: int) -> None:
+    dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=None)), of)
+    with pytest.raises(InternalError, match=r"frame 7 gives other bits for output 'y'"):
+        dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=7)), of)
