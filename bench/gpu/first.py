@@ -1,8 +1,8 @@
 """`first`: what the first half hour on a machine with a GPU is for, the most worth first.
 
 What the machine is; which habits launches gain by; every family of kernels beside its definition, several at a time;
-then networks by the model's tiles, which agree with the reference or fail. The other parts compare more, and take
-longer.
+then networks by the model's tiles, which agree with the reference or fail, and run many times with the same bits. The
+other parts compare more, and take longer.
 """
 
 from __future__ import annotations
@@ -18,7 +18,16 @@ from pathlib import Path
 
 from bench.gpu.child import Ended
 from bench.gpu.notebook import Notebook, Row
-from bench.gpu.parts import COMPILING_S, FAMILY_S, Asked, compiled, key_of, told_compilation, verdict_of
+from bench.gpu.parts import (
+    COMPILING_S,
+    FAMILY_S,
+    Asked,
+    artifact_of,
+    compiled,
+    key_of,
+    told_compilation,
+    verdict_of,
+)
 from compiler.devices.cuda import nvrtc
 from compiler.errors import ToolchainMissing
 
@@ -36,6 +45,10 @@ LEAST_S = 10.0
 """Less is not worth beginning a family for."""
 PROBE_S = 90.0
 """For the few launches of the probe; NVRTC and the driver take most of it."""
+REPEATING_S = 30.0
+"""For running a network many times; a fast one needs a tenth of it."""
+OPENING_S = 30.0
+"""Added for opening it, for its kernels one by one, and for a slow start of the driver."""
 SAYING_S = 20.0
 """For a program to say its version."""
 PROGRAMS = (("nvidia-smi",), ("gcc", "--version"), ("g++", "--version"), ("nvcc", "--version"))
@@ -144,7 +157,7 @@ def _tried(asked: Asked, names: Sequence[str]) -> Iterator[tuple[str, Row | None
 
 
 def networks(asked: Asked, notes: Notebook) -> bool:
-    """Networks under the tiles of the model, each run on the GPU and compared with the reference."""
+    """Networks under the tiles of the model, each compared with the reference on the GPU, then run many times."""
     for network in (name for name in NETWORKS if name in asked.networks):
         key = key_of(network, PRECISION)
         if key in notes.rows:
@@ -152,6 +165,39 @@ def networks(asked: Asked, notes: Notebook) -> bool:
         row = compiled(asked, network, PRECISION, 0.0) if asked.has(COMPILING_S) else None
         if row is None:
             return False
+        if "problem" not in row:
+            again = repeated(asked, artifact_of(asked, network, PRECISION))
+            if again is None:
+                return False
+            row |= again
         notes.put(key, row)
-        asked.tell(f"{key}: {told_compilation(row)}")
+        asked.tell(f"{key}: {told_compilation(row)}{told_repeated(row)}")
     return True
+
+
+def repeated(asked: Asked, artifact: Path) -> Row | None:
+    """Whether many runs give the same bits, with latency and the slowest kernels; None where the time is over."""
+    if not asked.has(LEAST_S):
+        return None
+    file, limit = asked.out / "repeated.json", asked.seconds(REPEATING_S + OPENING_S)
+    file.unlink(missing_ok=True)
+    running = max(1.0, limit - OPENING_S)
+    ended = asked.run("bench.gpu.repeated", [str(artifact), "--seconds", f"{running:.0f}", "--json", str(file)], limit)
+    if ended.status is None and limit < REPEATING_S + OPENING_S:
+        return None
+    if not file.exists():
+        return {"passed": False, "failed": [f"many runs did not end well: {ended.said[-600:]}"]}
+    found: Row = json.loads(file.read_text())
+    file.unlink()
+    wrong = [f"runs {found['differing']} of {found['runs']} gave other bits than the first"] * bool(found["differing"])
+    return {"passed": not wrong, "failed": wrong, "repeated": found}
+
+
+def told_repeated(row: Row) -> str:
+    """What is added to a compilation's line."""
+    if row.get("failed"):
+        return f"; FAILED: {row['failed'][0]}"
+    if "repeated" not in row:
+        return ""
+    found = row["repeated"]
+    return f"; {found['runs']} runs with the same bits, {found['with_copies_us']['median']:.1f} µs each with copies"

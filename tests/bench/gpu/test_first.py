@@ -75,6 +75,14 @@ def test_a_wrong_family_is_kept_and_the_others_are_tried(asked: Asked, played: P
     assert run.status({"first": rows}) == 1
 
 
+def test_a_network_whose_runs_differ_is_kept_as_wrong(asked: Asked, played: Played) -> None:
+    played.wrong = "repeated"
+    assert first.first(asked)
+    row = asked.notebook("first").rows["resnet50 fp16"]
+    assert (row["passed"], row["failed"]) == (False, ["runs [17] of 500 gave other bits than the first"])
+    assert run.status({"first": {"resnet50 fp16": row}}) == 1
+
+
 def test_families_that_cannot_be_listed_are_told(asked: Asked) -> None:
     assert not first.first(replace(asked, run=Failing()))
     assert asked.notebook("first").rows["probe"] == {

@@ -1,0 +1,55 @@
+"""`python -m tests.bench.gpu.on_double MODULE ARGUMENT...`: a child of `gpu-check` with the double in place of a GPU.
+
+The double has to be found under the driver's name. What is launched g++ has compiled, and the double is told which
+library stands for which image; by TW_DOUBLE so is the process that measures, which is one of these too. What tiles need
+of registers NVRTC says. Times mean nothing, and few launches are timed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import runpy
+import sys
+from pathlib import Path
+
+from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.measure import apart, bench, switches
+from tests.compiler.devices.cuda.artifact_on_double import image_file, on_double
+from tests.compiler.devices.cuda.compiling_on_double import stand_in
+from tests.cuda_double.double import SONAME, compile_kernels
+from tests.gpu import intrinsics
+
+BY_MACROS = {family.source: family.kernels for family in intrinsics.FAMILIES}
+"""Sources in which macros name the kernels."""
+
+
+def main(arguments: list[str]) -> None:
+    """Runs the module as `python -m` does."""
+    module, *rest = arguments
+    driver = ctypes.CDLL(SONAME)
+
+    def tell(setting: str) -> None:
+        assert driver.twd_configure(setting.encode())
+        os.environ["TW_DOUBLE"] += f" {setting}"
+
+    def compiled(source: str, architecture: str, name: str = "kernels.cu") -> nvrtc.Compiled:
+        image = hashlib.sha256(f"{architecture}{source}".encode()).digest()
+        library = compile_kernels(source, name=name, kernels=BY_MACROS.get(source, ()))
+        tell(f"module={image_file(image)}:{architecture.removesuffix('a')}:{library}")
+        return nvrtc.Compiled(architecture, image, "", {}, ())
+
+    for artifact in (Path(argument) for argument in rest if argument.endswith(".tw")):
+        if artifact.exists():
+            tell(on_double(artifact).settings)
+    stand_in()
+    nvrtc.compile_cuda = compiled
+    apart.COMMAND = (sys.executable, "-m", "tests.bench.gpu.on_double", "compiler.devices.cuda.measure")
+    bench.FORKS, bench.ALTERNATIONS, bench.ALTERNATED, bench.MOST_LAUNCHES, switches.SAMPLES = 2, 4, 2, 4, 2
+    sys.argv = [module, *rest]
+    runpy.run_module(module, run_name="__main__")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
