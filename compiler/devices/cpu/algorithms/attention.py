@@ -444,7 +444,7 @@ class LoweredAttention(Lowering):
                 writer.line(f"const long scored = (some + {self.panel - 1}) / {self.panel} * {self.panel};")
                 width = f"tw_least_of({width}, scored)"
             with writer.block(f"for (long at = 0; at < {width}; at += TW_LANES)"):
-                writer.line("const vf power = tw_exp(tw_load(line + at) - from);")
+                writer.line("const vf power = tw_exp_normal(tw_load(line + at) - from);")
                 writer.line("tw_store(line + at, power);")
                 writer.line("sum += power;")
             if first:

@@ -18,12 +18,6 @@ TW_INLINE void tw_tile_ahead(const char *p, int lines) {
     for (int line = 0; line < lines; line++) __builtin_prefetch(p + 64 * line, 0, 2);
 }
 
-/* exp of what is not above 0, and 0 where that is subnormal: tiles take it for 0, and making one takes as long as 50 others. */
-TW_INLINE vf tw_exp_normal(vf x) {
-    const vf least = tw_splat(-87.0f);
-    return tw_below(x, least, tw_splat(0), tw_exp_within(tw_max_of(least, x)));
-}
-
 #if defined(__AMX_TILE__)
 #include <sys/syscall.h>
 #include <unistd.h>

@@ -17,6 +17,7 @@ from tests.compiler.devices.cpu.library import loaded
 
 FUNCTIONS = (
     "exp",
+    "exp_normal",
     "log",
     "tanh",
     "sigmoid",
@@ -153,3 +154,17 @@ def test_min_and_max_give_nan_when_an_argument_is_one(code: ctypes.CDLL, name: s
     y = np.empty_like(a)
     getattr(code, f"pair_{name}")(*(ctypes.c_void_p(array.ctypes.data) for array in (a, b, y)), ctypes.c_long(len(a)))
     np.testing.assert_array_equal(y, (np.minimum if name == "min" else np.maximum)(a, b))
+
+
+def test_an_exponential_of_a_distance_is_that_of_all_numbers_or_zero_where_it_would_be_subnormal(
+    code: ctypes.CDLL,
+) -> None:
+    below = samples()
+    edges = np.array([-np.inf, np.nan, -87.0, np.nextafter(np.float32(-87), -np.float32(np.inf))], np.float32)
+    below = np.append(below[below <= 0], edges)
+    below = np.pad(below, (0, -len(below) % 64))
+    found, whole = applied(code, "exp_normal", below), applied(code, "exp", below)
+    is_normal = ~(below < -87)
+    assert found[is_normal].tobytes() == whole[is_normal].tobytes()
+    assert (found[~is_normal] == 0).all()
+    assert not ((found > 0) & (found < np.finfo(np.float32).tiny)).any()
