@@ -1,4 +1,4 @@
-"""The convolutions of ResNet-18 as models of one layer, with weights as pruning leaves them."""
+"""Layers of known networks as models of one layer each, and a network, with weights as pruning leaves them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,15 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
+from bench.zoo import build
+
 SEED = 7
 FORMS: Mapping[str, int] = {"unstructured": 1, "1x4": 4, "1x8": 8}
 """Neighbouring filters that are zero at the same places."""
 
 
 @dataclass(frozen=True)
-class Layer:
+class Convolution:
     """A convolution with a bias and ReLU: `depth` channels of size x size to `columns`, by taps x taps."""
 
     depth: int
@@ -32,13 +34,15 @@ class Layer:
 
     def weights(self, share: float = 0.0, form: str = "unstructured") -> np.ndarray:
         """Float32[columns, depth, taps, taps], of which about a share is zero."""
-        random = np.random.default_rng(SEED)
-        shape = (self.columns, self.depth, self.taps, self.taps)
-        scale = (2 / (self.depth * self.taps**2 * (1 - share))) ** 0.5
-        mask = random.random((self.columns // FORMS[form], *shape[1:])) >= share
-        return np.asarray(scale * random.standard_normal(shape) * mask.repeat(FORMS[form], 0), np.float32)
+        drawn = _drawn((self.columns, self.depth, self.taps, self.taps), share, form)
+        return drawn * np.float32((2 / (self.depth * self.taps**2 * (1 - share))) ** 0.5)
 
-    def model(self, batch: int, weights: np.ndarray, *, channels_last: bool) -> onnx.ModelProto:
+    def input(self, batch: int, *, channels_last: bool) -> np.ndarray:
+        """Float32[batch, depth, size, size], or with channels last; none of it negative."""
+        x = _given((batch, self.depth, self.size, self.size)).clip(0)
+        return with_channels_last(x) if channels_last else x
+
+    def pruned(self, batch: int, share: float, form: str, *, channels_last: bool) -> onnx.ModelProto:
         """In NCHW, or, as a layer finds it in the midst of a network of ours, with channels last on both sides."""
         given, taken = [batch, self.depth, self.size, self.size], ["x", "y"]
         nodes = []
@@ -51,26 +55,114 @@ class Layer:
         nodes.append(helper.make_node("Relu", ["sums"], [taken[1]]))
         if channels_last:
             nodes.append(helper.make_node("Transpose", ["y_nchw"], ["y"], perm=[0, 2, 3, 1]))
-        bias = np.linspace(-0.1, 0.1, self.columns, dtype=np.float32)
-        graph = helper.make_graph(
-            nodes,
-            "layer",
-            [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
-            [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-            [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")],
-        )
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+        return _model(nodes, given, self.weights(share, form), self.columns)
 
 
-LAYERS: tuple[Layer, ...] = (
-    Layer(64, 64, 56, 3),
-    Layer(64, 128, 56, 3, 2),
-    Layer(64, 128, 56, 1, 2),
-    Layer(128, 128, 28, 3),
-    Layer(128, 256, 28, 3, 2),
-    Layer(256, 256, 14, 3),
-    Layer(256, 512, 14, 3, 2),
-    Layer(256, 512, 14, 1, 2),
-    Layer(512, 512, 7, 3),
+@dataclass(frozen=True)
+class Product:
+    """A dense layer with a bias, of transformers: `rows` tokens of each sequence, `depth` features to `columns`."""
+
+    rows: int
+    depth: int
+    columns: int
+
+    @property
+    def name(self) -> str:
+        """Features and tokens in one word."""
+        return f"dense {self.depth}-{self.columns} x{self.rows}"
+
+    def weights(self, share: float = 0.0, form: str = "unstructured") -> np.ndarray:
+        """Float32[depth, columns], of which about a share is zero."""
+        drawn = _drawn((self.columns, self.depth), share, form).T
+        return np.ascontiguousarray(drawn) * np.float32((1 / (self.depth * (1 - share))) ** 0.5)
+
+    def input(self, batch: int, *, channels_last: bool) -> np.ndarray:
+        """Float32[batch * rows, depth], in either layout: rows have their features side by side."""
+        return _given((batch * self.rows, self.depth))
+
+    def pruned(self, batch: int, share: float, form: str, *, channels_last: bool) -> onnx.ModelProto:
+        """The same in either layout."""
+        nodes = [helper.make_node("MatMul", ["x", "w"], ["sums"]), helper.make_node("Add", ["sums", "b"], ["y"])]
+        return _model(nodes, [batch * self.rows, self.depth], self.weights(share, form), self.columns)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A whole network of the zoo, of which every weight tensor of convolutions and dense layers is pruned alike."""
+
+    name: str
+
+    def input(self, batch: int, *, channels_last: bool) -> np.ndarray:
+        """What the network takes, in the one layout that it has."""
+        (given,) = self.pruned(batch, 0.0, "unstructured", channels_last=channels_last).graph.input
+        return _given(tuple(dim.dim_value for dim in given.type.tensor_type.shape.dim))
+
+    def pruned(self, batch: int, share: float, form: str, *, channels_last: bool) -> onnx.ModelProto:
+        """The network; what is left of its weights is scaled, so that activations keep their size."""
+        model = build(self.name)
+        for value in (*model.graph.input, *model.graph.output):
+            value.type.tensor_type.shape.dim[0].dim_value = batch
+        del model.graph.value_info[:]
+        weights = {node.input[1] for node in model.graph.node if node.op_type in ("Conv", "Gemm")}
+        for tensor in model.graph.initializer:
+            if tensor.name in weights:
+                array = numpy_helper.to_array(tensor)
+                mask = _drawn(array.shape, share, form) != 0
+                scaled = (array * mask / (1 - share) ** 0.5).astype(array.dtype)
+                tensor.CopyFrom(numpy_helper.from_array(scaled, tensor.name))
+        return model
+
+
+Layer = Convolution | Product | Network
+
+
+def with_channels_last(array: np.ndarray) -> np.ndarray:
+    """NCHW to NHWC; a matrix as it is."""
+    return np.ascontiguousarray(array.transpose(0, 2, 3, 1) if array.ndim == 4 else array)
+
+
+def _drawn(shape: tuple[int, ...], share: float, form: str) -> np.ndarray:
+    """Standard normal weights, filters first, of which about a share is zero."""
+    random = np.random.default_rng(SEED)
+    mask = random.random((-(-shape[0] // FORMS[form]), *shape[1:])) >= share
+    return np.asarray(random.standard_normal(shape) * mask.repeat(FORMS[form], 0)[: shape[0]], np.float32)
+
+
+def _given(shape: tuple[int, ...]) -> np.ndarray:
+    return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
+
+
+def _model(nodes: list[onnx.NodeProto], given: list[int], weights: np.ndarray, columns: int) -> onnx.ModelProto:
+    bias = np.linspace(-0.1, 0.1, columns, dtype=np.float32)
+    graph = helper.make_graph(
+        nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(bias, "b")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+RESNET18 = (
+    Convolution(64, 64, 56, 3),
+    Convolution(64, 128, 56, 3, 2),
+    Convolution(64, 128, 56, 1, 2),
+    Convolution(128, 128, 28, 3),
+    Convolution(128, 256, 28, 3, 2),
+    Convolution(256, 256, 14, 3),
+    Convolution(256, 512, 14, 3, 2),
+    Convolution(256, 512, 14, 1, 2),
+    Convolution(512, 512, 7, 3),
 )
 """Those that differ, but for the first, whose three channels nobody prunes."""
+MOBILENET = (
+    Convolution(64, 128, 56, 1),
+    Convolution(256, 256, 28, 1),
+    Convolution(512, 512, 14, 1),
+    Convolution(1024, 1024, 7, 1),
+)
+"""Pointwise convolutions of MobileNet V1."""
+BERT = (Product(128, 768, 768), Product(128, 768, 3072), Product(128, 3072, 768))
+"""BERT base: a projection, and both dense layers of a feed-forward block."""
+LAYERS: tuple[Layer, ...] = (*RESNET18, *MOBILENET, *BERT, Network("resnet18"))

@@ -1,4 +1,4 @@
-"""ResNet-18's layers with pruned weights: leaving zeros out beside our dense form and ONNX Runtime, one thread."""
+"""Layers of known networks with pruned weights: leaving zeros out beside our dense form and dense peers, one thread."""
 
 from __future__ import annotations
 
@@ -7,48 +7,31 @@ import os
 import tempfile
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import onnxruntime
+import openvino
 
 from bench import report
 from bench.engines.tilewright import calls
 from bench.race.spread import Ratio
-from bench.sparse.layers import FORMS, LAYERS, Layer
+from bench.sparse.layers import FORMS, LAYERS, Layer, with_channels_last
+from bench.sparse.picture import picture
+from bench.sparse.row import Row
 from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 
 ROUNDS = 25
+PEERS = ("onnxruntime", "openvino")
 CLOSE = 2e-3
 """Of the largest value: outputs further from ONNX Runtime's than this make a time mean nothing."""
-
-
-@dataclass(frozen=True)
-class Row:
-    """Medians in seconds of one layer. The ratio to the dense form is the median of the rounds' ratios.
-
-    taken  the algorithm that the search took
-    """
-
-    layer: str
-    batch: int
-    form: str
-    share: float
-    taken: str
-    dense_taken: str
-    sparse_s: float
-    dense_s: float
-    peer_s: float
-    ratio: float
-    low: float
-    high: float
-    distance: float
 
 
 def main(arguments: list[str]) -> int:
@@ -65,10 +48,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"turns of each (default: {ROUNDS})")
     parser.add_argument("--json", type=Path, metavar="PATH", help="write the rows there too")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
+    parser.add_argument("--svg", type=Path, metavar="PATH", help="draw the table there")
     given = parser.parse_args(arguments)
     if unknown := set(given.layers) - set(names):
         parser.error(f"no such layer: {', '.join(sorted(unknown))}")
-    section = report.Section("sparse", arguments, ("onnxruntime",))
+    section = report.Section("sparse", arguments, PEERS)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rows: list[Row] = []
     for batch in given.batch:
@@ -77,6 +61,8 @@ def main(arguments: list[str]) -> int:
                 rows += measured(layer, batch, given)
                 if given.json:
                     report.write(given.json, [asdict(row) for row in rows])
+    if given.svg:
+        given.svg.write_text(picture(rows))
     text = table(rows)
     print(text, end="")
     if given.markdown:
@@ -92,27 +78,27 @@ def _share(text: str) -> float:
 
 
 def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
-    """A row for each form and share: all artifacts of a layer take turns with the dense one and ONNX Runtime."""
+    """A row for each form and share: all artifacts of a layer take turns with the dense one and the peers.
+
+    Every engine reads and fills arrays of its own, so that its call is all that is timed.
+    """
     kinds = [(form, share) for form in given.forms for share in given.shares]
-    x = np.random.default_rng(1).standard_normal((batch, layer.depth, layer.size, layer.size)).clip(0)
-    x = x.astype(np.float32)
-    last = {"x": np.ascontiguousarray(x.transpose(0, 2, 3, 1))}
+    x, ours_x = (layer.input(batch, channels_last=last) for last in (False, True))
     with tempfile.TemporaryDirectory(prefix="tilewright-sparse-") as name, ExitStack() as opened:
         folder = Path(name)
-        dense = _compiled(layer, batch, layer.weights(), folder / "dense", given.budget)
-        peer = _peer(layer, batch, layer.weights())
-        artifacts = [
-            _compiled(layer, batch, layer.weights(share, form), folder / f"{form}_{round(1e4 * share)}", given.budget)
-            for form, share in kinds
-        ]
+        dense = _compiled(layer, batch, 0.0, given.forms[0], folder, given.budget)
+        theirs = layer.pruned(batch, 0.0, given.forms[0], channels_last=False).SerializeToString()
+        peers = {"onnxruntime": _onnxruntime(theirs, x), "openvino": _openvino(theirs, x)}
+        artifacts = [_compiled(layer, batch, share, form, folder, given.budget) for form, share in kinds]
         models = [opened.enter_context(Model(artifact, lanes=1)) for artifact in (dense, *artifacts)]
         distances = [
-            _distance(model.run(last)["y"], _peer(layer, batch, layer.weights(share, form)).run(None, {"x": x})[0])
+            _distance(model.run_flat([ours_x])[0], _expected(layer, batch, share, form, x))
             for model, (form, share) in zip(models[1:], kinds, strict=True)
         ]
-        ways: list[Callable[[], Any]] = [partial(model.run, last) for model in models]
-        seconds = taken_in_turns([*ways, partial(peer.run, None, {"x": x})], given.rounds)
-        ours, theirs, each = seconds[0], seconds[-1], seconds[1:-1]
+        results = [np.zeros(spec.shape, np.float32) for spec in models[0].outputs]
+        ways: list[Callable[[], Any]] = [model.bind([ours_x], results) for model in models]
+        seconds = taken_in_turns([*ways, *peers.values()], given.rounds)
+        ours, each, theirs = seconds[0], seconds[1 : len(models)], seconds[len(models) :]
         rows = []
         for (form, share), artifact, times, distance in zip(kinds, artifacts, each, distances, strict=True):
             ratio = Ratio.of(times, ours)
@@ -126,7 +112,7 @@ def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
                     _taken(dense),
                     median(times),
                     median(ours),
-                    median(theirs),
+                    dict(zip(peers, map(median, theirs), strict=True)),
                     ratio.value,
                     ratio.low,
                     ratio.high,
@@ -137,27 +123,46 @@ def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
         return rows
 
 
-def _compiled(layer: Layer, batch: int, weights: np.ndarray, place: Path, budget: float) -> Path:
-    model, artifact = place.with_suffix(".onnx"), place.with_suffix(".tw")
-    model.write_bytes(layer.model(batch, weights, channels_last=True).SerializeToString())
+def _compiled(layer: Layer, batch: int, share: float, form: str, folder: Path, budget: float) -> Path:
+    artifact = folder / f"{form}_{round(1e4 * share)}.tw"
+    model = artifact.with_suffix(".onnx")
+    model.write_bytes(layer.pruned(batch, share, form, channels_last=True).SerializeToString())
     compile_model(model, artifact, CompileOptions(tuning_budget_s=budget, threads=1))
     return artifact
 
 
 def _taken(artifact: Path) -> str:
-    """The algorithm of the convolution."""
-    found = [call["tile"].split()[0] for call in calls(artifact) if "Conv" in call["family"]]
-    return ", ".join(found)
+    """The algorithms of the convolutions and products, each once; `sparse` alone where one leaves zeros out."""
+    families = ((call["tile"].split()[0], {*call["family"].split("+")}) for call in calls(artifact))
+    found = dict.fromkeys(name for name, family in families if family & {"Conv", "MatMul", "Gemm"})
+    return "sparse" if "sparse" in found else ", ".join(found)
 
 
-def _peer(layer: Layer, batch: int, weights: np.ndarray) -> Any:
-    return single_threaded(layer.model(batch, weights, channels_last=False).SerializeToString())
+def _onnxruntime(model: bytes, x: np.ndarray) -> Callable[[], Any]:
+    session = single_threaded(model)
+    binding = session.io_binding()
+    binding.bind_ortvalue_input(session.get_inputs()[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
+    binding.bind_output(session.get_outputs()[0].name, "cpu")
+    return partial(session.run_with_iobinding, binding)
+
+
+def _openvino(model: bytes, x: np.ndarray) -> Callable[[], Any]:
+    core = openvino.Core()
+    wanted = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+    request = core.compile_model(core.read_model(model), "CPU", wanted).create_infer_request()
+    request.set_input_tensor(openvino.Tensor(x, shared_memory=True))
+    return partial(request.infer)
+
+
+def _expected(layer: Layer, batch: int, share: float, form: str, x: np.ndarray) -> np.ndarray:
+    """What ONNX Runtime makes of the pruned weights."""
+    session = single_threaded(layer.pruned(batch, share, form, channels_last=False).SerializeToString())
+    return with_channels_last(session.run(None, {session.get_inputs()[0].name: x})[0])
 
 
 def _distance(found: np.ndarray, right: np.ndarray) -> float:
-    """The largest difference between channels-last and NCHW, relative to the largest value."""
-    wide = found.astype(np.float64).transpose(0, 3, 1, 2) - right.astype(np.float64)
-    return float(np.abs(wide).max() / np.abs(right).max())
+    """The largest difference, relative to the largest value."""
+    return float(np.abs(found.astype(np.float64) - right).max() / np.abs(right).max())
 
 
 def table(rows: Sequence[Row]) -> str:
@@ -165,31 +170,32 @@ def table(rows: Sequence[Row]) -> str:
     shares = sorted({row.share for row in rows})
     heads = "".join(f" {share:.0%} zeros |" for share in shares)
     lines = [
-        f"| layer | batch | dense ms | by | ONNX Runtime | zeros |{heads} left out from |",
-        f"|---|---:|---:|---|---:|---|{'---:|' * len(shares)}---:|",
+        f"| layer | batch | dense ms | by | ONNX Runtime | OpenVINO | zeros |{heads} left out from |",
+        f"|---|---:|---:|---|---:|---:|---|{'---:|' * len(shares)}---:|",
     ]
     groups: dict[tuple[str, int, str], dict[float, Row]] = {}
     for row in rows:
         groups.setdefault((row.layer, row.batch, row.form), {})[row.share] = row
     for (layer, batch, form), own in groups.items():
         first = next(iter(own.values()))
+        peers = " | ".join(f"{first.peers_s[peer] / first.dense_s:.2f}" for peer in PEERS)
         cells = "".join(f" {_cell(own[share])} |" if share in own else " |" for share in shares)
         lines.append(
-            f"| {layer} | {batch} | {1e3 * first.dense_s:.3f} | {first.dense_taken} | "
-            f"{first.peer_s / first.dense_s:.2f} | {form} |{cells} {_least(own)} |"
+            f"| {layer} | {batch} | {1e3 * first.dense_s:.3f} | {first.dense_taken} | {peers} | {form} |{cells} "
+            f"{_least(own)} |"
         )
     return "\n".join(lines) + "\n"
 
 
 def _cell(row: Row) -> str:
-    return f"{row.ratio:.2f}{'' if row.taken == 'sparse' else ' ='}"
+    return f"{row.ratio:.2f}{'' if row.leaves_out else ' ='}"
 
 
 def _least(own: dict[float, Row]) -> str:
     """The least share from which on zeros are left out at every share that was measured."""
     left: list[float] = []
     for share in sorted(own, reverse=True):
-        if own[share].taken != "sparse":
+        if not own[share].leaves_out:
             break
         left.append(share)
     return f"{left[-1]:.0%}" if left else "none"

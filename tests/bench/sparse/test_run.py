@@ -1,38 +1,89 @@
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
+
+import numpy as np
 import onnx
+import onnxruntime
 import pytest
 
-from bench.sparse.layers import FORMS, LAYERS, Layer
-from bench.sparse.run import Row, main, table
+from bench.sparse.layers import FORMS, LAYERS, RESNET18, Convolution, Network, Product, with_channels_last
+from bench.sparse.picture import picture
+from bench.sparse.row import Row
+from bench.sparse.run import main, table
+from bench.turns import single_threaded
+
+LARGE = Network("resnet18")
 
 
 @pytest.mark.parametrize("form", FORMS)
-def test_weights_have_the_share_of_zeros_in_the_form_that_was_asked(form: str) -> None:
-    weights = LAYERS[0].weights(0.8, form)
+@pytest.mark.parametrize("layer", [RESNET18[0], Product(8, 64, 64)])
+def test_weights_have_the_share_of_zeros_in_the_form_that_was_asked(layer: Convolution | Product, form: str) -> None:
+    weights = layer.weights(0.8, form)
     assert (weights == 0).mean() == pytest.approx(0.8, abs=0.02)
-    groups = (weights != 0).reshape(-1, FORMS[form], *weights.shape[1:])
+    filters = weights if isinstance(layer, Convolution) else weights.T
+    groups = (filters != 0).reshape(-1, FORMS[form], *filters.shape[1:])
     assert (groups.any(1) == groups.all(1)).all()
-    assert (LAYERS[0].weights() != 0).all()
+    assert (layer.weights() != 0).all()
 
 
 @pytest.mark.parametrize("channels_last", [True, False])
 def test_every_layer_is_a_model_that_onnx_accepts(channels_last: bool) -> None:
-    for layer in LAYERS:
-        model = layer.model(2, layer.weights(0.9), channels_last=channels_last)
+    for layer in (layer for layer in LAYERS if layer != LARGE):
+        model = layer.pruned(2, 0.9, "1x4", channels_last=channels_last)
         onnx.checker.check_model(onnx.shape_inference.infer_shapes(model, strict_mode=True))
+        given = [dim.dim_value for dim in model.graph.input[0].type.tensor_type.shape.dim]
+        assert layer.input(2, channels_last=channels_last).shape == (*given,)
     assert len({layer.name for layer in LAYERS}) == len(LAYERS)
 
 
+@pytest.mark.parametrize("layer", [Convolution(16, 24, 6, 3, 2), Product(5, 16, 24)])
+def test_a_layer_is_the_same_in_both_layouts(layer: Convolution | Product) -> None:
+    outputs = []
+    for last in (False, True):
+        session = single_threaded(layer.pruned(3, 0.7, "1x4", channels_last=last).SerializeToString())
+        outputs.append(session.run(None, {"x": layer.input(3, channels_last=last)})[0])
+    np.testing.assert_allclose(with_channels_last(outputs[0]), outputs[1], atol=1e-6)
+
+
+def test_a_network_is_pruned_everywhere_and_takes_any_batch() -> None:
+    network = Network("tiny_cnn")
+    session = onnxruntime.InferenceSession(
+        network.pruned(3, 0.75, "1x4", channels_last=True).SerializeToString(), providers=["CPUExecutionProvider"]
+    )
+    x = network.input(3, channels_last=True)
+    assert session.run(None, {session.get_inputs()[0].name: x})[0].shape[0] == 3
+    dense, pruned = (network.pruned(1, share, "unstructured", channels_last=True) for share in (0.0, 0.75))
+    weights = {node.input[1] for node in dense.graph.node if node.op_type in ("Conv", "Gemm")}
+    assert weights
+    for before, after in zip(dense.graph.initializer, pruned.graph.initializer, strict=True):
+        zero = (onnx.numpy_helper.to_array(after) == 0).mean()
+        assert bool(zero > 0.5) is (before.name in weights), after.name
+
+
 def row(share: float, taken: str, ratio: float, form: str = "unstructured") -> Row:
-    return Row("3x3 64-64 @56", 1, form, share, taken, "winograd", 1e-3 * ratio, 1e-3, 3e-3, ratio, ratio, ratio, 1e-7)
+    peers = {"onnxruntime": 3e-3, "openvino": 2e-3}
+    return Row("3x3 64-64 @56", 1, form, share, taken, "winograd", 1e-3 * ratio, 1e-3, peers, ratio, ratio, ratio, 1e-7)
+
+
+ROWS = (row(0.7, "winograd", 1.01), row(0.8, "sparse", 0.9), row(0.9, "sparse", 0.5), row(0.9, "loops", 1.0, "1x4"))
 
 
 def test_a_table_says_where_a_dense_kernel_was_taken_and_from_where_on_zeros_are_left_out() -> None:
-    rows = [row(0.7, "winograd", 1.01), row(0.8, "sparse", 0.9), row(0.9, "sparse", 0.5), row(0.9, "loops", 1.0, "1x4")]
-    *_, first, second = table(rows).splitlines()
-    assert first == "| 3x3 64-64 @56 | 1 | 1.000 | winograd | 3.00 | unstructured | 1.01 = | 0.90 | 0.50 | 80% |"
-    assert second == "| 3x3 64-64 @56 | 1 | 1.000 | winograd | 3.00 | 1x4 | | | 1.00 = | none |"
+    *_, first, second = table(ROWS).splitlines()
+    assert first == "| 3x3 64-64 @56 | 1 | 1.000 | winograd | 3.00 | 2.00 | unstructured | 1.01 = | 0.90 | 0.50 | 80% |"
+    assert second == "| 3x3 64-64 @56 | 1 | 1.000 | winograd | 3.00 | 2.00 | 1x4 | | | 1.00 = | none |"
+
+
+def test_a_picture_has_a_line_for_each_form_and_hollow_points_where_a_dense_kernel_was_taken() -> None:
+    root = ET.fromstring(picture(ROWS))
+    svg = "{http://www.w3.org/2000/svg}"
+    assert len(root.findall(f".//{svg}polyline")) == 2
+    points = root.findall(f".//{svg}circle")
+    assert [point.get("fill") == "#fff" for point in points] == [True, False, False, True]
+    heights = [float(point.get("cy", "")) for point in points[:3]]
+    assert heights == sorted(heights), "faster is lower"
+    assert "unstructured, 90% zeros: 0.50 by sparse" in {title.text for title in root.iter(f"{svg}title")}
 
 
 def test_layers_and_shares_that_there_are_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
@@ -41,4 +92,4 @@ def test_layers_and_shares_that_there_are_not_are_refused(capsys: pytest.Capture
             main(asked)
         assert ended.value.code == 2
         assert said in capsys.readouterr().err
-    assert Layer(64, 128, 56, 1, 2).name == "1x1/2 64-128 @56"
+    assert Convolution(64, 128, 56, 1, 2).name == "1x1/2 64-128 @56"
