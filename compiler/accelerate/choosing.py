@@ -7,9 +7,9 @@ each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,11 @@ from compiler.accelerate.parts import (
     Placing,
     alone_on_cpu,
     assembled,
+    called_seconds,
     placements,
 )
-from compiler.accelerate.pipelining import MOST_POINTS, Loads, pipelines
+from compiler.accelerate.pipelining import MOST_POINTS, NO_STATES, Loads, pipelines
+from compiler.accelerate.states import recurrence_s
 from compiler.accelerate.vela import Compiled
 from compiler.contract import PointReport
 from compiler.contract.devices import HOST, Within
@@ -44,33 +46,35 @@ MOST_MEASURED = 2
 UNKNOWN = "how often a frame ends is not known, since a loop or a branch has no model: the first placement is taken"
 
 
-def estimated_loads(placed: Placed, core: str) -> Loads | None:
+def estimated_loads(placed: Placed, core: str, carried: Mapping[str, str] = NO_STATES) -> Loads | None:
     """Of a frame, parts of the CPU's as modelled for a core, nothing compiled; None where one has no model."""
     assembly = Assembly(placed)
-    total = Loads(0.0, 0.0)
+    each: list[float | Compiled] = []
     for segment, made in zip(placed.segments, placed.made, strict=True):
         seconds = modelled_seconds(assembly.model_of(segment), core) if made is None else 0.0
         if seconds is None:
             return None
-        total = _with(total, seconds, made[1] if made else None)
-    return total
+        each.append(made[1] if made else seconds)
+    return _loads(placed, each, carried)
 
 
-def priced_loads(made: Assembled) -> Loads | None:
+def priced_loads(made: Assembled, carried: Mapping[str, str] = NO_STATES) -> Loads | None:
     """Of a frame, parts of the CPU's as their programs were measured on this machine; None where one was not."""
-    total = Loads(0.0, 0.0)
-    for part in made.parts:
-        seconds = 0.0 if isinstance(part, OnAccelerator) else part.beside.seconds
-        if not (seconds or isinstance(part, OnAccelerator)):
-            return None
-        total = _with(total, seconds, part.compiled if isinstance(part, OnAccelerator) else None)
-    return total
+    each = [part.compiled if isinstance(part, OnAccelerator) else part.beside.seconds or None for part in made.parts]
+    known = [one for one in each if one is not None]
+    return _loads(made.assembly.placed, known, carried) if len(known) == len(each) else None
 
 
-def _with(loads: Loads, cpu_s: float, made: Compiled | None) -> Loads:
-    """With another part, the accelerator's where something was made for it."""
-    here, calls = (made.seconds, made.streams) if made else (0.0, 0)
-    return Loads(loads.cpu_s + cpu_s, loads.accelerator_s + here, loads.calls + calls)
+def _loads(placed: Placed, each: Sequence[float | Compiled], carried: Mapping[str, str]) -> Loads:
+    """Of what the CPU's segments take, and what was made for the accelerator's."""
+    here = [one for one in each if isinstance(one, Compiled)]
+    seconds = [called_seconds(one) if isinstance(one, Compiled) else one for one in each]
+    return Loads(
+        sum(one for one in each if not isinstance(one, Compiled)),
+        sum(one.seconds for one in here),
+        sum(one.streams for one in here),
+        recurrence_s(placed.segments, seconds, placed.divisible, carried),
+    )
 
 
 @dataclass(frozen=True)
@@ -78,7 +82,7 @@ class Asked:
     """A model for an accelerator and the CPU `core` beside it: HOST, or one that is modelled.
 
     `given` is the model as it was given, `network` the quantised one, with the ranges of its tensors; `unquantised`
-    says why there is none.
+    says why there is none. Where inferences are to follow each other, outputs `carried` are inputs of the next.
     """
 
     given: Network
@@ -88,6 +92,7 @@ class Asked:
     core: str
     unquantised: str = ""
     objective: str | Within = "latency"
+    carried: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_pipeline(self) -> bool:
@@ -128,7 +133,8 @@ def proposed(asked: Asked) -> tuple[dict[str, Placed], dict[str, str]]:
         if asked.is_pipeline:
             nodes = len(placing.divisible.placed)
             known = [{*one.left} for one in on_both]
-            for one in pipelines(placing, on_both[0], MOST_MEASURED if asked.core == HOST else MOST_POINTS):
+            most = MOST_MEASURED if asked.core == HOST else MOST_POINTS
+            for one in pipelines(placing, on_both[0], most, asked.carried):
                 if {*one.left} not in known:
                     known.append({*one.left})
                     found.setdefault(_named(one, nodes, found), one)
@@ -171,9 +177,9 @@ def chosen(asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budge
             try:
                 if core == HOST:
                     made[name] = opened.enter_context(open_one(placed))
-                    loads[name] = priced_loads(made[name])
+                    loads[name] = priced_loads(made[name], asked.carried)
                 else:
-                    loads[name] = estimated_loads(placed, core)
+                    loads[name] = estimated_loads(placed, core, asked.carried)
             except UnsupportedModel as no:
                 refused[name] = no.message
         if not loads:

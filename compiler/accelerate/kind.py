@@ -72,7 +72,7 @@ def compile_whole(
             largest_error=tolerance,
             snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
             tuning_budget_s=options.tuning_budget_s,
-            beside=next((name for name in options.devices if name != options.compiled_for), None),
+            beside=options.beside,
             objective=options.objective,
         )
     placed = reported(made["placement"], made["agreement"])

@@ -469,6 +469,12 @@ class CompileOptions(Refusing):
         return compiled_for(self.target, self.devices)
 
     @property
+    def beside(self) -> str | None:
+        """The CPU that is named beside an accelerator which models are compiled whole for; None without one."""
+        whole = self.compiled_for
+        return next((name for name in self.devices if name != whole), None) if whole in self.devices else None
+
+    @property
     def arithmetic(self) -> str:
         """What kernels may round to, as a precision: fp32 in int8, where the quantised model says what is rounded."""
         return "fp32" if self.precision == "int8" else self.precision
