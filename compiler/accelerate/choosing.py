@@ -42,7 +42,9 @@ PIPELINE = "a pipeline, the CPU with"
 CPU = "the whole model on the CPU, as it was given"
 CPU_INT8 = "the whole model on the CPU, quantised"
 MOST_MEASURED = 2
-"""Of the curve, where each is timed on this machine."""
+"""Of the curve, where what is most promising is timed on this machine."""
+MOST_TIMED = 3
+"""Placements that are compiled and timed on this machine, the best by the model of costs."""
 UNKNOWN = "how often a frame ends is not known, since a loop or a branch has no model: the first placement is taken"
 
 
@@ -163,23 +165,31 @@ def _named(placed: Placed, nodes: int, found: Mapping[str, Placed]) -> str:
 def chosen(asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budget_s: float) -> Iterator[Chosen]:
     """The best of `proposed`, its parts compiled.
 
-    On a core that is modelled the best is found before anything is compiled; on this machine, HOST, each is compiled
-    and measured within its share of the budget. Where no time is known it is the first that can be compiled.
+    On a core that is modelled the best is found before anything is compiled; on this machine, HOST, the most promising
+    are compiled and measured, each within its share of the budget. Where no time is known it is the first that can be
+    compiled.
     Raises UnsupportedModel where there is none.
     """
     (found, refused), core = proposed(asked), asked.core
+    order, foreseen = by_promise(found, asked) if core == HOST else ([*found], {})
+    most = len(order) - len(foreseen) + MOST_TIMED if core == HOST else len(order)
     with ExitStack() as opened:
-        budget = tuning_budget_s / max(len(found), 1) if core == HOST else tuning_budget_s
+        budget = tuning_budget_s / max(min(most, len(order)), 1) if core == HOST else tuning_budget_s
         made: dict[str, Assembled] = {}
         loads: dict[str, Loads | None] = {}
         open_one = partial(assembled, sample=sample, compile_part=compile_part, tuning_budget_s=budget, core=core)
-        for name, placed in found.items():
+        for name in order:
+            if len(loads) == most:
+                refused[name] = (
+                    f"{1e3 * foreseen[name]:.3g} ms by the model of costs: {most} that promise more were timed"
+                )
+                continue
             try:
                 if core == HOST:
-                    made[name] = opened.enter_context(open_one(placed))
+                    made[name] = opened.enter_context(open_one(found[name]))
                     loads[name] = priced_loads(made[name], asked.carried)
                 else:
-                    loads[name] = estimated_loads(placed, core, asked.carried)
+                    loads[name] = estimated_loads(found[name], core, asked.carried)
             except UnsupportedModel as no:
                 refused[name] = no.message
         if not loads:
@@ -203,6 +213,23 @@ def chosen(asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budge
         curve = curve_of(known, found, best) if asked.is_pipeline else []
         taken = made[best] if best in made else opened.enter_context(open_one(found[best]))
         yield Chosen(taken, rows, curve, loads[best], notice)
+
+
+def by_promise(found: Mapping[str, Placed], asked: Asked) -> tuple[list[str], dict[str, float]]:
+    """The names in the order in which they are compiled and timed on this machine, and what is foreseen of them.
+
+    First those of which the model of costs knows nothing; then the best with the accelerator and the best without it,
+    and the others, the best first. Seconds are those of what is asked for: of an inference by itself, or of the period.
+    """
+    loads = {name: estimated_loads(placed, HOST, asked.carried) for name, placed in found.items()}
+    known = {name: one for name, one in loads.items() if one is not None}
+    bound_s = asked.objective.latency_ms / 1e3 if isinstance(asked.objective, Within) else math.inf
+    foreseen = {name: one.period_s if asked.is_pipeline else one.latency_s for name, one in known.items()}
+    late = {name: one.latency_s for name, one in known.items() if one.latency_s > bound_s}
+    order = sorted(known, key=lambda name: (name in late, late.get(name, foreseen[name])))
+    best = [next((name for name in order if found[name].uses_accelerator == on_it), None) for on_it in (True, False)]
+    unknown = [name for name in found if name not in known]
+    return [*dict.fromkeys([*unknown, *filter(None, best), *order])], foreseen
 
 
 def picked(known: Mapping[str, Loads], objective: str | Within) -> tuple[str, str]:
