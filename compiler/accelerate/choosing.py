@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -172,17 +172,18 @@ def chosen(asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budge
     """
     (found, refused), core = proposed(asked), asked.core
     order, foreseen = by_promise(found, asked) if core == HOST else ([*found], {})
-    most = len(order) - len(foreseen) + MOST_TIMED if core == HOST else len(order)
+    unknown = len(order) - len(foreseen)
     with ExitStack() as opened:
-        budget = tuning_budget_s / max(min(most, len(order)), 1) if core == HOST else tuning_budget_s
+        timed = max(unknown + min(MOST_TIMED, len(foreseen)), 1) if core == HOST else 1
         made: dict[str, Assembled] = {}
         loads: dict[str, Loads | None] = {}
-        open_one = partial(assembled, sample=sample, compile_part=compile_part, tuning_budget_s=budget, core=core)
+        open_one = partial(
+            assembled, sample=sample, compile_part=compile_part, tuning_budget_s=tuning_budget_s / timed, core=core
+        )
         for name in order:
-            if len(loads) == most:
-                refused[name] = (
-                    f"{1e3 * foreseen[name]:.3g} ms by the model of costs: {most} that promise more were timed"
-                )
+            if name in foreseen and len(foreseen.keys() & loads.keys()) == MOST_TIMED:
+                promised_ms = 1e3 * foreseen[name]
+                refused[name] = f"{promised_ms:.3g} ms by the model of costs: {MOST_TIMED} that promise more were timed"
                 continue
             try:
                 if core == HOST:
@@ -221,8 +222,11 @@ def by_promise(found: Mapping[str, Placed], asked: Asked) -> tuple[list[str], di
     First those of which the model of costs knows nothing; then the best with the accelerator and the best without it,
     and the others, the best first. Seconds are those of what is asked for: of an inference by itself, or of the period.
     """
-    loads = {name: estimated_loads(placed, HOST, asked.carried) for name, placed in found.items()}
-    known = {name: one for name, one in loads.items() if one is not None}
+    known: dict[str, Loads] = {}
+    for name, placed in found.items():
+        with suppress(UnsupportedModel):  # compiling says why
+            if (loads := estimated_loads(placed, HOST, asked.carried)) is not None:
+                known[name] = loads
     bound_s = asked.objective.latency_ms / 1e3 if isinstance(asked.objective, Within) else math.inf
     foreseen = {name: one.period_s if asked.is_pipeline else one.latency_s for name, one in known.items()}
     late = {name: one.latency_s for name, one in known.items() if one.latency_s > bound_s}

@@ -147,7 +147,7 @@ LOADS = {
     ("objective", "without", "timed"),
     [
         ("throughput", {}, ["loop", "both", "cpu in int8", "even"]),
-        ("throughput", {"both", "loop"}, ["loop", "both", "cpu in int8", "even", "odd", "cpu"]),
+        ("throughput", {"both", "loop"}, ["loop", "both", "cpu in int8", "even", "odd"]),
         ("latency", {}, ["loop", "both", "cpu in int8", "even"]),
         (Within(5.0), {}, ["loop", "both", "cpu in int8", "even"]),
         (Within(3.0), {"even"}, ["loop", "both", "cpu in int8", "even", "cpu"]),
