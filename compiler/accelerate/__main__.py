@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
         tolerance = None if asked.as_is else asked.tolerance
         dims = {name: int(value) for name, _, value in (one.partition("=") for one in asked.dim)}
         carry = {made: read for made, _, read in (one.partition("=") for one in asked.carry)}
-        options = devices_of(asked.target, asked.devices, asked.objective)
+        options = devices_of(asked.target, asked.devices, asked.objective, carry)
         made = compile_for_accelerator(
             asked.model,
             out,
@@ -47,7 +48,7 @@ def main(arguments: list[str] | None = None) -> int:
             dims=dims,
             beside=options.beside,
             objective=options.objective,
-            carry=carry,
+            carry=options.carry,
         )
     except (TilewrightError, OSError, ValueError) as error:
         refusals = [str(one) for one in getattr(error, "refusals", ())]
@@ -62,15 +63,16 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-def devices_of(target: str | None, devices: str | None, objective: str) -> CompileOptions:
-    """What names the accelerator, the CPU beside it where one is given, and the objective.
+def devices_of(target: str | None, devices: str | None, objective: str, carry: Mapping[str, str]) -> CompileOptions:
+    """What names the accelerator, the CPU beside it where one is given, the objective, and states.
 
     Raises OptionsError for what a job could not be asked for either, and where there is no accelerator among it.
     """
     name, equals, number = objective.partition("=")
     wanted: Any = {name: float(number)} if equals else name
     given = {"target": target, "devices": devices.split(",") if devices else None}
-    options = CompileOptions.from_json({**{key: one for key, one in given.items() if one}, "objective": wanted})
+    named = {key: one for key, one in given.items() if one}
+    options = CompileOptions.from_json({**named, "objective": wanted, "carry": carry})
     kind = kinds.find(options.compiled_for)
     if kind is None or not kind.whole:
         raise OptionsError(

@@ -97,11 +97,6 @@ def compile_for_accelerator(
     legalisation, quantisation and `compile_part` raise.
     """
     chip = chip_of(target)
-    if carry and (beside is None or objective == "latency"):
-        raise OptionsError(
-            "a state is carried from inference to inference of a pipeline alone",
-            fix="name a CPU beside the accelerator, and the objective throughput",
-        )
     demand_vela()
     options = QuantizeOptions(activations="int8", outputs=True)
     trace = trace or Trace()

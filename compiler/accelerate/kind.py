@@ -74,6 +74,7 @@ def compile_whole(
             tuning_budget_s=options.tuning_budget_s,
             beside=options.beside,
             objective=options.objective,
+            carry=options.carry,
         )
     placed = reported(made["placement"], made["agreement"])
     period_s = placed.pipeline.period_s if placed.pipeline else None

@@ -46,6 +46,12 @@ A76 = "cpu:cortex-a76"
         ({"devices": ["cpu", U65], "objective": {"latency_ms": 0}}, "no inference can take so long"),
         ({"devices": ["cpu", U65], "precision": "bf16"}, "precision 'bf16' is one of cpu and cuda targets alone"),
         ({"devices": ["cpu", U65], "threads": 1}, "threads is given beside devices"),
+        (
+            {"devices": ["cpu", U65], "carry": {"y": "x"}},
+            "carry hands states from inference to inference of a pipeline",
+        ),
+        ({"target": U65, "carry": {"y": "x"}}, "carry hands states"),
+        ({"devices": ["cpu:0", "cpu:1"], "objective": "throughput", "carry": {"y": "x"}}, "carry hands states"),
         ({"devices": ["cpu", A53]}, "'cpu:cortex-a53' cannot take part in a plan with others"),
     ],
 )

@@ -15,7 +15,9 @@ from onnx import TensorProto, helper, numpy_helper
 import tilewright
 from compiler.accelerate.__main__ import main
 from compiler.accelerate.states import demand_carried, recurrence_s
+from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
+from compiler.pipeline import compile_model
 from compiler.quantize.network import open_network
 from tests.compiler.accelerate.models import array
 from tests.seeds import each
@@ -124,7 +126,7 @@ def test_a_command_compiles_a_pipeline_that_carries_a_state(tmp_path: Path, caps
     np.savez(tmp_path / "real.npz", x=array(*SHAPE), h=np.abs(array(*SHAPE)))
     words = [str(model), "--samples", str(tmp_path / "real.npz"), "-o", str(artifact), "--carry", "next=h"]
     assert main([*words, "--target", "npu:ethos-u55-32"]) == 1
-    assert "a state is carried from inference to inference of a pipeline alone" in capsys.readouterr().err
+    assert "carry hands states from inference to inference of a pipeline" in capsys.readouterr().err
     devices = ["--devices", "cpu:cortex-a53,npu:ethos-u55-32", "--objective", "throughput"]
     assert main([*words, *devices]) == 0, capsys.readouterr().err
     xs = [array(*SHAPE) * scale for scale in (1.0, -0.5, 0.25, 0.75, -1.0, 0.5)]
@@ -141,6 +143,20 @@ def test_a_command_compiles_a_pipeline_that_carries_a_state(tmp_path: Path, caps
         np.testing.assert_array_equal(again["y"], streamed[0]["y"])
         with pytest.raises(runs.errors, match="inputs differ by"):
             runs.run({"x": xs[0]})
+
+
+def test_a_job_carries_a_state_by_its_options(tmp_path: Path) -> None:
+    pytest.importorskip("ethosu.regor")
+    pytest.importorskip("ai_edge_litert.interpreter")
+    model, real, artifact = _recurrent(tmp_path / "m.onnx"), tmp_path / "real.npz", tmp_path / "m.tw"
+    np.savez(real, x=array(*SHAPE), h=np.abs(array(*SHAPE)))
+    asked = {"devices": ["cpu:cortex-a53", "npu:ethos-u55-32"], "objective": "throughput", "carry": {"next": "h"}}
+    options = CompileOptions.from_json({**asked, "tuning_budget_s": 0.0})
+    assert CompileOptions.from_json(options.to_json()) == options
+    compile_model(model, artifact, options, samples={"real": real})
+    with tilewright.load(artifact) as runs:
+        first, second = runs.stream([{"x": array(*SHAPE)}] * 2)
+        assert runs.run({"x": array(*SHAPE), "h": first["next"]})["y"].tobytes() == second["y"].tobytes()
 
 
 def test_what_names_the_accelerator_is_checked_as_a_jobs_is(tmp_path: Path, capsys: Any) -> None:
