@@ -2,8 +2,8 @@
 
 Every program is kept on its cores. Blocks of the cores alone and of the pipeline take turns, so that what else the
 machine does meets all of them; a figure is the median of its blocks. Beside wall time stands processor time: of a core
-alone that of one inference, of the pipeline that of the device with most of it, which other programs on a shared
-machine change little.
+alone that of one inference, of the pipeline that of the device with most of it, the caller's thread among it where it
+has no core of its own; other programs on a shared machine change these little.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from compiler.errors import OptionsError
 from compiler.measure.streaming import stream
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.schedule.parts.dividing import busiest_s
 from tilewright.errors import UsageError
 
 DEFAULT = ("squeezenet1_1", "mobilenet_v2", "resnet18")
@@ -194,7 +195,10 @@ def _streamed(model: Model, devices: Sequence[str]) -> Block:
         busy = [0.0] * len(devices)
         for device, work in zip(on, found.work_s, strict=True):
             busy[device] += work / found.frames
-        return found.period_s, max(busy)
+        caller_s = found.caller_s / found.frames if len(os.sched_getaffinity(0)) <= len(devices) else None
+        return found.period_s, busiest_s(
+            busy, caller_s, [at for at, name in enumerate(devices) if name.startswith("cpu")]
+        )
 
     return block
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from compiler.accelerate.chips import CHIPS
 from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
-from compiler.errors import TilewrightError
+from compiler.contract import CompileOptions, kinds
+from compiler.errors import OptionsError, TilewrightError
 from compiler.pipeline import compile_model
 
 
@@ -17,7 +20,10 @@ def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 when the artifact was written, 1 when it could not be, 2 for wrong arguments."""
     parser = argparse.ArgumentParser(prog="python -m compiler.accelerate", description="Compile for an accelerator.")
     parser.add_argument("model", type=Path, help="the ONNX file, in fp32 or with QuantizeLinear and DequantizeLinear")
-    parser.add_argument("--target", required=True, help=f"one of {', '.join(chip.target for chip in CHIPS)}")
+    parser.add_argument("--target", help=f"one of {', '.join(chip.target for chip in CHIPS)}")
+    parser.add_argument("--devices", metavar="CPU,NPU", help="instead of it: an accelerator and the CPU beside it")
+    parser.add_argument("--objective", default="latency", help="of devices: latency, throughput, or latency_ms=30")
+    parser.add_argument("--carry", action="append", default=[], metavar="OUTPUT=INPUT", help="a state between frames")
     parser.add_argument("-o", "--out", type=Path, help="the artifact to write (default: the model's name with .tw)")
     parser.add_argument("--samples", type=Path, action="append", default=[], metavar="FILE.npz", help="to calibrate on")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of approximations, of an output's largest")
@@ -30,8 +36,19 @@ def main(arguments: list[str] | None = None) -> int:
         samples = {str(path): path for path in asked.samples}
         tolerance = None if asked.as_is else asked.tolerance
         dims = {name: int(value) for name, _, value in (one.partition("=") for one in asked.dim)}
+        carry = {made: read for made, _, read in (one.partition("=") for one in asked.carry)}
+        options = devices_of(asked.target, asked.devices, asked.objective, carry)
         made = compile_for_accelerator(
-            asked.model, out, asked.target, compile_model, samples, tolerance=tolerance, dims=dims
+            asked.model,
+            out,
+            options.compiled_for,
+            compile_model,
+            samples,
+            tolerance=tolerance,
+            dims=dims,
+            beside=options.beside,
+            objective=options.objective,
+            carry=options.carry,
         )
     except (TilewrightError, OSError, ValueError) as error:
         refusals = [str(one) for one in getattr(error, "refusals", ())]
@@ -44,6 +61,24 @@ def main(arguments: list[str] | None = None) -> int:
         return 1
     print(json.dumps({**made, "artifact": str(out)}, indent=2) if asked.json else f"{made['text']}\n{out}")
     return 0
+
+
+def devices_of(target: str | None, devices: str | None, objective: str, carry: Mapping[str, str]) -> CompileOptions:
+    """What names the accelerator, the CPU beside it where one is given, the objective, and states.
+
+    Raises OptionsError for what a job could not be asked for either, and where there is no accelerator among it.
+    """
+    name, equals, number = objective.partition("=")
+    wanted: Any = {name: float(number)} if equals else name
+    given = {"target": target, "devices": devices.split(",") if devices else None}
+    named = {key: one for key, one in given.items() if one}
+    options = CompileOptions.from_json({**named, "objective": wanted, "carry": carry})
+    kind = kinds.find(options.compiled_for)
+    if kind is None or not kind.whole:
+        raise OptionsError(
+            f"{options.compiled_for} is no accelerator", fix=f"name one: {', '.join(chip.target for chip in CHIPS)}"
+        )
+    return options
 
 
 if __name__ == "__main__":

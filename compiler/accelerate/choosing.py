@@ -7,9 +7,9 @@ each other.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -23,9 +23,11 @@ from compiler.accelerate.parts import (
     Placing,
     alone_on_cpu,
     assembled,
+    called_seconds,
     placements,
 )
-from compiler.accelerate.pipelining import MOST_POINTS, Loads, pipelines
+from compiler.accelerate.pipelining import MOST_POINTS, NO_STATES, Loads, pipelines
+from compiler.accelerate.states import recurrence_s
 from compiler.accelerate.vela import Compiled
 from compiler.contract import PointReport
 from compiler.contract.devices import HOST, Within
@@ -40,37 +42,41 @@ PIPELINE = "a pipeline, the CPU with"
 CPU = "the whole model on the CPU, as it was given"
 CPU_INT8 = "the whole model on the CPU, quantised"
 MOST_MEASURED = 2
-"""Of the curve, where each is timed on this machine."""
+"""Of the curve, where what is most promising is timed on this machine."""
+MOST_TIMED = 3
+"""Placements that are compiled and timed on this machine, the best by the model of costs."""
 UNKNOWN = "how often a frame ends is not known, since a loop or a branch has no model: the first placement is taken"
 
 
-def estimated_loads(placed: Placed, core: str) -> Loads | None:
+def estimated_loads(placed: Placed, core: str, carried: Mapping[str, str] = NO_STATES) -> Loads | None:
     """Of a frame, parts of the CPU's as modelled for a core, nothing compiled; None where one has no model."""
     assembly = Assembly(placed)
-    total = Loads(0.0, 0.0)
+    each: list[float | Compiled] = []
     for segment, made in zip(placed.segments, placed.made, strict=True):
         seconds = modelled_seconds(assembly.model_of(segment), core) if made is None else 0.0
         if seconds is None:
             return None
-        total = _with(total, seconds, made[1] if made else None)
-    return total
+        each.append(made[1] if made else seconds)
+    return _loads(placed, each, carried)
 
 
-def priced_loads(made: Assembled) -> Loads | None:
+def priced_loads(made: Assembled, carried: Mapping[str, str] = NO_STATES) -> Loads | None:
     """Of a frame, parts of the CPU's as their programs were measured on this machine; None where one was not."""
-    total = Loads(0.0, 0.0)
-    for part in made.parts:
-        seconds = 0.0 if isinstance(part, OnAccelerator) else part.beside.seconds
-        if not (seconds or isinstance(part, OnAccelerator)):
-            return None
-        total = _with(total, seconds, part.compiled if isinstance(part, OnAccelerator) else None)
-    return total
+    each = [part.compiled if isinstance(part, OnAccelerator) else part.beside.seconds or None for part in made.parts]
+    known = [one for one in each if one is not None]
+    return _loads(made.assembly.placed, known, carried) if len(known) == len(each) else None
 
 
-def _with(loads: Loads, cpu_s: float, made: Compiled | None) -> Loads:
-    """With another part, the accelerator's where something was made for it."""
-    here, calls = (made.seconds, made.streams) if made else (0.0, 0)
-    return Loads(loads.cpu_s + cpu_s, loads.accelerator_s + here, loads.calls + calls)
+def _loads(placed: Placed, each: Sequence[float | Compiled], carried: Mapping[str, str]) -> Loads:
+    """Of what the CPU's segments take, and what was made for the accelerator's."""
+    here = [one for one in each if isinstance(one, Compiled)]
+    seconds = [called_seconds(one) if isinstance(one, Compiled) else one for one in each]
+    return Loads(
+        sum(one for one in each if not isinstance(one, Compiled)),
+        sum(one.seconds for one in here),
+        sum(one.streams for one in here),
+        recurrence_s(placed.segments, seconds, placed.divisible, carried),
+    )
 
 
 @dataclass(frozen=True)
@@ -78,7 +84,7 @@ class Asked:
     """A model for an accelerator and the CPU `core` beside it: HOST, or one that is modelled.
 
     `given` is the model as it was given, `network` the quantised one, with the ranges of its tensors; `unquantised`
-    says why there is none.
+    says why there is none. Where inferences are to follow each other, outputs `carried` are inputs of the next.
     """
 
     given: Network
@@ -88,6 +94,7 @@ class Asked:
     core: str
     unquantised: str = ""
     objective: str | Within = "latency"
+    carried: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_pipeline(self) -> bool:
@@ -128,7 +135,8 @@ def proposed(asked: Asked) -> tuple[dict[str, Placed], dict[str, str]]:
         if asked.is_pipeline:
             nodes = len(placing.divisible.placed)
             known = [{*one.left} for one in on_both]
-            for one in pipelines(placing, on_both[0], MOST_MEASURED if asked.core == HOST else MOST_POINTS):
+            most = MOST_MEASURED if asked.core == HOST else MOST_POINTS
+            for one in pipelines(placing, on_both[0], most, asked.carried):
                 if {*one.left} not in known:
                     known.append({*one.left})
                     found.setdefault(_named(one, nodes, found), one)
@@ -157,23 +165,32 @@ def _named(placed: Placed, nodes: int, found: Mapping[str, Placed]) -> str:
 def chosen(asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budget_s: float) -> Iterator[Chosen]:
     """The best of `proposed`, its parts compiled.
 
-    On a core that is modelled the best is found before anything is compiled; on this machine, HOST, each is compiled
-    and measured within its share of the budget. Where no time is known it is the first that can be compiled.
+    On a core that is modelled the best is found before anything is compiled; on this machine, HOST, the most promising
+    are compiled and measured, each within its share of the budget. Where no time is known it is the first that can be
+    compiled.
     Raises UnsupportedModel where there is none.
     """
     (found, refused), core = proposed(asked), asked.core
+    order, foreseen = by_promise(found, asked) if core == HOST else ([*found], {})
+    unknown = len(order) - len(foreseen)
     with ExitStack() as opened:
-        budget = tuning_budget_s / max(len(found), 1) if core == HOST else tuning_budget_s
+        timed = max(unknown + min(MOST_TIMED, len(foreseen)), 1) if core == HOST else 1
         made: dict[str, Assembled] = {}
         loads: dict[str, Loads | None] = {}
-        open_one = partial(assembled, sample=sample, compile_part=compile_part, tuning_budget_s=budget, core=core)
-        for name, placed in found.items():
+        open_one = partial(
+            assembled, sample=sample, compile_part=compile_part, tuning_budget_s=tuning_budget_s / timed, core=core
+        )
+        for name in order:
+            if name in foreseen and len(foreseen.keys() & loads.keys()) == MOST_TIMED:
+                promised_ms = 1e3 * foreseen[name]
+                refused[name] = f"{promised_ms:.3g} ms by the model of costs: {MOST_TIMED} that promise more were timed"
+                continue
             try:
                 if core == HOST:
-                    made[name] = opened.enter_context(open_one(placed))
-                    loads[name] = priced_loads(made[name])
+                    made[name] = opened.enter_context(open_one(found[name]))
+                    loads[name] = priced_loads(made[name], asked.carried)
                 else:
-                    loads[name] = estimated_loads(placed, core)
+                    loads[name] = estimated_loads(found[name], core, asked.carried)
             except UnsupportedModel as no:
                 refused[name] = no.message
         if not loads:
@@ -197,6 +214,26 @@ def chosen(asked: Asked, sample: Sample, compile_part: CompilePart, tuning_budge
         curve = curve_of(known, found, best) if asked.is_pipeline else []
         taken = made[best] if best in made else opened.enter_context(open_one(found[best]))
         yield Chosen(taken, rows, curve, loads[best], notice)
+
+
+def by_promise(found: Mapping[str, Placed], asked: Asked) -> tuple[list[str], dict[str, float]]:
+    """The names in the order in which they are compiled and timed on this machine, and what is foreseen of them.
+
+    First those of which the model of costs knows nothing; then the best with the accelerator and the best without it,
+    and the others, the best first. Seconds are those of what is asked for: of an inference by itself, or of the period.
+    """
+    known: dict[str, Loads] = {}
+    for name, placed in found.items():
+        with suppress(UnsupportedModel):  # compiling says why
+            if (loads := estimated_loads(placed, HOST, asked.carried)) is not None:
+                known[name] = loads
+    bound_s = asked.objective.latency_ms / 1e3 if isinstance(asked.objective, Within) else math.inf
+    foreseen = {name: one.period_s if asked.is_pipeline else one.latency_s for name, one in known.items()}
+    late = {name: one.latency_s for name, one in known.items() if one.latency_s > bound_s}
+    order = sorted(known, key=lambda name: (name in late, late.get(name, foreseen[name])))
+    best = [next((name for name in order if found[name].uses_accelerator == on_it), None) for on_it in (True, False)]
+    unknown = [name for name in found if name not in known]
+    return [*dict.fromkeys([*unknown, *filter(None, best), *order])], foreseen
 
 
 def picked(known: Mapping[str, Loads], objective: str | Within) -> tuple[str, str]:

@@ -25,8 +25,10 @@ from compiler.accelerate.cores import CORES
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
+from compiler.accelerate.pipelining import NO_STATES
 from compiler.accelerate.placement import page, placement, text
 from compiler.accelerate.stages import Stages
+from compiler.accelerate.states import demand_carried
 from compiler.accelerate.streaming import demand_same_in_flight, pipeline_of, stages_of, stream_json
 from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import QuantizeOptions
@@ -70,6 +72,7 @@ def compile_for_accelerator(
     tuning_budget_s: float = 0.0,
     beside: str | None = None,
     objective: str | Within = "latency",
+    carry: Mapping[str, str] = NO_STATES,
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
@@ -85,11 +88,13 @@ def compile_for_accelerator(
 
     What the accelerator does not carry out, `compile_part` compiles for the CPU beside it, within `tuning_budget_s`.
     Where that CPU is named, `beside`, it may carry out more, or all: what is estimated to be fastest, or where another
-    `objective` is named with it, to end most inferences that follow each other.
+    `objective` is named with it, to end most inferences that follow each other. Of these the outputs that `carry` names
+    are inputs of the next one.
 
-    Raises TargetUnavailable, ToolchainMissing where Vela is not installed, UnsupportedModel for a model of which no
-    node is the accelerator's, Disagreement below `snr_db`, beyond `largest_error`, and where LiteRT computes an
-    operator more than a step otherwise, and what the front end, legalisation, quantisation and `compile_part` raise.
+    Raises OptionsError for states that cannot be carried, TargetUnavailable, ToolchainMissing where Vela is not
+    installed, UnsupportedModel for a model of which no node is the accelerator's, Disagreement below `snr_db`, beyond
+    `largest_error`, and where LiteRT computes an operator more than a step otherwise, and what the front end,
+    legalisation, quantisation and `compile_part` raise.
     """
     chip = chip_of(target)
     demand_vela()
@@ -107,6 +112,7 @@ def compile_for_accelerator(
             whole = network
             values = given(read, samples, options) if samples else derived(fixed, options)
             nodes = len(network.nodes)
+            demand_carried(network, carry)
         with trace.step("rewrite"):
             path, report, unquantised = fixed, None, ""
             try:
@@ -129,14 +135,14 @@ def compile_for_accelerator(
                 placed = place(network, ranges, chip)
                 made = stack.enter_context(assembled(placed, values[0], compile_part, tuning_budget_s))
             else:
-                asked = Asked(whole, network, ranges, chip, beside, unquantised, objective)
+                asked = Asked(whole, network, ranges, chip, beside, unquantised, objective, carry)
                 found = stack.enter_context(chosen(asked, values[0], compile_part, tuning_budget_s))
                 made = found.made
                 if found.notice:
                     trace.notice(found.notice)
         stages = None
         if found and objective != "latency":
-            stages = stages_of(made)
+            stages = stages_of(made, carry)
             stages.verify()
             trace.show("stages", stages)
         left = made.assembly.placed.left
@@ -147,7 +153,7 @@ def compile_for_accelerator(
         unproven = artifact.with_name(f".{artifact.name}.unproven")
         try:
             with trace.step("pack"):
-                write(unproven, model, chip, made, document, None, stages)
+                write(unproven, model, chip, made, document, None, stages, carry)
             with trace.step("agree"):
                 comparison = Comparison(fixed, options, values[:JUDGED], made)
                 if util.find_spec("ai_edge_litert") is None:
@@ -160,7 +166,7 @@ def compile_for_accelerator(
                             demand_same_in_flight(runs, values[:JUDGED])
                     for notice in comparison.differences():
                         trace.notice(notice)
-                write(unproven, model, chip, made, document, agreement, stages)
+                write(unproven, model, chip, made, document, agreement, stages, carry)
             os.replace(unproven, artifact)
         finally:
             unproven.unlink(missing_ok=True)
@@ -256,6 +262,7 @@ def write(
     document: Mapping[str, Any],
     agreement: Sequence[Mapping[str, Any]] | None,
     stages: Stages | None = None,
+    carried: Mapping[str, str] = NO_STATES,
 ) -> None:
     """The artifact: int8 TFLite and command streams, programs of the CPU's parts, placement, report, loader."""
     parts, members = rows_of(made.parts, chip)
@@ -277,7 +284,7 @@ def write(
         "inputs": made.assembly.inputs,
         "outputs": made.assembly.outputs,
         "parts": parts,
-        **({"stream": stream_json(document, stages, made.parts)} if stages else {}),
+        **({"stream": stream_json(document, stages, made.parts, carried)} if stages else {}),
         "files": files_json(members),
     }
     write_archive(path, {"manifest.json": to_bytes(manifest), **members})

@@ -20,7 +20,7 @@ import threading
 import time
 import zipfile
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -123,15 +123,14 @@ class Model:
             found[name] = array
         return found
 
-    def _checked(self, inputs: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _checked(self, inputs: Mapping[str, Any], left_out: Collection[str] = ()) -> dict[str, np.ndarray]:
         if self._runs is None:
             raise ArtifactError("the model is closed", fix="load it again")
-        if unknown := sorted({*inputs} ^ {spec.name for spec in self.inputs}):
-            raise ArtifactError(
-                f"inputs differ by {unknown}", fix=f"give {', '.join(spec.name for spec in self.inputs)}"
-            )
+        wanted = [spec for spec in self.inputs if spec.name not in left_out]
+        if unknown := sorted({*inputs} ^ {spec.name for spec in wanted}):
+            raise ArtifactError(f"inputs differ by {unknown}", fix=f"give {', '.join(spec.name for spec in wanted)}")
         arrays = {}
-        for spec in self.inputs:
+        for spec in wanted:
             given = np.asarray(inputs[spec.name])
             kinds = "fiu" if spec.dtype == "float32" else spec.numpy.kind
             if given.shape != spec.shape or given.dtype.kind not in kinds:
@@ -195,10 +194,20 @@ class Model:
     def submit(self, inputs: Mapping[str, Any]) -> Frame:
         """Begins an inference, and waits only while as many are in flight as may be.
 
+        A state that the model carries may be left out: it is what the frame before makes, zeros in the first one.
         Raises ArtifactError as `run` does, and where the artifact is no pipeline.
         """
-        copied = {name: np.array(array) for name, array in self._checked(inputs).items()}
-        return self._opened_pipeline().submit(entered(self.manifest["inputs"], copied), self.manifest["outputs"])
+        pipeline, ports = self._opened_pipeline(), {port["name"]: port for port in self.manifest["inputs"]}
+        outputs = {port["name"]: port for port in self.manifest["outputs"]}
+        states = [
+            (outputs[one["output"]], ports[one["input"]])
+            for one in self.manifest["stream"]["carried"]
+            if one["input"] not in inputs
+        ]
+        left_out = {port["name"] for _, port in states}
+        copied = {name: np.array(array) for name, array in self._checked(inputs, left_out).items()}
+        held = entered([port for name, port in ports.items() if name not in left_out], copied)
+        return pipeline.submit(held, self.manifest["outputs"], states)
 
     def occupancy(self) -> tuple[int, list[float]]:
         """How many frames have ended, and each part's seconds of processor time in its thread here.
@@ -235,12 +244,22 @@ class Model:
 
 
 class Frame:
-    """One inference in flight: what it holds by the names of the manifest, and why it failed, if it did."""
+    """One inference in flight: what it holds by the names of the manifest, and why it failed, if it did.
+
+    `states` are the rows of the outputs of the frame `before`, None for zeros, that are inputs of this one.
+    """
 
     def __init__(
-        self, pipeline: Pipeline, number: int, held: dict[str, np.ndarray], outputs: Sequence[Mapping[str, Any]]
+        self,
+        pipeline: Pipeline,
+        number: int,
+        held: dict[str, np.ndarray],
+        outputs: Sequence[Mapping[str, Any]],
+        states: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = (),
+        before: Frame | None = None,
     ) -> None:
         self.number, self.held, self.outputs = number, held, outputs
+        self.states, self.before = states, before
         self.wanted = {port.get("held", port["name"]) for port in outputs}
         self.failed: Exception | None = None
         self.has_ended = False
@@ -252,6 +271,21 @@ class Frame:
         if self.failed is not None:
             raise self.failed
         return taken(self.outputs, self.held)
+
+    def take(self, name: str) -> np.ndarray:
+        """An input; a state as the frame before has made it. Raises ArtifactError where that failed before."""
+        for made, port in self.states if name not in self.held else ():
+            if name not in (port["name"], port.get("held")):
+                continue
+            if self.before is None:
+                state = np.zeros(port["shape"], port["dtype"])
+            elif made["held"] in self.before.held:
+                state = taken([made], self.before.held)[made["name"]]
+            else:
+                lost = f"the state {port['name']!r:.100} is lost, since the inference before failed"
+                raise ArtifactError(lost, fix="give it with the inputs")
+            self.held.update(entered([port], {port["name"]: state}))
+        return self.held[name]
 
 
 class Stream:
@@ -301,6 +335,7 @@ class Pipeline:
             one["name"]: [None] * one["slots"] for one in described["edges"]
         }
         self._flight: dict[int, Frame] = {}
+        self._last: Frame | None = None
         self._begun = 0
         self._ended = [0] * len(parts)
         self._work = [0.0] * len(parts)
@@ -313,14 +348,23 @@ class Pipeline:
         for one in self._threads:
             one.start()
 
-    def submit(self, held: dict[str, np.ndarray], outputs: Sequence[Mapping[str, Any]]) -> Frame:
-        """Begins a frame of what it holds of the model's inputs; waits while as many are in flight as may be."""
+    def submit(
+        self,
+        held: dict[str, np.ndarray],
+        outputs: Sequence[Mapping[str, Any]],
+        states: Sequence[tuple[Mapping[str, Any], Mapping[str, Any]]] = (),
+    ) -> Frame:
+        """Begins a frame of what it holds of the model's inputs; waits while as many are in flight as may be.
+
+        `states` are the rows of outputs of the frame before, and of the inputs that they are in this one.
+        """
         if os.getpid() != self._process:
             raise ArtifactError("a pipeline does not survive a fork", fix="load the model in the process that uses it")
         with self._change:
             self._change.wait_for(lambda: self._is_closed or len(self._flight) < self._most)
             self._demand_open()
-            frame = self._flight[self._begun] = Frame(self, self._begun, held, outputs)
+            frame = Frame(self, self._begun, held, outputs, states, self._last if states else None)
+            self._flight[self._begun] = self._last = frame
             self._begun += 1
             self._change.notify_all()
         return frame
@@ -366,7 +410,7 @@ class Pipeline:
                 self._ended[at] += 1
                 self._work[at] += seconds
                 if min(self._ended) > frame.number:
-                    frame.has_ended = True
+                    frame.has_ended, frame.before = True, None
                     del self._flight[frame.number]
                 self._change.notify_all()
 
@@ -398,7 +442,7 @@ class Pipeline:
 
     def _read(self, name: str, frame: Frame) -> np.ndarray:
         if name not in self._slots:
-            return frame.held[name]
+            return frame.take(name)
         slots = self._slots[name]
         found = slots[frame.number % len(slots)]
         if found is None or found[0] != frame.number:

@@ -72,8 +72,9 @@ def compile_whole(
             largest_error=tolerance,
             snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
             tuning_budget_s=options.tuning_budget_s,
-            beside=next((name for name in options.devices if name != options.compiled_for), None),
+            beside=options.beside,
             objective=options.objective,
+            carry=options.carry,
         )
     placed = reported(made["placement"], made["agreement"])
     period_s = placed.pipeline.period_s if placed.pipeline else None

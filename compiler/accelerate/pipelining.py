@@ -9,9 +9,10 @@ algorithms for device placement of DNN graph operators", NeurIPS 2020, for a cha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from types import MappingProxyType
 
 from onnx import NodeProto
 
@@ -29,6 +30,7 @@ MOST_KEPT = 200
 MOST_POINTS = 5
 """Of the curve between the most frames and the earliest one, what is compiled."""
 WHY = "the CPU has it while the accelerator works on another frame"
+NO_STATES: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -43,11 +45,15 @@ class Unit:
 
 @dataclass(frozen=True)
 class Loads:
-    """What each device has to do for a frame; a call of the accelerator keeps both of them."""
+    """What each device has to do for a frame; a call of the accelerator keeps both of them.
+
+    `recurrence_s` is what a state takes from frame to frame (`states`).
+    """
 
     cpu_s: float
     accelerator_s: float
     calls: int = 0
+    recurrence_s: float = 0.0
 
     @property
     def latency_s(self) -> float:
@@ -57,7 +63,7 @@ class Loads:
     @property
     def period_s(self) -> float:
         """From one end of a frame to the next, with enough of them in flight."""
-        return max(self.cpu_s, self.accelerator_s) + self.calls * HANDOVER_S
+        return max(max(self.cpu_s, self.accelerator_s) + self.calls * HANDOVER_S, self.recurrence_s)
 
     @property
     def busy(self) -> tuple[float, float]:
@@ -132,19 +138,24 @@ def spread(found: list[Divided], most: int) -> list[Divided]:
     return [found[round(at * (len(found) - 1) / (most - 1))] for at in range(most)]
 
 
-def pipelines(placing: Placing, base: Placed, most: int = MOST_POINTS) -> list[Placed]:
+def pipelines(
+    placing: Placing, base: Placed, most: int = MOST_POINTS, carried: Mapping[str, str] = NO_STATES
+) -> list[Placed]:
     """Placements between the least period and the least latency as units foresee them, at most `most` and two.
 
-    What is the accelerator's is compiled. `base` is the placement with as much on it as it carries out. Empty where the
-    model has a loop or a branch, of which nothing is foreseen.
+    What is the accelerator's is compiled. `base` is the placement with as much on it as it carries out. Where states
+    are `carried` as many more have all between the reading and the making of each on one device. Empty where the model
+    has a loop or a branch, of which nothing is foreseen.
     """
-    units = units_of(base, placing.core)
+    plain = units_of(base, placing.core)
+    joined = on_one_device(plain, base.divisible, carried)
     found: dict[frozenset[str], Placed] = {}
-    for one in promising(divisions(units), most) if units else ():
-        more = {name: WHY for at in one.on_cpu if not units[at].fixed for name in units[at].nodes}
-        placed = placing.fitted({**base.left, **more})
-        if placed.uses_accelerator:
-            found.setdefault(frozenset(placed.left), placed)
+    for units in (joined, plain) if joined != plain else (plain,):
+        for one in promising(divisions(units), most) if units else ():
+            more = {name: WHY for at in one.on_cpu for name in units[at].nodes if name not in base.left}
+            placed = placing.fitted({**base.left, **more})
+            if placed.uses_accelerator:
+                found.setdefault(frozenset(placed.left), placed)
     return [*found.values()]
 
 
@@ -185,6 +196,22 @@ def whole(units: Sequence[Unit]) -> list[Unit]:
 
 def _together(one: Unit, other: Unit) -> Unit:
     return Unit((*one.nodes, *other.nodes), one.cpu_s + other.cpu_s, one.accelerator_s + other.accelerator_s)
+
+
+def on_one_device(units: Sequence[Unit], divisible: Divisible, carried: Mapping[str, str]) -> list[Unit]:
+    """The same with all from the reading to the making of each state in one unit, the CPU's if any of it must be."""
+    found = [*units]
+    for out, into in carried.items():
+        made = {out, divisible.root(out)}
+        nodes = {node.output[0]: node for node in divisible.placed}
+        reads = [at for at, unit in enumerate(found) if any(into in divisible.data(nodes[one]) for one in unit.nodes)]
+        makes = [at for at, unit in enumerate(found) if any(made & {*nodes[one].output} for one in unit.nodes)]
+        if reads and makes and reads[0] < makes[-1]:
+            whole = found[reads[0]]
+            for one in found[reads[0] + 1 : makes[-1] + 1]:
+                whole = replace(_together(whole, one), fixed=whole.fixed or one.fixed)
+            found[reads[0] : makes[-1] + 1] = [whole]
+    return found
 
 
 def _accelerator_seconds(segment: Segment, made: tuple[Converted, Compiled], divisible: Divisible) -> dict[str, float]:

@@ -36,15 +36,24 @@ class Stage:
 
 @dataclass(frozen=True)
 class Stages:
-    """Stages in the order of one frame; `given` are inputs of the model, as stages read them."""
+    """Stages in the order of one frame; `given` are inputs of the model, as stages read them.
+
+    carried  what is made in one frame, and the input of the next frame that it is
+    """
 
     stages: tuple[Stage, ...]
     given: tuple[str, ...]
+    carried: tuple[tuple[str, str], ...] = ()
 
     @staticmethod
-    def of(parts: Sequence[tuple[int, Sequence[str], Sequence[str]]], given: Sequence[str]) -> Stages:
+    def of(
+        parts: Sequence[tuple[int, Sequence[str], Sequence[str]]],
+        given: Sequence[str],
+        carried: Sequence[tuple[str, str]] = (),
+    ) -> Stages:
         """With what each waits for, of device, inputs and outputs of each."""
-        plain = Stages(tuple(Stage(device, tuple(reads), tuple(makes)) for device, reads, makes in parts), tuple(given))
+        each = (Stage(device, tuple(reads), tuple(makes)) for device, reads, makes in parts)
+        plain = Stages(tuple(each), tuple(given), tuple(carried))
         slots = plain.edges
         found: list[Stage] = []
         for one in plain.stages:
@@ -54,8 +63,14 @@ class Stages:
                 for reader in plain.readers(name):
                     free[reader] = min(slots[name], free.get(reader, slots[name]))
             after = [*(After(at, 0) for at in before), *(After(at, frames) for at, frames in free.items())]
+            after += [After(at, 1) for at in plain.makers_of_states(one) if at != len(found)]
             found.append(replace(one, after=tuple(after)))
         return replace(plain, stages=tuple(found))
+
+    def makers_of_states(self, stage: Stage) -> list[int]:
+        """The stages that make, in the frame before, what a stage reads."""
+        names = {made for made, read in self.carried if read in stage.inputs}
+        return [at for at, one in enumerate(self.stages) if names & {*one.outputs}]
 
     def readers(self, name: str) -> list[int]:
         """The stages that read it."""
@@ -69,8 +84,8 @@ class Stages:
 
     @property
     def frames(self) -> int:
-        """In flight at most: one in each stage, one in each slot between neighbours, and one for the caller."""
-        return 2 * len(self.stages) + 1
+        """In flight at most: one in each stage, with fewer devices wait, and one for the caller."""
+        return len(self.stages) + 1
 
     def verify(self) -> None:
         """Raises VerifyError unless each frame's reads come after its writes, and no slot is written too early.
@@ -93,6 +108,9 @@ class Stages:
         edges, ended = self.edges, self._happens_before()
         for (frame, number), past in ended.items():
             one = self.stages[number]
+            for at in self.makers_of_states(one) if frame else ():
+                if at != number and not past >> self._bit(frame - 1, at) & 1:
+                    raise VerifyError(f"stage {number} may read a state of frame {frame} before {at} has made it")
             for name in one.inputs:
                 if name not in self.given and not past >> self._bit(frame, made[name]) & 1:
                     raise VerifyError(f"stage {number} may read {name!r:.100} of frame {frame} before it is made")

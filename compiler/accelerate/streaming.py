@@ -20,11 +20,14 @@ ROUNDS = 2
 """As many frames as may be in flight are proved so often."""
 
 
-def stages_of(made: Assembled) -> Stages:
+def stages_of(made: Assembled, carried: Mapping[str, str]) -> Stages:
     """The parts as stages, of which device 0 is the CPU and device 1 the accelerator."""
-    given = dict.fromkeys(name for port in made.assembly.inputs for name in (port["name"], port["held"]))
+    inputs = {port["name"]: (port["name"], port["held"]) for port in made.assembly.inputs}
+    held = {port["name"]: port["held"] for port in made.assembly.outputs}
     return Stages.of(
-        [(int(isinstance(part, OnAccelerator)), part.inputs, part.outputs) for part in made.parts], [*given]
+        [(int(isinstance(part, OnAccelerator)), part.inputs, part.outputs) for part in made.parts],
+        [*dict.fromkeys(name for names in inputs.values() for name in names)],
+        [(held[out], name) for out, into in carried.items() for name in dict.fromkeys(inputs[into])],
     )
 
 
@@ -45,7 +48,9 @@ def pipeline_of(objective: str, found: Chosen, stages: Stages) -> dict[str, Any]
     }
 
 
-def stream_json(document: Mapping[str, Any], stages: Stages, parts: Sequence[Part]) -> dict[str, Any]:
+def stream_json(
+    document: Mapping[str, Any], stages: Stages, parts: Sequence[Part], carried: Mapping[str, str]
+) -> dict[str, Any]:
     """What the manifest says of a pipeline for loaders and people, as of parts on cores (`compiler.pack.divided`).
 
     `calls` are the rows of `operators` in the placement that a part has, `seconds` what it takes, estimated, and `busy`
@@ -73,6 +78,7 @@ def stream_json(document: Mapping[str, Any], stages: Stages, parts: Sequence[Par
             for number, (one, part) in enumerate(zip(stages.stages, parts, strict=True))
         ],
         "edges": [{"name": name, "bytes": sizes[name], "slots": slots} for name, slots in stages.edges.items()],
+        "carried": [{"output": out, "input": into} for out, into in carried.items()],
     }
 
 
@@ -106,12 +112,24 @@ class Streaming(Protocol):
 
 
 def demand_same_in_flight(model: Streaming, samples: Sequence[Sample]) -> None:
-    """Raises InternalError unless many frames in flight have the bits of the same frames one by one."""
-    frames = ROUNDS * int(model.manifest["stream"]["frames"])
-    wanted = [model.run(one) for one in samples]
-    found = list(model.stream(islice(cycle(samples), frames)))
+    """Raises InternalError unless many frames in flight have the bits of the same frames one by one.
+
+    Where states are carried the first frame has that of its sample, and each other one that of the frame before.
+    """
+    described = model.manifest["stream"]
+    carried = {one["input"]: one["output"] for one in described["carried"]}
+    frames = ROUNDS * int(described["frames"])
+    given = list(islice(cycle(samples), frames))
+    if carried:
+        wanted = [model.run(given[0])]
+        for at, sample in enumerate(given[1:], 1):
+            wanted.append(model.run({**sample, **{into: wanted[-1][out] for into, out in carried.items()}}))
+            given[at] = {name: array for name, array in sample.items() if name not in carried}
+    else:
+        wanted = list(islice(cycle([model.run(one) for one in samples]), frames))
+    found = list(model.stream(given))
     for number, one in enumerate(found):
-        for name, array in wanted[number % len(wanted)].items():
+        for name, array in wanted[number].items():
             if one[name].tobytes() != array.tobytes():
                 raise InternalError(f"output {name!r:.100} of frame {number} differs with others in flight")
     if len(found) != frames:

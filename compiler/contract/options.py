@@ -41,6 +41,7 @@ from pydantic.dataclasses import dataclass
 
 from compiler.contract import kinds
 from compiler.contract.devices import (
+    BESIDE_EXAMPLE,
     EXAMPLE,
     MOST_MS,
     OBJECTIVES,
@@ -392,6 +393,13 @@ class CompileOptions(Refusing):
         'of many, or `{"latency_ms": 30}`: the most throughput of what ends an inference within so many milliseconds',
         json_schema_extra=_show_objectives,
     )
+    carry: Annotated[Mapping[str, StrictStr], AfterValidator(unchangeable)] = Field(
+        default_factory=dict,
+        validate_default=True,
+        description="by name of an output: the input that it is in the next inference, in a pipeline on an accelerator "
+        "and a CPU",
+        examples=[{"next": "h"}],
+    )
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
@@ -418,6 +426,11 @@ class CompileOptions(Refusing):
         self._check_devices()
 
     def _check_devices(self) -> None:
+        if self.carry and (self.beside is None or self.objective == "latency"):
+            raise OptionsError(
+                "carry hands states from inference to inference of a pipeline on an accelerator and a CPU alone",
+                fix=f"name such devices, as {json.dumps(BESIDE_EXAMPLE)}, and the objective throughput",
+            )
         if not self.named_devices:
             if self.objective != "latency":
                 raise OptionsError(
@@ -469,6 +482,12 @@ class CompileOptions(Refusing):
         return compiled_for(self.target, self.devices)
 
     @property
+    def beside(self) -> str | None:
+        """The CPU that is named beside an accelerator which models are compiled whole for; None without one."""
+        whole = self.compiled_for
+        return next((name for name in self.devices if name != whole), None) if whole in self.devices else None
+
+    @property
     def arithmetic(self) -> str:
         """What kernels may round to, as a precision: fp32 in int8, where the quantised model says what is rounded."""
         return "fp32" if self.precision == "int8" else self.precision
@@ -516,18 +535,20 @@ class CompileOptions(Refusing):
         plain["without"] = list(self.without)
         plain["devices"] = list(self.devices)
         plain["objective"] = self.objective if isinstance(self.objective, str) else self.objective.to_json()
+        plain["carry"] = dict(sorted(self.carry.items()))
         return plain
 
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds`, `devices` or `snr_db`, and with `sparsity` left alone, it is what it was before there were
-        any.
+        Without `bounds`, `devices`, `carry` or `snr_db`, and with `sparsity` left alone, it is what it was before there
+        were any.
         """
         later = {
             "bounds": bool(self.bounds),
             "devices": bool(self.devices),
             "objective": bool(self.devices),
+            "carry": bool(self.carry),
             "sparsity": self.sparsity != "auto",
             "snr_db": self.snr_db is not None,
         }

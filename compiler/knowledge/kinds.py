@@ -33,6 +33,11 @@ SOURCE = "source"
 """A digest of the code that was measured: where the compiler was changed since, a record counts while this is equal."""
 PARTS_S = "parts_s"
 """Processor seconds of each part of a model for an inference that it does, with many in flight."""
+CALLER_S, CALLER_BYTES = "caller_s", "caller_bytes"
+"""Processor seconds of the thread that submits an inference and takes its result, which copies so many bytes for it.
+
+They are there where that thread had no core of its own.
+"""
 BUDGET_S = "budget_s"
 """How many seconds there were for the stages of a model."""
 
@@ -110,7 +115,7 @@ STREAM = Kind(
     "stream",
     "from one end of an inference to the next, with many in flight on several devices",
     "the digest of the model's kernels and of the buffers that join them",
-    frozenset(("parts", "ratio", "low", "high", "latency_s", PARTS_S, *_SETTING)),
+    frozenset(("parts", "ratio", "low", "high", "latency_s", PARTS_S, CALLER_S, CALLER_BYTES, *_SETTING)),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN, STREAM)}

@@ -39,11 +39,13 @@ class Streamed:
 
     frames  that ended; `seconds` by the clock for them
     work_s  of each part, in processor time: that of another program on the same core is not in it
+    caller_s  the same of the thread that submits and takes results, with the copies of inputs
     """
 
     frames: int
     seconds: float
     work_s: Sequence[float]
+    caller_s: float = 0.0
 
     @property
     def period_s(self) -> float:
@@ -63,13 +65,15 @@ def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -
         pass
     _, before = model.occupancy()
     begin = now = time.perf_counter()
+    own = time.thread_time()
     frames = 0
     while not frames or now < begin + seconds:
         next(outputs)
         frames += 1
         now = time.perf_counter()
+    own = time.thread_time() - own
     _, after = model.occupancy()
-    return Streamed(frames, now - begin, [last - first for first, last in zip(before, after, strict=True)])
+    return Streamed(frames, now - begin, [last - first for first, last in zip(before, after, strict=True)], own)
 
 
 def is_divided(model: Streaming) -> bool:

@@ -675,10 +675,14 @@ def _check_architecture(code: bytes) -> None:
 class _Frames:
     """The parts of an artifact for several devices, at work: stream.so with the library of each part."""
 
-    def __init__(self, files: _Files, spin_us: int | None) -> None:
+    def __init__(self, files: _Files, spin_us: int | None, binding: Binding) -> None:
         described = files.manifest["stream"]
+        self._binding = binding
+        self._takes = [(spec.numpy, spec.shape) for spec in binding.inputs]
         self._files: list[int] = []
-        self._kept: dict[int, Any] = {}
+        self._turn = threading.Lock()
+        self._flight: deque[tuple[int, _Seat, Any]] = deque()
+        self._free: list[_Seat] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._loaded = False
         self._stream = ctypes.c_void_p()
@@ -727,17 +731,30 @@ class _Frames:
         c.tw_stream_work.restype = ctypes.c_int64
         c.tw_stream_destroy.argtypes, c.tw_stream_destroy.restype = (ctypes.c_void_p,), None
 
-    def submit(self, tensors: Any, results: Any, kept: Any) -> int:
+    def fit(self, inputs: Sequence[Any]) -> bool:
+        """Whether inputs are arrays of just the types and shapes: what else may be given is found out slowly."""
+        return len(inputs) == len(self._takes) and all(
+            type(value) is np.ndarray and value.dtype is dtype and value.shape == shape
+            for value, (dtype, shape) in zip(inputs, self._takes, strict=True)
+        )
+
+    def seat(self) -> _Seat:
+        """One that no frame in flight has."""
+        with self._turn:
+            return self._free.pop() if self._free else _Seat(self._binding)
+
+    def submit(self, seat: _Seat, kept: Any = None) -> int:
         """The number of the frame that was begun; it waits while as many are in flight as may be.
 
-        `kept` is what must live until the frame has ended.
+        `kept` is what must live, beside the seat, until the frame has ended.
         """
-        frame = int(self._calls.tw_submit(self._opened(), tensors, results))
+        frame = int(self._calls.tw_submit(self._opened(), seat.taken, seat.filled))
         if frame < 0:
             raise RunError(self.last_error())
-        self._kept[frame] = (tensors, results, kept)
-        for ended in [number for number in self._kept if number <= frame - self.frames]:
-            self._kept.pop(ended, None)
+        with self._turn:
+            self._flight.append((frame, seat, kept))
+            while self._flight[0][0] <= frame - self.frames:  # it has ended, or this one had not begun
+                self._free.append(self._flight.popleft()[1])
         return frame
 
     def wait(self, frame: int) -> None:
@@ -767,10 +784,36 @@ class _Frames:
         self._loaded, self._stream = False, ctypes.c_void_p()
         for file in self._files:
             os.close(file)
-        self._files, self._kept = [], {}
+        self._files, self._free = [], []
+        self._flight.clear()
         if self._folder:
             self._folder.cleanup()
             self._folder = None
+
+
+class _Seat:
+    """What a frame in flight has: its C tensors, and arrays for copies of its inputs. A later frame has it again."""
+
+    def __init__(self, binding: Binding) -> None:
+        self._binding = binding
+        self._takes: list[Array] = []
+        self.taken, in_shapes = _tensors(binding.program_inputs)
+        self.filled, out_shapes = _tensors(binding.program_outputs)
+        self._shapes = (in_shapes, out_shapes)
+
+    def copied(self, arrays: Sequence[Array]) -> Sequence[Array]:
+        """Inputs, in arrays of its own."""
+        self._takes = self._takes or [_aligned(spec) for spec in self._binding.program_inputs]
+        for own, array in zip(self._takes, arrays, strict=True):
+            own[...] = array
+        return self._takes
+
+    def aim(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
+        """At inputs and outputs, which are row-major."""
+        for tensor, array in zip(self.taken, arrays, strict=False):
+            tensor.data = array.__array_interface__["data"][0]
+        for tensor, array in zip(self.filled, results, strict=False):
+            tensor.data = array.__array_interface__["data"][0]
 
 
 class Frame:
@@ -1257,8 +1300,13 @@ class Model:
     def submit_flat(self, inputs: Sequence[Any]) -> Frame:
         """As `submit`, with inputs in the order of `.inputs`."""
         frames = self._streamed()
-        arrays, results = self._flat(inputs, None)
-        return self._submitted(frames, [np.array(array, order="C") for array in arrays], results)
+        if frames.fit(inputs):
+            arrays, results = inputs, [_aligned(spec) for spec in self.outputs]
+        else:
+            arrays, results = self._flat(inputs, None)
+        seat = frames.seat()
+        seat.aim(seat.copied(arrays), results)
+        return Frame(frames, frames.submit(seat, results), self.outputs, results)
 
     def occupancy(self) -> tuple[int, list[float]]:
         """How many frames have ended since the parts were first used, and each part's seconds of processor time."""
@@ -1279,15 +1327,7 @@ class Model:
                 "the model was compiled for one device, and has no parts to stream through. "
                 'Fix: compile it with devices, such as {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}'
             )
-        return _Frames(self._files, self._spin_us)
-
-    def _submitted(self, frames: _Frames, arrays: Sequence[Array], results: list[Any]) -> Frame:
-        taken, in_shapes = _tensors(self.binding.program_inputs)
-        filled, out_shapes = _tensors(self.binding.program_outputs)
-        kept = [_point(tensor, array) for tensor, array in zip(taken, arrays, strict=False)]
-        kept += [_point(tensor, array) for tensor, array in zip(filled, results, strict=False)]
-        number = frames.submit(taken, filled, (kept, arrays, results, in_shapes, out_shapes))
-        return Frame(frames, number, self.outputs, results)
+        return _Frames(self._files, self._spin_us, self.binding)
 
     def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
         """A run that is checked once, for loops in which checking would count.
@@ -1657,7 +1697,10 @@ class Model:
     def _run_parts(self, frames: _Frames, arrays: Sequence[Any], results: Sequence[Any]) -> None:
         """One frame by itself; arrays that are not row-major are copied."""
         inside = [array if array.flags.c_contiguous else np.empty_like(array, order="C") for array in results]
-        self._submitted(frames, [np.asarray(array, order="C") for array in arrays], inside).result_flat()
+        given = [np.asarray(array, order="C") for array in arrays]
+        seat = frames.seat()
+        seat.aim(given, inside)
+        frames.wait(frames.submit(seat, (given, inside)))
         for array, own in zip(results, inside, strict=True):
             if own is not array:
                 np.copyto(array, own)
@@ -1999,7 +2042,7 @@ def _nothing(spec: TensorSpec) -> Array:
 
 
 def _aligned(spec: TensorSpec, make: Callable[..., Array] = np.empty) -> Array:
-    size = int(np.prod(spec.shape, dtype=np.int64)) * spec.numpy.itemsize
+    size = math.prod(spec.shape) * spec.numpy.itemsize
     memory = make(size + ALIGNMENT, np.uint8)
     begin = -memory.__array_interface__["data"][0] % ALIGNMENT
     return memory[begin : begin + size].view(spec.numpy).reshape(spec.shape)

@@ -26,7 +26,7 @@ from compiler.ir.program import Program
 from compiler.ir.region import Region
 from compiler.ir.target import Target
 from compiler.ir.tile import Menu
-from compiler.knowledge.kinds import PARTS_S, STREAM
+from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
 from compiler.measure.compare import Comparison
 from compiler.pack.devices_section import Message, Streamed
@@ -56,6 +56,7 @@ from compiler.schedule.solvers.ideals import Division, Stage
 from compiler.schedule.solvers.sequential import choose_lanes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
+from compiler.steps.caller import caller_seconds, copied_bytes, foreseen
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.plans import model_key
@@ -163,13 +164,15 @@ def divided(
         tiled = [built.tiles, *(_tiled(one, front, built) for one in sessions[1:])]
     with trace.step("schedule"):
         lanes = [one.lanes for one in sessions]
-        work = _Work(devices, tiled, lanes, _division(session, built.kernels, devices, tiled, lanes), built)
+        caller = _caller(session, devices, built.kernels, tiled[0])
+        division = _division(session, built.kernels, devices, tiled, lanes, caller)
+        work = _Work(devices, tiled, lanes, division, built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
     tried: list[Tried] = []
 
     def pack(one: Divided, weights: bytes, records: Sequence[Record]) -> PackedArtifact:
-        used = [*(record for each in tiled[1:] for record in each.records), *records]
+        used = [*(record for each in tiled[1:] for record in each.records), *filter(None, [caller]), *records]
         return pack_divided(whole, one, [*map(_line, used)], weights, devices.asked, unproven)
 
     try:
@@ -250,7 +253,9 @@ class Tried:
         seconds = self.record.variant.get(PARTS_S) if self.record else None
         if not isinstance(seconds, list) or len(seconds) != len(self.found.parts.parts):
             return None
-        return Ran(self.found.parts, seconds) if all(isinstance(one, float) for one in seconds) else None
+        if not all(isinstance(one, float) for one in seconds):
+            return None
+        return Ran(self.found.parts, seconds, caller_seconds(self.record))
 
     @property
     def busiest_s(self) -> float:
@@ -375,7 +380,7 @@ class _Work:
     @cached_property
     def _model(self) -> str:
         """The key of records of all kernels together."""
-        return model_key(self.built.kernels, tuple(menu.workload for menu in self.tiled[0].settled.menus))
+        return _key(self.built.kernels, self.tiled[0])
 
     def known(self, session: Session, parts: Parts) -> Record | None:
         """The last record of these parts by this compiler: another one may make other code of them."""
@@ -389,7 +394,11 @@ class _Work:
         about = f"{parts.scheduler}: {len(parts.parts)} parts on {', '.join(parts.devices)}; the whole model"
         compared = {"ratio": ratio.ratio, "low": ratio.low, "high": ratio.high} if ratio else {}
         seconds = [busy * came.period_s / part.turns.share for part, busy in zip(parts.parts, came.busy, strict=True)]
-        reached = {**self._identity(session, parts), **compared, "latency_s": came.latency_s, PARTS_S: seconds}
+        shared = self.division.caller_s is not None
+        caller = {CALLER_S: came.caller_s, CALLER_BYTES: copied_bytes(self.built.kernels)} if shared else {}
+        reached = {
+            **self._identity(session, parts), **compared, "latency_s": came.latency_s, PARTS_S: seconds, **caller
+        }  # fmt: skip
         target = self.tiled[0].backend.target
         return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))
 
@@ -466,8 +475,30 @@ def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     return tile_kernels(session, kernels, front.evaluated.kernels, rounding.tolerance, rounding.precision)
 
 
+def _key(kernels: KernelGraph, tiled: TiledKernels) -> str:
+    return model_key(kernels, tuple(menu.workload for menu in tiled.settled.menus))
+
+
+def _has_core(devices: Devices) -> bool:
+    """Whether the caller's thread has a core beside those of the devices."""
+    return resolve("cpu").lanes > len(devices.named)
+
+
+def _caller(session: Session, devices: Devices, kernels: KernelGraph, tiled: TiledKernels) -> Record | None:
+    """By what the caller's thread is foreseen, where it takes some of a device."""
+    if _has_core(devices):
+        return None
+    known = session.records.find(STREAM, tiled.backend.target)
+    return foreseen(known, _key(kernels, tiled), copied_bytes(kernels))
+
+
 def _division(
-    session: Session, kernels: KernelGraph, devices: Devices, tiled: Sequence[TiledKernels], lanes: Sequence[int]
+    session: Session,
+    kernels: KernelGraph,
+    devices: Devices,
+    tiled: Sequence[TiledKernels],
+    lanes: Sequence[int],
+    caller: Record | None,
 ) -> Division:
     """What every call takes on every device, under its best tile, and what devices hand to each other."""
     of_target = [
@@ -482,7 +513,8 @@ def _division(
     for name, option, copies in zip(devices.asked.devices, devices.option_of, transfers, strict=True):
         if copies is not None:
             session.trace.notice(f"{name}: {_sources(tiled[option])}; {copies}")
-    return division_of(kernels, seconds, lane_costs(handover), transfers)
+    caller_s = None if _has_core(devices) else caller_seconds(caller) or 0.0
+    return division_of(kernels, seconds, lane_costs(handover), transfers, caller_s)
 
 
 def _sources(tiled: TiledKernels) -> str:

@@ -16,7 +16,7 @@ from compiler.errors import Disagreement, InternalError
 from compiler.measure.benchmark import Run
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import SPIN_US, race_plans
-from compiler.measure.streaming import stream
+from compiler.measure.streaming import Streamed, stream
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
 from compiler.prove.agree import Agreement, agree
@@ -38,12 +38,14 @@ class Came:
     period_s   from one end of a frame to the next, with as many in flight as may be
     latency_s  of a frame by itself
     busy       of each part the share of the time that it was at work
+    caller_s   of a frame, processor time of the thread that submits it and takes its result
     """
 
     worst: float
     period_s: float
     latency_s: float
     busy: tuple[float, ...]
+    caller_s: float = 0.0
 
 
 def proved_parts(session: Session, front: Front, path: Path, turns: Sequence[int], of: int) -> Came:
@@ -64,8 +66,9 @@ def proved_parts(session: Session, front: Front, path: Path, turns: Sequence[int
                     fix="compile for one device, which agreed, and report this model: it is our fault",
                 )
         _demand_apart(model, of)
-        period_s, latency_s, work = _measured(model, session, of)
-    return Came(max(verdict.worst for verdict in verdicts), period_s, latency_s, work)
+        streamed, latency_s = _measured(model, session, of)
+    worst = max(verdict.worst for verdict in verdicts)
+    return Came(worst, streamed.period_s, latency_s, streamed.busy, streamed.caller_s / streamed.frames)
 
 
 def _agreement(session: Session, front: Front, model: Model, turn: int, of: int, budget_s: float) -> Agreement:
@@ -100,8 +103,8 @@ def _demand_apart(model: Model, of: int) -> None:
                 raise InternalError(f"frame {number} gives other bits for output {name!r} when others are in flight")
 
 
-def _measured(model: Model, session: Session, of: int) -> tuple[float, float, tuple[float, ...]]:
-    """Seconds from one end of a frame to the next, and of one frame by itself, with each part's share of the time.
+def _measured(model: Model, session: Session, of: int) -> tuple[Streamed, float]:
+    """Many frames in flight, and the seconds of one by itself.
 
     Of `of` frames, a round of turns, that by itself is the slowest.
     """
@@ -116,8 +119,7 @@ def _measured(model: Model, session: Session, of: int) -> tuple[float, float, tu
             own.append(time.perf_counter() - begin)
     latency_s = max(map(median, latencies))
 
-    streamed = stream(model, inputs, STREAM_SECONDS)
-    return streamed.period_s, latency_s, streamed.busy
+    return stream(model, inputs, STREAM_SECONDS), latency_s
 
 
 def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None:

@@ -13,7 +13,18 @@ from tilewright.cli.output import Json, failures
 
 def accelerate(
     model: Annotated[Path, typer.Argument(help="An ONNX file, in fp32 or with QuantizeLinear and DequantizeLinear.")],
-    target: Annotated[str, typer.Option("--target", help="An accelerator, such as npu:ethos-u55-128.")],
+    target: Annotated[str | None, typer.Option("--target", help="An accelerator, such as npu:ethos-u55-128.")] = None,
+    devices: Annotated[
+        str | None,
+        typer.Option("--devices", help="Instead of it an accelerator and the CPU beside it: cpu,npu:ethos-u65-256."),
+    ] = None,
+    objective: Annotated[
+        str, typer.Option("--objective", help="Of devices: latency, throughput, or latency_ms=30: most within it.")
+    ] = "latency",
+    carry: Annotated[
+        list[str] | None,
+        typer.Option("--carry", help="OUTPUT=INPUT: a state that goes from inference to inference; repeatable."),
+    ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: the model's name with .tw.")] = None,
     samples: Annotated[
         list[Path] | None, typer.Option("--samples", help="An .npz of real inputs to calibrate on; repeatable.")
@@ -29,7 +40,10 @@ def accelerate(
 ) -> None:
     """Compile for an accelerator with Arm's Vela, here and without a server; one artifact out."""
     with failures(as_json):
-        words = [str(model), "--target", target, "--tolerance", str(tolerance)]
+        words = [str(model), "--tolerance", str(tolerance), "--objective", objective]
+        words += ["--target", target] if target else []
+        words += ["--devices", devices] if devices else []
+        words += [word for one in carry or () for word in ("--carry", one)]
         words += [word for path in samples or () for word in ("--samples", str(path))]
         words += [f"--dim={one}" for one in dim or ()]
         words += ["--out", str(output)] if output else []

@@ -10,17 +10,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler.ir.parts import Parts
-from compiler.schedule.parts.dividing import seconds_of, stages_of
+from compiler.schedule.parts.dividing import busiest_s, seconds_of, stages_of
 from compiler.schedule.solvers.ideals import Division
 from compiler.schedule.solvers.sets import bits
 
 
 @dataclass(frozen=True)
 class Ran:
-    """Parts that ran with many frames in flight, and of each the measured seconds for a frame that it does."""
+    """Parts that ran with many frames in flight, and of each the measured seconds for a frame that it does.
+
+    `caller_s` are those of the caller's thread, where it had no core of its own.
+    """
 
     parts: Parts
     seconds: Sequence[float]
+    caller_s: float | None = None
 
     @property
     def busiest_s(self) -> float:
@@ -28,14 +32,15 @@ class Ran:
         loads = [0.0 for _ in self.parts.devices]
         for part, seconds in zip(self.parts.parts, self.seconds, strict=True):
             loads[part.device] += part.turns.share * seconds
-        return max(loads)
+        return busiest_s(loads, self.caller_s, [at for at in range(len(loads)) if at not in self.parts.apart])
 
 
 def corrected(division: Division, runs: Sequence[Ran]) -> Division:
     """The division with its calls as much slower, or faster, as the parts that had them last were than predicted.
 
     A call that a device never had is taken to be off by as much as all that the device had; on a device that had
-    nothing, by as much as all of the others. `division` is as predicted; without runs it stays that.
+    nothing, by as much as all of the others. The caller takes what it took last. `division` is as predicted; without
+    runs it stays that.
     """
     devices = range(len(division.seconds))
     last: dict[tuple[int, int], float] = {}
@@ -56,4 +61,5 @@ def corrected(division: Division, runs: Sequence[Ran]) -> Division:
         [own * last.get((device, call), of_device[device]) for call, own in enumerate(division.seconds[device])]
         for device in devices
     ]
-    return replace(division, seconds=seconds)
+    caller_s = next((ran.caller_s for ran in reversed(runs) if ran.caller_s is not None), division.caller_s)
+    return replace(division, seconds=seconds, caller_s=caller_s)

@@ -25,15 +25,18 @@ def division_of(
     seconds: Sequence[Sequence[float]],
     costs: LaneCosts,
     transfers: Sequence[Transfers | None] = (),
+    caller_s: float | None = None,
 ) -> Division:
-    """`seconds` are of each call, in call order, for each device; `transfers` as in `Division`."""
+    """`seconds` are of each call, in call order, for each device; `transfers` and `caller_s` as in `Division`."""
     leaving = {kernels.buffers[id].storage for id in kernels.outputs}
     tensors = [
         Tensor(size, _set(writers), _set(readers), storage in leaving)
         for storage, (size, writers, readers) in _storages(kernels).items()
         if writers or readers
     ]
-    return Division(predecessors(kernels), seconds, tensors, costs.handover_s, costs.crossing_s, transfers)
+    return Division(
+        predecessors(kernels), seconds, tensors, costs.handover_s, costs.crossing_s, transfers, caller_s=caller_s
+    )
 
 
 def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
@@ -232,7 +235,16 @@ def _predicted(division: Division, stages: Sequence[Stage], turns: Sequence[Turn
     loads = [0.0] * len(division.seconds)
     for stage, own, seconds in zip(stages, turns, seconds_of(division, stages), strict=True):
         loads[stage[0]] += own.share * seconds
-    return max(end for _, end in frame_of(division, stages)), max(loads)
+    cores = [device for device in range(len(loads)) if division.transfers_of(device) is None]
+    return max(end for _, end in frame_of(division, stages)), busiest_s(loads, division.caller_s, cores)
+
+
+def busiest_s(loads: Sequence[float], caller_s: float | None, cores: Sequence[int]) -> float:
+    """Of the device with most to do for a frame; the caller's thread is on the one of `cores` with least."""
+    found = [*loads]
+    if caller_s is not None and cores:
+        found[min(cores, key=lambda device: found[device])] += caller_s
+    return max(found)
 
 
 def _storages(kernels: KernelGraph) -> dict[int, tuple[int, list[int], list[int]]]:

@@ -46,6 +46,8 @@ class Division:
     byte_s      how much longer a byte takes to be read that another device wrote
     transfers   for each device what copies cost there, None where it works in the host's memory; empty: all do
     queues      devices with a memory of their own that are two queues of one, and work on other frames
+    caller_s    what the caller's thread takes for a frame of a core that is a device, copies of inputs among it; None
+                where it has a core of its own
     """
 
     before: Sequence[Sequence[int]]
@@ -55,6 +57,7 @@ class Division:
     byte_s: float = 0.0
     transfers: Sequence[Transfers | None] = ()
     queues: frozenset[int] = frozenset()
+    caller_s: float | None = None
 
     @property
     def whole(self) -> int:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,11 +16,12 @@ import pytest
 from onnx import helper
 
 import tilewright
+from compiler.accelerate import choosing
 from compiler.accelerate.choosing import CPU_INT8, picked
 from compiler.accelerate.pipelining import Loads
 from compiler.contract import BenchmarkOptions, CompileOptions, CompileReport
 from compiler.contract.devices import Within
-from compiler.errors import OptionsError, TargetUnavailable
+from compiler.errors import OptionsError, TargetUnavailable, UnsupportedModel
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.runner import benchmark
@@ -42,6 +46,12 @@ A76 = "cpu:cortex-a76"
         ({"devices": ["cpu", U65], "objective": {"latency_ms": 0}}, "no inference can take so long"),
         ({"devices": ["cpu", U65], "precision": "bf16"}, "precision 'bf16' is one of cpu and cuda targets alone"),
         ({"devices": ["cpu", U65], "threads": 1}, "threads is given beside devices"),
+        (
+            {"devices": ["cpu", U65], "carry": {"y": "x"}},
+            "carry hands states from inference to inference of a pipeline",
+        ),
+        ({"target": U65, "carry": {"y": "x"}}, "carry hands states"),
+        ({"devices": ["cpu:0", "cpu:1"], "objective": "throughput", "carry": {"y": "x"}}, "carry hands states"),
         ({"devices": ["cpu", A53]}, "'cpu:cortex-a53' cannot take part in a plan with others"),
     ],
 )
@@ -125,6 +135,55 @@ def test_programs_on_this_machine_are_measured_before_one_placement_is_taken(tmp
     assert placed is not None
     assert (placed.beside, placed.cpu_formula.partition(";")[0]) == ("cpu", "parts of the CPU: this machine, measured")
     assert "measured for the CPU" in report.notices[-1]
+
+
+LOADS = {
+    "npu": Loads(0.0, 9e-3),
+    "both": Loads(2e-3, 2e-3),
+    "even": Loads(3e-3, 1e-3),
+    "odd": Loads(5e-3, 2e-3),
+    "cpu": Loads(6e-3, 0.0),
+    "cpu in int8": Loads(4e-3, 0.0),
+    "loop": None,
+}
+"""By the model of costs; what has no accelerator says so."""
+
+
+@pytest.mark.parametrize(
+    ("objective", "without", "timed"),
+    [
+        ("throughput", {}, ["loop", "both", "cpu in int8", "even"]),
+        ("throughput", {"both", "loop"}, ["loop", "both", "cpu in int8", "even", "odd"]),
+        ("latency", {}, ["loop", "both", "cpu in int8", "even"]),
+        (Within(5.0), {}, ["loop", "both", "cpu in int8", "even"]),
+        (Within(3.0), {"even"}, ["loop", "both", "cpu in int8", "even", "cpu"]),
+    ],
+)
+def test_on_this_machine_what_promises_most_is_compiled_and_the_next_where_that_is_refused(
+    objective: Any, without: set[str], timed: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best of either kind and the best of the others; what cannot be foreseen always."""
+    compiled: list[str] = []
+    placed = {name: SimpleNamespace(name=name, uses_accelerator="cpu" not in name, segments=()) for name in LOADS}
+
+    @contextmanager
+    def assembled(one: Any, **_: Any) -> Iterator[Any]:
+        compiled.append(one.name)
+        if one.name in without:
+            raise UnsupportedModel("refused")
+        yield one
+
+    monkeypatch.setattr(choosing, "proposed", lambda asked: (placed, {}))
+    monkeypatch.setattr(choosing, "estimated_loads", lambda one, core, carried: LOADS[one.name])
+    monkeypatch.setattr(choosing, "priced_loads", lambda one, carried: LOADS[one.name] or Loads(1.0, 0.0))
+    monkeypatch.setattr(choosing, "assembled", assembled)
+    asked: Any = SimpleNamespace(core="cpu", objective=objective, is_pipeline=objective != "latency", carried={})
+    with choosing.chosen(asked, {}, compile_model, 1.0) as found:
+        assert compiled == timed
+        assert found.made.name in timed  # type: ignore[attr-defined]
+        why = {row["name"]: row["why"] for row in found.candidates}
+    assert all("promise more were timed" in why[name] for name in LOADS.keys() - {*timed})
+    assert all(why[name] == "refused" for name in without)
 
 
 def test_a_model_without_an_int8_operator_is_no_refusal_beside_a_cpu(tmp_path: Path) -> None:

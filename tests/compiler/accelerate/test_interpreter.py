@@ -22,9 +22,11 @@ ROW = {"name": "y", "held": "t4"}
 PARTS = [(1, ["x"], ["t1"]), (0, ["t1"], ["t2"]), (1, ["t1", "t2"], ["t3"]), (0, ["t3", "x"], ["t4"])]
 
 
-def _described(parts: Sequence[tuple[int, list[str], list[str]]]) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def _described(
+    parts: Sequence[tuple[int, list[str], list[str]]], carried: Sequence[tuple[str, str]] = ()
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """What a manifest says of these: device, inputs and outputs of each."""
-    stages = Stages.of(parts, ["x"])
+    stages = Stages.of(parts, ["x", *(read for _, read in carried)], carried)
     described = {
         "devices": [{}, {}],
         "frames": stages.frames,
@@ -126,6 +128,82 @@ def test_a_device_takes_the_part_of_the_earliest_round(
     pipeline.close()
     pipeline._ended, pipeline._begun = ended, 5
     assert pipeline._next([1, 3]) == begins
+
+
+STATE = ({"name": "y", "held": "t4"}, {"name": "s", "held": "s", "shape": [1], "dtype": "int64"})
+RECURRENT = [(1, ["x"], ["t1"]), (0, ["t1", "s"], ["t2"]), (1, ["t1", "t2"], ["t3"]), (0, ["t3", "x"], ["t4"])]
+
+
+def _recurrent(values: Sequence[int], given: dict[int, int]) -> list[int]:
+    """What frames make one by one, each of the state that is given it, or that the one before made; first of 0."""
+    found: list[int] = []
+    for at, value in enumerate(values):
+        state = given.get(at, found[-1] if found else 0)
+        held = {"x": np.array([value]), "s": np.array([state])}
+        for number, (_, inputs, outputs) in enumerate(RECURRENT):
+            step(inputs, outputs, _modular(number), held)
+        found.append(int(held["t4"][0]))
+    return found
+
+
+def _modular(number: int) -> PartRun:
+    return lambda arrays: [(3 * sum(arrays) + number) % 1009]  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_state_goes_from_frame_to_frame_whatever_parts_take(seed: int) -> None:
+    random = Random(seed)
+
+    def delayed(number: int) -> PartRun:
+        delays = [random.choice((0.0, 0.0, 1e-4, 1e-3)) for _ in range(97)]
+
+        def run(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            time.sleep(delays[int(arrays[0][0]) % 97])
+            return _modular(number)(arrays)
+
+        return run
+
+    values, given = [random.randrange(1000) for _ in range(50)], {0: 17, 30: 5}
+    with closing(Pipeline(*_described(RECURRENT, [("t4", "s")]), [delayed(number) for number in range(4)])) as pipeline:
+        frames = []
+        for at, value in enumerate(values):
+            held = {"x": np.array([value])} | ({"s": np.array([given[at]])} if at in given else {})
+            frames.append(pipeline.submit(held, [ROW], [] if at in given else [STATE]))
+        assert [int(frame.result()["y"][0]) for frame in frames] == _recurrent(values, given)
+        assert all(frame.before is None for frame in frames), "frames that have ended hold none before them"
+
+
+def test_without_a_state_the_first_frame_has_zeros() -> None:
+    with closing(Pipeline(*_described(RECURRENT, [("t4", "s")]), [_modular(number) for number in range(4)])) as one:
+        frames = [one.submit({"x": np.array([value])}, [ROW], [STATE]) for value in range(5)]
+        assert [int(frame.result()["y"][0]) for frame in frames] == _recurrent(range(5), {})
+
+
+@pytest.mark.parametrize("fails", range(4))
+def test_a_state_that_a_failed_frame_did_not_make_is_lost_until_one_is_given(fails: int) -> None:
+    def failing(number: int) -> PartRun:
+        def run(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+            calls[number] += 1
+            if number == fails and calls[number] == 3:
+                raise RuntimeError("failed")
+            return _modular(number)(arrays)
+
+        return run
+
+    calls = [0, 0, 0, 0]
+    with closing(Pipeline(*_described(RECURRENT, [("t4", "s")]), [failing(number) for number in range(4)])) as one:
+        frames = []
+        for at in range(8):
+            state = {"s": np.array([9])} if at == 5 else {}
+            frames.append(one.submit({"x": np.array([at])} | state, [ROW], [] if state else [STATE]))
+        wanted = _recurrent(range(8), {5: 9})
+        for at, frame in enumerate(frames):
+            if at in (2, 3, 4):
+                with pytest.raises(Exception, match="failed" if at == 2 else "the state 's' is lost") as raised:
+                    frame.result()
+                assert raised.type is (RuntimeError if at == 2 else ArtifactError)
+            else:
+                assert int(frame.result()["y"][0]) == wanted[at]
 
 
 @pytest.mark.parametrize("fails", range(4))

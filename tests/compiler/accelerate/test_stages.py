@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from random import Random
 
 import pytest
@@ -61,6 +61,59 @@ def test_a_frame_ends_as_often_as_the_busiest_device_has_done_one(seed: int) -> 
     settled = 4 * pipeline.frames
     ends = _ends(pipeline, seconds, 3 * settled)
     assert (ends[2 * settled] - ends[settled]) / settled == pytest.approx(load, rel=1e-9)
+
+
+def test_fewer_frames_in_flight_than_stages_leave_a_device_without_work() -> None:
+    """What may be in flight is one more, for the caller: it is the least that costs no throughput."""
+    seconds = [1.0, 1.0, 1.0, 1.0]
+    pipeline = Stages.of([(at % 2, [f"t{at}"], [f"t{at + 1}"]) for at in range(4)], ["t0"])
+    periods = {}
+    for frames in (3, 4, pipeline.frames):
+        ends = _ends(_Fewer(pipeline.stages, pipeline.given, most=frames), seconds, 60)
+        periods[frames] = (ends[40] - ends[20]) / 20
+    assert pipeline.frames == 5
+    assert periods[3] == pytest.approx(2.5)
+    assert periods[4] == periods[5] == pytest.approx(2.0)
+
+
+@dataclass(frozen=True)
+class _Fewer(Stages):
+    most: int = 1
+
+    @property
+    def frames(self) -> int:
+        return self.most
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_state_is_read_once_the_frame_before_has_made_it(seed: int) -> None:
+    random = Random(seed)
+    plain = _drawn(random)
+    reads, makes = sorted(random.choices(range(len(plain.stages)), k=2))
+    parts = [
+        (one.device, (*one.inputs, *(["state"] if at == reads else [])), one.outputs)
+        for at, one in enumerate(plain.stages)
+    ]
+    pipeline = Stages.of(parts, ["t0", "state"], [(plain.stages[makes].outputs[0], "state")])
+    pipeline.verify()
+    awaited = After(makes, 1)
+    assert (awaited in pipeline.stages[reads].after) == (reads != makes)
+    seconds = [random.random() ** 2 + 0.01 for _ in parts]
+    settled = 4 * pipeline.frames
+    ends = _ends(pipeline, seconds, 3 * settled)
+    load = max(sum(own for own, one in zip(seconds, parts, strict=True) if one[0] == device) for device in (0, 1))
+    least = max(load, sum(seconds[reads : makes + 1]))
+    period = (ends[2 * settled] - ends[settled]) / settled
+    assert period >= least * (1 - 1e-9)
+    if load >= sum(seconds[reads : makes + 1]) and reads == makes:
+        assert period == pytest.approx(load)
+    if reads != makes:
+        fewer = replace(
+            pipeline.stages[reads], after=tuple(one for one in pipeline.stages[reads].after if one != awaited)
+        )
+        broken = replace(pipeline, stages=(*pipeline.stages[:reads], fewer, *pipeline.stages[reads + 1 :]))
+        with pytest.raises(VerifyError, match=f"stage {reads} may read a state of frame 1 before {makes} has made it"):
+            broken.verify()
 
 
 def test_edges_have_a_slot_for_each_round_between_who_writes_and_who_reads_last() -> None:

@@ -110,8 +110,8 @@ def test_every_field_is_described_once_for_all(field: tuple[str, dict[str, Any]]
     [
         (None, "options are not a JSON object", 'send an object such as {"seed": 1}'),
         ([1], "options are not a JSON object", 'send an object such as {"seed": 1}'),
-        ({"colour": 1}, "unknown option 'colour'", "known options: bounds, devices, dims, inputs,"),
-        ({"self": 1}, "unknown option 'self'", "known options: bounds, devices, dims, inputs,"),
+        ({"colour": 1}, "unknown option 'colour'", "known options: bounds, carry, devices, dims, inputs,"),
+        ({"self": 1}, "unknown option 'self'", "known options: bounds, carry, devices, dims, inputs,"),
         ({"target": 3}, "option 'target' is not a string", "give a string, not 3"),
         ({"threads": True}, "option 'threads' is not an integer or null", "give an integer, not True"),
         ({"threads": "4"}, "option 'threads' is not an integer or null", "give an integer, not '4'"),

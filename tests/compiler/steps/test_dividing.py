@@ -28,6 +28,7 @@ from compiler.ir.lanes import NOTHING, LaneCosts
 from compiler.ir.transfers import Transfers
 from compiler.knowledge.kinds import PARTS_S
 from compiler.knowledge.making import stream_record
+from compiler.measure.streaming import Streamed
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
 from compiler.schedule.parts.corrections import Ran, corrected
@@ -453,18 +454,18 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
 ) -> None:
     """Each call is foreseen to take 1 ms, and takes three on the second core, which is then to have less."""
 
-    def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts, _: object) -> Division:
+    def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts, *_: object) -> Division:
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
 
     monkeypatch.setattr(dividing, "division_of", foreseen)
     runs: list[int] = []
 
-    def measured(opened: Model, session: Session, of: int) -> tuple[float, float, tuple[float, ...]]:
+    def measured(opened: Model, session: Session, of: int) -> tuple[Streamed, float]:
         parts = opened.manifest["stream"]["parts"]
         work = [
             len(part["calls"]) * len(part["turns"]) / part["every"] * (3.0 if part["device"] else 1.0) for part in parts
         ]
-        return 1e-3 * max(work), 1e-3 * sum(work), tuple(one / max(work) for one in work)
+        return Streamed(1, 1e-3 * max(work), [1e-3 * one for one in work]), 1e-3 * sum(work)
 
     def seen(division: Division, ran: Sequence[Ran]) -> Division:
         runs.append(len(ran))
@@ -489,7 +490,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     assert sum(PARTS_S in one["variant"] for one in records if one["kind"] == "stream") == len(curve)
     given = list(runs)
     runs.clear()
-    monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (1.0, 1.0, (1.0, 1.0)))
+    monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (Streamed(1, 1.0, [1.0, 1.0]), 1.0))
     repeated = artifact.with_name("repeated.tw")
     options = CompileOptions.from_json({**EQUAL, "tuning_budget_s": 0.05})
     compile_model(model, repeated, options, records=records)

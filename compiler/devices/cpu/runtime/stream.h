@@ -15,7 +15,7 @@ typedef struct {
     const char *const *libraries; /* one for each part, in the order of tw_stream_describe; NULL: those in `folder` */
     const char *weights_path;     /* as in tw_config; NULL: weights.bin in `folder` */
     int64_t weights_offset;
-    int32_t spin_us; /* how long a device that has nothing to do spins before it sleeps; negative: the default */
+    int32_t spin_us; /* how long a device that has nothing to do spins before it sleeps, and a caller where it has a core besides; negative: the default */
     int32_t pin;     /* 1: each device's thread stays on its core, where there is one of that number; 0: it goes where the system likes */
 } tw_stream_config;
 

@@ -44,18 +44,26 @@ struct progress {
     _Atomic long work_ns;
 };
 
+/* A thread that sleeps until `there` answers. */
+struct sleeper {
+    int (*there)(tw_stream *, int64_t);
+    int64_t about;
+    pthread_cond_t wake;
+    struct sleeper *next;
+};
+
 struct tw_stream {
     struct progress parts[PARTS];
     _Alignas(64) _Atomic int64_t submitted;
     _Atomic int stopping;
-    _Atomic int asleep;
+    struct sleeper *_Atomic sleepers; /* changed under `mutex` */
     _Atomic int64_t spoilt[FRAMES]; /* by slot of a frame: the last frame there that failed, + 1 */
     pthread_mutex_t mutex;   /* of sleepers, and of failures */
     pthread_mutex_t turn;    /* of who submits */
-    pthread_cond_t wake;
     pthread_t threads[DEVICES];
     int started;
-    long spin_ns;
+    long spin_ns;        /* of a device's thread */
+    long caller_spin_ns; /* 0 where it would take a core from a device */
     int pin;
     char *memory[EDGES + 1];
     void *bound[FRAMES][PORTS_IN + PORTS_OUT + 1];
@@ -64,11 +72,12 @@ struct tw_stream {
     struct program programs[PARTS];
 };
 
-/* What somebody waits for: a part's count of frames, or that there is something to do. */
-static void tell_sleepers(tw_stream *s) {
-    if (!atomic_load(&s->asleep)) return;
+/* Wakes those that have what they wait for, and nobody else: a caller that is woken in vain takes a device's core. */
+static void wake_sleepers(tw_stream *s) {
+    if (!atomic_load(&s->sleepers)) return;
     pthread_mutex_lock(&s->mutex);
-    pthread_cond_broadcast(&s->wake);
+    for (struct sleeper *one = atomic_load(&s->sleepers); one; one = one->next)
+        if (one->there(s, one->about)) pthread_cond_signal(&one->wake);
     pthread_mutex_unlock(&s->mutex);
 }
 
@@ -92,19 +101,31 @@ static int have_ended(tw_stream *s, int64_t frame) {
     return 1;
 }
 
+static void sleep_until(tw_stream *s, int (*there)(tw_stream *, int64_t), int64_t about) {
+    struct sleeper own = {there, about, PTHREAD_COND_INITIALIZER, NULL};
+    pthread_mutex_lock(&s->mutex);
+    own.next = atomic_load(&s->sleepers);
+    atomic_store(&s->sleepers, &own); /* before it asks: who makes it true afterwards sees that somebody sleeps */
+    while (!there(s, about)) pthread_cond_wait(&own.wake, &s->mutex);
+    if (atomic_load(&s->sleepers) == &own) atomic_store(&s->sleepers, own.next);
+    else {
+        struct sleeper *before = atomic_load(&s->sleepers);
+        while (before->next != &own) before = before->next;
+        before->next = own.next;
+    }
+    pthread_mutex_unlock(&s->mutex);
+    pthread_cond_destroy(&own.wake);
+}
+
 /* Until `there` answers; spinning at first. */
-static void await(tw_stream *s, int (*there)(tw_stream *, int64_t), int64_t about) {
-    long give_up = now_ns() + s->spin_ns;
+static void await(tw_stream *s, int (*there)(tw_stream *, int64_t), int64_t about, long spin_ns) {
+    long give_up = spin_ns ? now_ns() + spin_ns : 0;
     for (long spins = 0; !there(s, about); spins++) {
-        relax();
-        if (spins % 64 == 63 && now_ns() > give_up) {
-            pthread_mutex_lock(&s->mutex);
-            atomic_fetch_add(&s->asleep, 1);
-            while (!there(s, about)) pthread_cond_wait(&s->wake, &s->mutex);
-            atomic_fetch_sub(&s->asleep, 1);
-            pthread_mutex_unlock(&s->mutex);
+        if (!spin_ns || (spins % 64 == 63 && now_ns() > give_up)) {
+            sleep_until(s, there, about);
             return;
         }
+        relax();
     }
 }
 
@@ -177,13 +198,13 @@ static void *device_main(void *argument) {
     tw_stream *s = start.stream;
     if (s->pin) pin(core_of(cores[start.device] + 1, -1));
     for (;;) {
-        await(s, has_work, start.device);
+        await(s, has_work, start.device, s->spin_ns);
         int part = next_part(s, start.device);
         if (part < 0) return NULL;
         int64_t frame = atomic_load_explicit(&s->parts[part].done, memory_order_relaxed);
         run_part(s, part, frame);
         atomic_store(&s->parts[part].done, next_turn(part, frame + 1));
-        tell_sleepers(s);
+        wake_sleepers(s);
     }
 }
 
@@ -247,7 +268,7 @@ TW_EXPORT const char *tw_stream_error(void) { return last_error; }
 TW_EXPORT void tw_stream_destroy(tw_stream *s) {
     if (!s) return;
     atomic_store(&s->stopping, 1);
-    tell_sleepers(s);
+    wake_sleepers(s);
     for (int device = 0; device < s->started; device++) pthread_join(s->threads[device], NULL);
     for (int part = 0; part < PARTS; part++) {
         if (s->programs[part].instance) s->programs[part].destroy(s->programs[part].instance);
@@ -256,7 +277,6 @@ TW_EXPORT void tw_stream_destroy(tw_stream *s) {
     for (int edge = 0; edge < EDGES; edge++) free(s->memory[edge]);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->turn);
-    pthread_cond_destroy(&s->wake);
     free(s);
 }
 
@@ -267,10 +287,10 @@ TW_EXPORT int tw_stream_create(const tw_stream_config *config, tw_stream **strea
     memset(s, 0, sizeof *s);
     pthread_mutex_init(&s->mutex, NULL);
     pthread_mutex_init(&s->turn, NULL);
-    pthread_cond_init(&s->wake, NULL);
     for (int at = 0; at < FAILURES; at++) s->failures[at].frame = -1;
     for (int part = 0; part < PARTS; part++) atomic_store(&s->parts[part].done, next_turn(part, 0));
     s->spin_ns = config->spin_us < 0 ? DEFAULT_SPIN_NS : config->spin_us * 1000L;
+    s->caller_spin_ns = core_of(DEVICES + 1, -1) < 0 ? 0 : s->spin_ns;
     s->pin = config->pin;
     if (start_stream(s, config)) {
         tw_stream_destroy(s);
@@ -292,17 +312,17 @@ TW_EXPORT int64_t tw_submit(tw_stream *s, const tw_tensor *in, tw_tensor *out) {
     }
     pthread_mutex_lock(&s->turn);
     int64_t frame = atomic_load(&s->submitted);
-    if (frame >= FRAMES) await(s, has_ended, frame - FRAMES);
+    if (frame >= FRAMES) await(s, has_ended, frame - FRAMES, s->caller_spin_ns);
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) s->bound[frame % FRAMES][at] = at < PORTS_IN ? in[at].data : out[at - PORTS_IN].data;
     atomic_store(&s->submitted, frame + 1);
     pthread_mutex_unlock(&s->turn);
-    tell_sleepers(s);
+    wake_sleepers(s);
     return frame;
 }
 
 TW_EXPORT int tw_wait(tw_stream *s, int64_t frame) {
     if (frame < 0 || frame >= atomic_load(&s->submitted)) return fail("frame %lld was not submitted", (long long)frame);
-    await(s, has_ended, frame);
+    await(s, has_ended, frame, s->caller_spin_ns);
     int failed = 0;
     pthread_mutex_lock(&s->mutex);
     for (int at = 0; at < FAILURES; at++)

@@ -37,11 +37,12 @@ def there_and_back(kernels, names, division):
     last = len(kernels.calls) - 1
     inner = division.whole & ~1 & ~(1 << last)
     parts = parts_of(kernels, names, division, [(0, 1), (1, inner), (0, 1 << last)], "pipeline")
-    return on_two_queues(kernels, names, division, parts)
+    return on_two_queues(kernels, names, division, parts) if queues == 2 else parts
 
 dividing.replicas = dividing.pipeline = there_and_back
 options = {"devices": ["cpu", "cuda:0"], "tuning_budget_s": 0}
-report = compile_model(Path(sys.argv[1]), Path(sys.argv[2]), CompileOptions.from_json(options), measure=False)
+for queues, artifact in ((1, sys.argv[2]), (2, sys.argv[3])):
+    report = compile_model(Path(sys.argv[1]), Path(artifact), CompileOptions.from_json(options), measure=False)
 print(json.dumps(report.to_json()))
 """
 STREAM = """
@@ -61,7 +62,7 @@ for number, one in enumerate(given):
 def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
     """Convolutions of which two write one tensor; the first and the last call are the cores', all else a GPU's.
 
-    The GPU has two queues, of which each does every second frame.
+    The GPU has two queues, of which each does every second frame; of `one_queue`, beside it, a single one.
     """
     folder = tmp_path_factory.mktemp("beside")
     g = GraphBuilder("beside")
@@ -70,8 +71,23 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]
     g.output("logits", g.flatten(g.global_avg_pool(g.relu(g.conv(x, 8, 3, bias=True)))))
     onnx.save(g.finish(), folder / "model.onnx")
     artifact = folder / "model.tw"
-    printed = run_on_double(COMPILE, folder / "model.onnx", artifact)
+    printed = run_on_double(COMPILE, folder / "model.onnx", one_queue(artifact), artifact)
     return artifact, json.loads(printed.splitlines()[-1])
+
+
+def one_queue(artifact: Path) -> Path:
+    """The same model with one queue."""
+    return artifact.with_name("one_queue.tw")
+
+
+def twin_of(artifact: Path) -> Twin:
+    """With the kernels of the GPU's part."""
+    with zipfile.ZipFile(artifact) as archive:
+        library = archive.read("parts/2/model.so")
+        folder = "parts/2/source/"
+        units = [name for name in archive.namelist() if name.startswith(f"{folder}kernels_")]
+        modules = modules_of(library, {name.removeprefix(folder): archive.read(name).decode() for name in units})
+    return Twin(artifact, " ".join(["sm=90", *modules]))
 
 
 def test_parts_of_cores_and_a_gpu_agree_and_the_report_says_what_is_assumed(made: tuple[Path, dict[str, Any]]) -> None:
@@ -92,23 +108,20 @@ def test_parts_of_cores_and_a_gpu_agree_and_the_report_says_what_is_assumed(made
     assert page.count("bytes, copied between memories") == 4
 
 
+@pytest.mark.parametrize("queues", [1, 2])
 def test_frames_go_there_and_back_by_one_copy_each_and_one_that_fails_is_told_alone(
-    made: tuple[Path, dict[str, Any]],
+    queues: int, made: tuple[Path, dict[str, Any]]
 ) -> None:
-    artifact, _ = made
-    with zipfile.ZipFile(artifact) as archive:
-        library = archive.read("parts/2/model.so")
-        folder = "parts/2/source/"
-        units = [name for name in archive.namelist() if name.startswith(f"{folder}kernels_")]
-        modules = modules_of(library, {name.removeprefix(folder): archive.read(name).decode() for name in units})
-    twin = Twin(artifact, " ".join(["sm=90", *modules]))
+    artifact = made[0] if queues == 2 else one_queue(made[0])
+    twin = twin_of(artifact)
     with Model(artifact) as model:
+        assert [part["every"] for part in model.manifest["stream"]["parts"]] == [1, *([queues] * queues), 1]
         inputs = model.random_inputs(0)
     found = twin.run(inputs, MODES[4], "fail=cuMemcpyHtoDAsync_v2:3:1", STREAM)
     assert (found.error, found.fault, found.left) == ("", "", {})
     (failed,) = (name for name in found.outputs if name.startswith("error"))
     lost = int(failed.removeprefix("error "))
-    assert lost in (1, 2, 3)  # the third copy, of two queues that do not wait for each other
+    assert lost in {1: (2,), 2: (1, 2, 3)}[queues]  # the third copy; two queues do not wait for each other
     assert f"frame {lost} failed: copying an input to the GPU failed" in str(found.outputs[failed])
     for number in {*range(9)} - {lost}:
         alone, streamed = found.outputs[f"alone {number}"], found.outputs[f"streamed {number}"]

@@ -69,3 +69,13 @@ def test_corrected_by_a_run_the_run_is_predicted_as_it_was(seed: int) -> None:
     took = [random.uniform(0.5, 3.0) for _ in devices]
     found = corrected(division, [Ran(parts, took)])
     assert seconds_of(found, stages_of(parts)) == pytest.approx(took)
+
+
+def test_the_caller_is_on_the_core_with_least_to_do_and_takes_what_it_took_last() -> None:
+    parts = parts_of((0, (0, 1)), (1, (2,)))
+    assert Ran(parts, [4.0, 2.5], 1.0).busiest_s == 4.0
+    assert Ran(parts, [4.0, 2.5], 2.0).busiest_s == 4.5
+    assert Ran(replace(parts, apart=(1,)), [4.0, 2.5], 2.0).busiest_s == 6.0, "a device that is no core has no caller"
+    shared = replace(CHAIN, caller_s=0.25)
+    assert corrected(shared, [Ran(parts, [4.0, 2.5])]).caller_s == 0.25
+    assert corrected(shared, [Ran(parts, [4.0, 2.5], 1.0), Ran(parts, [4.0, 2.5], 2.0)]).caller_s == 2.0

@@ -343,6 +343,14 @@ def test_a_chain_in_two_parts_waits_for_what_it_reads_and_for_a_free_slot() -> N
     assert (parts.predicted_s, parts.period_s) == (5.0, 4.0)
 
 
+def test_a_caller_without_a_core_keeps_the_device_with_least_to_do() -> None:
+    kernels = chain("sum", "sum", "sum")
+    for caller_s, period_s in ((0.5, 4.0), (3.5, 4.5)):
+        division = division_of(kernels, [[1.0] * 3, [2.0] * 3], LaneCosts(), caller_s=caller_s)
+        parts = parts_of(kernels, NAMES, division, [(0, 0b001), (1, 0b110)], "by hand")
+        assert (parts.predicted_s, parts.period_s) == (5.0, period_s)
+
+
 def changed(parts: Parts, number: int, **fields: object) -> Parts:
     found: Sequence[object] = [
         replace(part, **fields) if at == number else part  # type: ignore[arg-type]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import resource
 import subprocess
 import threading
 import time
@@ -20,12 +21,13 @@ from compiler.codegen.build import compile_library, find_toolchain, host_headers
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.lanes import LaneCosts
-from compiler.pack.loader import Frame, RunError, TensorSpec, WrongMachine, _aligned, _Frames, _point, _tensors
+from compiler.pack.loader import Binding, Frame, RunError, TensorSpec, WrongMachine, _aligned, _Frames, _point, _Seat
 from compiler.schedule.parts.dividing import division_of, parts_of
 from compiler.schedule.parts.portions import portion
 from tests.compiler.schedule.kernel_graphs import chain
 
 SPEC = TensorSpec("x", "float32", (6, 4))
+BINDING = Binding(1, {}, (SPEC,), (SPEC,))
 POISON = 1000.0
 TOOLCHAIN = find_toolchain()
 PARTS = 3
@@ -81,7 +83,7 @@ def made(folder: Path, stages: list[tuple[int, int]]) -> Built:
 
 @pytest.fixture
 def frames(built: Built) -> Iterator[_Frames]:
-    opened = _Frames(built, None)  # type: ignore[arg-type]
+    opened = _Frames(built, None, BINDING)  # type: ignore[arg-type]
     yield opened
     opened.close()
 
@@ -89,11 +91,10 @@ def frames(built: Built) -> Iterator[_Frames]:
 def begin(frames: _Frames, first: float, poison: float = 0.0) -> Frame:
     array, result = np.full(SPEC.shape, first, np.float32), _aligned(SPEC)
     array[0, 1] = poison
-    taken, shapes = _tensors([SPEC])
-    filled, others = _tensors([SPEC])
-    _point(taken[0], array), _point(filled[0], result)
-    number = frames.submit(taken, filled, (array, result, shapes, others))
-    return Frame(frames, number, [SPEC], [result])
+    seat = frames.seat()
+    seat.aim(seat.copied([array]), [result])
+    array[:] = np.nan  # it is the caller's again
+    return Frame(frames, frames.submit(seat, result), [SPEC], [result])
 
 
 def expected(first: float) -> float:
@@ -134,7 +135,7 @@ def test_what_cannot_start_leaves_no_library_whose_name_is_given_again(built: Bu
     before = mapped()
     broken = replace(built, members={**built.members, f"parts/{PARTS - 1}/model.so": b"no library"})
     with pytest.raises(WrongMachine, match=f"cannot open the library of part {PARTS - 1}"):
-        _Frames(broken, None)  # type: ignore[arg-type]
+        _Frames(broken, None, BINDING)  # type: ignore[arg-type]
     assert mapped() == before
 
 
@@ -173,7 +174,7 @@ def _overfill(frames: _Frames, flag: ctypes.c_int) -> None:
 
 
 def test_replicas_take_turns_keep_frames_apart_and_fail_alone(replicated: Built) -> None:
-    opened = _Frames(replicated, None)  # type: ignore[arg-type]
+    opened = _Frames(replicated, None, BINDING)  # type: ignore[arg-type]
     try:
         begun = [begin(opened, float(at), POISON + 1 if at % 5 == 3 else 0.0) for at in range(120)]
         for at, frame in enumerate(begun):
@@ -191,7 +192,7 @@ def test_replicas_take_turns_keep_frames_apart_and_fail_alone(replicated: Built)
 
 
 def test_closing_waits_for_frames_in_flight(built: Built) -> None:
-    opened = _Frames(built, 0)  # type: ignore[arg-type]
+    opened = _Frames(built, 0, BINDING)  # type: ignore[arg-type]
     begun = [begin(opened, float(at)) for at in range(5)]
     opened.close()
     assert [frame._results[0][0, 0] for frame in begun] == [expected(float(at)) for at in range(5)]
@@ -206,11 +207,11 @@ def test_what_does_not_fit_is_refused_and_nothing_begins(frames: _Frames) -> Non
         (wide, array, "input 0 has extent 8 in dimension 1, expected 4"),
         (SPEC, array[:, ::2], "input 0 is not row-major"),
     ):
-        taken, _shapes = _tensors([spec])
-        filled, _others = _tensors([SPEC])
-        kept = _point(taken[0], given), _point(filled[0], _aligned(SPEC))
+        seat = _Seat(Binding(1, {}, (spec,), (SPEC,)))
+        seat.aim([given], [_aligned(SPEC)])
+        kept = _point(seat.taken[0], given)
         with pytest.raises(RunError, match=says):
-            frames.submit(taken, filled, kept)
+            frames.submit(seat, kept)
     assert frames.work()[0] == 0
     with pytest.raises(RunError, match="frame 0 was not submitted"):
         frames.wait(0)
@@ -220,6 +221,39 @@ def test_idle_devices_sleep_and_wake(frames: _Frames) -> None:
     for at in range(3):
         assert begin(frames, float(at)).result()["x"][0, 0] == expected(float(at))
         time.sleep(0.01)
+
+
+def test_a_caller_that_waits_is_woken_for_its_frame_alone(built: Built) -> None:
+    """Its thread would take a core from a device each time that any part ends."""
+    opened = _Frames(built, 0, BINDING)  # type: ignore[arg-type]
+    try:
+        with variable(opened, 0, "tw_test_hold") as flag:
+            flag.value = 1
+            begun = [begin(opened, float(at)) for at in range(opened.frames)]
+            slept: list[int] = []
+
+            def wait() -> None:
+                before = resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+                opened.wait(begun[-1].number)
+                slept.append(resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw - before)
+
+            other = threading.Thread(target=wait)
+            other.start()
+            other.join(0.05)
+            flag.value = 0
+        other.join()
+        assert slept[0] <= 4, f"woken about {slept[0]} times in {opened.frames * PARTS} ends of parts"
+        assert [frame.result()["x"][0, 0] for frame in begun] == [expected(float(at)) for at in range(opened.frames)]
+    finally:
+        opened.close()
+
+
+def test_memory_of_frames_is_used_again_once_they_have_ended(frames: _Frames) -> None:
+    seats = set()
+    for at in range(4 * frames.frames):
+        assert begin(frames, float(at)).result()["x"][5, 3] == expected(float(at))
+        seats.add(id(frames._flight[-1][1]))
+    assert len(seats) <= frames.frames + 1
 
 
 MAIN = """
