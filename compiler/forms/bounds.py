@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from compiler.ir.expr import Apply, Expr, Load, Position, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, FloorDiv, Index
@@ -60,6 +61,22 @@ def beyond_bounds(kernel: Kernel) -> tuple[Beyond, ...]:
         return ()
     found = [(bound, _stored_beyond(kernel, bound)) for bound in bounds_in(kernel)]
     return tuple(Beyond(bound, stored) for bound, stored in found if stored is not None)
+
+
+def leading(place: Index) -> tuple[Axis | None, int]:
+    """The axis that comes first in a bound, and its factor: what all others add is not negative. None where it may be.
+
+    From the size divided by the factor on, rounded up, all its places lie beyond, whatever the others are.
+    """
+    terms = [(atom, factor) for atom, factor in place.terms if isinstance(atom, Axis)]
+    return max(terms, key=lambda term: term[1]) if place.const >= 0 else (None, 1)
+
+
+@lru_cache(maxsize=64)
+def open_axes(kernel: Kernel) -> frozenset[Axis]:
+    """Axes of which a size that is known while running may be the end: points beyond it need not be computed."""
+    first = (leading(one.bound.place)[0] for one in beyond_bounds(kernel))
+    return frozenset(axis for axis in first if axis is not None)
 
 
 def within(block: Block, bounds: Sequence[Bound]) -> Block:

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 from compiler.devices.cpu.target import CpuTarget
 
+REST_PARTS = 4
+"""Of a register tile: where a size ends rows, the last tile has as many of its quarters as it takes."""
+
 
 def parts(total: int, part: int) -> int:
     """How many parts of a size cover a total."""
     return -(-total // part)
+
+
+def rest_step(part: int) -> int:
+    """Rows of the last register tile of so many rows are a multiple of this where a size ends them."""
+    return parts(part, REST_PARTS)
 
 
 def even_part(total: int, most: int) -> int:

@@ -24,7 +24,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
+from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts, rest_step
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.codegen.epilogue import finish
@@ -34,6 +34,7 @@ from compiler.devices.cpu.codegen.strips import panel_strips, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.codegen.winograd_transforms import write_input, write_output
 from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import open_axes
 from compiler.forms.cache_lines import LINE
 from compiler.forms.contraction import axes_of
 from compiler.forms.normal_form import Slots
@@ -69,6 +70,8 @@ The first is for weights that arrive from where constants lie, the second for th
 """
 BLOCK_L2 = 0.5
 """The part of the second-level cache that a block's V and M may fill; weights stream through the rest."""
+SAMPLED = 4
+"""Sizes, evenly from the capacity down, at which tiles that a size ends are costed: nobody knows which will come."""
 WORTHWHILE = 1.25
 """A form is left out where the model thinks another one, no less exact, this much faster."""
 
@@ -153,9 +156,23 @@ def _tiles(
             Level("register", (("m", rows), ("n", panel))),
         )
         scopes = in_registers(view.kernel)
-        seconds = _seconds(view, elements, tiles, rows, vectors, block, target)
+        sampled = _sampled(view, outputs)
+        taken = [_seconds(view, elements, many, rows, vectors, block, target) / share for many, share in sampled]
+        seconds = sum(taken) / len(taken)
         proposals.append(Proposal(Tile("winograd", levels, scopes), seconds, error, blocks if groups == 1 else 1))
     return proposals
+
+
+def _sampled(view: Convolution, outputs: tuple[int, ...]) -> list[tuple[int, float]]:
+    """Tiles of an image, and which share of all outputs they make: at several sizes where these end a sweep."""
+    swept = [sweep.output for sweep in view.sweeps]
+    ended = open_axes(view.kernel)
+    found = []
+    for part in range(1, SAMPLED + 1) if ended & {*swept} else (SAMPLED,):
+        extents = [-(-axis.extent * part // SAMPLED) if axis in ended else axis.extent for axis in swept]
+        tiles = prod(axis.extent for axis in view.free) * prod(map(parts, extents, outputs))
+        found.append((tiles, prod(extents) / prod(axis.extent for axis in swept)))
+    return found
 
 
 def _seconds(
@@ -174,8 +191,6 @@ def _seconds(
     return 1e-9 * (CALL_NS + groups * (products + arriving + moved))
 
 
-REST_PARTS = 4
-"""Of a register tile: where sizes end tiles, the last one of a block has as many of its quarters as it takes."""
 AHEAD = 128
 """Steps of k by which weights are fetched before they are read.
 
@@ -264,7 +279,7 @@ class _Winograd(Lowering):
         last = self.tiles - (self.row_blocks - 1) * self.block
         blocks = {last, self.block}
         whole = {self.rows} if self.block >= self.rows else set()
-        step = -(-self.rows // REST_PARTS)
+        step = rest_step(self.rows)
         shorter = range(step, min(self.rows, self.block), step) if self.ends else ()
         return sorted(whole | {*shorter} | {block % self.rows for block in blocks} - {0}, reverse=True)
 

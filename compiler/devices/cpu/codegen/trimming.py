@@ -14,7 +14,7 @@ from compiler.codegen.expressions import Emitter, Vector, has_vectors, is_vector
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid
 from compiler.codegen.writer import Writer
-from compiler.forms.bounds import Beyond, Bound, Stored, beyond_bounds
+from compiler.forms.bounds import Beyond, Bound, Stored, beyond_bounds, leading
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Load, Position
 from compiler.ir.index import Axis, Index
@@ -364,15 +364,6 @@ class Trimming:
 
     def _emitter(self, vector: Vector | None = None) -> Emitter:
         return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
-
-
-def leading(place: Index) -> tuple[Axis | None, int]:
-    """The axis that comes first in a bound, and its factor: what all others add is not negative. None where it may be.
-
-    From the size divided by the factor on, rounded up, all its places lie beyond, whatever the others are.
-    """
-    terms = [(atom, factor) for atom, factor in place.terms if isinstance(atom, Axis)]
-    return max(terms, key=lambda term: term[1]) if place.const >= 0 else (None, 1)
 
 
 def _firsts(span: Span) -> Mapping[Axis, str]:

@@ -24,6 +24,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
+from compiler.devices.cpu.algorithms.blocking import rest_step
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declared, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
@@ -49,8 +50,6 @@ Columns = tuple[int, ...]
 SIMPLE = frozenset(("add", "sub", "mul", "div", "min", "max", "neg", "abs"))
 """Functions of a few instructions: at most MAX_MAPS maps of them are applied while the sums are in registers."""
 MAX_MAPS = 6
-REST_PARTS = 4
-"""Of a register tile: where a size ends rows, the last tile has as many of its quarters as it takes."""
 MOST_SHARING = 256
 """Register tiles of a block that share the fetching of B."""
 
@@ -108,7 +107,7 @@ class BlockedProduct(Lowering):
             axis: (self.block[axis], axis.extent % self.block[axis]) for axis in view.m
         }
         clipped = [axis for axis in view.m if not rows and self.trimming.clips(self._rows_of(axis))]
-        self.rests = {axis: -(-self.part[axis] // REST_PARTS) for axis in clipped}
+        self.rests = {axis: rest_step(self.part[axis]) for axis in clipped}
         if rows:
             self.counts[view.m[-1]] = tuple(rows)
         for axis in view.m if not rows else ():

@@ -7,10 +7,11 @@ from dataclasses import dataclass
 from heapq import nsmallest
 from math import prod
 
-from compiler.devices.cpu.algorithms.blocking import even_part, most_rows
+from compiler.devices.cpu.algorithms.blocking import REST_PARTS, even_part, most_rows, rest_step
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.row_cuts import MOST, busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import open_axes
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.normal_form import Slots
 from compiler.forms.operand import InPlace, operand, row_axes
@@ -37,6 +38,8 @@ SPLITS = 2
 """Blocks proposed for each register tile."""
 TILE_LOADS = 60
 """What a register tile costs beside its sums, in loads."""
+SAMPLED = 16
+"""Sizes, evenly from the capacity down, at which rows that a size ends are costed: nobody knows which one will come."""
 
 
 Split = tuple[int, int, int, bool]
@@ -85,12 +88,16 @@ def _shapes(view: Contraction, slots: Slots, target: CpuTarget) -> Iterator[_Sha
 
     `vectors` vectors of B and a broadcast element of A take some of them.
     """
-    y, m = _row_extents(view, operand(view, slots, {}) is None)
+    gathered = operand(view, slots, {}) is None
+    y, m = _row_extents(view, gathered)
+    is_open = _open_rows(view, gathered)[-1]
     for vectors in range(1, MOST_VECTORS + 1):
         if vectors > 1 and vectors * target.vector_floats - view.columns >= target.vector_floats:
             break
         most = most_rows(vectors, target)
         yield _Shape(1, even_part(m, most), vectors)
+        if is_open and most > REST_PARTS:
+            yield _Shape(1, min(most // REST_PARTS * REST_PARTS, m), vectors)
         if m <= most // 2 and y > 1:
             yield _Shape(even_part(y, most // m), m, vectors)
 
@@ -101,9 +108,19 @@ def _row_extents(view: Contraction, gathered: bool) -> tuple[int, int]:
     return (1, 1, *extents)[-2], (1, 1, *extents)[-1]
 
 
-def _cuts(extent: int, part: int) -> list[tuple[int, int]]:
-    """How an axis is cut into parts: (how many, how long), the remainder last."""
+def _open_rows(view: Contraction, gathered: bool) -> tuple[bool, bool]:
+    """Of the rows of `_row_extents`, whether a size that is known while running ends them."""
+    ended = open_axes(view.kernel)
+    rows = [bool(ended & {*view.m[:1]})] if gathered else [axis in ended for axis in view.m[-2:]]
+    return (False, False, *rows)[-2], (False, False, *rows)[-1]
+
+
+def _cuts(extent: int, part: int, is_open: bool = False) -> list[tuple[int, int]]:
+    """How an axis is cut into parts: (how many, how long), the remainder last; rounded up where a size ends it."""
     whole, rest = divmod(extent, part)
+    if is_open and rest:
+        step = rest_step(part)
+        rest = min(-(-rest // step) * step, part)
     return [*([(whole, part)] if whole else []), *([(1, rest)] if rest else [])]
 
 
@@ -119,6 +136,7 @@ class _Costs:
         self.packed = packing_of(view, workload, self.panel) is not None
         self.access = operand(view, slots, self._blocks(shape.y, shape.m))
         self.y, self.m = _row_extents(view, self.access is None)
+        self.open = _open_rows(view, self.access is None)
         self.outer = 1 if self.access is None else prod(axis.extent for axis in view.m[:-2])
         self.panels = -(-view.columns // self.panel)
         self.ways = (False, True) if self.packed and view.depth > STRETCH else (False,)
@@ -239,13 +257,32 @@ class _Costs:
         return 8 / self.rates.l2_per_ns
 
     def _products(self, by_stretch: bool) -> float:
-        """All rows of a batch's point of the outer axes against all columns: whole register tiles, and remainders."""
+        """All rows of a batch's point of the outer axes against all columns: whole register tiles, and remainders.
+
+        Where a size ends rows, the mean over sizes of what it takes for each row that is there, times all rows.
+        """
+        if not any(self.open):
+            return self._products_of(self.y, self.m, by_stretch)
+        taken = []
+        for part in range(1, SAMPLED + 1):
+            y, m = (
+                -(-extent * part // SAMPLED) if is_open else extent
+                for extent, is_open in zip((self.y, self.m), self.open, strict=True)
+            )
+            taken.append(self._products_of(y, m, by_stretch) * self.y * self.m / (y * m))
+        return sum(taken) / SAMPLED
+
+    def _products_of(self, y: int, m: int, by_stretch: bool) -> float:
         vectors = -(-self.view.columns // self.target.vector_floats)
         whole, rest = divmod(vectors, self.shape.vectors)
+        of_y, of_m = (
+            _cuts(extent, part, is_open)
+            for extent, part, is_open in zip((y, m), (self.shape.y, self.shape.m), self.open, strict=True)
+        )
         return sum(
-            count * ways * panels * self._tile(y * m, wide, by_stretch)
-            for ways, y in _cuts(self.y, self.shape.y)
-            for count, m in _cuts(self.m, self.shape.m)
+            count * ways * panels * self._tile(tall * long, wide, by_stretch)
+            for ways, tall in of_y
+            for count, long in of_m
             for panels, wide in ((whole, self.shape.vectors), (1, rest))
             if wide
         )

@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from compiler.devices.cpu.algorithms.blocking import rest_step
 from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import Layout
+from compiler.ir.tile import Tile
+from tests.compiler.devices.cpu.sizes import SCALAR, bounded
 from tests.parse import parse_kernel
 
 PRODUCT = """
@@ -87,3 +90,35 @@ def test_weights_that_come_from_memory_are_dearer() -> None:
     memory = replace(target, rates=replace(target.rates, in_memory=True))
     given = workload(WORKLOADS["row"])
     assert contraction_tiles(given, memory, 1)[0].seconds > 1.5 * contraction_tiles(given, target, 1)[0].seconds
+
+
+def with_open_sizes(closed: Workload, dims: tuple[int, ...]) -> Workload:
+    """The same kernel, some dimensions of whose result end at sizes that are known while running."""
+    kernel = bounded(closed.kernel, dims)
+    at = max(buffer.id for buffer in (*closed.inputs, *closed.outputs)) + 1
+    sizes = tuple(Buffer.whole(at + dim, SCALAR) for dim in range(len(dims)))
+    constant = (*closed.constant, *(False for _ in dims))
+    return replace(closed, kernel=kernel, inputs=(*closed.inputs, *sizes), constant=constant)
+
+
+@pytest.mark.parametrize("rows", [160, 197, 512])
+def test_rows_that_a_size_ends_have_a_tile_that_leaves_little_over_at_any_size(rows: int) -> None:
+    closed = workload(PRODUCT.format(m=rows, k=320, n=320))
+    best, open_best = (
+        contraction_tiles(one, PROFILES[0], 1)[0].tile for one in (closed, with_open_sizes(closed, (0,)))
+    )
+
+    def computed(tile: Tile, size: int) -> int:
+        part = tile.extent("register", "m")
+        rest = size % part
+        return size - rest + min(part, -(-rest // rest_step(part)) * rest_step(part))
+
+    sizes = [-(-rows * part // 16) for part in range(1, 17)]
+    wasted = [sum(computed(tile, size) / size for size in sizes) / len(sizes) for tile in (best, open_best)]
+    assert wasted[1] < min(wasted[0], 1.05), (str(best), str(open_best))
+
+
+def test_sizes_of_columns_alone_change_no_tile_of_rows() -> None:
+    closed = workload(PRODUCT.format(m=160, k=320, n=320))
+    options, own = (contraction_tiles(one, PROFILES[0], 1) for one in (with_open_sizes(closed, (1,)), closed))
+    assert [(one.tile.levels, one.seconds) for one in options] == [(one.tile.levels, one.seconds) for one in own]

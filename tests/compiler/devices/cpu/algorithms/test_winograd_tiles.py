@@ -15,6 +15,7 @@ from compiler.ir.tensor import Layout
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
 from compiler.tuning.error_budget import SHARE, allowed_error
+from tests.compiler.devices.cpu.sizes import SCALAR, bounded
 from tests.compiler.tuning.tuned import tuned
 from tests.parse import parse_kernel
 
@@ -121,3 +122,14 @@ def test_the_tolerance_decides_which_algorithms_take_part(tolerance: float, algo
         tolerance=tolerance,
     )
     assert {menu.best.tile.algorithm for menu in result.menus} == {algorithm}
+
+
+def test_where_a_size_ends_tiles_the_form_is_one_for_small_sizes_too() -> None:
+    closed = conv(64, 64, 82)
+    kernel = bounded(closed.kernel, (2, 3))
+    sizes = tuple(Buffer.whole(3 + at, SCALAR) for at in range(2))
+    opened = replace(closed, kernel=kernel, inputs=(*closed.inputs, *sizes), constant=(*closed.constant, False, False))
+    best, open_best = (winograd_tiles(one, V4, 1)[0] for one in (closed, opened))
+    outputs = [one.tile.extent("transform", "y") * one.tile.extent("transform", "x") for one in (best, open_best)]
+    assert outputs[1] < outputs[0]
+    assert open_best.seconds > best.seconds, "the mean over sizes, of which small ones wait for weights"
