@@ -206,9 +206,9 @@ def _grouped(kernel: Kernel) -> tuple[Kernel, Axis | None]:
 
 
 def as_byte_window(workload: Workload) -> ChannelWindow | None:
-    """The form of a window of bytes, whose sums fp32 holds exactly and whose maps give bytes, or of any of floats."""
+    """The form of a window of floats, or of bytes whose sums fp32 holds exactly; its maps may give bytes."""
     floats = in_floats(workload)
-    return as_channel_window(floats, (DType.F32, DType.U8, DType.I8)) if floats else as_channel_window(workload)
+    return as_channel_window(floats or workload, (DType.F32, DType.U8, DType.I8))
 
 
 def _has_form(kernel: Kernel, results: Sequence[DType]) -> bool:

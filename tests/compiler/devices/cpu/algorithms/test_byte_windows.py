@@ -1,4 +1,4 @@
-"""Windows of bytes, channel by channel, whose sums are computed in fp32: bit by bit what 32-bit integers give."""
+"""Windows, channel by channel, that end in bytes: of bytes, whose sums in fp32 are those of integers, and of floats."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from compiler.devices.cpu.target import PROFILES, CpuTarget, runs_here
 from compiler.forms.exact_floats import in_floats
 from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
-from tests.compiler.devices.cpu.library import Case, case_of, check, draws
+from tests.compiler.devices.cpu.library import Case, Library, case_of, check, draws
 from tests.compiler.rewrite.sketch import Sketch
 
 TARGETS = {profile.vector_floats: profile for profile in reversed(PROFILES) if runs_here(profile)}
@@ -66,6 +66,54 @@ def test_they_equal_their_definition_bit_by_bit(width: int) -> None:
     drawn = draws(cases(TARGETS[width]), 5)
     assert {case.tile.algorithm for case in drawn} == {"window"}
     check(drawn, TARGETS[width], "-O1")
+
+
+def averaged(
+    s: Sketch, image: np.ndarray, window: int, pads: int, stride: int, scale: float, zero: int, y: DType
+) -> Graph:
+    """An average pool that counts its padding, rounded to bytes."""
+    attrs = {"kernel_shape": (window, window), "pads": (pads,) * 4, "strides": (stride, stride)}
+    mean = s("AveragePool", s.x(*image.shape), count_include_pad=1, **attrs)
+    return s.graph(s("QuantizeLinear", mean, s.c(scale, F32), s.c(zero, y)))
+
+
+def averages_by_integers(
+    image: np.ndarray, window: int, pads: int, stride: int, scale: int, zero: int, y: DType
+) -> np.ndarray:
+    """The same of whole numbers, without fp32: ties go to even numbers."""
+    padded = np.pad(image.astype(np.int64), ((0, 0), (0, 0), (pads, pads), (pads, pads)))
+    views = np.lib.stride_tricks.sliding_window_view(padded, (window, window), (2, 3))[:, :, ::stride, ::stride]
+    sums, whole = views.sum((-2, -1)), window * window * scale
+    below, rest = sums // whole, 2 * (sums % whole)
+    rounded = below + ((rest > whole) | ((rest == whole) & (below % 2 == 1)))
+    limits = np.iinfo(y.numpy)
+    return np.asarray(np.clip(rounded + zero, limits.min, limits.max), y.numpy)
+
+
+def judge_averages(target: CpuTarget) -> None:
+    """Windows of 2 and 4 have means halfway between two bytes; the means of 3 are never nearer to that than a 54th."""
+    asked, wants = [], []
+    for seed, (window, pads, stride, scale, y) in enumerate(
+        [(2, 0, 2, 1, U8), (2, 1, 1, 2, I8), (4, 1, 1, 1, U8), (3, 1, 1, 1, U8), (3, 1, 2, 3, I8)]
+    ):
+        s = Sketch(seed, F32)
+        image = s.rng.integers(-300, 600, (1, (16, 21, 40)[seed % 3], 9, 8)).astype(np.float32)
+        zero = (0, 3, 7)[seed % 3]
+        case = case_of(averaged(s, image, window, pads, stride, scale, zero, y), image)
+        options = window_tiles(case.workload, target, 1)
+        asked.append(replace(case, tile=options[seed % len(options)].tile, cuts=(0.4,)))
+        wants.append(averages_by_integers(image, window, pads, stride, scale, zero, y))
+    assert {case.tile.algorithm for case in asked} == {"window"}
+    assert len({want.dtype for want in wants}) == 2
+    library = Library.of(asked, target, "-O1")
+    for number, (case, want) in enumerate(zip(asked, wants, strict=True)):
+        (got,) = library.run(number, case)
+        np.testing.assert_array_equal(got, want, err_msg=f"{case}\n{library.lowered[number].text}")
+
+
+@pytest.mark.parametrize("width", TARGETS)
+def test_averages_of_floats_that_end_in_bytes_are_those_of_whole_numbers(width: int) -> None:
+    judge_averages(TARGETS[width])
 
 
 def largest(window: int, *, rounded: bool = True) -> Case:

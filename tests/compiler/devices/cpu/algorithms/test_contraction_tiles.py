@@ -9,6 +9,7 @@ from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer
+from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import Layout
 from compiler.ir.tile import Tile
@@ -94,6 +95,7 @@ def test_weights_that_come_from_memory_are_dearer() -> None:
 
 def with_open_sizes(closed: Workload, dims: tuple[int, ...]) -> Workload:
     """The same kernel, some dimensions of whose result end at sizes that are known while running."""
+    assert isinstance(closed.kernel, Kernel)
     kernel = bounded(closed.kernel, dims)
     at = max(buffer.id for buffer in (*closed.inputs, *closed.outputs)) + 1
     sizes = tuple(Buffer.whole(at + dim, SCALAR) for dim in range(len(dims)))

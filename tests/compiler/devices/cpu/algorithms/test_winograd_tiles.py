@@ -10,6 +10,7 @@ from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.devices.kinds import propose, tiles_of
 from compiler.ir.buffers import Buffer
+from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Setting, Workload
 from compiler.ir.tensor import Layout
 from compiler.knowledge.budget import TuningBudget
@@ -126,6 +127,7 @@ def test_the_tolerance_decides_which_algorithms_take_part(tolerance: float, algo
 
 def test_where_a_size_ends_tiles_the_form_is_one_for_small_sizes_too() -> None:
     closed = conv(64, 64, 82)
+    assert isinstance(closed.kernel, Kernel)
     kernel = bounded(closed.kernel, (2, 3))
     sizes = tuple(Buffer.whole(3 + at, SCALAR) for at in range(2))
     opened = replace(closed, kernel=kernel, inputs=(*closed.inputs, *sizes), constant=(*closed.constant, False, False))

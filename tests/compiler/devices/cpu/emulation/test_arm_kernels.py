@@ -13,6 +13,7 @@ from compiler.ir.evaluate import evaluate
 from tests.compiler.devices.cpu.algorithms import (
     test_attention,
     test_bf16,
+    test_byte_windows,
     test_contraction,
     test_gated,
     test_gemv,
@@ -54,6 +55,7 @@ def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)
     windows = test_window.asked(target).filter(lambda one: one.case.tile.algorithm == "window")
     test_window.judged(draws(windows, 6), target)
+    test_byte_windows.judge_averages(target)
     filters = [(one, case) for one, case in draws(test_winograd.cases(target), 12) if case.tile.algorithm == "winograd"]
     test_winograd.judge(
         [(one, case) for one, case in filters if test_winograd.error_of(case) < test_winograd.MOST_ERROR], target
