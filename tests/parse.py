@@ -189,6 +189,10 @@ def parse_plan(text: str) -> Plan:
         at.expect("a", "hand", "-", "over", "takes", "at", "most")
         most_handover_s = at.number()
         at.expect("s")
+    residents = 0
+    if at.next.kind == "number":
+        residents = at.integer()
+        at.expect("blocks", "of", "a", "multiprocessor", "stay")
     devices = at.repeated(at.string) if at.accept("devices") else ("",)
     memories: list[Memory] = []
     while at.accept("memory"):
@@ -231,6 +235,7 @@ def parse_plan(text: str) -> Plan:
         devices,
         tuple(memories),
         tuple(replicas),
+        residents,
     )
 
 

@@ -26,7 +26,7 @@ from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
 from compiler.prove.array_module import ArrayModule
 from compiler.prove.bisect import Stepper
-from compiler.schedule import JointLaunch
+from compiler.schedule import JointLaunch, ResidentBlocks
 from compiler.trace import StopRequest
 from compiler.tuning.proposal import Proposal
 
@@ -162,6 +162,7 @@ class Backend(Protocol):
     | schedule | lanes           | cores that share kernels out (`LaneDevice`); None for a device that launches them   |
     |          | transfers       | what copies cost to and from its own memory; None where that is the host's          |
     |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
+    |          | resident_blocks | what calls take on blocks that stay; None where there are no such blocks            |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
     | agree    | runner          | what runs an artifact here, the device or an emulator of it; None where nothing does|
@@ -252,6 +253,10 @@ class Backend(Protocol):
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch | None:
         """What launches kernels together; None for a device that does not."""
+        ...
+
+    def resident_blocks(self, kernels: KernelGraph) -> ResidentBlocks | None:
+        """What blocks that stay take for calls; None for a device without such blocks."""
         ...
 
     def race(

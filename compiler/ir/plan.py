@@ -103,6 +103,9 @@ class Plan:
     An artifact may hold several plans. It takes the first one whose `most_handover_s` is at least what a hand-over
     between its cores costs.
 
+    On a GPU so many `residents` may stay on each multiprocessor: blocks that take tile tasks in the order of `tasks`.
+    Where there are none, calls are launched.
+
     `devices` has the target of each device; the empty name is the target of the job. Memory 0 belongs to device 0 and
     holds the inputs, the outputs and an arena of `arena_bytes`; `more_memories` are the others, from number 1 on. A
     storage lies at its place and, where another device reads or writes it too, at one of `replicas` in a memory of that
@@ -120,6 +123,7 @@ class Plan:
     devices: tuple[str, ...] = ("",)
     more_memories: tuple[Memory, ...] = ()
     replicas: tuple[tuple[int, Place], ...] = ()
+    residents: int = 0
 
     def lane(self, lane: int) -> tuple[Task | Copy, ...]:
         """The instruction stream of one lane."""

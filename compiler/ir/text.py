@@ -130,6 +130,8 @@ def print_plan(plan: Plan) -> str:
     lines = [f"plan {plan.lanes} lanes, arena {plan.arena_bytes}, {json.dumps(plan.scheduler)}, {plan.predicted_s!r} s"]
     if plan.most_handover_s < math.inf:
         lines.append(f"  where a hand-over takes at most {plan.most_handover_s!r} s")
+    if plan.residents:
+        lines.append(f"  {plan.residents} blocks of a multiprocessor stay")
     if plan.devices != ("",):
         lines.append(f"  devices {', '.join(map(json.dumps, plan.devices))}")
     lines += [

@@ -11,7 +11,9 @@ May know: `ir`. Must not know: how a kernel is written, what a device is beyond 
 """
 
 from compiler.schedule.gpu.launch_modes import JointLaunch
+from compiler.schedule.gpu.on_gpu import PERSISTENT
+from compiler.schedule.gpu.resident import ResidentBlocks
 from compiler.schedule.plans.dependencies import may_run_concurrently
 from compiler.schedule.schedule import predicted, schedule
 
-__all__ = ["JointLaunch", "may_run_concurrently", "predicted", "schedule"]
+__all__ = ["PERSISTENT", "JointLaunch", "ResidentBlocks", "may_run_concurrently", "predicted", "schedule"]

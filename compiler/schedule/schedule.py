@@ -13,6 +13,7 @@ from compiler.ir.tile import Menu
 from compiler.ir.touched import Regions
 from compiler.schedule.gpu.launch_modes import JointLaunch
 from compiler.schedule.gpu.on_gpu import on_gpu
+from compiler.schedule.gpu.resident import ResidentBlocks
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.instance import WAKE_LANES_S, Instance
 from compiler.schedule.plans.lanes_plan import plan_of
@@ -34,6 +35,7 @@ def schedule(
     joint_launch: JointLaunch | None = None,
     regions: Regions | None = None,
     clock: StageClock | None = None,
+    resident_blocks: ResidentBlocks | None = None,
 ) -> tuple[Found, ...]:
     """Plans for at most `lanes` lanes; the first one is that to take where nothing is measured.
 
@@ -48,10 +50,11 @@ def schedule(
     another        the plan of this scheduler that is predicted fastest, or a sequential one on one lane if that is
                    predicted to be faster still
 
-    Where a target has `joint_launch` it is a GPU, whose plans are those of `on_gpu`.
+    Where a target has `joint_launch` it is a GPU, whose plans are those of `on_gpu`, with
+    `resident_blocks` also those whose blocks stay.
     """
     if joint_launch is not None:
-        return on_gpu(kernels, menus, joint_launch, scheduler)
+        return on_gpu(kernels, menus, joint_launch, scheduler, resident_blocks)
     search = _Search(Instance.of(kernels, menus, lanes, costs, regions), menus, lanes, costs)
     alone, *split = [search.in_turn(count) for count in sorted({1, lanes})]
     in_turn = sorted([alone, *split], key=_predicted)

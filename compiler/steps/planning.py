@@ -21,7 +21,7 @@ from compiler.knowledge.carried import together
 from compiler.knowledge.kinds import PLAN
 from compiler.knowledge.known import known_shared
 from compiler.pack.facts import Rejected
-from compiler.schedule import predicted, schedule
+from compiler.schedule import PERSISTENT, predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
 from compiler.session import Session
@@ -150,6 +150,7 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
         backend.joint_launch(scheduled.kernels),
         scheduled.regions,
         clock,
+        backend.resident_blocks(scheduled.kernels) if race or options.scheduler == PERSISTENT else None,
     )
     if clock:
         clock.done()

@@ -261,6 +261,9 @@ class CpuBackend:
     def joint_launch(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""
 
+    def resident_blocks(self, kernels: KernelGraph) -> None:
+        """None: lanes are cores."""
+
     def race(
         self,
         kernels: KernelGraph,

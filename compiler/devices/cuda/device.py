@@ -26,6 +26,7 @@ from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
+from compiler.devices.cuda.emit.persistent import Shape, refusal
 from compiler.devices.cuda.emit.program import ALIGNMENT, emit_cuda
 from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.measure.driver import gpu_here
@@ -51,8 +52,9 @@ from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
-from compiler.schedule import JointLaunch
+from compiler.schedule import PERSISTENT, JointLaunch, ResidentBlocks
 from compiler.schedule.gpu.launch_load import LaunchLoad
+from compiler.schedule.gpu.resident import Resident
 from compiler.trace import StopRequest, never_stops
 from compiler.tuning.proposal import Proposal
 
@@ -67,6 +69,8 @@ TRIES = 8
 def cuda_backend(options: CompileOptions, environment: Mapping[str, str]) -> CudaBackend:
     """For a job's target, this machine's GPU if it is of that kind. Raises TargetUnavailable, ToolchainMissing."""
     target = resolve(options.target, gpu_here())
+    if options.scheduler == PERSISTENT:
+        target = target.of_resident_blocks
     return CudaBackend(target, find_cuda_toolchain(environment_compiler(environment)))
 
 
@@ -244,6 +248,30 @@ class CudaBackend:
             return model.load(kernels, slots_of(members, self.target), self.target)
 
         return load
+
+    def resident_blocks(self, kernels: KernelGraph) -> ResidentBlocks:
+        """By the model of costs, and by the registers that NVRTC says each call's kernel needs."""
+        workloads = [self.workload_of(kernels, call) for call in kernels.calls]
+
+        def resident(calls: Sequence[tuple[int, Variant]]) -> Resident | None:
+            if any(refusal(self.candidates.lowered(workloads[call], variant.tile)) for call, variant in calls):
+                return None
+            with ThreadPoolExecutor(CORES) as pool:
+                made = list(pool.map(lambda one: self.candidates.compiled(workloads[one[0]], one[1].tile), calls))
+            shape = Shape.of([one.lowered for one in made], 1, self.target)
+            needs = [
+                model.Need(
+                    variant.cost.seconds,
+                    variant.tiles,
+                    one.lowered.block,
+                    one.resources.registers,
+                    one.shared_bytes,
+                )
+                for (_, variant), one in zip(calls, made, strict=True)
+            ]
+            return model.resident(needs, shape.threads, shape.shared_bytes, self.target)
+
+        return resident
 
     def race(
         self,

@@ -22,7 +22,7 @@ from tempfile import NamedTemporaryFile
 from compiler.codegen.build import small_header
 from compiler.errors import ToolchainFailed, ToolchainMissing
 
-HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h", "tw_boxes.h", "tw_forest.h")
+HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h", "tw_boxes.h", "tw_forest.h", "tw_persistent.h")
 """What generated CUDA sources include: intrinsics, and scalar functions and selection in plain CUDA C++."""
 TOOLKIT = Path("/usr/local/cuda")
 """Where an installed toolkit is, whether or not the dynamic linker looks there."""

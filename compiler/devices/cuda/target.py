@@ -60,6 +60,7 @@ class CudaTarget:
     prefetch          whether kernels ask for the weights that they read later before they wait for their predecessor,
                       and early_constants whether they load what follows a product, such as a bias, before they gather
                       its sums: where that was measured to take less (`measure.switches`)
+    clusters          whether kernels may work in clusters where the architecture has them
     """
 
     name: str
@@ -84,6 +85,7 @@ class CudaTarget:
     one_split: bool = False
     prefetch: bool = False
     early_constants: bool = False
+    clusters: bool = True
     transfers: Transfers = TRANSFERS
     hardware: str = ""
     """Fingerprint of the GPU that measures; empty when cross-compiling."""
@@ -104,6 +106,19 @@ class CudaTarget:
         """Major and minor compute capability."""
         number = int(self.name.rpartition("_")[2])
         return number // 10, number % 10
+
+    @property
+    def has_clusters(self) -> bool:
+        """Whether kernels may work in clusters of blocks, which share their shared memory."""
+        return self.clusters and self.capability >= (9, 0)
+
+    @property
+    def of_resident_blocks(self) -> CudaTarget:
+        """The target for kernels of blocks that stay: they are in no cluster.
+
+        Nor do they have wgmma, whose operands come at barriers that are set up once in the life of shared memory.
+        """
+        return replace(self, clusters=False, wgmma_per_clock=0)
 
     def split_of(self, launches: Iterable[tuple[int, int]]) -> int | None:
         """Percent of a multiprocessor's shared memory that launches, each (blocks, bytes of one), fill at most.

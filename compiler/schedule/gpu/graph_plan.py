@@ -13,6 +13,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan, Task, Wait, ended_before
 from compiler.ir.tile import Variant
 from compiler.schedule.gpu.launch_load import LaunchLoad
+from compiler.schedule.gpu.resident import Resident
 from compiler.schedule.gpu.slots import makespan
 from compiler.schedule.gpu.streams import reduced, streams
 from compiler.schedule.memory.buffers import place_buffers
@@ -30,19 +31,22 @@ class LaunchGraph:
     before: tuple[tuple[int, ...], ...]
     variants: tuple[Variant, ...]
     loads: tuple[LaunchLoad, ...]
+    resident: Resident | None = None
 
     @property
-    def identity(self) -> tuple[frozenset[object], tuple[Variant, ...]]:
+    def identity(self) -> tuple[frozenset[object], tuple[Variant, ...], Resident | None]:
         """Equal for graphs that differ at most in the order in which they list their launches."""
         edges = frozenset(
             (frozenset(launch), frozenset(self.launches[one] for one in earlier))
             for launch, earlier in zip(self.launches, self.before, strict=True)
         )
-        return edges, self.variants
+        return edges, self.variants, self.resident
 
     @cached_property
     def predicted_s(self) -> float:
-        """By the loads of the launches, where those that run together share the device."""
+        """By the loads of the launches, where those that run together share the device; or on blocks that stay."""
+        if self.resident is not None:
+            return self.resident.makespan(self.before)
         return makespan(self.loads, self.before)
 
 
@@ -86,7 +90,8 @@ def plan_of(kernels: KernelGraph, graph: LaunchGraph, name: str) -> Plan:
         reached.append(begun[stream])
     places, arena = place_buffers(kernels, ended_before(tasks, count, len(kernels.calls)))
     tiles = tuple((variant.tile, variant.tiles) for variant in graph.variants)
-    plan = Plan(count, tuple(tasks), tiles, places, arena, name, graph.predicted_s)
+    residents = graph.resident.per_multiprocessor if graph.resident else 0
+    plan = Plan(count, tuple(tasks), tiles, places, arena, name, graph.predicted_s, residents=residents)
     plan.verify(kernels)
     return plan
 

@@ -7,6 +7,8 @@ early_start ...     the same, and calls wait for room where the block slots do n
                     then ends first (`slots`)
 stages              the launches of stages (`gpu_stages`), on streams
 shared on streams   the launches of `shared launches`, on streams
+persistent          no launches: blocks that stay take tile tasks, in the order of `streams` or of `early_start`
+                    (`resident`); where the device has them and they can carry out all calls
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
+from itertools import product
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu, Variant
@@ -22,27 +25,32 @@ from compiler.schedule.gpu.graph_plan import LaunchGraph, as_read, in_turn, plan
 from compiler.schedule.gpu.launch_load import LaunchLoad
 from compiler.schedule.gpu.launch_modes import JointLaunch, LaunchMode, launch_mode
 from compiler.schedule.gpu.launches import GROWTHS, shared_launches
+from compiler.schedule.gpu.resident import ResidentBlocks
 from compiler.schedule.gpu.slots import NEEDS, TIES, SlotRules, early_slots
 from compiler.schedule.gpu.stages import stage_launches
 from compiler.schedule.gpu.streams import crossings, streams
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.plans.found import Found
 
-SEQUENTIAL, SHARED = "sequential", "shared launches"
+SEQUENTIAL, SHARED, PERSISTENT = "sequential", "shared launches", "persistent"
 MARGIN = 0.9
 """Of the time of what is simpler: what is less than this by prediction is worth the risk that the prediction errs."""
 RULES = tuple(SlotRules(need, tie) for need in NEEDS for tie in TIES)
 
 
 def on_gpu(
-    kernels: KernelGraph, menus: Sequence[Menu], joint_launch: JointLaunch, scheduler: str = "auto"
+    kernels: KernelGraph,
+    menus: Sequence[Menu],
+    joint_launch: JointLaunch,
+    scheduler: str = "auto",
+    resident_blocks: ResidentBlocks | None = None,
 ) -> tuple[Found, ...]:
     """Plans, the sequential one first and then by predicted time; of equal graphs one.
 
     One of them is `trusted` (docs/decisions). `scheduler` is as for `schedule`; what is not `auto` gives one plan: that
-    of this scheduler, or the sequential one if that is predicted faster.
+    of this scheduler, or the sequential one if that is predicted faster. Blocks that stay are never trusted.
     """
-    device = _Device(kernels, menus, joint_launch)
+    device = _Device(kernels, menus, joint_launch, resident_blocks)
     first, *others = _timed(device.named(scheduler))
     others.sort(key=lambda one: one.graph.predicted_s)
     if scheduler != "auto":
@@ -82,7 +90,7 @@ def _trusted(kept: Sequence[_Named]) -> _Named:
     Graphs are gone through from the fewest edges between streams to the most, the sequential one first. The last is
     taken that is predicted to be faster by MARGIN than the one taken before.
     """
-    taken, *others = kept
+    taken, *others = (one for one in kept if one.graph.resident is None)
     for one in sorted(others, key=lambda one: crossings(one.graph.before, streams(one.graph.before))):
         if one.graph.predicted_s <= MARGIN * taken.graph.predicted_s:
             taken = one
@@ -92,8 +100,14 @@ def _trusted(kept: Sequence[_Named]) -> _Named:
 class _Device:
     """The calls of a model on one GPU."""
 
-    def __init__(self, kernels: KernelGraph, menus: Sequence[Menu], joint_launch: JointLaunch) -> None:
-        self.joint_launch = joint_launch
+    def __init__(
+        self,
+        kernels: KernelGraph,
+        menus: Sequence[Menu],
+        joint_launch: JointLaunch,
+        resident_blocks: ResidentBlocks | None,
+    ) -> None:
+        self.joint_launch, self.resident_blocks = joint_launch, resident_blocks
         self.before = predecessors(kernels)
         self.options = [_fastest_first(menu) for menu in menus]
         self.launched = [call for call, every in enumerate(self.options) if every[0].tiles]
@@ -112,6 +126,8 @@ class _Device:
             yield min(tried, key=lambda one: one[1].predicted_s)
         if scheduler in ("auto", "stages"):
             yield "stages", self._beside(stage_launches(self.before, self.launched, self.load))
+        if scheduler in ("auto", PERSISTENT) and (staying := self._staying()):
+            yield PERSISTENT, min(staying, key=_predicted)
 
     @cached_property
     def shared(self) -> list[tuple[tuple[int, ...], ...]]:
@@ -178,6 +194,33 @@ class _Device:
             tuple(variants),
             tuple(loads[one.call][one.option] for one in placed),
         )
+
+    def _staying(self) -> list[LaunchGraph]:
+        """Blocks that stay: calls in their order, or that of `early_start`; at their fastest, or at their most frugal.
+
+        None where the device has no such blocks, or they cannot carry out a call.
+        """
+        resident_blocks = self.resident_blocks
+        if resident_blocks is None:
+            return []
+        options = [
+            [variant for variant in self.options[call] if resident_blocks([(call, variant)])] for call in self.launched
+        ]
+        if not all(options):
+            return []
+        at = {call: number for number, call in enumerate(self.launched)}
+        orders = ([*self.launched], [launch[0] for launch in self._early(SlotRules()).launches])
+        found = []
+        for end, order in product((0, -1), orders):
+            taken = {call: every[end] for call, every in zip(self.launched, options, strict=True)}
+            resident = resident_blocks([*taken.items()])
+            if resident is None:
+                continue
+            launches = tuple((call,) for call in order)
+            variants = tuple(taken.get(call, every[0]) for call, every in enumerate(self.options))
+            ordered = resident.ordered([at[call] for call in order])
+            found.append(LaunchGraph(launches, as_read(launches, self.before), variants, (), ordered))
+        return found
 
     def _alone(self, call: int, variant: Variant) -> LaunchLoad:
         load = self.joint_launch([(call, variant)])

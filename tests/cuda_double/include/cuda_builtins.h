@@ -48,9 +48,9 @@ inline char4 make_char4(signed char x, signed char y, signed char z, signed char
 /* ---- Synchronisation and collectives: macros and defaults keep the place they were called from --------------------- */
 
 #define __syncthreads() twd::barrier(0, 0, true, twd::Site::here())
-#define __syncthreads_count(p) twd::barrier_count(0, p, twd::Site::here())
-#define __syncthreads_and(p) twd::barrier_count(1, p, twd::Site::here())
-#define __syncthreads_or(p) twd::barrier_count(2, p, twd::Site::here())
+#define __syncthreads_count(p) twd::barrier_count(0, 0, 0, p, twd::Site::here())
+#define __syncthreads_and(p) twd::barrier_count(0, 0, 1, p, twd::Site::here())
+#define __syncthreads_or(p) twd::barrier_count(0, 0, 2, p, twd::Site::here())
 inline void __syncwarp(unsigned mask = 0xffffffffu, TW_AT) { twd::warp_barrier(mask, at); }
 inline void __threadfence() { twd::fence(); }
 inline void __threadfence_block() {}

@@ -24,7 +24,7 @@ struct Site {
 
 /* Barriers of a block: `threads` 0 means all that have not ended. */
 void barrier(int id, int threads, bool waits, Site at);
-int barrier_count(int operation, int predicate, Site at); /* __syncthreads_count, _and, _or: 0, 1, 2 */
+int barrier_count(int id, int threads, int operation, int predicate, Site at); /* how many say so, whether all, whether any: 0, 1, 2 */
 void fence();
 void sleep();
 
@@ -42,6 +42,7 @@ uint64_t atomic(void *address, int bytes, uint64_t (*update)(uint64_t before, ui
 unsigned load_acquire(const unsigned *global, Site at);
 void store_release(unsigned *global, unsigned value, Site at);
 unsigned add_release(unsigned *global, unsigned value, Site at);
+void count_release(unsigned *global, Site at);
 
 /* Memory and asynchronous copies. */
 unsigned char *dynamic_shared();

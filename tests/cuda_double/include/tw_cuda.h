@@ -35,6 +35,7 @@ TW_DEVICE uint4 tw_load_once(const void *global, TW_AT) {
     twd::check_unwritten(global, sizeof(uint4), at);
     return *(const uint4 *)global;
 }
+template <class T> TW_DEVICE void tw_assume_global(const T *) {}
 template <class T> TW_DEVICE const T *tw_early(const T *global) { return global; }
 TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads, TW_AT) {
     twd::prefetch(global, bytes, thread, threads, at);
@@ -42,6 +43,7 @@ TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, 
 TW_DEVICE unsigned tw_load_acquire(const unsigned *global, TW_AT) { return twd::load_acquire(global, at); }
 TW_DEVICE void tw_store_release(unsigned *global, unsigned value, TW_AT) { twd::store_release(global, value, at); }
 TW_DEVICE unsigned tw_add_release(unsigned *global, unsigned value, TW_AT) { return twd::add_release(global, value, at); }
+TW_DEVICE void tw_count_release(unsigned *global, TW_AT) { twd::count_release(global, at); }
 
 TW_DEVICE void tw_cp_async_16(void *shared, const void *global, unsigned bytes, TW_AT) { twd::copy_async(shared, global, 16, bytes, at); }
 TW_DEVICE void tw_cp_async_8(void *shared, const void *global, unsigned bytes, TW_AT) { twd::copy_async(shared, global, 8, bytes, at); }
@@ -65,6 +67,7 @@ TW_DEVICE void tw_mma_m16n8k32_s8_u8(int (&d)[4], const unsigned (&a)[4], const 
 
 TW_DEVICE void tw_barrier_sync(int id, int threads, TW_AT) { twd::barrier(id, threads, true, at); }
 TW_DEVICE void tw_barrier_arrive(int id, int threads, TW_AT) { twd::barrier(id, threads, false, at); }
+TW_DEVICE int tw_barrier_or(int id, int threads, int said, TW_AT) { return twd::barrier_count(id, threads, 2, said, at); }
 TW_DEVICE void tw_mbarrier_init(unsigned long long *shared, unsigned count, TW_AT) { twd::mbarrier_init((uint64_t *)shared, count, at); }
 TW_DEVICE void tw_mbarrier_fence_init() { twd::mbarrier_fence_init(); }
 TW_DEVICE void tw_mbarrier_arrive(unsigned long long *shared, TW_AT) { twd::mbarrier_arrive((uint64_t *)shared, 0, at); }

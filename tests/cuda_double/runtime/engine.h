@@ -39,6 +39,8 @@ unsigned random_below(unsigned n);
 /* Clocks of all actors of a cluster (its threads, then the agents that carry out asynchronous copies), as somebody knows them.
  * Shared and never changed: after a barrier all threads point to the same one. Null: nothing is known. */
 using Clocks = std::shared_ptr<const std::vector<uint32_t>>;
+/* The same of other clusters of the launch, by serial number: what somebody has acquired, or met one who has. */
+using Others = std::shared_ptr<const std::map<uint32_t, Clocks>>;
 constexpr unsigned AGENTS = 96, WARPGROUP_AGENTS = 32; /* of mbarriers first, of warpgroups last */
 constexpr uint32_t UNDER_WAY = ~0u; /* the clock of an access that is not complete */
 
@@ -95,7 +97,9 @@ struct Thread {
 
     uint32_t clock = 1;
     Clocks seen;
-    Clocks fenced; /* what it knew at its last fence */
+    Others others;
+    Clocks fenced; /* what it knew at its last fence, of its own cluster and of others */
+    Others fenced_others;
     bool has_fenced = false;
     bool dependency_waited = false;
     uint32_t proxy_fenced = 0;
@@ -112,6 +116,7 @@ struct Barrier {
     struct Member { Thread *thread; bool waits; Site at; };
     std::vector<Member> members;
     int threads = 0;
+    int counted = 0, total = 0, voters = 0; /* of those who say so: now, and when it was last complete */
 };
 
 struct Mbarrier {
@@ -138,16 +143,15 @@ struct Block {
     unsigned slot;
     std::vector<unsigned char> statics;
     std::vector<std::vector<Thread *>> warpgroups; /* those who wait in a warpgroup's rendezvous */
-    int counted = 0, total = 0, voters = 0;        /* of __syncthreads_count and its kind */
 };
 
 struct Cluster {
     std::vector<std::unique_ptr<Block>> blocks;
     uint32_t serial;
     unsigned live, arrived = 0, phase = 0, agents = 0;
-    Clocks met; /* clocks at the last cluster barrier */
+    Clocks met; /* clocks at the last cluster barrier, and what was known of other clusters */
+    Others met_others;
     std::vector<uint32_t> agent_clocks;
-    std::unordered_map<uint32_t, Clocks> acquired; /* what it knows of other clusters of the same launch */
     std::vector<std::pair<unsigned, uint32_t>> dependency_waited; /* threads that have waited, and their clocks then */
 };
 
@@ -276,7 +280,10 @@ void set_waited(uint32_t node, std::vector<bool> ancestors);
 void released_by_end(Thread &);
 
 Clocks join(const std::vector<Thread *> &);
+Others join_others(const std::vector<Thread *> &);
+Clocks merged(const Clocks &, const Clocks &);
 void acquire(Thread &, const Clocks &);
+void acquire_others(Thread &, const Others &);
 void tick(Thread &);
 unsigned actors_of(const Cluster &);
 std::vector<uint32_t> knowledge(const Thread &);

@@ -61,7 +61,8 @@ void warp_barrier(unsigned mask, Site at) {
         for (int i = 0; i < 32; i++)
             if (lanes >> i & 1) threads.push_back((Thread *)arguments[i]);
         Clocks met = join(threads);
-        for (Thread *t : threads) t->seen = met, tick(*t);
+        Others others = join_others(threads);
+        for (Thread *t : threads) t->seen = met, t->others = others, tick(*t);
     });
 }
 
@@ -156,11 +157,12 @@ bool release(Block &b, int id) {
         std::vector<Thread *> threads;
         for (auto &m : members) threads.push_back(m.thread);
         Clocks met = join(threads);
+        Others others = join_others(threads);
         for (auto &m : members)
-            if (m.waits) m.thread->seen = met;
+            if (m.waits) m.thread->seen = met, m.thread->others = others;
         for (auto &m : members) tick(*m.thread);
     }
-    if (id == 0) b.total = b.counted, b.voters = (int)members.size(), b.counted = 0;
+    barrier.total = barrier.counted, barrier.voters = (int)members.size(), barrier.counted = 0;
     for (auto &m : members)
         if (m.thread->state == State::Barrier && m.waits) wake(*m.thread);
     return true;
@@ -173,7 +175,7 @@ bool cluster_meets(Cluster &c) {
         std::vector<Thread *> threads;
         for (auto &b : c.blocks)
             for (Thread &t : b->threads) threads.push_back(&t);
-        c.met = join(threads);
+        c.met = join(threads), c.met_others = join_others(threads);
         for (Thread *t : threads) tick(*t);
     }
     for (auto &b : c.blocks)
@@ -200,11 +202,11 @@ void barrier(int id, int threads, bool waits, Site at) {
     if (!release(b, id) && waits) wait_in(State::Barrier, at);
 }
 
-int barrier_count(int operation, int predicate, Site at) {
-    Block &b = *self().block;
-    b.counted += predicate != 0;
-    barrier(0, 0, true, at);
-    return operation == 0 ? b.total : operation == 1 ? b.total == b.voters : b.total != 0;
+int barrier_count(int id, int threads, int operation, int predicate, Site at) {
+    Barrier &own = self().block->barriers[id];
+    own.counted += predicate != 0;
+    barrier(id, threads, true, at);
+    return operation == 0 ? own.total : operation == 1 ? own.total == own.voters : own.total != 0;
 }
 
 /* An ended thread takes no part in barriers and collectives any more: others may have waited for it alone. */
@@ -237,7 +239,7 @@ void cluster_wait(Site at) {
     if (!t.cluster_arrived) fault("divergence", "%s:%d: thread waits at the cluster's barrier without having arrived", at.file, at.line);
     while (c.phase == t.cluster_phase) wait_in(State::Cluster, at);
     t.cluster_arrived = false;
-    if (engine.checked) acquire(t, c.met);
+    if (engine.checked) acquire(t, c.met), acquire_others(t, c.met_others);
 }
 
 void Engine::dependency_met(Launch &launch) {
@@ -264,11 +266,15 @@ void dependency_wait(Site at) {
 
 namespace {
 
-/* What was released at a global address: for each cluster, by its serial number, what its releasing thread knew. */
+/* What was released at a global address: of each cluster, by its serial number, what those who released knew of it. */
 std::map<const void *, std::map<uint32_t, Clocks>> published;
 
-void release_at(const void *address, const Clocks &knows) {
-    if (engine.checked) published[address][self().block->cluster->serial] = knows;
+void release_at(const void *address, const Clocks &knows, const Others &others) {
+    if (!engine.checked) return;
+    auto &all = published[address];
+    all[self().block->cluster->serial] = knows;
+    if (others)
+        for (auto &[serial, clocks] : *others) all[serial] = merged(all[serial], clocks);
 }
 
 void acquire_at(const void *address) {
@@ -276,20 +282,12 @@ void acquire_at(const void *address) {
     Thread &t = self();
     auto found = published.find(address);
     if (found == published.end()) return;
-    for (auto &[serial, knows] : found->second) {
-        if (serial == t.block->cluster->serial) {
-            acquire(t, knows);
-            continue;
-        }
-        Clocks &known = t.block->cluster->acquired[serial];
-        if (!known) {
-            known = knows;
-        } else {
-            auto merged = *known;
-            merge(merged, *knows);
-            known = std::make_shared<const std::vector<uint32_t>>(std::move(merged));
-        }
+    auto others = found->second;
+    if (auto own = others.find(t.block->cluster->serial); own != others.end()) {
+        acquire(t, own->second);
+        others.erase(own);
     }
+    acquire_others(t, std::make_shared<const std::map<uint32_t, Clocks>>(std::move(others)));
 }
 
 bool is_shared(const void *address, size_t bytes) {
@@ -306,7 +304,7 @@ void new_counters() { published.clear(); }
 void fence() {
     Thread &t = self();
     if (!engine.checked) return;
-    t.fenced = knowledge_of(t);
+    t.fenced = knowledge_of(t), t.fenced_others = t.others;
     t.has_fenced = true;
     tick(t);
 }
@@ -324,7 +322,7 @@ uint64_t atomic(void *address, int bytes, uint64_t (*update)(uint64_t, uint64_t,
     memcpy(address, &after, (size_t)bytes);
     if (!shared) {
         /* relaxed: orders what a fence came before it, and, as every use of such a counter needs a fence after it, acquires */
-        if (self().has_fenced) release_at(address, self().fenced);
+        if (self().has_fenced) release_at(address, self().fenced, self().fenced_others);
         acquire_at(address);
     }
     progress();
@@ -345,23 +343,31 @@ void store_release(unsigned *global, unsigned value, Site at) {
     may_yield();
     global_range(global, 4, 4, "store.release");
     check(global, 4, Access::Atomic);
-    if (engine.checked) release_at(global, knowledge_of(self())), tick(self());
+    if (engine.checked) release_at(global, knowledge_of(self()), self().others), tick(self());
     *global = value;
     progress();
 }
 
-unsigned add_release(unsigned *global, unsigned value, Site at) {
+namespace {
+
+/* Adds, which releases what the thread knows, and acquires what others released if it `acquires`. */
+unsigned add(unsigned *global, unsigned value, bool acquires, Site at) {
     self().at = at;
     may_yield();
-    global_range(global, 4, 4, "atom.add.release");
+    global_range(global, 4, 4, acquires ? "atom.add.release" : "red.add.release");
     check(global, 4, Access::Atomic);
-    acquire_at(global);
-    if (engine.checked) release_at(global, knowledge_of(self())), tick(self());
+    if (acquires) acquire_at(global);
+    if (engine.checked) release_at(global, knowledge_of(self()), self().others), tick(self());
     unsigned before = *global;
     *global = before + value;
     progress();
     may_yield();
     return before;
 }
+
+} // namespace
+
+unsigned add_release(unsigned *global, unsigned value, Site at) { return add(global, value, true, at); }
+void count_release(unsigned *global, Site at) { add(global, 1, false, at); }
 
 } // namespace twd

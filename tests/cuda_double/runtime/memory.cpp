@@ -89,11 +89,11 @@ bool ordered(const Entry &e, const Entry &mine, const Thread *t) {
         return mine.node < known.size() && e.node < known[mine.node].size() && known[mine.node][e.node];
     }
     if (!t) return true;
-    const Cluster &c = *t->block->cluster;
     if (e.clock == UNDER_WAY) return false;
-    if (e.serial != c.serial) {
-        auto known = c.acquired.find(e.serial);
-        return known != c.acquired.end() && known->second && e.actor < known->second->size() && e.clock <= (*known->second)[e.actor];
+    if (e.serial != t->block->cluster->serial) {
+        if (!t->others) return false;
+        auto known = t->others->find(e.serial);
+        return known != t->others->end() && e.actor < known->second->size() && e.clock <= (*known->second)[e.actor];
     }
     return e.actor == t->actor || (t->seen && e.clock <= (*t->seen)[e.actor]);
 }
@@ -396,6 +396,40 @@ void acquire(Thread &t, const Clocks &knows) {
     merge(all, *knows);
     t.seen = std::make_shared<const std::vector<uint32_t>>(std::move(all));
 }
+
+/* All that either knows; one of the two where it knows all of it. */
+Clocks merged(const Clocks &one, const Clocks &two) {
+    if (!two || one == two) return one;
+    if (!one) return two;
+    auto all = *one;
+    merge(all, *two);
+    return all == *one ? one : all == *two ? two : std::make_shared<const std::vector<uint32_t>>(std::move(all));
+}
+
+namespace {
+
+Others merged_others(const Others &one, const Others &two) {
+    if (!two || one == two) return one;
+    if (!one) return two;
+    auto all = *one;
+    for (auto &[serial, clocks] : *two) all[serial] = merged(all[serial], clocks);
+    return std::make_shared<const std::map<uint32_t, Clocks>>(std::move(all));
+}
+
+} // namespace
+
+Others join_others(const std::vector<Thread *> &threads) {
+    Others all;
+    std::vector<const void *> joined;
+    for (Thread *t : threads)
+        if (t->others && std::find(joined.begin(), joined.end(), t->others.get()) == joined.end()) {
+            all = merged_others(all, t->others);
+            joined.push_back(t->others.get());
+        }
+    return all;
+}
+
+void acquire_others(Thread &t, const Others &others) { t.others = merged_others(t.others, others); }
 
 void tick(Thread &t) { t.clock++; }
 

@@ -6,9 +6,11 @@ The floor of bytes and arithmetic, at the rate of as many multiprocessors as hav
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
-from compiler.devices.cuda.target import CudaTarget
+from compiler.devices.cuda.target import MOST_REGISTERS, CudaTarget
 from compiler.schedule.gpu.launch_load import LaunchLoad
+from compiler.schedule.gpu.resident import Resident, ResidentCall
 
 BLOCK_NS = 700.0
 """From a block's start to its first result: addresses, a first trip to memory, a last one."""
@@ -76,3 +78,41 @@ def load(kernels: Sequence[tuple[float, int]], slots: float, target: CudaTarget)
     work_s = max(longest, spread)
     part = spread / work_s if work_s else 0.0
     return LaunchLoad(gap_s, until_work - gap_s, work_s, min(slots, 1.0), part, cross_s, fan_in_s)
+
+
+HANDOVER_NS = 3 * TRIP_NS
+"""From the end of a task to the start of one that waits for it: what it wrote reaches the second-level cache, the count
+that says so does, who asks for the count sees it. Less where the one who waits asks just then."""
+TURN_NS = 100.0
+"""Of a block between two tasks: a barrier, the next task looked up; its number was drawn meanwhile."""
+RESIDENT_REGISTERS = 16
+"""More than the tile function that needs most: a block that stays knows which task it has and what comes next."""
+
+
+@dataclass(frozen=True)
+class Need:
+    """A kernel alone, launch included, in seconds, and what NVRTC says that one of its blocks needs."""
+
+    seconds: float
+    blocks: int
+    threads: int
+    registers: int
+    shared_bytes: int
+
+
+def resident(kernels: Sequence[Need], threads: int, shared_bytes: int, target: CudaTarget) -> Resident | None:
+    """Kernels, a call each, on blocks that stay, of so many threads and so much shared memory; None where none fits.
+
+    A task takes as long as a wave of its kernel does, and its block's start.
+    """
+    registers = min(max((one.registers for one in kernels), default=0) + RESIDENT_REGISTERS, MOST_REGISTERS)
+    held = target.blocks_at_once(threads, registers, shared_bytes)
+    if held < 1:
+        return None
+    calls = []
+    for one in kernels:
+        work = max(one.seconds - seconds(0.0, target), 0.0)
+        rounds = waves(one.blocks, target.blocks_at_once(one.threads, one.registers, one.shared_bytes), target)
+        calls.append(ResidentCall(one.blocks, 1e-9 * BLOCK_NS + work / rounds, work * share(one.blocks, target)))
+    blocks = held * target.multiprocessors
+    return Resident(held, blocks, tuple(calls), 1e-9 * target.launch_ns, 1e-9 * HANDOVER_NS, 1e-9 * TURN_NS)

@@ -15,6 +15,8 @@ from compiler.codegen.weights import Weights
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.regions import CudaBody, CudaRegion, Spot, Step
 from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offsets
+from compiler.devices.cuda.emit.persistent import persistent
+from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.region import Loop
@@ -82,15 +84,7 @@ class Flow:
         Constants are added to `weights` as they are met.
         """
         pieces, scratch_bytes = scratch_offsets(plan, lowered, nodes)
-
-        def given(call: int) -> list[Operand]:
-            bound, kernel = kernels.calls[call], lowered[call]
-            rows = [
-                operand(kernels, plan, id, kernel.packings.get(slot), weights)
-                for slot, id in enumerate((*bound.inputs, *bound.outputs))
-            ]
-            return rows + [Operand("SPACE_SCRATCH", 0, pieces[call])] * (kernel.scratch_bytes > 0)
-
+        given = _given(kernels, plan, lowered, pieces, weights)
         flow = _Flow()
         flow.sequence(
             [_Launched(node, kernel, node.calls) for node, kernel in zip(nodes, launched, strict=True)], lowered, given
@@ -104,6 +98,23 @@ class Flow:
             COUNTER_BYTES * flow.counters,
         )
 
+    @staticmethod
+    def staying(
+        kernels: KernelGraph,
+        plan: Plan,
+        lowered: Sequence[CudaLowered],
+        nodes: Sequence[Launch],
+        target: CudaTarget,
+        weights: Weights,
+    ) -> Flow:
+        """All launches as one, whose blocks stay (`persistent`). Raises VerifyError for kernels that cannot be so."""
+        pieces, scratch_bytes = scratch_offsets(plan, lowered, nodes)
+        given = _given(kernels, plan, lowered, pieces, weights)
+        calls = tuple(call for node in nodes for call in node.calls)
+        one = persistent(nodes, lowered, {call: given(call) for call in calls}, plan.residents, target)
+        node = Node(one.kernel, calls, (), one.operands)
+        return Flow((node,), (range(1),), (), ((Item(graph=0),),), scratch_bytes, one.counter_bytes)
+
 
 @dataclass(frozen=True)
 class _Launched:
@@ -116,6 +127,22 @@ class _Launched:
 
 Given = Callable[[int], list[Operand]]
 """What a call of a plan is given, but for its counters."""
+
+
+def _given(
+    kernels: KernelGraph, plan: Plan, lowered: Sequence[CudaLowered], pieces: Sequence[int], weights: Weights
+) -> Given:
+    """`pieces` are where each call's scratch memory begins. Constants are added to `weights` as they are met."""
+
+    def given(call: int) -> list[Operand]:
+        bound, kernel = kernels.calls[call], lowered[call]
+        rows = [
+            operand(kernels, plan, id, kernel.packings.get(slot), weights)
+            for slot, id in enumerate((*bound.inputs, *bound.outputs))
+        ]
+        return rows + [Operand("SPACE_SCRATCH", 0, pieces[call])] * (kernel.scratch_bytes > 0)
+
+    return given
 
 
 @dataclass

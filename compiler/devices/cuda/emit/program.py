@@ -62,7 +62,10 @@ def emit_cuda(
     lowered = lower_cuda_calls(kernels, plan, target)
     nodes = launches(plan, lowered)
     weights = weights or Weights(ALIGNMENT)
-    flow = Flow.of(kernels, plan, lowered, nodes, launched_kernels(nodes, lowered), weights)
+    if plan.residents:
+        flow = Flow.staying(kernels, plan, lowered, nodes, target, weights)
+    else:
+        flow = Flow.of(kernels, plan, lowered, nodes, launched_kernels(nodes, lowered), weights)
     launched = [node.kernel for node in flow.nodes]
     units = cut_in_units(list({kernel.name: kernel for kernel in launched}.values()))
     texts = [unit_text(unit) for unit in units]

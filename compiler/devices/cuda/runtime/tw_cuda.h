@@ -122,6 +122,9 @@ template <class T> TW_DEVICE const T *tw_early(const T *global) {
     return global;
 }
 
+/* Where a function that is not part of its caller gets pointers, loads and stores through them are of global memory all the same. */
+template <class T> TW_DEVICE void tw_assume_global(const T *global) { __builtin_assume(__isGlobal(global)); }
+
 /* Brings `bytes` of constants, a multiple of 16 that begins at a multiple of 16, to the second-level cache, without waiting for them.
  * `thread` of the block's `threads` say so together. Past sm_90 one request of the bulk copy engine, before it one for each line. */
 TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads) {
@@ -147,6 +150,9 @@ TW_DEVICE unsigned tw_add_release(unsigned *global, unsigned value) { /* acquire
     unsigned before;
     asm volatile("atom.acq_rel.gpu.global.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(global), "r"(value) : "memory");
     return before;
+}
+TW_DEVICE void tw_count_release(unsigned *global) { /* adds 1; neither acquires nor returns anything */
+    asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(global) : "memory");
 }
 
 /* ---- Asynchronous copies of a thread ("cp.async") ----------------------------------------------------------------- */
@@ -254,6 +260,12 @@ TW_DEVICE void tw_barrier_sync(int id, int threads) {
 }
 TW_DEVICE void tw_barrier_arrive(int id, int threads) { /* counts, but does not wait */
     asm volatile("barrier.arrive.aligned %0, %1;" ::"r"(id), "r"(threads) : "memory");
+}
+TW_DEVICE int tw_barrier_or(int id, int threads, int said) { /* whether any of them has said so */
+    int any;
+    asm volatile("{ .reg .pred p, q; setp.ne.s32 q, %3, 0; barrier.red.or.pred.aligned p, %1, %2, q; selp.s32 %0, 1, 0, p; }"
+                 : "=r"(any) : "r"(id), "r"(threads), "r"(said) : "memory");
+    return any;
 }
 
 /* "mbarrier": a phase ends when `count` arrivals and all announced bytes are there. `parity` is that of the phase waited for:

@@ -201,7 +201,7 @@ def steps_of(shape: Shape) -> Iterator[tuple[int, int]]:
 
 def splits(shape: Shape, m: int, n: int, steps: int, target: CudaTarget) -> Iterator[tuple[int, bool]]:
     """Into how many parts k may be split, and whether the blocks of a cluster take them."""
-    clusters = CLUSTERS if target.capability >= (9, 0) else ()
+    clusters = CLUSTERS if target.has_clusters else ()
     tiles = shape.batches * -(-shape.rows // m) * -(-shape.columns // n)
     for parts in PARTS:
         if parts > steps or -(-steps // -(-steps // parts)) < parts:

@@ -81,7 +81,7 @@ def _legal(form: SharedOut, workload: Workload, target: CudaTarget) -> Iterator[
         for cluster in (False, True):
             columns = form.excitation.second.column.extent
             idle = -(-columns // shares.blocks) * (shares.blocks - 1) >= columns
-            if cluster and (idle or shares.blocks not in CLUSTERS or target.capability < (9, 0)):
+            if cluster and (idle or shares.blocks not in CLUSTERS or not target.has_clusters):
                 continue
             if _shared_bytes(form, workload, shares, groups, cluster=cluster) <= target.block_shared_bytes:
                 yield shares, threads, cluster

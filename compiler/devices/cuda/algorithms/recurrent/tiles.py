@@ -35,7 +35,7 @@ def cuda_recurrent_tiles(workload: Workload, target: CudaTarget, precision: str)
     if chains is None or max(buffer.span for buffer in (*workload.inputs, *workload.outputs)) >= LARGEST_SPAN:
         return []
     units, sequences = chains[0].units, chains[0].view.sequences
-    sizes = [size for size in CLUSTERS if size == 1 or (target.capability >= (9, 0) and units >= size * COLUMNS)]
+    sizes = [size for size in CLUSTERS if size == 1 or (target.has_clusters and units >= size * COLUMNS)]
     return sorted(
         (
             _proposal(chains, workload, blocks, together, target)

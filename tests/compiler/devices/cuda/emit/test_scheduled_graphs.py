@@ -134,7 +134,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @lru_cache(maxsize=8)
-def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp32") -> Network:
+def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp32", scheduler: str = "auto") -> Network:
     """Compiled for a GPU that is not here as far as to its schedules."""
     caught: list[tuple[KernelGraph, tuple[Found, ...]]] = []
 
@@ -146,8 +146,8 @@ def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp3
     NETWORKS[name](g)
     model = folder / f"{name}.onnx"
     model.write_bytes(g.finish().SerializeToString())
-    options = CompileOptions(target=target, precision=precision, tuning_budget_s=0.0)
-    dump = folder / f"{name} {target} {precision}"
+    options = CompileOptions(target=target, precision=precision, scheduler=scheduler, tuning_budget_s=0.0)
+    dump = folder / f"{name} {target} {precision} {scheduler}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
         patch.setattr("compiler.steps.planning.choose_plan", caught_plans)

@@ -1,0 +1,66 @@
+/* What a persistent kernel is made of: its blocks stay, and take the tile tasks of a plan one after another.
+ *
+ * Tasks are numbered in the order of the plan, those of one call next to each other. A block draws a number, waits until the calls that
+ * its task reads from have ended, carries the task out and counts it. Numbers are drawn in order, and a task waits for tasks with lower
+ * numbers alone: of those that have not ended the first waits for none, and who drew it is at work on it. So no task waits for ever,
+ * however few blocks are on the device at a time.
+ *
+ * Counters are never cleared. Each inference draws as many numbers as any other, one beyond the last task for each block, so the number
+ * says of which inference it is; and the count of a call's tasks that have ended is compared with what all inferences so far make.
+ */
+#pragma once
+
+enum { TW_TILE_BARRIER = 1, TW_TURN_BARRIER = 2 }; /* 0 is that of __syncthreads */
+
+/* A call: its tasks are `first` to before `past`; `first_wait` to before `past_wait` are positions in the table of the calls that it
+ * waits for; `first_operand` in that of places. */
+struct tw_call { int kernel, first, past, first_wait, past_wait, first_operand; };
+
+/* A task, and its call. */
+struct tw_turn { int task, call; };
+
+/* What the threads of a block share. */
+struct tw_block {
+    tw_turn turns[2];    /* of this turn and of the next one, by turns in one of two places: the first thread writes them */
+    unsigned *ended;     /* of each call how many of its tasks have ended, in all inferences; modulo 2^32 */
+    unsigned inferences; /* with this one; modulo 2^32 */
+};
+
+/* Before a task of a call reads what others wrote: the first `threads` threads of the block, whole warps, wait together for all that the
+ * call waits for. What these wrote is then seen by all of them. */
+TW_DEVICE void tw_await(const tw_block *own, const tw_call *calls, const int *waits, int number, int threads) {
+    const tw_call &call = calls[number];
+    if (call.first_wait == call.past_wait) return;
+    for (int at = call.first_wait + (int)threadIdx.x; at < call.past_wait; at += threads) {
+        const tw_call &other = calls[waits[at]];
+        const unsigned wanted = own->inferences * (unsigned)(other.past - other.first);
+        while ((int)(tw_load_acquire(own->ended + waits[at]) - wanted) < 0) {}
+    }
+    tw_barrier_sync(TW_TILE_BARRIER, threads);
+}
+
+/* What the first thread of a block knows of what the block has drawn. */
+struct tw_drawing {
+    unsigned long long *numbers; /* the next one that nobody has drawn */
+    unsigned long long begin;    /* the first number of this inference */
+    int call;                    /* of the last task */
+};
+
+/* Draws a number. It is not looked at before `tw_turn_of`, so that what is done meanwhile hides the trip to memory. */
+TW_DEVICE unsigned long long tw_draw(const tw_drawing &drawing) { return atomicAdd(drawing.numbers, 1ull); }
+
+/* The task of a number, and its call, which is that of the task before or a later one. */
+TW_DEVICE tw_turn tw_turn_of(tw_drawing &drawing, unsigned long long number, const tw_call *calls, int tasks) {
+    const int task = (int)(number - drawing.begin);
+    while (task < tasks && task >= calls[drawing.call].past) drawing.call++;
+    return {task, drawing.call};
+}
+
+/* The first turn of a block, for its first thread. Each inference draws one number for each task and one for each block. */
+TW_DEVICE void tw_begin(tw_block *own, tw_drawing &drawing, unsigned *ended, const tw_call *calls, int tasks, int blocks) {
+    const unsigned long long number = tw_draw(drawing), round = (unsigned long long)(tasks + blocks);
+    drawing.begin = number / round * round;
+    own->ended = ended;
+    own->inferences = (unsigned)(number / round) + 1;
+    own->turns[0] = tw_turn_of(drawing, number, calls, tasks);
+}

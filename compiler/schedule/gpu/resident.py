@@ -1,0 +1,75 @@
+"""Blocks that stay on a GPU and take tile tasks in the order of the plan, instead of launches.
+
+Persistent threads (Gupta, Stuart and Owens, "A study of persistent threads style GPU programming for GPGPU workloads",
+InPar 2012) with a queue that is the plan: an event counter for each call says how many of its tile tasks have ended.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from compiler.ir.tile import Variant
+from compiler.schedule.gpu.streams import Before
+
+
+@dataclass(frozen=True)
+class ResidentCall:
+    """A call on blocks that stay: `tiles` tasks of `tile_s` seconds each.
+
+    All of them would keep the whole device at work for `busy_s` seconds.
+    """
+
+    tiles: int
+    tile_s: float
+    busy_s: float
+
+
+@dataclass(frozen=True)
+class Resident:
+    """Calls on blocks that stay, `per_multiprocessor` of them on each, `blocks` in all. Seconds.
+
+    start_s     until the first task begins: the one launch that there is
+    handover_s  from the end of the last task of a call to the start of one that waits for it
+    turn_s      of a block, between two tasks
+    """
+
+    per_multiprocessor: int
+    blocks: int
+    calls: tuple[ResidentCall, ...]
+    start_s: float
+    handover_s: float
+    turn_s: float
+
+    def ordered(self, order: Sequence[int]) -> Resident:
+        """The same with its calls in another order, given by their positions."""
+        return Resident(
+            self.per_multiprocessor,
+            self.blocks,
+            tuple(self.calls[at] for at in order),
+            self.start_s,
+            self.handover_s,
+            self.turn_s,
+        )
+
+    def makespan(self, before: Before) -> float:
+        """Seconds until the last task has ended; `before` are the positions of the calls that each waits for.
+
+        Tasks are given out in order. Who has one waits for what it reads, and takes no other meanwhile. No sooner than
+        the device is through with the work of all. O(tasks · log blocks).
+        """
+        free = [self.start_s] * self.blocks
+        ends: list[float] = []
+        for call, earlier in zip(self.calls, before, strict=True):
+            ready = max((ends[one] + self.handover_s for one in earlier), default=0.0)
+            last = ready
+            for _ in range(call.tiles):
+                last = max(free[0], ready) + call.tile_s
+                heapq.heapreplace(free, last + self.turn_s)
+            ends.append(last)
+        return max(max(ends, default=0.0), self.start_s + sum(call.busy_s for call in self.calls))
+
+
+ResidentBlocks = Callable[[Sequence[tuple[int, Variant]]], Resident | None]
+"""Calls, each under its variant, on blocks that stay; None where these cannot carry them out."""
