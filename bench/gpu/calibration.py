@@ -11,6 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from compiler.schedule import PERSISTENT
+
 LEAST_PLANS = 4
 """For three unknowns and a remainder."""
 
@@ -42,11 +44,11 @@ class Calibration:
 
 
 def calibrated(rows: Sequence[Mapping[str, Any]]) -> Calibration | None:
-    """From rows of `bench.schedule.row`.
+    """From rows of `bench.schedule.row`, but for those of blocks that stay, which are launched once.
 
     None where too few plans were run, or they differ too little in what their launches wait for.
     """
-    run = [row for row in rows if row["ms"] is not None]
+    run = [row for row in rows if row["ms"] is not None and row["scheduler"] != PERSISTENT]
     counts = np.array([[row["depth"], row["joins"], row["fan_in"]] for row in run], float).reshape(len(run), 3)
     if len(run) < LEAST_PLANS or np.linalg.matrix_rank(counts) < counts.shape[1]:
         return None

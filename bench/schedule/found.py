@@ -18,7 +18,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.knowledge.budget import TuningBudget
 from compiler.measure.plans import Raced
-from compiler.schedule import schedule
+from compiler.schedule import PERSISTENT, schedule
 from compiler.schedule.memory.ownership import crossing_bytes
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.instance import Instance
@@ -95,7 +95,7 @@ class Schedules:
 
 
 def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]], solver_s: float) -> Schedules:
-    """Every schedule of a model, from the records of its kernels.
+    """Every schedule of a model, from the records of its kernels; of blocks that stay where `options` ask for them.
 
     The solver is given `solver_s` seconds; 0 disables it.
 
@@ -104,7 +104,13 @@ def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, A
     ready = settled(one, options, records)
     joint_launch = ready.backend.joint_launch(ready.kernels)
     found = schedule(
-        ready.kernels, ready.menus, ready.lanes, ready.costs, joint_launch=joint_launch, regions=ready.regions
+        ready.kernels,
+        ready.menus,
+        ready.lanes,
+        ready.costs,
+        joint_launch=joint_launch,
+        regions=ready.regions,
+        resident_blocks=ready.backend.resident_blocks(ready.kernels) if options.scheduler == PERSISTENT else None,
     )
     if not solver_s or len(found) == 1 or joint_launch is not None:
         return Schedules(ready, found)

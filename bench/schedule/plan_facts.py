@@ -11,8 +11,11 @@ def handovers(plan: Plan) -> int:
 
 
 def launches(plan: Plan) -> int:
-    """Times that a lane begins something, in one inference; tasks that share a launch begin at once."""
-    return sum(not task.beside for task in plan.tasks)
+    """Times that a lane begins something, in one inference; tasks that share a launch begin at once.
+
+    Once where blocks stay.
+    """
+    return 1 if plan.residents else sum(not task.beside for task in plan.tasks)
 
 
 def depth(plan: Plan) -> int:

@@ -5,18 +5,20 @@ from typing import Any
 import pytest
 
 from bench.gpu.calibration import calibrated
+from compiler.schedule import PERSISTENT
 
 
 def row(depth: int, joins: int, fan_in: int, longer_us: float | None) -> dict[str, Any]:
     ms = None if longer_us is None else 0.1 + 1e-3 * longer_us
-    return {"depth": depth, "joins": joins, "fan_in": fan_in, "predicted_ms": 0.1, "ms": ms}
+    return {"scheduler": "streams", "depth": depth, "joins": joins, "fan_in": fan_in, "predicted_ms": 0.1, "ms": ms}
 
 
 def test_what_launches_and_joins_add_is_found_again() -> None:
     counts = [(20, 0, 0), (10, 3, 1), (12, 7, 2), (30, 1, 1), (9, 9, 8)]
     longer = [0.4 * depth - 0.5 * joins + 0.1 * fan_in for depth, joins, fan_in in counts]
     rows = [row(*count, us) for count, us in zip(counts, longer, strict=True)]
-    found = calibrated([*rows, row(9, 9, 1, None)])
+    staying = row(9, 9, 1, -50.0) | {"scheduler": PERSISTENT}
+    found = calibrated([*rows, row(9, 9, 1, None), staying])
     assert found
     assert [found.launch_us, found.join_us, found.fan_in_us] == pytest.approx([0.4, -0.5, 0.1])
     assert found.plans == 5

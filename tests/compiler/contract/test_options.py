@@ -260,7 +260,7 @@ def test_a_target_whose_models_are_compiled_whole_has_a_profile_and_its_own_prec
         (
             {"target": "cuda", "scheduler": "aligned"},
             "'aligned' is one of cpu targets alone",
-            "auto, sequential, early_start, stages, or a target cpu",
+            "auto, sequential, early_start, stages, persistent, or a target cpu",
         ),
         ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' is one of cpu targets alone", "auto, sequential"),
         ({"sparsity": "on"}, "sparsity 'on' is unknown", "use one of auto, off"),
