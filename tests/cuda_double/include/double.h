@@ -43,6 +43,7 @@ unsigned load_acquire(const unsigned *global, Site at);
 void store_release(unsigned *global, unsigned value, Site at);
 unsigned add_release(unsigned *global, unsigned value, Site at);
 void count_release(unsigned *global, Site at);
+unsigned long long global_timer(); /* one more than whoever asked before */
 
 /* Memory and asynchronous copies. */
 unsigned char *dynamic_shared();

@@ -35,7 +35,7 @@ TW_DEVICE uint4 tw_load_once(const void *global, TW_AT) {
     twd::check_unwritten(global, sizeof(uint4), at);
     return *(const uint4 *)global;
 }
-template <class T> TW_DEVICE void tw_assume_global(const T *) {}
+template <class T> TW_DEVICE void tw_assume_global(const T *global) { (void)global; }
 template <class T> TW_DEVICE const T *tw_early(const T *global) { return global; }
 TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, unsigned threads, TW_AT) {
     twd::prefetch(global, bytes, thread, threads, at);
@@ -43,6 +43,7 @@ TW_DEVICE void tw_prefetch(const void *global, unsigned bytes, unsigned thread, 
 TW_DEVICE unsigned tw_load_acquire(const unsigned *global, TW_AT) { return twd::load_acquire(global, at); }
 TW_DEVICE void tw_store_release(unsigned *global, unsigned value, TW_AT) { twd::store_release(global, value, at); }
 TW_DEVICE unsigned tw_add_release(unsigned *global, unsigned value, TW_AT) { return twd::add_release(global, value, at); }
+TW_DEVICE unsigned long long tw_global_timer() { return twd::global_timer(); }
 TW_DEVICE void tw_count_release(unsigned *global, TW_AT) { twd::count_release(global, at); }
 
 TW_DEVICE void tw_cp_async_16(void *shared, const void *global, unsigned bytes, TW_AT) { twd::copy_async(shared, global, 16, bytes, at); }

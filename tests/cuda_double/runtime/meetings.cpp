@@ -370,4 +370,9 @@ unsigned add(unsigned *global, unsigned value, bool acquires, Site at) {
 unsigned add_release(unsigned *global, unsigned value, Site at) { return add(global, value, true, at); }
 void count_release(unsigned *global, Site at) { add(global, 1, false, at); }
 
+unsigned long long global_timer() {
+    static unsigned long long asked = 0;
+    return ++asked;
+}
+
 } // namespace twd

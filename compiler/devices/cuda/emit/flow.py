@@ -60,7 +60,8 @@ class Item:
 class Flow:
     """All launches in graphs, each a range of `nodes`, and sequences of graphs and decisions, of which 0 is the model.
 
-    And the bytes that scratch and counters need in all.
+    And the bytes that scratch and counters need in all. Where blocks stay `times_at` is where counters say when calls
+    ran.
     """
 
     nodes: tuple[Node, ...]
@@ -69,6 +70,7 @@ class Flow:
     sequences: tuple[tuple[Item, ...], ...]
     scratch_bytes: int
     counter_bytes: int
+    times_at: int | None = None
 
     @staticmethod
     def of(
@@ -113,7 +115,7 @@ class Flow:
         calls = tuple(call for node in nodes for call in node.calls)
         one = persistent(nodes, lowered, {call: given(call) for call in calls}, plan.residents, target)
         node = Node(one.kernel, calls, (), one.operands)
-        return Flow((node,), (range(1),), (), ((Item(graph=0),),), scratch_bytes, one.counter_bytes)
+        return Flow((node,), (range(1),), (), ((Item(graph=0),),), scratch_bytes, one.counter_bytes, one.times_at)
 
 
 @dataclass(frozen=True)

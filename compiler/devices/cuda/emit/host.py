@@ -15,6 +15,7 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.drivers import INTERFACE, oldest_driver
 from compiler.devices.cuda.emit.flow import Flow, Item, Node
+from compiler.devices.cuda.emit.persistent import TIMED_AT
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 
@@ -91,6 +92,10 @@ def cuda_host_source(
     writer.line(f"#define NVRTC_VERSION {1000 * major + 10 * minor}")
     if split is not None:
         writer.line(f"#define SHARED_SPLIT {split} /* percent that is shared memory, the rest is L1 */")
+    if flow.times_at is not None:
+        writer.line(
+            f"enum {{ TIMED_AT = {TIMED_AT}, TIMES_AT = {flow.times_at} }}; /* bytes behind the first counter */"
+        )
     writer.line(f"#define INTERFACE_VERSION {INTERFACE}")
     architectures = list(dict.fromkeys(image.architecture for image in images))
     writer.line(f"#define ARCHITECTURES {c_string(', '.join(architectures))}")

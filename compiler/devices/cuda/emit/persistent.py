@@ -23,11 +23,13 @@ from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.errors import VerifyError
 
 NAME = "persistent"
-BLOCK_BYTES = 32
-"""Of a `tw_block`, behind what tile functions have of shared memory, and where it is aligned to."""
+BLOCK_BYTES, BLOCK_ALIGNMENT = 48, 16
+"""Of a `tw_block`, behind what tile functions have of shared memory."""
 COUNTS_AT = 128
 """Where the counts of ended tasks begin, behind the number that is drawn next: in a cache line of their own."""
-COUNTER_BYTES = 4
+COUNTER_BYTES, TIME_BYTES = 4, 8
+TIMED_AT = 8
+"""Where it says whether calls are timed."""
 FRAME = """\
 #undef __syncthreads
 #undef __syncthreads_or
@@ -81,7 +83,7 @@ class Shape:
     def of(members: Sequence[CudaLowered], residents: int, target: CudaTarget) -> Shape:
         """Blocks that can carry out any of the members."""
         shared = max((one.shared_bytes for one in members), default=0)
-        shared = -(-shared // BLOCK_BYTES) * BLOCK_BYTES + BLOCK_BYTES
+        shared = -(-shared // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT + BLOCK_BYTES
         return Shape(residents, target.multiprocessors, max((one.block for one in members), default=WARP), shared)
 
     @property
@@ -92,11 +94,15 @@ class Shape:
 
 @dataclass(frozen=True)
 class Persistent:
-    """The kernel, what it is given, and the bytes of all counters, of which its own come first."""
+    """The kernel, what it is given, and the bytes of all counters, of which its own come first.
+
+    From `times_at` on they have begin and end of each call, in the order of tasks.
+    """
 
     kernel: CudaLowered
     operands: tuple[Operand, ...]
     counter_bytes: int
+    times_at: int
 
 
 def persistent(
@@ -136,7 +142,9 @@ class _Emission:
         target: CudaTarget,
     ) -> None:
         self.residents, self.target = residents, target
-        self.counter_bytes = COUNTS_AT + COUNTER_BYTES * sum(len(node.calls) for node in nodes)
+        count = sum(len(node.calls) for node in nodes)
+        self.times_at = -(-(COUNTS_AT + COUNTER_BYTES * count) // TIME_BYTES) * TIME_BYTES
+        self.counter_bytes = self.times_at + 2 * TIME_BYTES * count
         self.calls: list[_Call] = []
         self.tasks = 0
         places: list[tuple[int, ...]] = []
@@ -174,7 +182,8 @@ class _Emission:
         functions = "".join(self._function(one.tiles[0]) for one in self.kernels.values())
         text = f"{writer.text()}{FRAME}{functions}{self._entry()}"
         kernel = CudaLowered(NAME, text, self.shape.blocks, self.shape.threads, self.shape.shared_bytes)
-        return Persistent(kernel, tuple(Operand(space, port, 0) for space, port in self.spaces), self.counter_bytes)
+        operands = tuple(Operand(space, port, 0) for space, port in self.spaces)
+        return Persistent(kernel, operands, self.counter_bytes, self.times_at)
 
     def _tables(self, writer: Writer) -> None:
         sizes = {"TASKS": self.tasks, "THREADS": self.shape.threads, "BLOCKS": self.shape.blocks}
@@ -219,12 +228,14 @@ class _Emission:
         ):
             line("tw_block *const own = TW_OWN;")
             line(f"unsigned *const ended = (unsigned *)(counts + {COUNTS_AT});")
+            line(f"unsigned long long *const times = (unsigned long long *)(counts + {self.times_at});")
             line("tw_drawing drawing = {(unsigned long long *)counts, 0, 0};")
-            line("if (threadIdx.x == 0) tw_begin(own, drawing, ended, tw_calls, TW_TASKS, TW_BLOCKS);")
+            line("if (threadIdx.x == 0) tw_begin(own, drawing, ended, times, tw_calls, TW_TASKS, TW_BLOCKS);")
             line("tw_barrier_sync(TW_TURN_BARRIER, TW_THREADS);")
             with writer.block("for (int turn = 0; own->turns[turn].task < TW_TASKS; turn ^= 1)"):
                 line("const tw_turn now = own->turns[turn];")
                 line("const unsigned long long next = threadIdx.x == 0 ? tw_draw(drawing) : 0;")
+                line("const unsigned long long began = threadIdx.x == 0 && own->times ? tw_global_timer() : 0;")
                 line("const tw_call &call = tw_calls[now.call];")
                 line("const long long *const place = tw_places + call.first_operand;")
                 line("(void)place;")
@@ -235,7 +246,9 @@ class _Emission:
                 line("tw_cp_async_wait<0>(); /* none lands in the next task */")
                 line("if (threadIdx.x == 0) own->turns[turn ^ 1] = tw_turn_of(drawing, next, tw_calls, TW_TASKS);")
                 line("tw_barrier_sync(TW_TURN_BARRIER, TW_THREADS);")
-                line("if (threadIdx.x == 0) tw_count_release(ended + now.call);")
+                with writer.block("if (threadIdx.x == 0)"):
+                    line("if (own->times) tw_time(own, tw_calls, tw_waits, now, began);")
+                    line("tw_count_release(ended + now.call);")
         return writer.text()
 
     def _case(self, writer: Writer, number: int, name: str) -> None:

@@ -155,6 +155,13 @@ TW_DEVICE void tw_count_release(unsigned *global) { /* adds 1; neither acquires 
     asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(global) : "memory");
 }
 
+/* Nanoseconds of a clock that all of the device shares; it may move on in steps of a microsecond. */
+TW_DEVICE unsigned long long tw_global_timer() {
+    unsigned long long now;
+    asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(now));
+    return now;
+}
+
 /* ---- Asynchronous copies of a thread ("cp.async") ----------------------------------------------------------------- */
 
 /* 16 bytes from global to shared memory, of which the first `bytes` (0 to 16) are read and the rest is zero. Both addresses are

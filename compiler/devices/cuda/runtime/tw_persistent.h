@@ -24,6 +24,7 @@ struct tw_block {
     tw_turn turns[2];    /* of this turn and of the next one, by turns in one of two places: the first thread writes them */
     unsigned *ended;     /* of each call how many of its tasks have ended, in all inferences; modulo 2^32 */
     unsigned inferences; /* with this one; modulo 2^32 */
+    unsigned long long *times; /* of each call begin and end, in nanoseconds; null: it is not timed */
 };
 
 /* Before a task of a call reads what others wrote: the first `threads` threads of the block, whole warps, wait together for all that the
@@ -41,7 +42,7 @@ TW_DEVICE void tw_await(const tw_block *own, const tw_call *calls, const int *wa
 
 /* What the first thread of a block knows of what the block has drawn. */
 struct tw_drawing {
-    unsigned long long *numbers; /* the next one that nobody has drawn */
+    unsigned long long *numbers; /* the next one that nobody has drawn, and behind it whether calls are timed */
     unsigned long long begin;    /* the first number of this inference */
     int call;                    /* of the last task */
 };
@@ -57,10 +58,27 @@ TW_DEVICE tw_turn tw_turn_of(tw_drawing &drawing, unsigned long long number, con
 }
 
 /* The first turn of a block, for its first thread. Each inference draws one number for each task and one for each block. */
-TW_DEVICE void tw_begin(tw_block *own, tw_drawing &drawing, unsigned *ended, const tw_call *calls, int tasks, int blocks) {
+TW_DEVICE void tw_begin(tw_block *own, tw_drawing &drawing, unsigned *ended, unsigned long long *times, const tw_call *calls, int tasks,
+                        int blocks) {
     const unsigned long long number = tw_draw(drawing), round = (unsigned long long)(tasks + blocks);
     drawing.begin = number / round * round;
     own->ended = ended;
+    own->times = drawing.numbers[1] ? times : nullptr;
     own->inferences = (unsigned)(number / round) + 1;
     own->turns[0] = tw_turn_of(drawing, number, calls, tasks);
+}
+
+/* Of a task that has ended and is not counted yet, by the first thread of its block, which began with it at `began`: a call is at work from
+ * the first task's turn on, but not before what it waits for has ended; and until the end of its last task. The clock never goes back, so
+ * that nothing has to be cleared from one inference to the next. */
+TW_DEVICE void tw_time(const tw_block *own, const tw_call *calls, const int *waits, tw_turn turn, unsigned long long began) {
+    const tw_call &call = calls[turn.call];
+    if (turn.task == call.first) {
+        for (int at = call.first_wait; at < call.past_wait; at++) {
+            const unsigned long long end = own->times[2 * waits[at] + 1];
+            began = end > began ? end : began;
+        }
+        own->times[2 * turn.call] = began;
+    }
+    atomicMax(own->times + 2 * turn.call + 1, tw_global_timer());
 }

@@ -82,6 +82,24 @@ def test_no_access_races_from_inference_to_inference(folder: Path) -> None:
     assert (outcome.error, outcome.fault, outcome.left) == ("", "", {})
 
 
+@needs_double
+@pytest.mark.usefixtures("unread")
+def test_each_call_is_timed_when_that_is_asked_for_and_at_no_other_time(folder: Path) -> None:
+    """The double's clock tells how often it was asked."""
+    artifact, text = persistent_source(folder)
+    script = """
+model.run(inputs)
+for turn in range(2):
+    outputs[f"seconds{turn}"] = np.array([one["seconds"] for one in model.profile(inputs, repeats=1)])
+outputs.update(model.run(inputs))
+"""
+    outcome = checked(artifact, text).run(INPUTS, ORDERS[1], script=script)
+    assert_right(outcome)
+    asked = [1e9 * outcome.outputs[f"seconds{turn}"] for turn in range(2)]
+    assert all(one.shape == (len(KERNELS.calls),) and (one >= 1).all() for one in asked)
+    assert sum("cuMemsetD8Async" in call for call in outcome.calls) == 1 + 2 * 2 * 2
+
+
 # ---- Mistakes --------------------------------------------------------------------------------------------------------
 
 
@@ -120,7 +138,7 @@ BUGS = (
         ("race", "divergence", "deadlock", "undefined"),
     ),
     Bug("each turn in the same place", "turns[turn ^ 1] =", "turns[turn] =", ("race", "divergence", "deadlock")),
-    Bug("not counted", "        if (threadIdx.x == 0) tw_count_release(ended + now.call);\n", "", ("deadlock",)),
+    Bug("not counted", "            tw_count_release(ended + now.call);\n", "", ("deadlock",)),
 )
 
 
@@ -191,7 +209,7 @@ def test_blocks_have_the_threads_and_the_memory_of_the_largest_task() -> None:
     one = next(lowered())
     shape = Shape.of([one, replace(one, block=256, shared_bytes=1000)], 2, H200)
     assert (shape.blocks, shape.threads) == (2 * H200.multiprocessors, 256)
-    assert shape.shared_bytes == 1024 + BLOCK_BYTES
+    assert shape.shared_bytes == 1008 + BLOCK_BYTES
 
 
 @pytest.mark.parametrize("which", WHOLE)
