@@ -7,6 +7,7 @@ import pickle
 import shutil
 import subprocess
 from collections.abc import Mapping
+from dataclasses import fields
 from importlib.resources import files
 from pathlib import Path
 
@@ -106,7 +107,8 @@ def keep_cubins(patch: pytest.MonkeyPatch) -> None:
         runtime = files("compiler.devices.cuda.runtime")
         headers = [runtime.joinpath(header).read_text() for header in nvrtc.HEADERS]
         headers.append((files("compiler.codegen") / SMALL_HEADER).read_text())
-        key = repr((source, headers, name, architecture, nvrtc.OPTIONS, nvrtc.version()))
+        held = sorted(field.name for field in fields(nvrtc.Compiled))
+        key = repr((source, headers, name, architecture, nvrtc.OPTIONS, nvrtc.version(), held))
 
         def make(path: Path) -> None:
             path.write_bytes(pickle.dumps(once(source, architecture, name)))

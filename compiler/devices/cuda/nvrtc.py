@@ -66,8 +66,8 @@ class Resources:
 class Compiled:
     """One translation unit for one architecture: the image for the driver, and each kernel's resources (none in PTX).
 
-    `losses` are the assembler's warnings that what was written is not what runs: wgmma made sequential, setmaxnreg
-    ignored.
+    `ptx` is what machine code was made from; nothing where the image is PTX. `losses` are the assembler's warnings that
+    what was written is not what runs: wgmma made sequential, setmaxnreg ignored.
     """
 
     architecture: str
@@ -75,6 +75,17 @@ class Compiled:
     log: str
     kernels: dict[str, Resources]
     losses: tuple[str, ...]
+    ptx: bytes = b""
+
+    @property
+    def portable_ptx(self) -> bytes:
+        """The PTX that later GPUs run too, where nothing in it is specific to one architecture: sm_90's for sm_90a.
+
+        What NVRTC makes for `compute_90` has the same bytes.
+        """
+        target = f"\n.target {self.architecture}\n".encode()
+        assert self.ptx.count(target) == 1, self.architecture
+        return self.ptx.replace(target, f"\n.target {self.architecture.rstrip('a')}\n".encode())
 
 
 def library_path() -> Path | None:
@@ -145,28 +156,29 @@ def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Co
 def _read_kept(file: Path, architecture: str) -> Compiled | None:
     """What was compiled before; None where there is nothing, or not all of it."""
     try:
-        digest, log, image = file.read_bytes().split(b"\n", 2)
+        digest, said, image = file.read_bytes().split(b"\n", 2)
     except (OSError, ValueError):
         return None
-    if hashlib.sha256(log + image).hexdigest().encode() != digest:
+    if hashlib.sha256(said + image).hexdigest().encode() != digest:
         return None
-    return _found(architecture, image, json.loads(log))
+    log, ptx = json.loads(said)
+    return _found(architecture, image, log, ptx.encode())
 
 
-def _found(architecture: str, image: bytes, log: str) -> Compiled:
+def _found(architecture: str, image: bytes, log: str, ptx: bytes) -> Compiled:
     """A unit with what the assembler said of it, and how long its kernels' code is."""
     sizes = code_bytes(image)
     kernels = {name: replace(needs, code_bytes=sizes.get(name, 0)) for name, needs in resources(log).items()}
-    return Compiled(architecture, image, log, kernels, tuple(LOSS.findall(log)))
+    return Compiled(architecture, image, log, kernels, tuple(LOSS.findall(log)), ptx)
 
 
 def _write_kept(file: Path, made: Compiled) -> None:
     """The file is whole at any time, whoever else writes it."""
-    log = json.dumps(made.log).encode()
-    digest = hashlib.sha256(log + made.image).hexdigest().encode()
+    said = json.dumps([made.log, made.ptx.decode()]).encode()
+    digest = hashlib.sha256(said + made.image).hexdigest().encode()
     file.parent.mkdir(parents=True, exist_ok=True)
     with NamedTemporaryFile(dir=file.parent, prefix=".part-", delete=False) as draft:
-        draft.write(b"\n".join((digest, log, made.image)))
+        draft.write(b"\n".join((digest, said, made.image)))
     Path(draft.name).replace(file)
 
 
@@ -189,10 +201,11 @@ def _compiled(source: str, architecture: str, name: str, included: Mapping[str, 
         log = read(nvrtc, program, "ProgramLog").decode(errors="replace").rstrip("\0")
         if status:
             raise ToolchainFailed(f"NVRTC refused {name} for {architecture}:\n{log}")
-        image = read(nvrtc, program, "CUBIN" if architecture.startswith("sm_") else "PTX")
+        ptx = read(nvrtc, program, "PTX")
+        image = read(nvrtc, program, "CUBIN") if architecture.startswith("sm_") else ptx
     finally:
         nvrtc.nvrtcDestroyProgram(ctypes.byref(program))
-    return _found(architecture, image, log)
+    return _found(architecture, image, log, ptx if image is not ptx else b"")
 
 
 def code_bytes(image: bytes) -> dict[str, int]:

@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> None:
         image = hashlib.sha256(f"{architecture}{source}".encode()).digest()
         library = compile_kernels(source, name=name, kernels=BY_MACROS.get(source, ()))
         tell(f"module={image_file(image)}:{architecture.removesuffix('a')}:{library}")
-        return nvrtc.Compiled(architecture, image, "", {}, ())
+        return nvrtc.Compiled(architecture, image, "", {}, (), f"\n.target {architecture}\n".encode())
 
     for artifact in (Path(argument) for argument in rest if argument.endswith(".tw")):
         if artifact.exists():

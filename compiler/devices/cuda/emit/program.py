@@ -148,16 +148,27 @@ def compile_units(
 ) -> list[Image]:
     """Every unit for every architecture, on `jobs` threads. Raises ToolchainFailed.
 
-    `kept` has the images compiled so far, by a digest of everything that they are made from, and takes the new ones.
+    The first architecture is one of machine code; another is that of the PTX from which this is made. `kept` has the
+    images compiled so far, by a digest of everything that they are made from, and takes the new ones.
     """
+    machine, *portable = wanted
 
-    def compiled(job: tuple[str, int]) -> Image:
-        architecture, unit = job
-        name = f"kernels_{unit}.cu"
-        digest = hashlib.sha256("\0".join((architecture, name, texts[unit])).encode()).hexdigest()
-        if digest not in kept:
-            kept[digest] = nvrtc.compile_cuda(texts[unit], architecture, name).image
-        return Image(unit, architecture, kept[digest])
+    def digest(architecture: str, unit: int) -> str:
+        return hashlib.sha256("\0".join((architecture, _file(unit), texts[unit])).encode()).hexdigest()
 
+    def compiled(unit: int) -> None:
+        if all(digest(architecture, unit) in kept for architecture in wanted):
+            return
+        made = nvrtc.compile_cuda(texts[unit], machine, _file(unit))
+        kept[digest(machine, unit)] = made.image
+        for architecture in portable:
+            kept[digest(architecture, unit)] = made.portable_ptx
+
+    units = range(len(texts))
     with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
-        return list(pool.map(compiled, [(name, unit) for name in wanted for unit in range(len(texts))]))
+        list(pool.map(compiled, units))
+    return [Image(unit, name, kept[digest(name, unit)]) for name in wanted for unit in units]
+
+
+def _file(unit: int) -> str:
+    return f"kernels_{unit}.cu"

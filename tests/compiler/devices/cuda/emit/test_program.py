@@ -14,7 +14,7 @@ import pytest
 from compiler.codegen.build import Toolchain
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
-from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.lowered import CudaLowered, unit_text
 from compiler.devices.cuda.emit.program import (
     MOST_UNITS,
     UNIT_LENGTH,
@@ -79,13 +79,25 @@ def test_a_plan_with_kernels_of_another_compiles_only_what_is_new(
     monkeypatch.setattr(nvrtc, "compile_cuda", counting)
     plan, toolchain, kept = plan_of(kernels, H200), find_cuda_toolchain(), dict[str, bytes]()
     first = emit_cuda(kernels, plan, H200, toolchain, 2, kept)
-    assert len(kept) == len(compiled) == 2 * len([name for name in first.sources if name.endswith(".cu")])
+    units = len([name for name in first.sources if name.endswith(".cu")])
+    assert (len(kept), len(compiled)) == (2 * units, units)
     again = emit_cuda(kernels, replace(plan, scheduler="streams"), H200, toolchain, 2, kept)
     assert dict(images_of(again.library)) == dict(images_of(first.library))
-    assert len(compiled) == len(kept)
+    assert len(compiled) == units
     other = resolve("cuda:sm_80")
     emit_cuda(kernels, plan_of(kernels, other), other, toolchain, 2, kept)
-    assert {architecture for architecture, _ in compiled} == {"sm_90a", "compute_90", "sm_80", "compute_80"}
+    assert {architecture for architecture, _ in compiled} == {"sm_90a", "sm_80"}
+
+
+@needs_nvrtc
+@pytest.mark.parametrize(("target", "portable"), [("cuda:sm_80", "compute_80"), ("cuda:sm_90", "compute_90")])
+def test_ptx_is_what_is_compiled_for_its_own_architecture(kernels: KernelGraph, target: str, portable: str) -> None:
+    resolved = resolve(target)
+    text = unit_text(
+        list({one.name: one for one in lower_cuda_calls(kernels, plan_of(kernels, resolved), resolved)}.values())
+    )
+    made = nvrtc.compile_cuda(text, resolved.architecture)
+    assert made.portable_ptx == nvrtc.compile_cuda(text, portable).image
 
 
 @needs_nvrtc
