@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from compiler.codegen.host_tables import Operand
 from compiler.codegen.writer import Writer
+from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.entry import TileFunction, declaration
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.launches import Launch
@@ -57,7 +58,8 @@ INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
 def refusal(lowered: CudaLowered) -> str:
     """Why blocks that stay cannot carry out a kernel, in words; empty where they can.
 
-    They are in no cluster. A barrier for arrivals of copies is set up once in the life of a block's shared memory.
+    They are in no cluster. A barrier for arrivals of copies is set up once in the life of a block's shared memory. Of
+    barriers for all threads those in a kernel's own text become ones for its own threads.
     """
     if len(lowered.tiles) != 1:
         return "it is no tile function"
@@ -67,6 +69,9 @@ def refusal(lowered: CudaLowered) -> str:
         return "its threads are no whole warps"
     if "mbarrier" in lowered.text or lowered.needs:
         return "it has barriers for bulk copies, or asks for an architecture of its own"
+    for name in INCLUDE.findall(lowered.text):
+        if "__syncthreads" in nvrtc.headers().get(name, ""):
+            return f"functions of {name} meet with all threads of a block"
     return ""
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -193,7 +194,14 @@ def lowered() -> Iterator[CudaLowered]:
 def test_a_kernel_that_blocks_cannot_carry_out_is_refused_by_name() -> None:
     one = next(lowered())
     assert refusal(one) == ""
-    for change, reason in (({"cluster": 2}, "clusters"), ({"tiles": ()}, "tile function"), ({"block": 48}, "warps")):
+    changes: list[tuple[dict[str, Any], str]] = [
+        ({"cluster": 2}, "clusters"),
+        ({"tiles": ()}, "tile function"),
+        ({"block": 48}, "warps"),
+        ({"text": "tw_mbarrier_init(landed, 1);"}, "bulk copies"),
+        ({"text": '#include "tw_topk.h"\n'}, "tw_topk.h meet with all threads"),
+    ]
+    for change, reason in changes:
         assert reason in refusal(replace(one, **change))
     with pytest.raises(VerifyError, match=rf"call 0 \({one.name}\): its blocks work in clusters"):
         persistent([Launch((0,), ())], [replace(one, cluster=2)], {0: ()}, 1, H200)
