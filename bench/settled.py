@@ -78,7 +78,14 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     in_turn = (*may_run_concurrently(begun.stored), *(True for _ in begun.offered))
     workloads = [backend.workload_of(begun.stored, call) for call in calls]
     tuning = Tuning(workloads, lanes, setting, tolerance, options.arithmetic, state_of(handover), in_turn)
-    tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of)
+    tiler = Tiler(
+        backend.target,
+        backend.legal_tiles,
+        backend.count_tiles,
+        backend.choose,
+        backend.source_of,
+        backend.resident_tile,
+    )
     points = backend.starting_points(known, setting)
     menus = tune(tuning, tiler, points, None, TuningBudget(0.0, 0), Trace()).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]

@@ -162,6 +162,7 @@ class Backend(Protocol):
     | schedule | lanes           | cores that share kernels out (`LaneDevice`); None for a device that launches them   |
     |          | transfers       | what copies cost to and from its own memory; None where that is the host's          |
     |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
+    |          | resident_tile   | whether blocks that stay may carry out a tile; None where there are no such blocks  |
     |          | resident_blocks | what calls take on blocks that stay; None where there are no such blocks            |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
@@ -253,6 +254,11 @@ class Backend(Protocol):
 
     def joint_launch(self, kernels: KernelGraph) -> JointLaunch | None:
         """What launches kernels together; None for a device that does not."""
+        ...
+
+    @property
+    def resident_tile(self) -> Callable[[Tile], bool] | None:
+        """Whether blocks that stay may carry out a tile; None for a device without such blocks."""
         ...
 
     def resident_blocks(self, kernels: KernelGraph) -> ResidentBlocks | None:

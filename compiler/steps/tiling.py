@@ -146,7 +146,14 @@ def tile_kernels(
         )
         tiled = tune(
             tuning,
-            Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of),
+            Tiler(
+                backend.target,
+                backend.legal_tiles,
+                backend.count_tiles,
+                backend.choose,
+                backend.source_of,
+                backend.resident_tile,
+            ),
             backend.starting_points(session.records, setting),
             machine if session.measures else None,
             session.budget,

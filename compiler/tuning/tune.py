@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import zip_longest
+from itertools import islice, zip_longest
 
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
@@ -149,7 +149,8 @@ class Tiler:
     """What a kind of device answers of tiles.
 
     It tells which are legal, into how many tile tasks one cuts a kernel, which is taken unmeasured, and of which source
-    a kernel is under one.
+    a kernel is under one. Where there are `resident` tiles, those that blocks that stay may carry out, a menu has one
+    if one was measured.
     """
 
     target: Target
@@ -157,6 +158,7 @@ class Tiler:
     count_tiles: CountTiles
     choose: Choose = best_by_model
     source_of: SourceOf = no_source
+    resident: Callable[[Tile], bool] | None = None
 
 
 def tune(
@@ -271,8 +273,7 @@ def _offered(
     tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
     beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
     menus = {
-        contest.key: _menu(contest, tried[contest.key], lanes, tiler.count_tiles, beside.get(contest.key))
-        for contest in contests
+        contest.key: _menu(contest, tried[contest.key], lanes, tiler, beside.get(contest.key)) for contest in contests
     }
     return tried, menus
 
@@ -544,15 +545,16 @@ def _menu(
     contest: Contest,
     tried: Sequence[tuple[Tile, Cost]],
     lanes: int,
-    count_tiles: CountTiles,
+    tiler: Tiler,
     beside: tuple[Tile, Cost] | None,
 ) -> Menu:
     """The tiles that may be the best on one lane or on more.
 
     None of them, shared evenly, takes as long as one before it in whole tile tasks. Where none has rows for each lane,
-    the fastest that has comes after them, if it takes little longer. Last comes the one that is best `beside` other
-    kernels.
+    the fastest that has comes after them, if it takes little longer. Last come the one that is best `beside` other
+    kernels, and the fastest `resident` one where there is none yet.
     """
+    count_tiles, resident = tiler.count_tiles, tiler.resident
     row_blocks = {option.tile: option.row_blocks for option in contest.options}
     variants: list[Variant] = []
     least = math.inf
@@ -572,6 +574,13 @@ def _menu(
     if beside and beside[0] not in [variant.tile for variant in variants]:
         tile, cost = beside
         variants.append(Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile]))
+    if resident and not any(resident(variant.tile) for variant in variants):
+        others = (
+            Variant(tile, count_tiles(contest.workload, tile), 1, cost, row_blocks[tile])
+            for tile, cost in tried
+            if resident(tile)
+        )
+        variants += islice(others, 1)
     return Menu(contest.key, tuple(variants))
 
 

@@ -261,6 +261,10 @@ class CpuBackend:
     def joint_launch(self, kernels: KernelGraph) -> None:
         """None: a kernel is no launch."""
 
+    @property
+    def resident_tile(self) -> None:
+        """None: lanes are cores."""
+
     def resident_blocks(self, kernels: KernelGraph) -> None:
         """None: lanes are cores."""
 

@@ -17,7 +17,7 @@ from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
 from compiler.tuning.frugal import frugal
-from compiler.tuning.tune import MOST_FRUGAL, Ranking, workload_key
+from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiler, Tuning, tune, workload_key
 from tests.compiler.tuning.fakes import (
     MAP,
     POINTWISE,
@@ -413,3 +413,25 @@ def test_what_an_earlier_search_of_the_same_compilation_used_of_the_budget_is_go
     machine, budget = FakeMachine(), TuningBudget(60.0, spent={"plans": 60.0}, clock=lambda: 0.0)
     tuned(WORKLOADS, TARGET, tiles_of(TARGET), 1, (), SETTING, machine, budget, lambda workload, tile: 4, Trace())
     assert machine.asked == []
+
+
+def test_a_menu_has_the_fastest_tile_for_blocks_that_stay_where_one_was_measured() -> None:
+    target = cuda.resolve("cuda:sm_90")
+    work = workload(PRODUCT.format(m=512), (False, True))
+    tiles = [option.tile for option in propose(work, target, 1, precision="fp32")]
+
+    def menu(resident: Sequence[Tile], measured: Sequence[Tile]) -> list[Tile]:
+        records = [
+            replace(
+                record_of(Trial(work, workload_key(work), tile, 1), 1e-6 * (1 + at)), target=target.name, hardware=""
+            )
+            for at, tile in enumerate(measured)
+        ]
+        tiler = Tiler(target, tiles_of(target), lambda *_: 4, resident=lambda tile: tile in resident)
+        found = tune(Tuning([work], 1, SETTING), tiler, records, None, TuningBudget(0.0), Trace())
+        return [variant.tile for variant in found.menus[0].variants]
+
+    assert menu(tiles[3:], tiles) == [tiles[0], tiles[3]]
+    assert menu(tiles, tiles) == tiles[:1]
+    assert menu(tiles[3:], tiles[:2]) == tiles[:1]
+    assert menu((), tiles) == tiles[:1]

@@ -22,6 +22,7 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.launches import Launch
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.errors import VerifyError
+from compiler.ir.tile import Tile
 
 NAME = "persistent"
 BLOCK_BYTES, BLOCK_ALIGNMENT = 48, 16
@@ -53,6 +54,11 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
 WAIT, OUTERMOST = re.compile(r"^( *)tw_grid_dependency_wait\(\);", re.MULTILINE), " " * 4
 """Where tile functions wait, by how far the line is indented; and how far those are that no condition stands before."""
 INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
+
+
+def may_stay(tile: Tile) -> bool:
+    """Whether blocks that stay may carry out a tile, by what it names; `refusal` has the last word."""
+    return tile.algorithm != "wgmma" and all(level.name != "cluster" for level in tile.levels)
 
 
 def refusal(lowered: CudaLowered) -> str:
