@@ -16,6 +16,7 @@ from pathlib import Path
 
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.measure import apart, bench, switches
+from compiler.measure import plans
 from tests.compiler.devices.cuda.artifact_on_double import image_file, on_double
 from tests.compiler.devices.cuda.compiling_on_double import stand_in
 from tests.cuda_double.double import SONAME, compile_kernels
@@ -47,6 +48,7 @@ def main(arguments: list[str]) -> None:
     nvrtc.compile_cuda = compiled
     apart.COMMAND = (sys.executable, "-m", "tests.bench.gpu.on_double", "compiler.devices.cuda.measure")
     bench.FORKS, bench.ALTERNATIONS, bench.ALTERNATED, bench.MOST_LAUNCHES, switches.SAMPLES = 2, 4, 2, 4, 2
+    plans.SECONDS = 0.01
     sys.argv = [module, *rest]
     runpy.run_module(module, run_name="__main__")
 

@@ -72,7 +72,7 @@ def test_the_first_half_hour_runs_through_on_the_double_and_is_not_run_twice(
 def test_all_plans_of_a_network_run_and_one_of_them_has_blocks_that_stay(tmp_path: Path) -> None:
     out = tmp_path / "rows.json"
     where = ["--records", str(tmp_path / "none"), "--folder", str(tmp_path), "--json", str(out)]
-    ended = OnDouble()("bench.gpu.schedules", ["tiny_cnn", "fp16", *where], 300)
+    ended = OnDouble()("bench.gpu.schedules", ["tiny_lstm_cells", "fp16", *where], 300)
     assert ended.status == 0, ended
     rows = {row["scheduler"]: row for row in json.loads(out.read_text())}
     assert rows.keys() >= {"sequential", "persistent"}
