@@ -3,7 +3,7 @@
 Its kernel, with the geometry of its buffers and how their first elements are aligned. Storages are aligned to 64 bytes
 or more, but a buffer may begin anywhere in one: a Concat's operand is written into a slice of the result. How far that
 is from a multiple of the widest access stays in `Buffer.offset`, so that a lowering knows which accesses its operands
-allow.
+allow. Of constants it is known whether they are zero at two of each four places, which sparse tensor cores leave out.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.codegen.calls import workload_of
+from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.encoding import DENSE
 from compiler.ir.machine import Workload
 
 WIDEST_ACCESS = 16
@@ -24,8 +26,11 @@ def cuda_workload_of(kernels: KernelGraph, call: Call) -> Workload:
     Equal workloads share code and measurements.
     """
     plain = workload_of(kernels, call, encoded=False)
+    pairs = zip(call.kernel.inputs, call.inputs, strict=True)
+    sparse = [kernels.two_of_four_encodings(id) if multiplies_by(call.kernel, slot) else () for slot, id in pairs]
     return replace(
         plain,
+        encodings=tuple((DENSE, *each) for each in sparse),
         inputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.inputs, call.inputs, strict=True)),
         outputs=tuple(_aligned(one, kernels.buffers[id]) for one, id in zip(plain.outputs, call.outputs, strict=True)),
     )
