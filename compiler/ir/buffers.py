@@ -181,10 +181,6 @@ class KernelGraph:
             self._two_of_four_encodings[buffer] = two_of_four_encodings_of(self.constants[buffer])
         return self._two_of_four_encodings[buffer]
 
-    def all_encodings(self, buffer: int) -> Encodings:
-        """All in which a buffer may be kept, on whichever device."""
-        return (*self.encodings(buffer), *self.sparse_encodings(buffer), *self.two_of_four_encodings(buffer))
-
     @cached_property
     def writer(self) -> Mapping[int, int]:
         """Position of the call that writes a buffer."""

@@ -179,7 +179,7 @@ class Region(Routine):
                 body.inputs,
                 body.outputs,
                 [
-                    (id, [encoding.name for encoding in body.all_encodings(id)])
+                    (id, [encoding.name for encoding in (*body.encodings(id), *body.sparse_encodings(id))])
                     for id in body.constants
                 ],
             )
