@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.devices.cuda import nvrtc
+from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.ir.encoding import DENSE, TwoOfFour
@@ -101,6 +102,34 @@ def test_products_of_every_shape_mean_what_they_say() -> None:
 @needs_double
 def test_convolutions_mean_what_they_say() -> None:
     check(convolutions())
+
+
+def drawn(count: int) -> list[tuple[Case, int, Tile]]:
+    """Products and convolutions of random sizes, under random tiles of those proposed."""
+    random, found = np.random.default_rng(21), list[tuple[Case, int, Tile]]()
+    while len(found) < count:
+        element = (F16, BF16)[random.integers(2)]
+        k, n = 4 * int(random.integers(1, 60)), int(random.integers(2, 150))
+        axis = int(random.integers(2))
+        if axis:
+            window = [(1, 1), (3, 3), (1, 5)][random.integers(3)]
+            size = (int(random.integers(3, 10)), int(random.integers(3, 10)))
+            case = convolution(
+                4 * int(random.integers(1, 9)), n, size, window, element, stride=int(random.integers(1, 3))
+            )
+        else:
+            case = matrix(int(random.integers(1, 80)), k, n, element)
+        _, workload = sparse(case, axis)
+        options = cuda_sparse_tiles(workload, TARGET, "fp16")
+        found.append(
+            (within(case, 2e-2 if element is BF16 else 3e-3), axis, options[random.integers(len(options))].tile)
+        )
+    return found
+
+
+@needs_double
+def test_random_sizes_under_proposed_tiles_mean_what_they_say() -> None:
+    check(drawn(40), modes=ADVERSARIAL[:1])
 
 
 @needs_double
