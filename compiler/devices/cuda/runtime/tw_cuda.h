@@ -253,7 +253,7 @@ TW_DEVICE void tw_mma_m16n8k32_s8_u8(int (&d)[4], const unsigned (&a)[4], const 
  *   metadata of lanes with t = 2 * selector, the others' is not read, for columns 0 .. 15 of a, and t = 2 * selector + 1 for 16 .. 31:
  *            in the lower half of row g, in the upper half of row g + 8, four bits for each four columns from the lowest on */
 #if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 5)
-#define TW_MMA_SP "mma.sp::ordered_metadata" /* PTX ISA 8.5: mma.sp itself may be slow, or be gone, on later architectures */
+#define TW_MMA_SP "mma.sp::ordered_metadata" /* PTX ISA 8.5: mma.sp may be much slower on some architectures */
 #else
 #define TW_MMA_SP "mma.sp"
 #endif

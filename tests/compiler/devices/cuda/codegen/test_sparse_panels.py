@@ -47,6 +47,29 @@ def test_a_warp_finds_its_fragments_and_metadata_where_the_manual_has_them(eleme
             np.testing.assert_array_equal(words[first // 16, step // 2][holders], metadata[holders])
 
 
+def test_words_are_those_of_cutlass_in_another_order() -> None:
+    """Its tools (`host_reorder.h`) put the 16 bits of row r and of 16 columns where a warp of 32 rows loads them from.
+
+    There lanes 0 and 1 of a group have the first 16 rows, and 2 and 3 the others: the selector says which.
+    """
+    constant = weights(64, 32, seed=5)
+    words = panels(64, 32, (32, 64)).pack(constant)[32 * 64 :].view("<u4").reshape(2, 32)
+    places = [np.flatnonzero(group) for group in constant.T.reshape(-1, 4)]
+    nibbles = np.array([first | second << 2 for first, second in places], np.uint32).reshape(32, 4, 4)
+    halves = (nibbles << np.arange(0, 16, 4, dtype=np.uint32)).sum(-1, dtype=np.uint32)  # [rows, 16 columns]
+    for pair in range(2):
+        reordered = np.zeros((32, 2), np.uint32)
+        for row in range(32):
+            for column in range(2):
+                at, to = row % 8 * 4 + row // 8, column
+                if at % 2 != column:
+                    at, to = (at + 1, 0) if column else (at - 1, 1)
+                reordered[at, to] = halves[row, 2 * pair + column]
+        loaded = (reordered[:, 0] | reordered[:, 1] << 16).reshape(8, 2, 2)  # group, 16 rows, 16 columns
+        ours = words.reshape(2, 8, 2, 2)[:, :, pair]
+        np.testing.assert_array_equal(ours, loaded.transpose(1, 0, 2))
+
+
 def unpacked(packing: SparsePanels, octets: np.ndarray) -> np.ndarray:
     """float[k, n] with what fills the last tiles, element by element."""
     _, across, down, size = packing.shape
