@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, index_text, switches_of
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, weights_of
 from compiler.devices.cuda.algorithms.sparse.product import SparseProduct
@@ -21,7 +21,6 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand, Packed
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.devices.cuda.target import CudaTarget
-from compiler.ir.index import row_major
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.ir.tile import Tile
@@ -85,11 +84,7 @@ class _CudaSparse(CudaContraction):
         position, panels = self._panels
         side = self._side("b", self.view.b, (self.view.n,), "first_n", self.n)
         side = replace(side, layout=self.product.kept_layout(self.depth))
-        batch = row_major([axis for axis in self.view.batch if axis in self.view.b.axes])
-        place = f"first_n / {self.n}"
-        if batch.terms:
-            place = f"({index_text(batch)}) * {self.across} + {place}"
-        return PackedSparse(side, panels, self.workload.kernel.inputs[position].name, place)
+        return PackedSparse(side, panels, self.workload.kernel.inputs[position].name, self.packed_tile(side))
 
     @cached_property
     def stage_bytes(self) -> int:

@@ -49,10 +49,10 @@ TILES = (
 DEPTHS = (64, 128)
 """Elements of k in a step."""
 PLACES = 32
-"""Of k in an instruction, as long as one of `mma` with 16 (Sun et al., "Dissecting Tensor Cores via Microbenchmarks",
-IEEE TPDS 2023, for an A100)."""
+"""Of k in an instruction."""
 RATE = 2 * 0.8
-"""Places of k in a cycle, for one of a dense product, and how near warps come to that."""
+"""Places of k in a cycle, for one of a dense product (NVIDIA, "A100 Tensor Core GPU Architecture", 2020), and how near
+warps come to that."""
 KEPT_BYTES = 9 / 16
 """Of a dense element's bytes, for one of B: half of the elements, and two bits for each of them."""
 
