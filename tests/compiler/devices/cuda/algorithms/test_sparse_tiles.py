@@ -60,6 +60,22 @@ def test_groups_of_channels_are_neighbours_along_k_where_channels_are_innermost(
     assert not cuda_sparse_tiles(along(plain, 1), A100, "fp16")  # k runs along the window's columns
 
 
+DIAGONALS = """
+kernel Product(in x: f32[64, 128], in w: f32[16, 128, 128]; out y: f32[64, 16])
+  for i:64, j:16
+    y[i, j] = sum<f32> k:128 . mul(x[i, k], w[j, {index}])
+"""
+
+
+@pytest.mark.parametrize(("index", "groups"), [("7, k", True), ("k, 7", False), ("k, k", False)])
+def test_neighbours_along_k_are_those_of_one_dimension_alone(index: str, groups: bool) -> None:
+    kernel = parse_kernel(DIAGONALS.format(index=index))
+    slots = (*kernel.inputs, *kernel.outputs)
+    x, w, y = (replace(Buffer.whole(at, slot.type), element=DType.F16) for at, slot in enumerate(slots))
+    workload = Workload(kernel, (x, w), (y,), (False, True))
+    assert bool(cuda_sparse_tiles(along(workload, 2), A100, "fp16")) == groups
+
+
 TWICE = """
 kernel "MatMul+Add"(in x: f32[64, 128], in w: f32[128, 64]; temp t: f32[]; out y: f32[64, 64])
   for i:64, j:64

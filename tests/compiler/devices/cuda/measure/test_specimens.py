@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import cast
 
 import numpy as np
 import pytest
@@ -11,13 +12,15 @@ import pytest
 from compiler.codegen.calls import operands_of
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
+from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.devices.cuda.measure.bench import ALIGNMENT, Operand, Subject, places
+from compiler.devices.cuda.measure.bench import ALIGNMENT, OUTPUTS, Operand, Slabs, Subject, places
+from compiler.devices.cuda.measure.driver import Device
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.target import Gpu, resolve
 from compiler.ir.encoding import DENSE, TwoOfFour
 from compiler.ir.machine import Setting, Trial, Workload
-from compiler.ir.packing import Steered
+from compiler.ir.packing import Panels, Steered
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.trace import StopRequest, never_stops
@@ -88,3 +91,46 @@ def test_each_copy_of_a_specimen_is_whole() -> None:
     assert sizes == {packing: len(copies) * operand.bytes}
     assert [copy[0] for copy in copies] == [(packing, at * operand.bytes) for at in range(5)]
     assert operand.bytes == -(-np.asarray(packing.specimen()).size // ALIGNMENT) * ALIGNMENT
+
+
+class Played:
+    """Memory of no device: what was written and whether it was given back."""
+
+    def __init__(self, size: int) -> None:
+        self.size, self.address, self.closed, self.written = size, 0, False, np.zeros(0, np.uint8)
+
+    def write(self, array: np.ndarray) -> None:
+        self.written = array
+
+    def repeat(self, first: int) -> None:
+        assert first == self.written.size
+
+    def clear(self) -> None:
+        pass
+
+    def close(self) -> None:
+        self.closed = True
+
+
+class PlayedDevice:
+    def __init__(self) -> None:
+        self.given: list[Played] = []
+
+    def allocate(self, size: int) -> Played:
+        self.given.append(Played(size))
+        return self.given[-1]
+
+
+def test_specimens_that_are_asked_for_no_more_are_given_back() -> None:
+    device = PlayedDevice()
+    slabs = Slabs(cast(Device, device), 0)
+    first, second = (
+        SparsePanels(Panels((0,), 64, columns, 0, ((64, columns), (columns, 1))), 16, 64, DType.F16)
+        for columns in (16, 48)
+    )
+    slabs.reserve({first: 4096, OUTPUTS: 512})
+    slabs.reserve({first: 4096, OUTPUTS: 512})
+    slabs.reserve({second: 8192})
+    assert [(memory.size, memory.closed) for memory in device.given] == [(4096, True), (512, False), (8192, False)]
+    for memory, packing in ((device.given[0], first), (device.given[2], second)):
+        np.testing.assert_array_equal(memory.written[: packing.elements], packing.specimen())
