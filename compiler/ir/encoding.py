@@ -147,11 +147,13 @@ class TwoOfFour(Encoding):
             raise ValueError(f"`{word}` is no encoding of two elements of four")
         return TwoOfFour.of(int(axis))
 
+    def fits(self, dims: tuple[int, ...]) -> bool:
+        """Whether a constant of this shape has whole groups."""
+        return self.axis < len(dims) and dims[self.axis] % GROUP == 0
+
     def takes(self, constant: np.ndarray) -> bool:
         """Whether no more than two of any four neighbours are not zero."""
-        if self.axis >= constant.ndim or constant.shape[self.axis] % GROUP:
-            return False
-        return bool((kept(self._grouped(constant)).sum(-1) <= KEPT).all())
+        return self.fits(constant.shape) and bool((kept(self._grouped(constant)).sum(-1) <= KEPT).all())
 
     def pruned(self, constant: np.ndarray) -> np.ndarray:
         """The constant with all but the two largest of each four neighbours set to zero; of equals the first stay."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from compiler.ir.encoding import (
     DENSE,
@@ -108,3 +109,10 @@ def test_a_number_that_is_none_counts_as_a_weight() -> None:
     assert two_of_four_encodings_of(matrix) == (TwoOfFour.of(0), TwoOfFour.of(1))
     matrix[0, 2] = np.nan
     assert two_of_four_encodings_of(matrix) == (TwoOfFour.of(0),)
+
+
+@pytest.mark.parametrize("word", ["two_of_four", "two_of_four_", "two_of_four_8", "two_of_four_x", "two_of_five_1"])
+def test_no_other_word_is_an_encoding_of_two_of_four(word: str) -> None:
+    with pytest.raises(ValueError, match="no encoding of two elements of four"):
+        TwoOfFour.read(word)
+    assert TwoOfFour.read(TwoOfFour.of(3).word) == TwoOfFour.of(3)

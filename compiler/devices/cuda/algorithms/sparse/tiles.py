@@ -105,8 +105,8 @@ class SparseWork(Work):
 
     @once
     def registers(self) -> int:
-        """An estimate: sums, operands of an instruction, words of metadata, addresses, what is gathered."""
-        own = self.part_m * self.part_n // WARP + self.part_m // 8 * 4 + self.part_n // 16 * 5
+        """An estimate: sums, operands of both instructions of a word, addresses, what is gathered."""
+        own = self.part_m * self.part_n // WARP + 2 * (self.part_m // 8 * 4 + self.part_n // 16 * 5)
         return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
 
     @once

@@ -129,7 +129,7 @@ def drawn(count: int) -> list[tuple[Case, int, Tile]]:
 
 @needs_double
 def test_random_sizes_under_proposed_tiles_mean_what_they_say() -> None:
-    check(drawn(40), modes=ADVERSARIAL[:1])
+    check(drawn(24), modes=ADVERSARIAL[:1])
 
 
 @needs_double

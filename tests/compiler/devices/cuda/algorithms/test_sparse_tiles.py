@@ -10,9 +10,11 @@ from compiler.devices.cuda.algorithms import legal_tiles
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import PROFILES, CudaTarget
+from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer
 from compiler.ir.encoding import DENSE, TwoOfFour
 from compiler.ir.machine import Workload
+from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType, Layout
 from tests.compiler.devices.cuda.algorithms.test_contraction import convolution, workload_of
 from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import A100, H200, product
@@ -103,3 +105,15 @@ def test_large_products_should_gain_and_single_rows_not(target: CudaTarget) -> N
 
     assert 0.5 < ratio(2048, 768, 3072) < 0.95
     assert ratio(1, 768, 768) > 1
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+def test_a_workload_whose_weights_have_no_such_groups_is_none(axis: int) -> None:
+    workload = along(product(64, 30, 256), axis)
+    text = str(workload)
+    assert parse_workload(text) == workload
+    if axis == 0:
+        workload.verify()
+        return
+    with pytest.raises(VerifyError, match=f"is encoded as two_of_four_{axis}"):
+        workload.verify()
