@@ -258,7 +258,8 @@ void multiply_sparse(void **arguments) {
             for (int e = 0; e < 2; e++) b[8 * i + 2 * t + e][g] = element(lane.type, lane.b[i], e);
         for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t * 2 + i % 2] = lane.d[i];
     }
-    /* What is not given is not multiplied: not with infinities either. Sums are taken 8 products at a time, as dense ones are. */
+    /* What is not given is not multiplied: not with infinities either. How many given products are added at a time is not known:
+     * 8, as of dense ones. */
     for (int row = 0; row < 16; row++)
         for (int part = 0; part < 2; part++) {
             float given[8], beside[8][8];
