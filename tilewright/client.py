@@ -271,7 +271,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
     ) -> Job:
         """Queue the pruning of a model's weights; `wait` for it, then `download_compressed`.
 
-        options  one of largest_error, latency_ms and sparsity; form, method, keep, ends, target, threads,
+        options  one of largest_error, latency_ms and sparsity; form, method, keep, ends, target, precision, threads,
                  tuning_budget_s, inputs, dims, derived_samples, seed
         samples  as of `quantize`; a quarter of them is held out, to judge the result on
 

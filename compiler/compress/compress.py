@@ -114,7 +114,7 @@ def compress(
     judged = Samples(network, evaluated, values[:-held][:JUDGED])
     unseen = Samples(network, evaluated, values[-held:])
     plain = shaped(options, values[0])
-    timing = CompileOptions(target=options.target, threads=options.threads, tuning_budget_s=0.0)
+    timing = options.timing()
 
     def on_record(record: Mapping[str, Any]) -> None:
         observe(Event("record", "time", BEGINS["time"], "", record))

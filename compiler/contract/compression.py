@@ -16,6 +16,7 @@ from compiler.contract.options import (
     MAX_BUDGET_SECONDS,
     MAX_DERIVED_SAMPLES,
     MAX_THREADS,
+    CompileOptions,
 )
 from compiler.errors import OptionsError
 
@@ -62,6 +63,11 @@ class CompressOptions(Derived):
     keep: KeptNodes = Field(default=(), description="names of nodes that stay dense", examples=[["/head/Conv"]])
     ends: StrictBool = Field(default=False, description="whether the first and last layers are pruned too")
     target: StrictStr = Field(default="cpu", description="as of a compilation: the device whose times count")
+    precision: Literal["fp32", "tf32", "fp16", "bf16"] = Field(
+        default="fp32",
+        description="as of a compilation, of the times: on CUDA targets `2:4` weights are multiplied faster in fp16 "
+        "and bf16",
+    )
     threads: StrictInt | None = Field(
         default=1, ge=1, le=MAX_THREADS, description="as of a compilation, of the times; null: all cores"
     )
@@ -80,7 +86,7 @@ class CompressOptions(Derived):
     seed: SamplesSeed = 0
 
     def __post_init__(self) -> None:
-        """Raises OptionsError for an unknown target, and where not just one of the aims is given."""
+        """Raises OptionsError for an unknown target or what it lacks, and where not just one of the aims is given."""
         if not re.fullmatch(kinds.target_pattern(), self.target):
             known = ", ".join(map(repr, kinds.names()))
             raise OptionsError(f"target {self.target!r:.80} is unknown", fix=f"use {known}; see GET /targets")
@@ -90,3 +96,8 @@ class CompressOptions(Derived):
                 f"{' and '.join(given)} are given together" if given else "nothing says how far to prune",
                 fix="give one of largest_error, latency_ms and sparsity",
             )
+        self.timing()
+
+    def timing(self) -> CompileOptions:
+        """The compilation whose kernels' times count, without measuring. Raises OptionsError where none can be."""
+        return CompileOptions(target=self.target, precision=self.precision, threads=self.threads, tuning_budget_s=0.0)

@@ -20,7 +20,7 @@ from compiler.forms.contraction import as_contraction, is_constant
 from compiler.forms.normal_form import Slots, contract_temps, without_unit_axes
 from compiler.forms.windowed import Image, Sweep, as_image
 from compiler.ir.encoding import Sparse
-from compiler.ir.expr import Apply, Expr, Load
+from compiler.ir.expr import Apply, Cast, Expr, Load
 from compiler.ir.index import Axis, flatten
 from compiler.ir.kernel import Block, Kernel, Routine, Slot
 from compiler.ir.machine import Workload
@@ -77,14 +77,17 @@ class SparseProduct:
 
 
 def multiplies_by(kernel: Kernel | Routine, slot: Slot) -> bool:
-    """Whether a sum of products has a slot's elements as they are for one of its factors."""
+    """Whether a sum of products has a slot's elements, as they are or widened, for one of its factors."""
     if not isinstance(kernel, Kernel) or kernel.sequential or not kernel.blocks:
         return False
     product = kernel.blocks[0]
     value = product.values[0]
     if product.monoid != "sum" or not isinstance(value, Apply) or value.function != "mul":
         return False
-    return any(isinstance(factor, Load) and factor.slot == slot.name for factor in value.args)
+    factors = (
+        factor.arg if isinstance(factor, Cast) and factor.arg.dtype.is_float else factor for factor in value.args
+    )
+    return any(isinstance(factor, Load) and factor.slot == slot.name for factor in factors)
 
 
 def as_sparse_product(workload: Workload) -> SparseProduct | None:

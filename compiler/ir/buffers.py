@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
-from compiler.ir.encoding import DENSE, Encodings, encodings_of, sparse_encodings_of
+from compiler.ir.encoding import DENSE, Encodings, encodings_of, sparse_encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, Layout, TensorType
@@ -167,6 +167,19 @@ class KernelGraph:
         if buffer not in self._sparse_encodings:
             self._sparse_encodings[buffer] = sparse_encodings_of(self.constants[buffer])
         return self._sparse_encodings[buffer]
+
+    @cached_property
+    def _two_of_four_encodings(self) -> dict[int, Encodings]:
+        """What `two_of_four_encodings` has found so far."""
+        return {}
+
+    def two_of_four_encodings(self, buffer: int) -> Encodings:
+        """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""
+        if buffer not in self.constants:
+            return ()
+        if buffer not in self._two_of_four_encodings:
+            self._two_of_four_encodings[buffer] = two_of_four_encodings_of(self.constants[buffer])
+        return self._two_of_four_encodings[buffer]
 
     @cached_property
     def writer(self) -> Mapping[int, int]:

@@ -1,8 +1,9 @@
 """Encodings: how the elements of a constant may be kept in memory, which is for its values to say.
 
-    DENSE   each element in its own dtype
-    INT24   fp32 in 24 bits: three quarters of the bytes where reading them is all the work
-    Sparse  without most zeros, each element with its place: where a good part of a matrix is zero
+    DENSE      each element in its own dtype
+    INT24      fp32 in 24 bits: three quarters of the bytes where reading them is all the work
+    Sparse     without most zeros, each element with its place: where a good part of a matrix is zero
+    TwoOfFour  two of each four neighbours, each with its place among them: what sparse tensor cores take
 
 In INT24 a column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which
 the largest element fits. An element is off by at most 2^-23 of the largest of its column, about what fp32 arithmetic
@@ -119,6 +120,54 @@ class Sparse(Encoding):
         return self.fills[GROUPS.index(group)]
 
 
+TWO_OF_FOUR_WORD = "two_of_four"
+GROUP, KEPT = 4, 2
+"""Neighbours, and how many of them are kept at most."""
+MOST_AXES = 8
+"""Dimensions of a constant of which one may be that of the groups."""
+
+
+@dataclass(frozen=True)
+class TwoOfFour(Encoding):
+    """Two elements of each four neighbours along a dimension, with their places among the four: the others are zero."""
+
+    axis: int
+
+    @staticmethod
+    def of(axis: int) -> TwoOfFour:
+        """The encoding with the word that stands for it in the text of workloads."""
+        word = f"{TWO_OF_FOUR_WORD}_{axis}"
+        return TwoOfFour(word, word, axis)
+
+    @staticmethod
+    def read(word: str) -> TwoOfFour:
+        """From `word`. Raises ValueError for any other."""
+        first, _, axis = word.rpartition("_")
+        if first != TWO_OF_FOUR_WORD or not axis.isdecimal() or int(axis) >= MOST_AXES:
+            raise ValueError(f"`{word}` is no encoding of two elements of four")
+        return TwoOfFour.of(int(axis))
+
+    def fits(self, dims: tuple[int, ...]) -> bool:
+        """Whether a constant of this shape has whole groups."""
+        return self.axis < len(dims) and dims[self.axis] % GROUP == 0
+
+    def takes(self, constant: np.ndarray) -> bool:
+        """Whether no more than two of any four neighbours are not zero."""
+        return self.fits(constant.shape) and bool((kept(self._grouped(constant)).sum(-1) <= KEPT).all())
+
+    def pruned(self, constant: np.ndarray) -> np.ndarray:
+        """The constant with all but the two largest of each four neighbours set to zero; of equals the first stay."""
+        groups = self._grouped(constant)
+        ranks = np.argsort(np.argsort(-np.abs(groups), axis=-1, kind="stable"), axis=-1)
+        zeroed = np.where(ranks < KEPT, groups, np.zeros((), constant.dtype))
+        return np.moveaxis(zeroed.reshape(*zeroed.shape[:-2], -1), -1, self.axis)
+
+    def _grouped(self, constant: np.ndarray) -> np.ndarray:
+        """The groups as the last axis."""
+        last = np.moveaxis(constant, self.axis, -1)
+        return last.reshape(*last.shape[:-1], -1, GROUP)
+
+
 Encodings = tuple[Encoding, ...]
 """In which a tensor may be kept, in the order of ENCODINGS. DENSE is always among them."""
 
@@ -144,6 +193,23 @@ def sparse_encodings_of(constant: np.ndarray) -> Encodings:
     lines = kept(array.reshape(len(array), -1))
     sides = (lines, lines.T) if array.ndim == 2 else (lines,)
     return tuple(Sparse.of(axis, tuple(fill_of(side, group) for group in GROUPS)) for axis, side in enumerate(sides))
+
+
+def pruned(array: np.ndarray, encodings: Encodings) -> np.ndarray:
+    """An array with zeros where the encodings of a constant ask for some: what stands for it when kernels are tried."""
+    for one in encodings:
+        if isinstance(one, TwoOfFour):
+            array = one.pruned(array)
+    return array
+
+
+def two_of_four_encodings_of(constant: np.ndarray) -> Encodings:
+    """Those by which two of each four neighbours of a constant are kept, one for each dimension along which it fits."""
+    if constant.dtype.kind != "f" or constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
+        return ()
+    if np.count_nonzero(constant) > KEPT / GROUP * constant.size:
+        return ()
+    return tuple(one for one in map(TwoOfFour.of, range(constant.ndim)) if one.takes(constant))
 
 
 def _fits_int24(constant: np.ndarray) -> bool:

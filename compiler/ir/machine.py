@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 from compiler.contract import generator
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE, INT24, Encodings
+from compiler.ir.encoding import DENSE, INT24, Encodings, TwoOfFour
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
@@ -161,6 +161,10 @@ class Workload:
                 raise VerifyError(f"an input may not be kept dense\n{self}")
             if len(encodings) > 1 and not constant:
                 raise VerifyError(f"an input that is no constant is encoded as {encodings[1]}\n{self}")
+        for buffer, encodings in zip(self.inputs, self.encodings, strict=True):
+            for one in encodings:
+                if isinstance(one, TwoOfFour) and not one.fits(buffer.type.dims):
+                    raise VerifyError(f"an input of {buffer.type} is encoded as {one}\n{self}")
         for slot, buffer in zip(slots, buffers, strict=True):
             if buffer.type != slot.type:
                 raise VerifyError(f"slot `{slot}` has the buffer `{buffer}`\n{self}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from compiler.ir import grammar
 from compiler.ir.buffers import Buffer, row_major
-from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, Encoding, Encodings, Sparse
+from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, TWO_OF_FOUR_WORD, Encoding, Encodings, Sparse, TwoOfFour
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
@@ -40,7 +40,7 @@ def parse_workload(text: str) -> Workload:
 
 
 def _is_sparse(at: Cursor) -> bool:
-    return at.next.kind == "word" and at.next.text.startswith(f"{SPARSE_WORD}_")
+    return at.next.kind == "word" and at.next.text.startswith((f"{SPARSE_WORD}_", f"{TWO_OF_FOUR_WORD}_"))
 
 
 def _sparse(at: Cursor) -> Encodings:
@@ -49,7 +49,8 @@ def _sparse(at: Cursor) -> Encodings:
     while _is_sparse(at):
         fault = at.fault("a sparse encoding")
         try:
-            found.append(Sparse.read(at.word()))
+            word = at.word()
+            found.append(Sparse.read(word) if word.startswith(f"{SPARSE_WORD}_") else TwoOfFour.read(word))
         except ValueError as error:
             raise fault from error
     return tuple(found)

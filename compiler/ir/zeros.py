@@ -19,7 +19,7 @@ Weights that are about equally sparse then share code and measurements.
 """
 BLOCKS = ((4, 4), (8, 8), (16, 16))
 PATTERNS = ((1, 4), (2, 4), (1, 2), (4, 8))
-"""N:M: at most N of M neighbours along the inputs are not zero."""
+"""N:M: at most N of M neighbours along the inputs are not zero, or along the lines of a matrix, maybe transposed."""
 FULL = 0.9
 """The share of such neighbours of which N are not zero: where fewer are, they keep to the form by chance."""
 
@@ -153,11 +153,12 @@ def _inner_form(mask: np.ndarray) -> str:
             return f"{many}x1 vectors"
         if _is_blocked(mask, 1, many):
             return f"1x{many} vectors"
-    for few, many in PATTERNS:
-        if mask.shape[1] % many == 0:
-            counts = mask.reshape(mask.shape[0], -1, many, mask.shape[2]).sum(2)
-            if int(counts.max()) <= few and float((counts == few).mean()) >= FULL:
-                return f"{few}:{many}"
+    for side in (mask, mask.swapaxes(0, 1))[: 1 + (mask.shape[2] == 1)]:
+        for few, many in PATTERNS:
+            if side.shape[1] % many == 0:
+                counts = side.reshape(side.shape[0], -1, many, side.shape[2]).sum(2)
+                if int(counts.max()) <= few and float((counts == few).mean()) >= FULL:
+                    return f"{few}:{many}"
     if mask.shape[2] > 1 and bool((mask.any(2) == mask.all(2)).all()):
         return "whole windows"
     return "unstructured"

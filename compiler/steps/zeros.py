@@ -60,6 +60,6 @@ def zeros_notices(menus: Sequence[Menu]) -> list[str]:
         return []
     kernels = "1 kernel multiplies" if count == 1 else f"{count} kernels multiply"
     return [
-        f"{kernels} no zero weights: a NaN or an infinity among activations does not reach results to which only zero "
+        f"{kernels} no zero weights: a NaN or an infinity among activations need not reach results to which only zero "
         "weights link it; the option sparsity=off multiplies every weight"
     ]

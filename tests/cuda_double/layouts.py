@@ -36,6 +36,32 @@ def fragments(a: np.ndarray, b: np.ndarray, per: int) -> tuple[np.ndarray, np.nd
     return np.stack(registers_a), np.stack(registers_b)
 
 
+def sparse_fragments(a: np.ndarray, b: np.ndarray, selector: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Registers of a (16 x 32), b (32 x 8) and the metadata as mma.sp.m16n8k32 has them for 16 bits, row by row.
+
+    Two of each four neighbours in a row of a are not zero. "Matrix Fragments for sparse mma.m16n8k32 with .f16 and
+    .bf16 types": of a, a register holds the two of four columns from `firstcol` on; the metadata's bits of a chunk of
+    four columns are those that the figure's cell names, thread by thread. Lanes whose metadata is not asked for have
+    all bits set, which are no indices.
+    """
+    given = np.zeros((16, 16), a.dtype)
+    metadata = np.full(32, 0xFFFFFFFF, np.uint32)
+    holders = {0: (0, 1), 1: (2, 3)}[selector]
+    for lane in range(32):
+        if lane % 4 in holders:
+            metadata[lane] = 0
+    for row in range(16):
+        for firstcol in range(0, 32, 4):
+            first, second = (int(place) for place in np.flatnonzero(a[row, firstcol : firstcol + 4]))
+            given[row, firstcol // 2 : firstcol // 2 + 2] = a[row, firstcol + first], a[row, firstcol + second]
+            lane = row % 8 * 4 + holders[firstcol // 16]
+            lowest = (16 if row >= 8 else 0) + firstcol % 16
+            metadata[lane] |= np.uint32((first | second << 2) << lowest)
+    registers_a, _ = fragments(given, b[:16], 2)
+    registers_b = [packed(b[T[:, None] * 2 + np.arange(2) + row, G[:, None]]) for row in (0, 8, 16, 24)]
+    return registers_a, np.stack(registers_b), metadata
+
+
 def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
     """Where a dense byte offset lies.
 

@@ -14,15 +14,36 @@ import numpy as np
 import pytest
 
 from tests.cuda_double.demonstration import KERNELS, numbers
-from tests.cuda_double.double import HEADERS, MODES, SCALARS, Device, Mode, TensorMap, compile_kernels, compiler_there
-from tests.cuda_double.layouts import BOXES, LANES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
+from tests.cuda_double.double import (
+    HEADERS,
+    MODES,
+    SCALARS,
+    Device,
+    Fault,
+    Mode,
+    TensorMap,
+    compile_kernels,
+    compiler_there,
+)
+from tests.cuda_double.layouts import (
+    BOXES,
+    LANES,
+    SWIZZLE_CODES,
+    G,
+    T,
+    fragments,
+    k_major,
+    mn_major,
+    sparse_fragments,
+    swizzle,
+)
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
 )
 
 
@@ -341,6 +362,45 @@ def test_mma_multiplies_fragments_of_bytes(device: Device, kind: str) -> None:
     d = random.integers(-1000, 1000, (16, 8)).astype(np.int32)
     found, expected = product_of_fragments(device, f"m16n8k32_{kind}", a, b, d)
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("selector", [0, 1])
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_sparse_mma_multiplies_what_is_given_where_its_indices_say(device: Device, kind: str, selector: int) -> None:
+    dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
+    random = np.random.default_rng(11)
+    kept = np.argsort(random.random((16, 8, 4)), axis=-1) < 2
+    a = np.where(kept.reshape(16, 32), numbers((16, 32), 12) + 3, 0).astype(dtype)
+    b, d = numbers((32, 8), 13).astype(dtype), numbers((16, 8), 14)
+    b[1, 3] = np.inf
+    found, expected = sparse_product(device, kind, a, b, d, selector)
+    assert 0 < np.isinf(expected).sum() < 16
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def sparse_product(
+    device: Device, kind: str, a: np.ndarray, b: np.ndarray, d: np.ndarray, selector: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Registers of d + a b by mma.sp, and as they should be: zeros of a are not multiplied."""
+    rows, columns = G[:, None] + np.array([0, 0, 8, 8]), 2 * T[:, None] + np.array([0, 1, 0, 1])
+    operands = [device.upload(registers) for registers in sparse_fragments(a, b, selector)]
+    sums = device.upload(np.ascontiguousarray(d[rows, columns].T))
+    device.launch(f"mma_sp_{kind}_{selector}", [1], [32], [*operands, sums])
+    wide_a, wide_b = a[:, :, None].astype(np.float64), b[None].astype(np.float64)
+    products = np.multiply(wide_a, wide_b, out=np.zeros((16, 32, 8)), where=wide_a != 0)
+    return device.download(sums, (4, 32), np.float32), (d + products.sum(1))[rows, columns].T
+
+
+@pytest.mark.parametrize("places", [0b0000, 0b0101, 0b1010, 0b1111, 0b0001])
+def test_the_double_refuses_metadata_that_is_undefined(module: Path, places: int) -> None:
+    a, b = np.tile(np.array([1, 0, 1, 0], np.float16), (16, 8)), np.ones((32, 8), np.float16)
+    *fragments_of_both, metadata = sparse_fragments(a, b, 0)
+    metadata[5] = metadata[5] & ~np.uint32(0xF00) | np.uint32(places << 8)
+    with Device(module, MODES[0]) as device:
+        operands = [device.upload(registers) for registers in (*fragments_of_both, metadata)]
+        sums = device.upload(np.zeros((4, 32), np.float32))
+        with pytest.raises(Fault, match="protocol"):
+            device.launch("mma_sp_f16_0", [1], [32], [*operands, sums])
 
 
 def product_of_fragments(

@@ -17,13 +17,23 @@ import numpy as np
 
 from tests.cuda_double.demonstration import DEMONSTRATIONS, KERNELS, Demonstration
 from tests.cuda_double.double import Device, TensorMap
-from tests.cuda_double.layouts import BOXES, SWIZZLE_CODES, G, T, fragments, k_major, mn_major, swizzle
+from tests.cuda_double.layouts import (
+    BOXES,
+    SWIZZLE_CODES,
+    G,
+    T,
+    fragments,
+    k_major,
+    mn_major,
+    sparse_fragments,
+    swizzle,
+)
 from tests.gpu.family import Family, Outcome, Trial
 
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
 )
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}
 
@@ -124,6 +134,19 @@ def mma(device: Device, kind: str) -> list[Outcome]:
     device.launch(f"mma_{kind}", [1], [32], [device.upload(registers_a), device.upload(registers_b), sums])
     expected = d + (a.astype(np.float64) @ b.astype(np.float64)).astype(sums_dtype)
     return [Outcome(device.download(sums, (4, 32), sums_dtype), expected[rows, columns].T)]
+
+
+def sparse_mma(device: Device, kind: str, selector: int) -> list[Outcome]:
+    """The same of a product by rows of which two of each four neighbours are not zero."""
+    kept = np.argsort(np.random.default_rng(11).random((16, 8, 4)), axis=-1).reshape(16, 32) < 2
+    a, b = integers((16, 32), 12, DTYPES[kind]) * kept, integers((32, 8), 13, DTYPES[kind])
+    d = integers((16, 8), 14)
+    rows, columns = G[:, None] + np.array([0, 0, 8, 8]), 2 * T[:, None] + np.array([0, 1, 0, 1])
+    operands = [device.upload(registers) for registers in sparse_fragments(a.astype(DTYPES[kind]), b, selector)]
+    sums = device.upload(np.ascontiguousarray(d[rows, columns].T))
+    device.launch(f"mma_sp_{kind}_{selector}", [1], [32], [*operands, sums])
+    expected = d + (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
+    return [Outcome(device.download(sums, (4, 32), np.float32), expected[rows, columns].T)]
 
 
 def bulk_copy(device: Device) -> list[Outcome]:
@@ -246,6 +269,14 @@ FAMILIES: tuple[Family, ...] = (
         ],
     ),
     _of_intrinsics("mma", [Trial(kind, partial(mma, kind=kind)) for kind in KINDS]),
+    _of_intrinsics(
+        "mma.sp",
+        [
+            Trial(f"{kind} selector {selector}", partial(sparse_mma, kind=kind, selector=selector))
+            for kind in ("f16", "bf16")
+            for selector in (0, 1)
+        ],
+    ),
     _of_intrinsics(
         "tensor copies",
         [

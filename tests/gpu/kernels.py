@@ -19,6 +19,7 @@ from bench.zoo import build
 from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import ALGORITHMS, ALWAYS, BY_NAME
+from compiler.devices.cuda.algorithms.sparse import SPARSE
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit import lower
 from compiler.devices.cuda.target import CudaTarget
@@ -27,6 +28,7 @@ from compiler.fuse import fuse
 from compiler.fuse.joins import joins
 from compiler.fuse.storage import with_storage
 from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.encoding import DENSE, GROUP, TwoOfFour, pruned
 from compiler.ir.evaluate import evaluate
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
@@ -64,6 +66,8 @@ TILES, SUBJECTS = 3, 40
 """Tiles of one kernel and algorithm that are tried: the cheapest by the model, the dearest, one between; kernels and
 tiles of one family.
 """
+SPARSE_KERNELS = 4
+"""Kernels that are also tried with weights that are zero at two of each four places."""
 SLACK = 256
 """Bytes after an operand that no kernel may touch."""
 
@@ -153,11 +157,12 @@ def run(device: Device, subject: Subject) -> list[Outcome]:
 def inputs_of(workload: Workload) -> tuple[np.ndarray, ...]:
     """Random arrays by what a kernel does with them.
 
-    Floats in [-1, 1), integers that may be indices all zero, others small.
+    Floats in [-1, 1), zero where a constant is known to be; integers that may be indices all zero, others small.
     """
     random = np.random.default_rng(0)
     zero = reads_indices(workload.kernel)
-    return tuple(_array(buffer.type, random, zero=zero) for buffer in workload.inputs)
+    arrays = [_array(buffer.type, random, zero=zero) for buffer in workload.inputs]
+    return tuple(pruned(array, encodings) for array, encodings in zip(arrays, workload.encodings, strict=True))
 
 
 def _array(type: TensorType, random: np.random.Generator, *, zero: bool) -> np.ndarray:
@@ -181,17 +186,32 @@ def _octets(buffer: Buffer) -> Buffer:
 
 def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
     """Kernels of all networks under a few tiles of each algorithm."""
-    number = 0
-    for workload in _workloads(ELEMENTS.get(precision)):
-        by_algorithm: dict[str, list[Proposal]] = {}
-        for proposal in proposals(workload, target, precision):
-            by_algorithm.setdefault(proposal.tile.algorithm, []).append(proposal)
-        for found in by_algorithm.values():
+    number, sparse_left = 0, SPARSE_KERNELS
+    for dense in _workloads(ELEMENTS.get(precision)):
+        by_algorithm: dict[tuple[str, Workload], list[Proposal]] = {}
+        for proposal in proposals(dense, target, precision):
+            by_algorithm.setdefault((proposal.tile.algorithm, dense), []).append(proposal)
+        if sparse_left and precision in ELEMENTS:
+            for sparse in _zero_at_two_of_four(dense):
+                if found := SPARSE.tiles(sparse, target, precision):
+                    by_algorithm["sparse", sparse] = found
+                    sparse_left -= 1
+        for (_, workload), found in by_algorithm.items():
             ranked = sorted(found, key=lambda proposal: proposal.seconds)
             for tile in dict.fromkeys(one.tile for one in _spread(ranked, TILES)):
                 number += 1
                 code = partial(lower.lower_cuda, f"k{number}", workload, tile, target)
                 yield Subject(workload, tile, code, precision)
+
+
+def _zero_at_two_of_four(workload: Workload) -> Iterator[Workload]:
+    """The same by weights that sparse tensor cores may take: each constant along each of its dimensions."""
+    dense = tuple((DENSE,) for _ in workload.inputs)
+    for at, (buffer, constant) in enumerate(zip(workload.inputs, workload.constant, strict=True)):
+        if constant and buffer.type.rank > 1:
+            for axis in (axis for axis, dim in enumerate(buffer.type.dims) if dim % GROUP == 0):
+                found = (DENSE, TwoOfFour.of(axis))
+                yield replace(workload, encodings=(*dense[:at], found, *dense[at + 1 :]))
 
 
 def proposals(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:

@@ -68,6 +68,7 @@ def test_a_family_finds_nothing_wrong_with_the_double(name: str) -> None:
     ("name", "before", "after"),
     [
         ("mma", "sums[i] = d[i * 32 + threadIdx.x]", "sums[i] = d[(i ^ 1) * 32 + threadIdx.x]"),
+        ("mma.sp", "metadata[threadIdx.x]", "metadata[threadIdx.x ^ 1]"),
         ("ldmatrix", "threadIdx.x % (8 * registers) * pitch", "(threadIdx.x % (8 * registers) ^ 1) * pitch"),
         ("copies", "min(bytes, 16)", "min(bytes, 8)"),
     ],

@@ -22,6 +22,7 @@ from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
 from compiler.devices.cuda.algorithms.loops import LOOPS
+from compiler.devices.cuda.algorithms.sparse import SPARSE
 from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
@@ -71,15 +72,20 @@ def cuda_backend(options: CompileOptions, environment: Mapping[str, str]) -> Cud
     target = resolve(options.target, gpu_here())
     if options.scheduler == PERSISTENT:
         target = target.of_resident_blocks
-    return CudaBackend(target, find_cuda_toolchain(environment_compiler(environment)))
+    toolchain = find_cuda_toolchain(environment_compiler(environment))
+    return CudaBackend(target, toolchain, leaves_zeros_out=options.sparsity == "auto")
 
 
 @dataclass(frozen=True)
 class CudaBackend:
-    """`Backend` for a CUDA target, NVRTC and a C compiler for the host's side."""
+    """`Backend` for a CUDA target, NVRTC and a C compiler for the host's side.
+
+    leaves_zeros_out  whether kernels may leave out weights that are zero
+    """
 
     target: CudaTarget
     toolchain: CudaToolchain
+    leaves_zeros_out: bool = True
     candidates: Candidates = field(init=False, repr=False, compare=False)
     _images: dict[str, bytes] = field(default_factory=dict, init=False, repr=False, compare=False)
     """Of the plans that were emitted so far: those that race share most kernels, and one of them is emitted again."""
@@ -179,7 +185,10 @@ class CudaBackend:
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
         """Every legal tile of a workload with its expected seconds."""
-        return legal_tiles(workload, self.target, lanes, precision)
+        proposed = legal_tiles(workload, self.target, lanes, precision)
+        return (
+            proposed if self.leaves_zeros_out else [one for one in proposed if one.tile.algorithm not in SPARSE.names]
+        )
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         """Blocks of the kernel's grid under a tile."""

@@ -56,6 +56,7 @@ def test_single_instructions_come_first_then_precisions_and_algorithms_by_worth(
     count = len(intrinsics.FAMILIES)
     assert ordered[:count] == [family.name for family in intrinsics.FAMILIES]
     assert ordered[count : count + 3] == ["mma fp16", "mma_3xtf32 fp16", "mma_image fp16"]
+    assert ordered.index("transpose fp16") < ordered.index("sparse fp16") < ordered.index("integer fp16")
     precisions = [name.rpartition(" ")[2] for name in ordered[count:]]
     assert list(dict.fromkeys(precisions)) == list(first.WORTH)
 

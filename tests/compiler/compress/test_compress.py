@@ -15,6 +15,7 @@ from compiler.compress.__main__ import main
 from compiler.compress.gram import inputs_of
 from compiler.compress.layers import GROUPED, layers_of
 from compiler.contract import CompressOptions
+from compiler.devices.cuda import nvrtc
 from compiler.errors import BudgetMissed, InputsError, OptionsError, UnsupportedModel
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import open_network
@@ -134,6 +135,8 @@ def test_one_aim_is_given() -> None:
             CompressOptions.from_json(given)
     with pytest.raises(OptionsError, match="target 'abacus' is unknown"):
         CompressOptions(sparsity=0.5, target="abacus")
+    with pytest.raises(OptionsError, match="precision 'fp16' "):
+        CompressOptions(sparsity=0.5, precision="fp16")
     options = CompressOptions(sparsity=0.5, keep=("a",), dims={"n": 2})
     assert CompressOptions.from_json(options.to_json()) == options
 
@@ -156,6 +159,29 @@ def test_columns_times_rows_are_what_the_layer_computes(tmp_path: Path) -> None:
         wanted = np.moveaxis(values[layer.inner.outputs[0]], 1, -1).reshape(len(made), -1)
         assert np.allclose(made, wanted)
         assert np.array_equal(layer.shaped(layer.rows(layer.weights)), layer.weights)
+
+
+@pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
+def test_two_of_four_zeros_pay_on_gpus_in_16_bits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
+    d = Drawn()
+    d.node("MatMul", ["x", d.weights("w0", 64, 512)], "a", "first")
+    d.node("Relu", ["a"], "b", "between")
+    d.node("MatMul", ["b", d.weights("w1", 512, 512)], "c", "middle")
+    d.node("Relu", ["c"], "e", "then")
+    d.node("MatMul", ["e", d.weights("w2", 512, 64)], "y", "last")
+    source, archive = saved(d.model({"x": (32, 64)}, {"y": (32, 64)}), tmp_path), tmp_path / "s.npz"
+    np.savez(archive, x=np.random.default_rng(3).normal(size=(3, 32, 64)).astype(np.float32))
+    found = {}
+    for precision in ("fp32", "fp16"):
+        options = CompressOptions(
+            sparsity=0.4, form="2:4", method="magnitude", target="cuda:sm_80", precision=precision, tuning_budget_s=0.0
+        )
+        (layer,) = (
+            one for one in compress(source, tmp_path / "o.onnx", options, {"s": archive})["layers"] if one["levels"]
+        )
+        found[precision] = layer["us"] / layer["dense_us"]
+    assert found["fp16"] < 0.95 < found["fp32"]
 
 
 def test_the_command_writes_the_model_and_says_what_became_of_it(

@@ -1,8 +1,18 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
-from compiler.ir.encoding import DENSE, INT24, MAX_PEAK, MIN_BYTES, Int24Panels, encodings_of
+from compiler.ir.encoding import (
+    DENSE,
+    INT24,
+    MAX_PEAK,
+    MIN_BYTES,
+    Int24Panels,
+    TwoOfFour,
+    encodings_of,
+    two_of_four_encodings_of,
+)
 from compiler.ir.packing import Panels
 
 
@@ -73,3 +83,36 @@ def test_small_matrices_other_types_and_numbers_that_are_not_finite_are_not_even
         matrix = large(rng)
         matrix[0, 0] = number
         assert encodings_of(matrix) == (DENSE,)
+
+
+def test_two_of_four_is_found_along_the_dimensions_that_have_it() -> None:
+    rng = np.random.default_rng(6)
+    filters = rng.normal(size=(16, 32, 3, 3)).astype(np.float32)
+    assert two_of_four_encodings_of(filters) == ()
+    along_inputs = TwoOfFour.of(1).pruned(filters)
+    assert two_of_four_encodings_of(along_inputs) == (TwoOfFour.of(1),)
+    np.testing.assert_array_equal(along_inputs[along_inputs != 0], filters[along_inputs != 0])
+    assert ((along_inputs != 0).reshape(16, 8, 4, 9).sum(2) == 2).all()
+    assert two_of_four_encodings_of(along_inputs[:, :, 0, 0][:, :30]) == ()  # too few elements, and no whole groups
+    both = TwoOfFour.of(0).pruned(along_inputs)
+    assert two_of_four_encodings_of(both) == (TwoOfFour.of(0), TwoOfFour.of(1))
+    one_more = along_inputs.copy()
+    one_more[3, 4:8, 1, 2] = 1
+    assert two_of_four_encodings_of(one_more) == ()
+    assert two_of_four_encodings_of((along_inputs * 9).astype(np.int8)) == ()
+    assert two_of_four_encodings_of(along_inputs.astype(np.float16)) == (TwoOfFour.of(1),)
+
+
+def test_a_number_that_is_none_counts_as_a_weight() -> None:
+    matrix = np.zeros((64, 64), np.float32)
+    matrix[0, :2] = np.nan
+    assert two_of_four_encodings_of(matrix) == (TwoOfFour.of(0), TwoOfFour.of(1))
+    matrix[0, 2] = np.nan
+    assert two_of_four_encodings_of(matrix) == (TwoOfFour.of(0),)
+
+
+@pytest.mark.parametrize("word", ["two_of_four", "two_of_four_", "two_of_four_8", "two_of_four_x", "two_of_five_1"])
+def test_no_other_word_is_an_encoding_of_two_of_four(word: str) -> None:
+    with pytest.raises(ValueError, match="no encoding of two elements of four"):
+        TwoOfFour.read(word)
+    assert TwoOfFour.read(TwoOfFour.of(3).word) == TwoOfFour.of(3)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE, INT24, Sparse
+from compiler.ir.encoding import DENSE, INT24, Sparse, TwoOfFour
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.index import Axis, Index, Indirect
@@ -377,6 +377,7 @@ def test_workloads_round_trip_with_their_kernel_their_buffers_and_their_flags() 
         Workload(kernel, inputs, outputs, (False, True)),
         Workload(kernel, inputs[::-1], outputs, (True, True)),
         Workload(kernel, inputs, outputs, (False, True), ((DENSE,), (DENSE, INT24, Sparse.of(0, (7, 13, 23, 38))))),
+        Workload(kernel, inputs, outputs, (False, True), ((DENSE,), (DENSE, TwoOfFour.of(0), TwoOfFour.of(1)))),
         Workload(
             parse_kernel("kernel Fill(out y: f32[2, 5]) for i:2, j:5 y[i, j] = 1.0:f32"), (), (strided(type),), ()
         ),

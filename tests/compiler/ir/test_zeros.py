@@ -44,6 +44,7 @@ FORMS: tuple[tuple[str, Callable[[], np.ndarray]], ...] = (
     ("4x4 blocks", lambda: pruned(weights(32, 32), 4, 4)),
     ("8x8 blocks", lambda: pruned(weights(64, 64, 3, 3), 8, 8)),
     ("2:4", lambda: two_of_four(weights(32, 64))),
+    ("2:4", lambda: two_of_four(weights(32, 64)).T),
     ("lines", lambda: without(weights(32, 32, 3, 3), slice(0, 20), slice(0))),
     ("inputs", lambda: without(weights(32, 32, 3, 3), slice(0), slice(3, 23))),
     ("lines and inputs", lambda: without(weights(32, 64), slice(0, 16), slice(0, 32))),

@@ -1,4 +1,4 @@
-/* Tensor cores: ldmatrix, mma.sync and wgmma, with the fragment layouts of the PTX ISA, sections "Warp-level matrix load
+/* Tensor cores: ldmatrix, mma.sync, mma.sp and wgmma, with the fragment layouts of the PTX ISA, sections "Warp-level matrix load
  * instruction: ldmatrix", "Matrix fragments for mma.m16n8k16 / m16n8k8 / m16n8k32" and "Asynchronous warpgroup level matrix
  * instructions". How tensor cores add is in no manual: `add_products` has a model of it that was compared with an A100 bit by bit. */
 #include "engine.h"
@@ -216,6 +216,80 @@ void mma(Type type, void *d, const unsigned *a, const unsigned *b, Site at) {
         case Type::U8_S8: return multiply<int32_t>(arguments, Type::U8, Type::S8, 32, 4);
         case Type::S8_U8: return multiply<int32_t>(arguments, Type::S8, Type::U8, 32, 4);
         }
+    });
+}
+
+/* ---- mma.sp ----------------------------------------------------------------------------------------------------------- */
+
+namespace {
+
+struct SparseLane {
+    Type type;
+    float *d;
+    const unsigned *a, *b;
+    unsigned metadata, selector;
+    Site at;
+};
+
+/* "Sparse MMA .m16n8k32 metadata layout for .f16/.bf16 type": the bits of a row's four columns from 4 * chunk on, of the lane of the
+ * row's group that holds them. */
+unsigned places_of(void **arguments, int row, int chunk, unsigned selector) {
+    const int lane = row % 8 * 4 + (int)selector * 2 + chunk / 4;
+    return ((SparseLane *)arguments[lane])->metadata >> (row / 8 * 16 + chunk % 4 * 4) & 15;
+}
+
+/* Two indices, the second above the first: "0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110 are the meaningful values of indices". */
+bool is_ordered(unsigned places) { return places >> 2 > (places & 3); }
+
+/* d (16 x 8) += a (16 x 32, in 16 columns) b (32 x 8): each given element of a is put where its index says, what is not given is 0. */
+void multiply_sparse(void **arguments) {
+    const SparseLane &first = *(SparseLane *)arguments[0];
+    float a[16][32] = {}, b[32][8], d[16][8];
+    for (int l = 0; l < 32; l++) {
+        const SparseLane &lane = *(SparseLane *)arguments[l];
+        const int g = l / 4, t = l % 4;
+        for (int i = 0; i < 4; i++) {
+            const int row = g + i % 2 * 8, chunk = t + i / 2 * 4; /* columns 2t, 2t + 1 of the given ones are those of four columns of a */
+            const unsigned places = places_of(arguments, row, chunk, first.selector);
+            if (!is_ordered(places)) fault("protocol", "%s:%d: mma.sp with the indices %u of row %d, columns %d to %d", first.at.file, first.at.line, places, row, chunk * 4, chunk * 4 + 3);
+            for (int e = 0; e < 2; e++) a[row][chunk * 4 + (places >> 2 * e & 3)] = element(lane.type, lane.a[i], e);
+        }
+        for (int i = 0; i < 4; i++)
+            for (int e = 0; e < 2; e++) b[8 * i + 2 * t + e][g] = element(lane.type, lane.b[i], e);
+        for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t * 2 + i % 2] = lane.d[i];
+    }
+    /* What is not given is not multiplied: not with infinities either. How many given products are added at a time is not known:
+     * 8, as of dense ones. */
+    for (int row = 0; row < 16; row++)
+        for (int part = 0; part < 2; part++) {
+            float given[8], beside[8][8];
+            for (int i = 0; i < 8; i++) {
+                const int chunk = part * 4 + i / 2;
+                const int column = chunk * 4 + (int)(places_of(arguments, row, chunk, first.selector) >> i % 2 * 2 & 3);
+                given[i] = a[row][column];
+                for (int j = 0; j < 8; j++) beside[i][j] = b[column][j];
+            }
+            add_products<8>(d[row], given, beside, 8);
+        }
+    for (int l = 0; l < 32; l++)
+        for (int i = 0; i < 4; i++) ((SparseLane *)arguments[l])->d[i] = d[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2];
+}
+
+} // namespace
+
+void mma_sp(Type type, float *d, const unsigned *a, const unsigned *b, unsigned metadata, unsigned selector, Site at) {
+    SparseLane own{type, d, a, b, metadata, selector, at};
+    whole_warp("mma.sp", at);
+    if (selector > 1) fault("protocol", "%s:%d: mma.sp.m16n8k32 of 16 bits with the selector %u", at.file, at.line, selector);
+    rendezvous(~0u, &own, at, [](void **arguments, unsigned lanes) {
+        const SparseLane &first = *(SparseLane *)arguments[__builtin_ctz(lanes)];
+        if (lanes != ~0u) fault("divergence", "%s:%d: mma.sp without lanes %08x", first.at.file, first.at.line, ~lanes);
+        for (int l = 0; l < 32; l++) {
+            const SparseLane &lane = *(SparseLane *)arguments[l];
+            if (lane.type != first.type || lane.selector != first.selector || lane.at.line != first.at.line)
+                fault("divergence", "lanes of a warp meet in mma.sp at %s:%d and line %d", first.at.file, first.at.line, lane.at.line);
+        }
+        multiply_sparse(arguments);
     });
 }
 

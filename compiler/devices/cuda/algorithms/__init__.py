@@ -6,6 +6,7 @@ contraction  products and convolutions by tensor cores or multiply-adds, block t
 image        convolutions of few channels, from an image in shared memory
 separable    a window channel by channel and the product over its channels, the window's results in shared memory
 excitation   the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
+sparse       products by weights that are zero at two of each four places, by sparse tensor cores
 integer      products of bytes with zero points, exactly in int32
 window       sums and extremes over a window, channel by channel: the window slides in registers
 gemv         a few rows times a constant matrix, which is read once
@@ -36,6 +37,7 @@ from compiler.devices.cuda.algorithms.recurrent import RECURRENT
 from compiler.devices.cuda.algorithms.region import region_algorithm
 from compiler.devices.cuda.algorithms.routine import ROUTINE
 from compiler.devices.cuda.algorithms.separable import SEPARABLE
+from compiler.devices.cuda.algorithms.sparse import SPARSE
 from compiler.devices.cuda.algorithms.transpose import TRANSPOSE
 from compiler.devices.cuda.algorithms.window import WINDOW
 from compiler.devices.cuda.codegen.lowered import CudaLowered
@@ -52,6 +54,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     EXCITATION,
     NORMALISED,
     WGMMA,
+    SPARSE,
     INTEGER,
     WINDOW,
     GEMV,

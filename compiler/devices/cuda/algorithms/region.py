@@ -53,7 +53,10 @@ def region_algorithm(legal_tiles: LegalTiles, lower: Lower) -> CudaAlgorithm:
             return []
         each = (
             sum(
-                min(option.seconds for option in legal_tiles(cuda_workload_of(body, call), target, 1, precision))
+                min(
+                    option.seconds
+                    for option in legal_tiles(cuda_workload_of(body, call, encoded=False), target, 1, precision)
+                )
                 for call in body.calls
             )
             for body in region.bodies
@@ -180,7 +183,7 @@ class _Lowering:
         )
 
     def _kernel(self, graph: KernelGraph, at: int, tile: Tile, over: Sequence[int | None]) -> CudaLowered:
-        workload = cuda_workload_of(graph, graph.calls[at])
+        workload = cuda_workload_of(graph, graph.calls[at], encoded=False)
         if self.region.loop and at in over and tile in ANY_KERNEL:
             shorter = updating(workload, graph, graph.calls[at], over.index(at), self.region.loop)
             if tile in [option.tile for option in self.legal(shorter, self.target, 1, "fp32")]:
@@ -192,7 +195,7 @@ class _Lowering:
         return self.known[key]
 
     def _best(self, graph: KernelGraph, at: int) -> Tile:
-        options = self.legal(cuda_workload_of(graph, graph.calls[at]), self.target, 1, "fp32")
+        options = self.legal(cuda_workload_of(graph, graph.calls[at], encoded=False), self.target, 1, "fp32")
         return min(options, key=lambda option: option.seconds).tile
 
     def _entry(self, loop: Loop) -> Step:

@@ -20,6 +20,7 @@ from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.rows import Rows
 from compiler.devices.cuda.codegen.scalars import convert
+from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis
 from compiler.ir.tensor import DType
@@ -127,7 +128,7 @@ class Packed:
     """A constant that `panels` have packed; `place` is the C expression of the tile of n, counted over all batches."""
 
     side: Side
-    panels: BlockPanels
+    panels: BlockPanels | SparsePanels
     slot: str
     place: str
 
@@ -139,7 +140,7 @@ class Packed:
     @property
     def step_bytes(self) -> int:
         """Of a packed tile."""
-        return self.panels.columns * self.panels.depth * self.side.element.bytes
+        return self.panels.tile_bytes
 
     @property
     def _start(self) -> str:

@@ -41,6 +41,11 @@ class BlockPanels:
         return (len(matrix.starts), across, down, self.columns, self.depth)
 
     @property
+    def tile_bytes(self) -> int:
+        """Of a tile."""
+        return self.columns * self.depth * self.dtype.bytes
+
+    @property
     def elements(self) -> int:
         """Elements of the packed constant, those that fill the last blocks included."""
         return int(np.prod(self.shape))

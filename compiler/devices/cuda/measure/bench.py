@@ -19,6 +19,7 @@ import numpy as np
 
 from compiler.devices.cuda.measure.driver import Device, DriverError, Graph, Launch, Memory, bus_id
 from compiler.devices.cuda.measure.nvml import Clock, Sensors, sensors
+from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType
 from compiler.measure.pattern import PATTERN, pattern
 
@@ -42,6 +43,7 @@ class Operand:
 
     rotates  each launch takes a copy of its own, as far as there are copies
     zero     its integers may be indices: all are 0
+    steered  holds nothing but what its packing gives as a specimen
     """
 
     dtype: DType
@@ -49,6 +51,7 @@ class Operand:
     rotates: bool = False
     written: bool = False
     zero: bool = False
+    steered: Steered | None = None
 
     @property
     def bytes(self) -> int:
@@ -83,30 +86,38 @@ class Subject:
         return min(max(1, math.ceil(self.cold_bytes / rotating)), MOST_LAUNCHES) if rotating else 1
 
 
-class Slabs:
-    """Memory that all subjects share, by what is in it: random elements of a type, zeros, or anything.
+Slab = str | Steered
+"""What is in memory that subjects share: elements of a type, zeros, anything; specimens of a packing."""
 
-    It grows, and is kept.
+
+class Slabs:
+    """Memory that all subjects share, by what is in it: random elements of a type, zeros, specimens, or anything.
+
+    It grows, and is kept; specimens are kept until others are asked for.
     """
 
     def __init__(self, device: Device, seed: int) -> None:
         self._device, self._seed = device, seed
-        self._slabs: dict[str, Memory] = {}
+        self._slabs: dict[Slab, Memory] = {}
 
-    def reserve(self, sizes: Mapping[str, int]) -> None:
+    def reserve(self, sizes: Mapping[Slab, int]) -> None:
         """Make every slab so large; addresses given out before count no more."""
+        for specimen in [one for one in self._slabs if isinstance(one, Steered) and one not in sizes]:
+            self._slabs.pop(specimen).close()
         for key, size in sizes.items():
             if key in self._slabs and self._slabs[key].size >= size:
                 continue
             if key in self._slabs:
                 self._slabs.pop(key).close()
             self._slabs[key] = self._device.allocate(max(size, ALIGNMENT))
-            if key in DTYPES:
+            if isinstance(key, Steered):
+                self._write(self._slabs[key], key.specimen())
+            elif key in DTYPES:
                 self._fill(self._slabs[key], DType(key))
             else:
                 self._slabs[key].clear()
 
-    def address(self, key: str) -> int:
+    def address(self, key: Slab) -> int:
         """The device address of a slab's first byte, until the next `reserve`."""
         return self._slabs[key].address
 
@@ -125,23 +136,36 @@ class Slabs:
         memory.write(np.ascontiguousarray(drawn).view(np.uint8))
         memory.repeat(drawn.nbytes)
 
+    @staticmethod
+    def _write(memory: Memory, specimen: np.ndarray) -> None:
+        """Copies of an operand's whole content, each aligned."""
+        octets = np.ascontiguousarray(specimen).view(np.uint8).reshape(-1)
+        aligned = np.zeros(-(-octets.size // ALIGNMENT) * ALIGNMENT, np.uint8)
+        aligned[: octets.size] = octets
+        memory.write(aligned)
+        memory.repeat(aligned.size)
+
 
 OUTPUTS, SCRATCH, ZEROS, COUNTERS = "outputs", "scratch", "zeros", "counters"
 
 
-def slab_of(operand: Operand) -> str:
+def slab_of(operand: Operand) -> Slab:
     """Which slab an operand lies in."""
     if operand.written:
         return OUTPUTS
+    if operand.steered is not None:
+        return operand.steered
     return ZEROS if operand.zero and operand.dtype.is_integer else operand.dtype.value
 
 
-def places(subject: Subject) -> tuple[list[list[tuple[str, int]]], dict[str, int]]:
+def places(subject: Subject) -> tuple[list[list[tuple[Slab, int]]], dict[Slab, int]]:
     """For each copy where every argument lies, as (slab, offset), and how large the slabs have to be."""
-    used: dict[str, int] = {}
-    first: list[tuple[str, int]] = []
+    used: dict[Slab, int] = {}
+    first: list[tuple[Slab, int]] = []
     strides: list[int] = []
-    sizes = [(slab_of(operand), operand.bytes, operand.rotates) for operand in subject.operands]
+    sizes: list[tuple[Slab, int, bool]] = [
+        (slab_of(operand), operand.bytes, operand.rotates) for operand in subject.operands
+    ]
     sizes += [(SCRATCH, -(-subject.scratch_bytes // ALIGNMENT) * ALIGNMENT, False)] * (subject.scratch_bytes > 0)
     sizes += [(COUNTERS, 4 * subject.counters, False)] * (subject.counters > 0)
     for slab, size, rotates in sizes:
@@ -194,7 +218,7 @@ class Bench:
         """Forget all subjects, and have memory for these. Raises Refused where it does not suffice."""
         self._placed.clear()
         self._loaded.close()
-        needed: dict[str, int] = {}
+        needed: dict[Slab, int] = {}
         for subject in subjects:
             for slab, size in places(subject)[1].items():
                 needed[slab] = max(needed.get(slab, 0), size)

@@ -16,7 +16,7 @@ from compiler.devices.cuda.measure.results import Results
 from compiler.devices.cuda.target import CudaTarget
 from compiler.errors import InternalError, ResourceExhausted, TargetUnavailable
 from compiler.ir.machine import Record, Setting, Trial, Workload
-from compiler.ir.packing import Packing
+from compiler.ir.packing import Packing, Steered
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.making import kernel_record
@@ -264,8 +264,15 @@ class CudaMachine:
         if len(kernel.operands) != reads + writes:
             raise InternalError(f"{kernel.name} has {len(kernel.operands)} operands for a workload of {reads + writes}")
         zero = reads_indices(workload.kernel)
+        steered = {at: packing for at, packing in kernel.packings.items() if isinstance(packing, Steered)}
         operands = tuple(
-            Operand(dtype, elements, rotates=at < reads and workload.constant[at], written=at >= reads, zero=zero)
+            Operand(
+                *(dtype, elements),
+                rotates=at < reads and workload.constant[at],
+                written=at >= reads,
+                zero=zero,
+                steered=steered.get(at),
+            )
             for at, (dtype, elements) in enumerate(kernel.operands)
         )
         return Subject(

@@ -259,6 +259,32 @@ TW_DEVICE void tw_mma_m16n8k32_s8_u8(int (&d)[4], const unsigned (&a)[4], const 
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]));
 }
 
+/* "Multiply-and-Accumulate Instruction: mma.sp": the same with k = 32 and two of each four neighbours in a row of a zero, of which
+ * the other two are given. Their places in the four, the lower one first, are 2 bits each of `metadata`.
+ *   a        as of m16n8k16: of the given elements, 16 a row
+ *   b[i]     column g, rows 8i + 2t, 8i + 2t + 1
+ *   metadata of lanes with t = 2 * selector, the others' is not read, for columns 0 .. 15 of a, and t = 2 * selector + 1 for 16 .. 31:
+ *            in the lower half of row g, in the upper half of row g + 8, four bits for each four columns from the lowest on */
+#if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 5)
+#define TW_MMA_SP "mma.sp::ordered_metadata" /* PTX ISA 8.5: mma.sp may be much slower on some architectures */
+#else
+#define TW_MMA_SP "mma.sp"
+#endif
+template <int selector>
+TW_DEVICE void tw_mma_sp_m16n8k32_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata) {
+    asm volatile(TW_MMA_SP ".sync.aligned.m16n8k32.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, "
+                 "{%0, %1, %2, %3}, %12, %13;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(metadata), "n"(selector));
+}
+template <int selector>
+TW_DEVICE void tw_mma_sp_m16n8k32_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata) {
+    asm volatile(TW_MMA_SP ".sync.aligned.m16n8k32.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, "
+                 "{%0, %1, %2, %3}, %12, %13;"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(metadata), "n"(selector));
+}
+
 /* ---- Barriers ----------------------------------------------------------------------------------------------------- */
 
 /* "barrier": named barriers 1 to 15 (0 is that of __syncthreads), for `threads` threads, a multiple of 32, in whole warps. */

@@ -209,18 +209,21 @@ class CudaContraction:
 
     def reading_b(self, side: Side) -> Operand:
         """B as it is packed, or where it lies."""
-        view, packing = self.view, self.packing
+        packing = self.packing
         if packing is None:
             return reading(side, self.slots)
         position, panels = packing
-        batch = row_major([axis for axis in view.batch if axis in side.value.axes])
-        place = f"first_n / {self.n}"
-        if batch.terms:
-            place = f"({index_text(batch)}) * {self.across} + {place}"
+        place = self.packed_tile(side)
         slot = self.workload.kernel.inputs[position].name
         if self.product.is_asynchronous:
             return Bulk(side, panels, slot, place, f"shared + {self.barriers_at}", self.stages)
         return Packed(side, panels, slot, place)
+
+    def packed_tile(self, side: Side) -> str:
+        """C for the number of the block's tile of n in a packed B, counted over all batches that B has."""
+        batch = row_major([axis for axis in self.view.batch if axis in side.value.axes])
+        place = f"first_n / {self.n}"
+        return f"({_index_text(batch)}) * {self.across} + {place}" if batch.terms else place
 
     @cached_property
     def packing(self) -> tuple[int, BlockPanels] | None:
@@ -545,7 +548,7 @@ class CudaContraction:
         writer.line("tw_cluster_wait();")
 
 
-def index_text(index: Index) -> str:
+def _index_text(index: Index) -> str:
     """A row-major position of declared axes as C."""
     return " + ".join([*(f"{atom} * {factor}" for atom, factor in index.terms), str(index.const)])
 

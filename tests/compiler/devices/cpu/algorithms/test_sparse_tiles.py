@@ -103,6 +103,11 @@ def test_only_factors_that_are_weights_as_they_are_count() -> None:
     assert [multiplies_by(workload.kernel, slot) for slot in workload.kernel.inputs] == [True, True]
     sums = parse_kernel("kernel Sum(in x: f32[64, 32]; out y: f32[64])\n  for i:64\n    y[i] = sum<f32> k:32 . x[i, k]")
     assert not multiplies_by(sums, sums.inputs[0])
+    halves = parse_kernel(
+        "kernel MatMul(in x: f32[64, 32], in w: f16[32, 8], in q: i8[32, 8]; out y: f32[64, 8])\n  for i:64, j:8\n"
+        "    y[i, j] = sum<f32> k:32 . mul(mul(x[i, k], cast(q[k, j]):f32), cast(w[k, j]):f32)"
+    )
+    assert [multiplies_by(halves, slot) for slot in halves.inputs] == [False, True, False]
 
 
 def test_workloads_with_sparse_weights_are_read_back_equal_and_have_keys_of_their_own() -> None:

@@ -29,6 +29,7 @@ MULTIPLIES = {
     "attention": r"HMMA\.16816\.F32",
     "attention_tf32": r"HMMA\.1688\.F32\.TF32",
     "attention_3xtf32": r"HMMA\.1688\.F32\.TF32",
+    "sparse": r"HMMA\.SP\.16832\.F32",
     "wgmma": r"HGMMA\.64x\d+x16\.F32",
     "mma_image": r"HMMA\.16816\.F32",
     "mma_image_tf32": r"HMMA\.1688\.F32\.TF32",

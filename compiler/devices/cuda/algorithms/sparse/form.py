@@ -1,0 +1,45 @@
+"""Products whose B sparse tensor cores take: a packed constant with two of each four neighbours along k zero."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from compiler.devices.cuda.algorithms.contraction.lowering import as_fp32, times_loaded
+from compiler.forms.contraction import Contraction, as_contraction, packing_of
+from compiler.ir.encoding import GROUP, TwoOfFour
+from compiler.ir.expr import Load
+from compiler.ir.index import Axis, Index
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Panels
+
+
+def as_sparse_contraction(workload: Workload) -> Contraction | None:
+    """The matrix form of a kernel whose weights are so sparse along k, and read by the product alone; else None."""
+    if not any(isinstance(one, TwoOfFour) for each in workload.encodings for one in each):
+        return None
+    view = as_contraction(workload)
+    if view is None or weights_of(view, workload) is None:
+        return None
+    return view
+
+
+def weights_of(view: Contraction, workload: Workload) -> tuple[int, Panels] | None:
+    """The input that B is, and where B lies in it, if each four neighbours along k are a group of the constant."""
+    b = as_fp32(view.b)
+    found = packing_of(replace(view, b=b), workload, 1)
+    if found is None:
+        return None
+    position, matrix = found
+    assert isinstance(b, Load)
+    axes = [one.axis for one in workload.encodings[position] if isinstance(one, TwoOfFour)]
+    if times_loaded(view, b.slot) > 1 or not any(_are_groups(b.index, axis, view.k[-1]) for axis in axes):
+        return None
+    return position, matrix
+
+
+def _are_groups(index: tuple[Index, ...], axis: int, k: Axis) -> bool:
+    """Whether four neighbours along `k`, from a multiple of four on, are a group along a dimension of the constant."""
+    along, others = index[axis], [one for at, one in enumerate(index) if at != axis]
+    if k.extent % GROUP or along.coefficient(k) != 1 or any(k in one.axes for one in others):
+        return False
+    return not any(number % GROUP for number in (along.const, *(factor for atom, factor in along.terms if atom != k)))

@@ -1,0 +1,125 @@
+"""Legal tiles of products by weights that are zero at two of each four places along k (`sparse.lowering`).
+
+They are those of `mma`, with 64 elements of k at least in a step, so that a word of metadata is whole, and with tiles
+of 8 rows. The model is a product's: tensor cores take twice as many places of k in a cycle, and of B 9 bytes are moved
+and read where a dense one has 16. A is moved and read whole, so that narrow tiles gain less.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from compiler.devices.cuda.algorithms.contraction.operand import half_of
+from compiler.devices.cuda.algorithms.contraction.tiles import (
+    CHAIN_CYCLES,
+    MOST_OFFSET,
+    MOST_PROPOSALS,
+    SHARED_BYTES_PER_CLOCK,
+    STAGES,
+    WARP,
+    Reading,
+    Shape,
+    Work,
+    shape_of,
+    splits,
+)
+from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction
+from compiler.devices.cuda.target import CudaTarget
+from compiler.ir.machine import Workload
+from compiler.ir.once import once
+from compiler.tuning.proposal import Proposal
+
+TILES = (
+    *((8, 32, 8, 16), (8, 64, 8, 16), (8, 128, 8, 32), (16, 32, 16, 16), (16, 64, 16, 16), (16, 128, 16, 32)),
+    *((32, 32, 16, 16), (32, 32, 32, 16), (32, 64, 32, 16), (32, 64, 16, 32), (32, 128, 32, 32)),
+    *((64, 32, 32, 16), (64, 64, 32, 32), (64, 64, 64, 16), (64, 128, 64, 32), (64, 128, 32, 64)),
+    *(
+        (128, 32, 32, 32),
+        (128, 64, 64, 32),
+        (128, 64, 32, 32),
+        (128, 128, 64, 32),
+        (128, 128, 32, 64),
+        (64, 256, 32, 64),
+    ),
+)
+"""m and n of a block tile, m and n of a warp's part of it."""
+DEPTHS = (64, 128)
+"""Elements of k in a step."""
+PLACES = 32
+"""Of k in an instruction."""
+RATE = 2 * 0.8
+"""Places of k in a cycle, for one of a dense product (NVIDIA, "A100 Tensor Core GPU Architecture", 2020), and how near
+warps come to that."""
+KEPT_BYTES = 9 / 16
+"""Of a dense element's bytes, for one of B: half of the elements, and two bits for each of them."""
+
+
+def cuda_sparse_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
+    """The most promising tiles by the model, best first; none for what is no product by such weights."""
+    view = as_sparse_contraction(workload)
+    buffers = (*workload.inputs, *workload.outputs)
+    if view is None or any(buffer.span >= MOST_OFFSET for buffer in buffers):
+        return []
+    half = half_of(view, workload, exact=precision in ("fp32", "tf32"))
+    if half is None or not view.batches * view.rows * view.columns:
+        return []
+    return [*_cheapest(shape_of(view, workload, half), target)]
+
+
+@lru_cache(maxsize=256)
+def _cheapest(shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
+    """The most promising tiles of a product, best first."""
+    best = heapq.nsmallest(MOST_PROPOSALS, _works(shape, target), key=lambda work: work.ns(target))
+    return tuple(work.proposal(target) for work in best)
+
+
+def _works(shape: Shape, target: CudaTarget) -> Iterator[SparseWork]:
+    for m, n, part_m, part_n in TILES:
+        for depth in DEPTHS:
+            steps = -(-shape.depth // depth)
+            for stages in STAGES:
+                if stages > (2 if not shape.a.is_copy else max(steps + 1, 2)):
+                    continue
+                for parts, cluster in splits(shape, m, n, steps, target):
+                    work = SparseWork("sparse", shape, m, n, part_m, part_n, depth, stages, parts, cluster)
+                    if work.fits(target):
+                        yield work
+
+
+@dataclass(frozen=True)
+class SparseWork(Work):
+    """One tile and what it costs."""
+
+    @property
+    def _kept_bytes(self) -> float:
+        """Of a column of B in one step of k, metadata included."""
+        return self.depth * self.shape.element.bytes * KEPT_BYTES
+
+    @once
+    def step_bytes(self) -> int:
+        """Bytes of both operands in one step of k."""
+        return self.m * self.depth * self.shape.element.bytes + int(self.n * self._kept_bytes)
+
+    @once
+    def registers(self) -> int:
+        """An estimate: sums, operands of both instructions of a word, addresses, what is gathered."""
+        own = self.part_m * self.part_n // WARP + 2 * (self.part_m // 8 * 4 + self.part_n // 16 * 5)
+        return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
+
+    @once
+    def _sides(self) -> tuple[tuple[Reading, int], ...]:
+        """A alone: B is packed."""
+        return ((self.shape.a, self.m * self.depth // self.threads),)
+
+    def _cycles(self, target: CudaTarget) -> float:
+        products = self.m * self.n * self.depth
+        warps = self.threads // WARP
+        read = warps * (self.part_m * self.depth * self.shape.element.bytes + self.part_n * self._kept_bytes)
+        gathered = self._gathered * self.threads / WARP / 4
+        return max(products / (target.mma_per_clock * RATE), read / SHARED_BYTES_PER_CLOCK) + gathered
+
+    def _chain_ns(self, target: CudaTarget) -> float:
+        return self.depth / PLACES * CHAIN_CYCLES / target.clock_ghz

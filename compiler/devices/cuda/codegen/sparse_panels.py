@@ -1,0 +1,113 @@
+"""B packed for sparse tensor cores: of each four neighbours along k two elements, and where among the four they are.
+
+Block tile by block tile as `codegen.panels` has them. A tile of `depth` x `columns` is a row of depth / 2 elements for
+each column, then the metadata: for 16 columns and 64 of k a word of each lane of a warp, as mma.sp.m16n8k32 takes them
+from the lanes of its selector 0 for the first 32 of k and of selector 1 for the others ("Matrix Fragments for sparse
+mma.m16n8k32" of the PTX ISA). So no lane has a word that is not used, and 32 words lie side by side.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.encoding import GROUP, KEPT
+from compiler.ir.packing import Panels, strided
+from compiler.ir.tensor import DType
+from compiler.ir.zeros import kept
+
+WORD_COLUMNS, WORD_DEPTH = 16, 64
+"""Columns and elements of k whose metadata are a word of each lane."""
+WORDS_BYTES = 128
+"""Of these words."""
+
+
+@dataclass(frozen=True)
+class SparsePanels:
+    """B[batch, k, n] as bytes[batch, tiles of n, tiles of k, tile], zero-padded.
+
+    Of each four neighbours along k, counted from 0, at most two are not zero. `matrix` says where B lies in the
+    constant (its `panel` means nothing here), `element` what the elements become: a float of 16 bits.
+    """
+
+    matrix: Panels
+    columns: int
+    depth: int
+    element: DType
+    dtype: DType = DType.U8
+
+    def __post_init__(self) -> None:
+        assert self.columns % WORD_COLUMNS == 0 == self.depth % WORD_DEPTH, "metadata are words of whole warps"
+        assert self.element.bytes == 2, "sparse tensor cores take two of four elements of 16 bits"
+
+    @property
+    def row_bytes(self) -> int:
+        """Of the kept elements of a tile's column."""
+        return self.depth // GROUP * KEPT * self.element.bytes
+
+    @property
+    def metadata_bytes(self) -> int:
+        """Of a tile."""
+        return self.columns // WORD_COLUMNS * (self.depth // WORD_DEPTH) * WORDS_BYTES
+
+    @property
+    def tile_bytes(self) -> int:
+        """Of a tile, its metadata included."""
+        return self.columns * self.row_bytes + self.metadata_bytes
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """Of the packed array: batches, tiles of n, tiles of k, bytes of a tile."""
+        matrix = self.matrix
+        across, down = -(-matrix.columns // self.columns), -(-matrix.depth // self.depth)
+        return len(matrix.starts), across, down, self.tile_bytes
+
+    @property
+    def elements(self) -> int:
+        """Bytes of the packed constant, those that fill the last tiles included."""
+        return int(np.prod(self.shape))
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The tiles of the constant, with one axis. Raises ValueError where three of four neighbours are not zero."""
+        batches, across, down, _ = self.shape
+        plain, matrix = constant.astype(np.float32, copy=False), self.matrix
+        packed = np.zeros(self.shape, np.uint8)
+        for batch in range(batches):
+            whole = np.zeros((across * self.columns, down * self.depth), np.float32)
+            dense = strided(plain, matrix.source, matrix.starts[batch]).reshape(matrix.depth, matrix.columns)
+            whole[: matrix.columns, : matrix.depth] = dense.T
+            tiles = whole.reshape(across, self.columns, down, self.depth).transpose(0, 2, 1, 3)
+            packed[batch] = self._packed(tiles)
+        return packed.reshape(-1)
+
+    def specimen(self) -> np.ndarray:
+        """Tiles that keep two of each four elements, any two."""
+        random = np.random.default_rng(self.depth)
+        _, across, down, _ = self.shape
+        tile = random.uniform(0.1, 1, (1, 1, self.columns, self.depth)).astype(np.float32)
+        order = random.random((1, 1, self.columns, self.depth // GROUP, GROUP)).argsort(-1)
+        packed = self._packed(np.where((order < KEPT).reshape(tile.shape), tile, 0))
+        return np.tile(packed.reshape(-1), len(self.matrix.starts) * across * down)
+
+    def _packed(self, tiles: np.ndarray) -> np.ndarray:
+        """uint8[across, down, bytes] of float32[across, down, columns, depth]."""
+        groups = tiles.reshape(*tiles.shape[:-1], -1, GROUP)
+        mask = kept(groups)
+        if (mask.sum(-1) > KEPT).any():
+            raise ValueError("more than two of four neighbours along k are not zero")
+        places = np.sort(np.argsort(~mask, axis=-1, kind="stable")[..., :KEPT], axis=-1)
+        values = np.take_along_axis(groups, places, -1).astype(self.element.numpy)
+        octets = [np.ascontiguousarray(part).view(np.uint8) for part in (values, self._metadata(places))]
+        return np.concatenate([part.reshape(*tiles.shape[:2], -1) for part in octets], axis=-1)
+
+    @staticmethod
+    def _metadata(places: np.ndarray) -> np.ndarray:
+        """uint32[across, down, 16 columns, 64 of k, lanes] of the places [across, down, columns, groups, 2]."""
+        first, second = np.moveaxis(places.astype(np.uint32), -1, 0)
+        across, down, columns, _ = first.shape
+        groups = (first | second << 2).reshape(across, down, columns, -1, 4)  # of 16 neighbours
+        halves = np.bitwise_or.reduce(groups << np.arange(0, 16, 4, dtype=np.uint32), axis=-1)
+        rows = halves.reshape(across, down, columns // WORD_COLUMNS, 2, 8, -1, 4)  # upper rows, row, 64 of k, lane % 4
+        words = rows[:, :, :, 0] | rows[:, :, :, 1] << np.uint32(16)
+        return np.asarray(words.transpose(0, 1, 2, 4, 3, 5).astype("<u4"))
