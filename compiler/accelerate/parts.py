@@ -18,11 +18,10 @@ from compiler.accelerate.chips import Chip
 from compiler.accelerate.convert import Converted, Converter, Port, Scale, schemes_of
 from compiler.accelerate.cores import CORES, modelled_seconds
 from compiler.accelerate.dividing import Divisible, Segment, on_cpu
-from compiler.accelerate.flatbuffer import Program
+from compiler.accelerate.formats import run_of, written
 from compiler.accelerate.interpreter import PartRun, entered, part_run, program, step, taken
 from compiler.accelerate.operators import OPERATORS
-from compiler.accelerate.reference import evaluate
-from compiler.accelerate.vela import Compiled, compile_tflite
+from compiler.accelerate.vela import Compiled
 from compiler.devices.kind import CompilePart
 from compiler.errors import InternalError, Refusal, UnsupportedModel
 from compiler.quantize.network import Network, named
@@ -127,7 +126,7 @@ class Placing:
     def __init__(self, network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip, core: str) -> None:
         self.divisible, self.chip, self.core = Divisible(network), chip, core
         self._network, self._ranges, self._schemes = network, ranges, schemes_of(network)
-        self._compiled: dict[bytes, Compiled] = {}
+        self._compiled: dict[bytes, tuple[Compiled | None, Mapping[str, str]]] = {}
         self._modelled: dict[bytes, float | None] = {}
 
     def fitted(self, left: Mapping[str, str]) -> Placed:
@@ -140,17 +139,25 @@ class Placing:
             segments = self.divisible.segments(left) if left else [self.divisible.whole()]
             converted, more = _converted(segments, self._ranges, self._schemes)
             if not more:
-                for one in filter(None, converted):
-                    if one.model not in self._compiled:
-                        self._compiled[one.model] = compile_tflite(one.model, self.chip)
-                    more |= _fallen(one, self._compiled[one.model], self._network)
+                made: list[tuple[Converted, Compiled] | None] = []
+                for one in converted:
+                    if one is None:
+                        made.append(None)
+                        continue
+                    compiled, reasons = self._written(one)
+                    made.append((one, compiled) if compiled else None)
+                    more |= {written_for(one, self._network, name).output[0]: why for name, why in reasons.items()}
             if not more:
-                made = tuple(None if one is None else (one, self._compiled[one.model]) for one in converted)
-                return Placed(self.divisible, tuple(segments), made, left)
+                return Placed(self.divisible, tuple(segments), tuple(made), left)
             if {*more} <= {*left}:
                 said = f"{sorted(more)[0]!r:.100} was left to the CPU, and stands in an accelerator's part"
                 raise InternalError(said)
             left = {**left, **more}
+
+    def _written(self, converted: Converted) -> tuple[Compiled | None, Mapping[str, str]]:
+        if converted.model not in self._compiled:
+            self._compiled[converted.model] = written(converted, self.chip)
+        return self._compiled[converted.model]
 
     def not_worth(self, placed: Placed) -> dict[str, str]:
         """Why nodes of segments go to the CPU for which the accelerator and the call of it are estimated to be slower.
@@ -215,16 +222,6 @@ def _converted(
         known |= {port.name: port.scale for port in one.outputs}
         found.append(one)
     return found, {}
-
-
-def _fallen(converted: Converted, compiled: Compiled, network: Network) -> dict[str, str]:
-    """Why Vela leaves operators to the CPU, by the first result of the node that each was written for."""
-    why = {result: reason for _, result, reason in compiled.reasons}
-    return {
-        written_for(converted, network, part.name).output[0]: why.get(part.name, "Vela gives no reason")
-        for part in compiled.parts
-        if not part.accelerated
-    }
 
 
 def written_for(converted: Converted, network: Network, name: str) -> NodeProto:
@@ -320,16 +317,6 @@ class Assembly:
         return OnCpu(segment, inputs, outputs, shapes, beside, sum(taken.values()), given)
 
 
-def by_kernels(program: Program) -> PartRun:
-    """Runs a part of the accelerator's by the int8 operators of `kernels`."""
-
-    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        found = evaluate(program, dict(zip(program.inputs, arrays, strict=True)))
-        return [found[number] for number in program.outputs]
-
-    return run
-
-
 @dataclass(frozen=True)
 class Assembled:
     """A placed model whose parts are made, in order, and what runs each of them here."""
@@ -368,7 +355,7 @@ def assembled(
         for segment, made in zip(placed.segments, placed.made, strict=True):
             if made is not None:
                 parts.append(assembly.on_accelerator(segment, made))
-                runs.append(by_kernels(made[0].program))
+                runs.append(run_of(*made))
             else:
                 rest -= 1
                 model = assembly.model_of(segment)
