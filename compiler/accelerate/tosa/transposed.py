@@ -1,8 +1,8 @@
 """Transposed convolutions: by rows of phases where kernels are whole multiples of strides, else TRANSPOSE_CONV2D.
 
 y[s i + r] = sum over k of x[i - k] w[s k + r] (Dumoulin and Visin 2016, section 4): all r of one row of phases are one
-convolution by flipped parts of the kernel, whose results lie next to each other as those of the columns do; a CONCAT
-brings the rows between each other. Vela writes sums of TRANSPOSE_CONV2D to memory in int32 before it scales them.
+convolution by flipped parts of the kernel, whose channels are the columns between each other; a CONCAT of whole rows
+brings these between each other. Vela writes sums of TRANSPOSE_CONV2D to memory in int32 before it scales them.
 """
 
 from __future__ import annotations
@@ -14,9 +14,6 @@ from compiler.accelerate.kernels import F
 from compiler.accelerate.rounding import quantised
 from compiler.accelerate.tosa.lowering import INT32, Lowering
 
-DEEPEST = 1 << 16
-"""Elements that lie in a row of the CONCAT, which accelerators take as channels."""
-
 
 def transpose_conv(t: Lowering, step: Step, out: Tensor) -> str:
     """Weights are O, kh, kw, I; without padding."""
@@ -25,9 +22,7 @@ def transpose_conv(t: Lowering, step: Step, out: Tensor) -> str:
     real = np.broadcast_to(np.float64(F(one.scales[0])) * scales / np.float64(F(out.scales[0])), weights.shape[:1])
     strides = step.options["stride_h"], step.options["stride_w"]
     has_phases = not any(size % by for size, by in zip(weights.shape[1:3], strides, strict=True))
-    if has_phases and out.shape[2] * out.shape[3] <= DEEPEST:
-        return _by_phases(t, step, out, real)
-    return _whole(t, step, out, real)
+    return _by_phases(t, step, out, real) if has_phases else _whole(t, step, out, real)
 
 
 def _by_phases(t: Lowering, step: Step, out: Tensor, real: np.ndarray) -> str:
@@ -42,9 +37,8 @@ def _by_phases(t: Lowering, step: Step, out: Tensor, real: np.ndarray) -> str:
         parts = [weights[:, row::down, column::across][:, ::-1, ::-1] for column in range(across)]
         shape = batch, rows, columns, channels
         sums = t.convolved("CONV2D", x, one.zero, np.concatenate(parts), bias, out.name, shape, pad=pads)
-        phase = t.finished(sums, quantised(np.tile(real, across)), step, out)
-        made.append(t.reshaped(phase, (1, batch * rows, 1, columns * channels), f"{out.name}.row"))
-    shape = 1, batch * rows, down, columns * channels
+        made.append(t.finished(sums, quantised(np.tile(real, across)), step, out))
+    shape = batch, rows, down * columns, channels
     joined = t.writer.operator("CONCAT", made, f"{out.name}.rows", shape, "int8", axis=2)
     return t.reshaped(joined, out.shape, out.name)
 
