@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
+from compiler.contract import kinds
 from compiler.errors import TargetUnavailable
 
 
@@ -18,7 +19,7 @@ class Chip:
     memory_mode: str
     arena_cache: int
     """Bytes of the fast memory, where the memory mode does not say."""
-    format: str = "tflite"
+    format: str = kinds.NPU.formats[0]
     """One of FORMATS, in which Vela is given models."""
 
     @property
@@ -27,7 +28,7 @@ class Chip:
         return PROFILES[self.family]
 
 
-FORMATS = ("tflite", "tosa")
+FORMATS = kinds.NPU.formats
 """By the ending of their files; what a model is quantised and judged as is the same."""
 PROFILES = {"EthosU55": "ethos-u55-128", "EthosU65": "ethos-u65-256", "EthosU85": "ethos-u85-256"}
 
@@ -51,7 +52,7 @@ CHIPS = tuple(
 TARGETS = tuple(chip.target for chip in CHIPS)
 
 
-def chip_of(target: str, format: str = "tflite") -> Chip:
+def chip_of(target: str, format: str = FORMATS[0]) -> Chip:
     """The accelerator of this name, given models in a format. Raises TargetUnavailable with the names there are."""
     for chip in CHIPS:
         if chip.target == target:

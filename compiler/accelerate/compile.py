@@ -19,18 +19,18 @@ import numpy as np
 import onnx
 
 from compiler.accelerate import interpreter
-from compiler.accelerate.chips import Chip, chip_of
+from compiler.accelerate.chips import FORMATS, Chip, chip_of
 from compiler.accelerate.choosing import Asked, Chosen, chosen
 from compiler.accelerate.convert import floats_without_scale
 from compiler.accelerate.cores import CORES
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
-from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
 from compiler.accelerate.pipelining import NO_STATES
 from compiler.accelerate.placement import page, placement, text
 from compiler.accelerate.stages import Stages
 from compiler.accelerate.states import demand_carried
 from compiler.accelerate.streaming import demand_same_in_flight, pipeline_of, stages_of, stream_json
+from compiler.accelerate.tables import TABLES, operators_of
 from compiler.accelerate.tosa import execute
 from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import QuantizeOptions
@@ -75,7 +75,7 @@ def compile_for_accelerator(
     beside: str | None = None,
     objective: str | Within = "latency",
     carry: Mapping[str, str] = NO_STATES,
-    format: str = "tflite",
+    format: str = FORMATS[0],
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
@@ -228,7 +228,9 @@ def legal_model(
 
     With it comes the report of `compiler.legalise.legalise`, None if it had only such before. Raises as that does.
     """
-    report = legalise(model, out, LegaliseOptions(chip.profile, tolerance), samples, among=OPERATORS)
+    tables = TABLES if chip.format == "tosa" else ()
+    options = LegaliseOptions(chip.profile, tolerance)
+    report = legalise(model, out, options, samples, among=operators_of(chip), besides=tables)
     return out, None if report["before"]["share"] == 1.0 else report
 
 

@@ -16,6 +16,9 @@ import numpy as np
 SAME, VALID = 0, 1
 NONE, RELU, RELU6 = 0, 1, 3
 
+CUSTOM = 32
+"""The code of operators that TFLite has not: here of one, TABLE, whose files are for no runtime of TFLite."""
+
 TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
 
 _PADDED: list[Any] = [("padding", "b"), ("stride_w", "i"), ("stride_h", "i")]
@@ -41,6 +44,7 @@ OPERATORS: dict[str, tuple[int, int, int, list[Any]]] = {
     "RESIZE_BILINEAR": (23, 3, 15, [None, None, ("align_corners", "?", False), ("half_pixel_centers", "?", False)]),
     "SOFTMAX": (25, 2, 9, [("beta", "f")]),
     "TANH": (28, 2, 0, []),
+    "TABLE": (CUSTOM, 1, 0, []),
     "PAD": (34, 2, 22, []),
     "GATHER": (36, 2, 23, [("axis", "i")]),
     "TRANSPOSE": (39, 2, 26, []),
@@ -200,6 +204,10 @@ class TfliteWriter:
         ]
         b.Finish(put_table(b, [(0, "Uint32", 3), *model], 5), file_identifier=b"TFL3")
         return bytes(b.Output())
+
+    @staticmethod
+    def _custom(b: Any, code: int) -> list[Any]:
+        return [(1, "Offset", b.CreateString("TABLE"))] if code == CUSTOM else []
 
     @staticmethod
     def _ints(b: Any, values: Sequence[int]) -> Any:

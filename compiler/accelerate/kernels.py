@@ -416,8 +416,9 @@ KERNELS: Mapping[str, Kernel] = {
     "SOFTMAX": softmax,
     "STRIDED_SLICE": strided_slice,
     "SUB": add(-1),
+    "TABLE": lambda options, operands, out: operands[1].array[operands[0].array.astype(np.int64) - LOW],
     "TANH": table(_tanh),
     "TRANSPOSE": lambda options, operands, out: operands[0].array.transpose(operands[1].array),
     "TRANSPOSE_CONV": transpose_conv,
 }
-"""By TFLite's name: every operator that `operators` writes."""
+"""By TFLite's name: every operator that `operators` writes; and TABLE, by constant bytes, which it has not."""

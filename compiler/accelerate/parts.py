@@ -20,7 +20,7 @@ from compiler.accelerate.cores import CORES, modelled_seconds
 from compiler.accelerate.dividing import Divisible, Segment, on_cpu
 from compiler.accelerate.formats import run_of, written
 from compiler.accelerate.interpreter import PartRun, entered, part_run, program, step, taken
-from compiler.accelerate.operators import OPERATORS
+from compiler.accelerate.tables import operators_of
 from compiler.accelerate.vela import Compiled
 from compiler.devices.kind import CompilePart
 from compiler.errors import InternalError, Refusal, UnsupportedModel
@@ -98,7 +98,7 @@ def placements(placing: Placing) -> list[Placed]:
     estimated to be faster on it, until there are none: the last. Raises UnsupportedModel where no part was the
     accelerator's, and what the `Converter` refuses of no node.
     """
-    left: Mapping[str, str] = placing.divisible.lacking()
+    left: Mapping[str, str] = placing.divisible.lacking(placing.operators)
     found: list[Placed] = []
     while True:
         placed = placing.fitted(left)
@@ -125,6 +125,7 @@ class Placing:
 
     def __init__(self, network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip, core: str) -> None:
         self.divisible, self.chip, self.core = Divisible(network), chip, core
+        self.operators = operators_of(chip)
         self._network, self._ranges, self._schemes = network, ranges, schemes_of(network)
         self._compiled: dict[bytes, tuple[Compiled | None, Mapping[str, str]]] = {}
         self._modelled: dict[bytes, float | None] = {}
@@ -137,7 +138,7 @@ class Placing:
         """
         while True:
             segments = self.divisible.segments(left) if left else [self.divisible.whole()]
-            converted, more = _converted(segments, self._ranges, self._schemes)
+            converted, more = _converted(segments, self._ranges, self._schemes, self.operators)
             if not more:
                 made: list[tuple[Converted, Compiled] | None] = []
                 for one in converted:
@@ -199,7 +200,10 @@ def _refusals(divisible: Divisible, left: Mapping[str, str]) -> tuple[Refusal, .
 
 
 def _converted(
-    segments: Sequence[Segment], ranges: Mapping[str, tuple[float, float]], schemes: Mapping[str, Scale]
+    segments: Sequence[Segment],
+    ranges: Mapping[str, tuple[float, float]],
+    schemes: Mapping[str, Scale],
+    operators: Mapping[str, Any],
 ) -> tuple[list[Converted | None], dict[str, str]]:
     """The accelerator's segments as TFLite, or why a node cannot be, by its first result."""
     known = {**schemes}
@@ -210,7 +214,7 @@ def _converted(
             continue
         handed_on = {name for one in segments[at + 1 :] for name in one.inputs}
         try:
-            one = Converter(segment.network, ranges, known).convert(OPERATORS, handed_on)
+            one = Converter(segment.network, ranges, known).convert(operators, handed_on)
         except UnsupportedModel as error:
             why = {refusal.node: refusal.reason for refusal in error.refusals}
             refused = {node.output[0]: why[named(node)] for node in segment.nodes if named(node) in why}

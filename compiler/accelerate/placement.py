@@ -53,6 +53,7 @@ def placement(
         "accelerator": chip.target,
         "system": chip.system,
         "memory_mode": chip.memory_mode,
+        "format": chip.format,
         "estimated_by": ESTIMATED,
         "cpu_formula": f"parts of the CPU: {priced}; {FORMULA}",
         "beside": core,

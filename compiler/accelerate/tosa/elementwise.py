@@ -57,6 +57,11 @@ def table(t: Lowering, step: Step, out: Tensor) -> str:
     return t.table(x, KERNELS[step.kind](step.options, [every], out), out.name)
 
 
+def given_table(t: Lowering, step: Step, out: Tensor) -> str:
+    """Entries that the program holds."""
+    return t.table(t.operand(step, 0)[0], t.data(step, 1), out.name)
+
+
 def relu(t: Lowering, step: Step, out: Tensor) -> str:
     """In another scale, between the ends of RELU or RELU6."""
     x, one = t.operand(step, 0)

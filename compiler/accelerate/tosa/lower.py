@@ -84,6 +84,7 @@ LOWERINGS: dict[str, Callable[[Lowering, Step, Tensor], str]] = {
     "SOFTMAX": softmax,
     "STRIDED_SLICE": moves.strided_slice,
     "SUB": elementwise.add("SUB"),
+    "TABLE": elementwise.given_table,
     "TANH": elementwise.table,
     "TRANSPOSE": moves.transpose,
     "TRANSPOSE_CONV": transpose_conv,
