@@ -26,17 +26,17 @@ def written(converted: Converted, chip: Chip) -> tuple[Compiled | None, Mapping[
     if chip.format == "tflite":
         compiled = compile_file(converted.model, chip)
         why = {result: reason for _, result, reason in compiled.reasons}
-        left = {one.name for one in compiled.parts if not one.accelerated}
+        left = [one.name for one in compiled.parts if not one.accelerated]
         return compiled, {name: why.get(name, "Vela gives no reason") for name in left}
     made = lowered(converted.program)
     if made.refused:
         return None, _named(converted.program, made.refused)
     try:
         compiled = compile_file(to_bytes(made.graph), chip)
-    except FileRefused as no:
+    except FileRefused:
         if alone := _refused_alone(converted.program, chip):
             return None, _named(converted.program, alone)
-        raise no
+        raise
     parts = tuple(replace(one, name=made.of.get(one.name, one.name)) for one in compiled.parts)
     return replace(compiled, parts=parts), {}
 
@@ -49,8 +49,8 @@ def _refused_alone(program: Program, chip: Chip) -> dict[int, str]:
     """What Vela says of each operator that it refuses in a file of its own, by the number of its result."""
     found = {}
     for step in program.steps:
-        read_ = tuple(dict.fromkeys(number for number in step.inputs if program.tensors[number].data is None))
-        alone = replace(program, steps=(step,), inputs=read_, outputs=step.outputs)
+        operands = dict.fromkeys(number for number in step.inputs if program.tensors[number].data is None)
+        alone = replace(program, steps=(step,), inputs=tuple(operands), outputs=step.outputs)
         try:
             compile_file(to_bytes(lowered(alone).graph), chip)
         except FileRefused as no:
