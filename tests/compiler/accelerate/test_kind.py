@@ -72,7 +72,7 @@ def test_a_job_names_the_format_of_what_vela_is_given(model: Path, tmp_path: Pat
     with zipfile.ZipFile(artifact) as archive:
         assert {"model.tosa", "tosa.py"} <= {*archive.namelist()}
     assert report.placement is not None
-    assert report.placement.on_cpu == 0
+    assert (report.placement.on_cpu, report.placement.estimated_by) == (0, "estimated by Vela 5.2.0 of TOSA")
     found = infer(artifact, tmp_path / "s.npz", tmp_path / "out.npz")
     assert found["outputs"]["y"]["shape"] == [1, 6, 8, 8]
 
