@@ -9,7 +9,6 @@ import numpy as np
 from compiler.accelerate.flatbuffer import RELU, RELU6, Step, Tensor
 from compiler.accelerate.kernels import FRACTION, KERNELS, F, Operand, ends
 from compiler.accelerate.rounding import HIGH, LOW, quantised
-from compiler.accelerate.tosa.execute import PROPAGATE
 from compiler.accelerate.tosa.lowering import WHOLE, Lowering
 
 
@@ -73,20 +72,17 @@ def relu(t: Lowering, step: Step, out: Tensor) -> str:
 
 
 def prelu(t: Lowering, step: Step, out: Tensor) -> str:
-    """Above zero by one multiplier, below times a slope and by another; one of both parts is 0."""
-    (x, one), (slopes, slope) = t.operand(step, 0), t.operand(step, 1)
-    steps = t.wide(x, one, f"{out.name}.steps")
-    none = t.whole(0, len(one.shape))
-    above, below = (
-        t.elementwise(kind, steps, none, f"{out.name}.part", nan_mode=PROPAGATE) for kind in ("MAXIMUM", "MINIMUM")
-    )
-    slopes = t.wide(t.ranked(slopes, len(one.shape)), slope, f"{out.name}.slopes")
-    sloped = t.elementwise("MUL", below, slopes, f"{out.name}.sloped", t.number(0))
-    shape = out.shape
+    """Above zero by one multiplier; below by a depthwise convolution with the slopes; one of both parts is 0."""
+    (x, one), slope = t.operand(step, 0), t.program.tensors[step.inputs[1]]
+    above, below = (t.clamp(x, *both, f"{out.name}.part") for both in ((one.zero, HIGH), (LOW, one.zero)))
     same = quantised(np.float64(F(one.scales[0]) / F(out.scales[0])))
     less = quantised(np.float64(F(one.scales[0]) * F(slope.scales[0]) / F(out.scales[0])))
-    parts = [
-        t.rescaled(part, 0, real, 0, f"{out.name}.scaled", shape, dtype="int32")
-        for part, real in ((above, same), (sloped, less))
-    ]
-    return t.finished(t.elementwise("ADD", *parts, f"{out.name}.sums"), WHOLE, step, out, double=False)
+    filters = t.data(step, 1).reshape(1, 1, -1, 1)
+    none = np.zeros(one.shape[3], np.int32)
+    sloped = t.convolved("DEPTHWISE_CONV2D", below, one.zero, filters, none, out.name, out.shape)
+    parts = (
+        t.rescaled(above, one.zero, same, out, f"{out.name}.above", out.shape),
+        t.rescaled(sloped, 0, less, out, f"{out.name}.below", out.shape),
+    )
+    sums = t.elementwise("ADD", *(t.wide(part, out, f"{out.name}.wide") for part in parts), f"{out.name}.whole")
+    return t.finished(sums, WHOLE, step, out, double=False)

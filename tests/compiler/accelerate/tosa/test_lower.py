@@ -77,8 +77,8 @@ def test_vela_reads_the_operators_that_were_written(monkeypatch: pytest.MonkeyPa
 
 
 def _long_softmax(drawn: Drawn) -> None:
-    x = drawn.operand(1, 2, 300)
-    drawn.made("SOFTMAX", [x], (1, 2, 300), (1 / 256, -128), beta=1.0)
+    x = drawn.operand(1, 2, 1500)
+    drawn.made("SOFTMAX", [x], (1, 2, 1500), (1 / 256, -128), beta=1.0)
 
 
 class _Built:
