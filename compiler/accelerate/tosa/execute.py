@@ -181,9 +181,19 @@ def is_tosa(data: bytes) -> bool:
 
 
 def read(data: bytes) -> Graph:
-    """The one block of a file. Raises TosaError for one of another version, and for operators that are not here."""
+    """The one block of a file.
+
+    Raises TosaError for one that is damaged or of another version, and for operators that are not here.
+    """
     if not is_tosa(data):
         raise TosaError("this is no TOSA file")
+    try:
+        return _read(data)
+    except (struct.error, IndexError, KeyError, ValueError) as reason:
+        raise TosaError(f"the file is damaged: {reason}") from reason
+
+
+def _read(data: bytes) -> Graph:
     root = _Table(data, struct.unpack_from("<I", data, 0)[0])
     version = root.table(0)
     stated = tuple(version.number(slot, "i", -1) for slot in range(3)) if version else ()
@@ -194,8 +204,8 @@ def read(data: bytes) -> Graph:
     tensors = {}
     for one in block.tables(2):
         shape, dtype = tuple(one.array(1, "<i4").tolist()), names[one.number(2, "I")]
-        data_ = one.array(3, "u1")
-        elements = np.frombuffer(data_.tobytes(), dtype).reshape(shape) if data_.size else None
+        stored = one.array(3, "u1")
+        elements = np.frombuffer(stored.tobytes(), dtype).reshape(shape) if stored.size else None
         tensors[one.text(0)] = Tensor(one.text(0), shape, dtype, elements)
     for one in block.tables(5):
         sizes = np.frombuffer(one.array(2, "u1").tobytes(), "<i8")
@@ -205,9 +215,9 @@ def read(data: bytes) -> Graph:
     for one in block.tables(1):
         if (kind := kinds.get(one.number(0, "I"))) is None:
             raise TosaError(f"operator {one.number(0, 'I')} is not known here")
-        attribute = one.table(2)
-        fields = enumerate(OPERATORS[kind][1]) if attribute is not None else ()
-        attributes = {name: _field(attribute, slot, type) for slot, (name, type) in fields if attribute is not None}
+        if (attribute := one.table(2)) is None:
+            raise TosaError(f"{kind} has no attribute")
+        attributes = {name: _field(attribute, slot, type) for slot, (name, type) in enumerate(OPERATORS[kind][1])}
         operators.append(Operator(kind, one.texts(3), one.texts(4), attributes))
     return Graph(tensors, tuple(operators), block.texts(3), block.texts(4))
 

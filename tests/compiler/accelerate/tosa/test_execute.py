@@ -157,6 +157,9 @@ def test_files_of_others_are_refused_by_name() -> None:
     y = writer.operator("CLAMP", [x], "y", (2,), "int8", min_val=b"\x80", max_val=b"\x05", nan_mode=PROPAGATE)
     data = to_bytes(writer.graph([x], [y]))
     assert read(data).run([np.array([-9, 9], np.int8)])[0].tolist() == [-9, 5]
+    for length in range(8, len(data) - 8, 4):
+        with pytest.raises(TosaError):
+            read(data[:length]).run([np.zeros(2, np.int8)])
     with pytest.raises(TosaError, match="version"):
         read(_with_version(data, 9))
 
