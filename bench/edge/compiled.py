@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import onnx
 
+from compiler.accelerate.chips import FORMATS
 from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
 from compiler.pipeline import compile_model
 
@@ -28,16 +29,46 @@ HEAD = (
 )
 
 
+FORMATS_HEAD = (
+    "| network | target | format | on it / on the CPU | hand-overs | kilocycles | accelerator and calls ms "
+    f"| CPU ms: A53 | A76 | here, measured | total ms (A53) | of TFLite's cycles | dB |\n|{13 * '---|'}"
+)
+
+
+def formats(label: str, model: Callable[[], bytes], chips: Sequence[str] = CHIPS) -> list[str]:
+    """A network's lines of the table of formats, legalised for each; samples as in `rows`."""
+    lines: list[str] = []
+    with tempfile.TemporaryDirectory(prefix="tilewright-edge-") as name:
+        file, samples = _drawn(Path(name), model())
+        for chip in chips:
+            first = 0
+            for format in FORMATS:
+                out = file.with_suffix(".tw")
+                made = compile_for_accelerator(file, out, chip, compile_model, {"samples": samples}, format=format)
+                cycles = made["placement"]["totals"]["cycles"]
+                first = first or cycles
+                lines.append(
+                    f"| {label} | {chip[4:]} | {format} | {_cells(made)} | {cycles / first:.3f} | {_noise(made)} |"
+                )
+    return lines
+
+
+def _drawn(folder: Path, model: bytes) -> tuple[Path, Path]:
+    """The model and its samples, written there."""
+    file, samples = folder / "model.onnx", folder / "samples.npz"
+    file.write_bytes(model)
+    (given,) = onnx.load(file).graph.input
+    shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
+    drawn = np.random.default_rng(0).standard_normal((SAMPLES, *shape)).astype(np.float32)
+    np.savez(samples, **{given.name: drawn})  # type: ignore[arg-type]
+    return file, samples
+
+
 def rows(label: str, model: Callable[[], bytes], chips: Sequence[str] = CHIPS) -> list[str]:
     """A network's lines of the table; samples are drawn, and it is judged on four of those that it is calibrated on."""
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-edge-") as name:
-        file, samples = Path(name) / "model.onnx", Path(name) / "samples.npz"
-        file.write_bytes(model())
-        (given,) = onnx.load(file).graph.input
-        shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
-        drawn = np.random.default_rng(0).standard_normal((SAMPLES, *shape)).astype(np.float32)
-        np.savez(samples, **{given.name: drawn})  # type: ignore[arg-type]
+        file, samples = _drawn(Path(name), model())
         for chip in chips:
             first: float | None = None
             for form, tolerance in FORMS.items():

@@ -40,12 +40,14 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("networks", nargs="*", metavar="NETWORK", help=f"of {', '.join(NETWORKS)} (default: all)")
     parser.add_argument("--markdown", type=Path, metavar="PATH", help="append the table there too")
     parser.add_argument("--vela", action="store_true", help="compile for Ethos-U instead: cycles by Arm's compiler")
+    parser.add_argument("--formats", action="store_true", help="the same, as TFLite and as TOSA beside each other")
     given = parser.parse_args(arguments)
     if unknown := [name for name in given.networks if name not in NETWORKS]:
         parser.error(f"there is no network {unknown[0]!r}; there are {', '.join(NETWORKS)}")
     section = report.Section("edge", arguments, ())
-    if given.vela:
-        text = by_vela(given.networks or [*NETWORKS])
+    if given.vela or given.formats:
+        table = (compiled.FORMATS_HEAD, compiled.formats) if given.formats else (compiled.HEAD, compiled.rows)
+        text = by_vela(given.networks or [*NETWORKS], *table)
         if given.markdown:
             section.append(given.markdown, text)
         return 0
@@ -72,14 +74,14 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def by_vela(networks: Sequence[str]) -> str:
-    """The table of networks compiled for Ethos-U, printed row by row."""
-    lines = [compiled.HEAD]
-    print(compiled.HEAD, flush=True)
+def by_vela(networks: Sequence[str], head: str, rows: Callable[[str, Callable[[], bytes]], list[str]]) -> str:
+    """A table of networks compiled for Ethos-U, printed network by network."""
+    lines = [head]
+    print(head, flush=True)
     for network in networks:
         build, activations = NETWORKS[network]
         for activation in activations:
-            found = compiled.rows(f"{network}, {activation}", partial(build, activation))
+            found = rows(f"{network}, {activation}", partial(build, activation))
             lines += found
             print(*found, sep="\n", flush=True)
     return "\n".join(lines) + "\n"

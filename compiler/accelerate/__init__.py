@@ -1,9 +1,11 @@
-"""Models for accelerators that another compiler makes command streams for: int8 TFLite, Vela, one artifact.
+"""Models for accelerators that another compiler makes command streams for: int8 TFLite or TOSA, Vela, one artifact.
 
 chips        the accelerators by name
 flatbuffer   TFLite files written with flatbuffers and numpy alone
 convert      a QDQ network as operators of TFLite
 operators    the operators of ONNX, one function each
+tosa         a TFLite program in TOSA's operators, its files, and what they compute
+formats      a part given to Vela in either format
 vela         Vela in this process: cycles, memories, what it leaves to the CPU and why
 choosing     which placement is taken where the CPU may carry out as much as it likes
 placement    which operator went where, and what the CPU's share is priced at

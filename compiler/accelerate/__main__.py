@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler.accelerate.chips import CHIPS
+from compiler.accelerate.chips import CHIPS, FORMATS
 from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
 from compiler.contract import CompileOptions, kinds
 from compiler.errors import OptionsError, TilewrightError
@@ -28,6 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--samples", type=Path, action="append", default=[], metavar="FILE.npz", help="to calibrate on")
     parser.add_argument("--tolerance", type=float, default=TOLERANCE, help="of approximations, of an output's largest")
     parser.add_argument("--dim", action="append", default=[], metavar="NAME=VALUE", help="of a symbolic dimension")
+    parser.add_argument("--format", choices=FORMATS, default=FORMATS[0], help="of the files that Vela is given")
     parser.add_argument("--as-is", action="store_true", help="leave operators that the accelerator lacks to the CPU")
     parser.add_argument("--json", action="store_true", help="print placement and agreement as JSON")
     asked = parser.parse_args(arguments)
@@ -49,6 +50,7 @@ def main(arguments: list[str] | None = None) -> int:
             beside=options.beside,
             objective=options.objective,
             carry=options.carry,
+            format=asked.format,
         )
     except (TilewrightError, OSError, ValueError) as error:
         refusals = [str(one) for one in getattr(error, "refusals", ())]

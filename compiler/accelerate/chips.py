@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from compiler.contract import kinds
 from compiler.errors import TargetUnavailable
 
 
 @dataclass(frozen=True)
 class Chip:
-    """An accelerator as Vela names it, with the system and memory mode of Arm's `vela.ini` that times are for."""
+    """An accelerator as Vela is asked for it; times are for this system and memory mode of Arm's `vela.ini`."""
 
     target: str
     family: str
@@ -18,6 +19,8 @@ class Chip:
     memory_mode: str
     arena_cache: int
     """Bytes of the fast memory, where the memory mode does not say."""
+    format: str = kinds.NPU.formats[0]
+    """One of FORMATS, in which Vela is given models."""
 
     @property
     def profile(self) -> str:
@@ -25,6 +28,8 @@ class Chip:
         return PROFILES[self.family]
 
 
+FORMATS = kinds.NPU.formats
+"""By the ending of their files; what a model is quantised and judged as is the same."""
 PROFILES = {"EthosU55": "ethos-u55-128", "EthosU65": "ethos-u65-256", "EthosU85": "ethos-u85-256"}
 
 _U55 = ("EthosU55", "Ethos_U55_High_End_Embedded", "Shared_Sram", 4 << 20)
@@ -47,9 +52,9 @@ CHIPS = tuple(
 TARGETS = tuple(chip.target for chip in CHIPS)
 
 
-def chip_of(target: str) -> Chip:
-    """The accelerator of this name. Raises TargetUnavailable with the names that there are."""
+def chip_of(target: str, format: str = FORMATS[0]) -> Chip:
+    """The accelerator of this name, given models in a format. Raises TargetUnavailable with the names there are."""
     for chip in CHIPS:
         if chip.target == target:
-            return chip
+            return replace(chip, format=format)
     raise TargetUnavailable(f"target {target!r} is unknown", fix=f"use one of {', '.join(TARGETS)}")

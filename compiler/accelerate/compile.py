@@ -1,6 +1,7 @@
 """A model in fp32 or QDQ as an artifact for an accelerator.
 
-It is legalised where the accelerator lacks operators, quantised, written as TFLite, compiled, packed and judged.
+It is legalised where the accelerator lacks operators, quantised, written as TFLite or TOSA, compiled, packed and
+judged.
 """
 
 from __future__ import annotations
@@ -18,18 +19,19 @@ import numpy as np
 import onnx
 
 from compiler.accelerate import interpreter
-from compiler.accelerate.chips import Chip, chip_of
+from compiler.accelerate.chips import FORMATS, Chip, chip_of
 from compiler.accelerate.choosing import Asked, Chosen, chosen
 from compiler.accelerate.convert import floats_without_scale
 from compiler.accelerate.cores import CORES
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
-from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
 from compiler.accelerate.pipelining import NO_STATES
 from compiler.accelerate.placement import page, placement, text
 from compiler.accelerate.stages import Stages
 from compiler.accelerate.states import demand_carried
 from compiler.accelerate.streaming import demand_same_in_flight, pipeline_of, stages_of, stream_json
+from compiler.accelerate.tables import TABLES, operators_of
+from compiler.accelerate.tosa import execute
 from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import QuantizeOptions
 from compiler.contract.devices import Within
@@ -73,11 +75,12 @@ def compile_for_accelerator(
     beside: str | None = None,
     objective: str | Within = "latency",
     carry: Mapping[str, str] = NO_STATES,
+    format: str = FORMATS[0],
 ) -> dict[str, Any]:
     """Writes the artifact and tells what came of it.
 
     That is `placement`, `agreement`, `notices`, `text` for a terminal, `nodes` (of the model), `weight_bytes` (of the
-    TFLite file) and `judged` (how many samples it was judged on).
+    files that Vela is given) and `judged` (how many samples it was judged on).
 
     `samples` are .npz archives as `compiler.quantize` takes them; without any, inputs are drawn, with a notice. A model
     with QuantizeLinear and DequantizeLinear keeps its scales and its operators. One in fp32 is legalised first
@@ -91,12 +94,14 @@ def compile_for_accelerator(
     `objective` is named with it, to end most inferences that follow each other. Of these the outputs that `carry` names
     are inputs of the next one.
 
+    Vela is given it in `format`, one of `chips.FORMATS`; what passes between parts is the same.
+
     Raises OptionsError for states that cannot be carried, TargetUnavailable, ToolchainMissing where Vela is not
     installed, UnsupportedModel for a model of which no node is the accelerator's, Disagreement below `snr_db`, beyond
     `largest_error`, and where LiteRT computes an operator more than a step otherwise, and what the front end,
     legalisation, quantisation and `compile_part` raise.
     """
-    chip = chip_of(target)
+    chip = chip_of(target, format)
     demand_vela()
     options = QuantizeOptions(activations="int8", outputs=True)
     trace = trace or Trace()
@@ -156,7 +161,7 @@ def compile_for_accelerator(
                 write(unproven, model, chip, made, document, None, stages, carry)
             with trace.step("agree"):
                 comparison = Comparison(fixed, options, values[:JUDGED], made)
-                if util.find_spec("ai_edge_litert") is None:
+                if format == "tflite" and util.find_spec("ai_edge_litert") is None:
                     trace.notice(WITHOUT_LITERT)
                     agreement = comparison.judge(made.run, snr_db, largest_error)
                 else:
@@ -176,7 +181,7 @@ def compile_for_accelerator(
         "notices": trace.notices,
         "text": "\n".join([*trace.notices, text(document, agreement)]),
         "nodes": nodes,
-        "weight_bytes": sum(len(part.converted.model) for part in made.parts if isinstance(part, OnAccelerator)),
+        "weight_bytes": sum(len(part.compiled.given) for part in made.parts if isinstance(part, OnAccelerator)),
         "judged": len(values[:JUDGED]),
     }
 
@@ -223,7 +228,9 @@ def legal_model(
 
     With it comes the report of `compiler.legalise.legalise`, None if it had only such before. Raises as that does.
     """
-    report = legalise(model, out, LegaliseOptions(chip.profile, tolerance), samples, among=OPERATORS)
+    tables = TABLES if chip.format == "tosa" else ()
+    options = LegaliseOptions(chip.profile, tolerance)
+    report = legalise(model, out, options, samples, among=operators_of(chip), besides=tables)
     return out, None if report["before"]["share"] == 1.0 else report
 
 
@@ -264,8 +271,10 @@ def write(
     stages: Stages | None = None,
     carried: Mapping[str, str] = NO_STATES,
 ) -> None:
-    """The artifact: int8 TFLite and command streams, programs of the CPU's parts, placement, report, loader."""
+    """The artifact: int8 TFLite or TOSA, command streams, programs of the CPU's parts, placement, report, loader."""
     parts, members = rows_of(made.parts, chip)
+    if chip.format == "tosa":
+        members["tosa.py"] = Path(execute.__file__).read_bytes()
     members |= {
         "placement.json": to_bytes({**document, "agreement": agreement}),
         "report.html": page(document, agreement).encode(),
@@ -298,8 +307,8 @@ def rows_of(parts: Sequence[Part], chip: Chip) -> tuple[list[dict[str, Any]], di
         row: dict[str, Any] = {"inputs": [*part.inputs], "outputs": [*part.outputs]}
         at = f".{number}" if len(parts) > 1 else ""
         if isinstance(part, OnAccelerator):
-            row |= {"on": chip.target, "model": f"model{at}.tflite", "stream": f"accelerator{at}.tflite"}
-            members |= {row["model"]: part.converted.model, row["stream"]: part.compiled.model}
+            row |= {"on": chip.target, "model": f"model{at}.{chip.format}", "stream": f"accelerator{at}.tflite"}
+            members |= {row["model"]: part.compiled.given, row["stream"]: part.compiled.model}
         else:
             names = {f"cpu{at}.{machine}.tw": target for target, machine in part.beside.machines.items()}
             row |= {"on": "cpu", "programs": {name: part.beside.machines[target] for name, target in names.items()}}

@@ -11,7 +11,6 @@ import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, shape_inference
 
 from compiler.accelerate.convert import TO_FIRST, TO_LAST, Port, aliases
-from compiler.accelerate.operators import OPERATORS
 from compiler.errors import UnsupportedModel
 from compiler.quantize.network import Network, captured
 
@@ -69,11 +68,14 @@ class Divisible:
         graph = shape_inference.infer_shapes(self.network.model(), data_prop=True).graph
         return {one.name: one for one in (*graph.input, *graph.value_info, *graph.output)}
 
-    def lacking(self) -> dict[str, str]:
-        """Why nodes cannot be the accelerator's, by their first result: as far as a look at each alone tells."""
+    def lacking(self, operators: Collection[str]) -> dict[str, str]:
+        """Why nodes cannot be the accelerator's, by their first result: as far as a look at each alone tells.
+
+        `operators` are those that are written for it.
+        """
         found: dict[str, str] = {}
         for node in self.placed:
-            if self.network.operator(node) not in OPERATORS:
+            if self.network.operator(node) not in operators:
                 found[node.output[0]] = "there is no int8 operator for it"
             elif other := next(filter(None, map(self._other, (*self.data(node), *node.output))), ""):
                 found[node.output[0]] = f"its elements are {other}"

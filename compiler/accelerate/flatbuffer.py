@@ -16,6 +16,9 @@ import numpy as np
 SAME, VALID = 0, 1
 NONE, RELU, RELU6 = 0, 1, 3
 
+CUSTOM = 32
+"""The code of operators that TFLite has not: here of one, TABLE, whose files are for no runtime of TFLite."""
+
 TYPES = {"float32": 0, "int32": 2, "uint8": 3, "int64": 4, "bool": 6, "int16": 7, "int8": 9}
 
 _PADDED: list[Any] = [("padding", "b"), ("stride_w", "i"), ("stride_h", "i")]
@@ -41,6 +44,7 @@ OPERATORS: dict[str, tuple[int, int, int, list[Any]]] = {
     "RESIZE_BILINEAR": (23, 3, 15, [None, None, ("align_corners", "?", False), ("half_pixel_centers", "?", False)]),
     "SOFTMAX": (25, 2, 9, [("beta", "f")]),
     "TANH": (28, 2, 0, []),
+    "TABLE": (CUSTOM, 1, 0, []),
     "PAD": (34, 2, 22, []),
     "GATHER": (36, 2, 23, [("axis", "i")]),
     "TRANSPOSE": (39, 2, 26, []),
@@ -186,39 +190,24 @@ class TfliteWriter:
         buffers = [self._buffer(b, data) for data in self._buffers]
         tensors = [self._tensor(b, *tensor) for tensor in self._tensors]
         operators = [self._operator(b, *operator) for operator in self._operators]
-        codes = [
-            self._table(b, [(0, "Int8", min(c, 127)), (2, "Int32", v), (3, "Int32", c)], 4) for c, v in self._codes
-        ]
+        codes = [put_table(b, [(0, "Int8", min(c, 127)), (2, "Int32", v), (3, "Int32", c)], 4) for c, v in self._codes]
         parts = [
-            self._offsets(b, tensors), self._ints(b, inputs), self._ints(b, outputs), self._offsets(b, operators),
+            put_offsets(b, tensors), self._ints(b, inputs), self._ints(b, outputs), put_offsets(b, operators),
             b.CreateString("main"),
         ]  # fmt: skip
-        graph = self._table(b, [(slot, "Offset", part) for slot, part in enumerate(parts)], 5)
+        graph = put_table(b, [(slot, "Offset", part) for slot, part in enumerate(parts)], 5)
         model = [
-            (1, "Offset", self._offsets(b, codes)),
-            (2, "Offset", self._offsets(b, [graph])),
+            (1, "Offset", put_offsets(b, codes)),
+            (2, "Offset", put_offsets(b, [graph])),
             (3, "Offset", b.CreateString("tilewright")),
-            (4, "Offset", self._offsets(b, buffers)),
+            (4, "Offset", put_offsets(b, buffers)),
         ]
-        b.Finish(self._table(b, [(0, "Uint32", 3), *model], 5), file_identifier=b"TFL3")
+        b.Finish(put_table(b, [(0, "Uint32", 3), *model], 5), file_identifier=b"TFL3")
         return bytes(b.Output())
 
     @staticmethod
-    def _table(b: Any, fields: Sequence[Any], slots: int) -> Any:
-        b.StartObject(slots)
-        for slot, kind, value in fields:
-            if kind == "Offset":
-                b.PrependUOffsetTRelativeSlot(slot, value, 0)
-            else:
-                getattr(b, f"Prepend{kind}Slot")(slot, value, 0)
-        return b.EndObject()
-
-    @staticmethod
-    def _offsets(b: Any, offsets: Sequence[Any]) -> Any:
-        b.StartVector(4, len(offsets), 4)
-        for offset in reversed(offsets):
-            b.PrependUOffsetTRelative(offset)
-        return b.EndVector()
+    def _custom(b: Any, code: int) -> list[Any]:
+        return [(1, "Offset", b.CreateString("TABLE"))] if code == CUSTOM else []
 
     @staticmethod
     def _ints(b: Any, values: Sequence[int]) -> Any:
@@ -226,11 +215,11 @@ class TfliteWriter:
 
     def _buffer(self, b: Any, data: bytes) -> Any:
         if not data:
-            return self._table(b, [], 1)
+            return put_table(b, [], 1)
         b.StartVector(1, len(data), 16)  # the schema asks for 16-byte alignment of weights
         b.head -= len(data)
         b.Bytes[b.head : b.head + len(data)] = data
-        return self._table(b, [(0, "Offset", b.EndVector())], 1)
+        return put_table(b, [(0, "Offset", b.EndVector())], 1)
 
     def _tensor(
         self,
@@ -247,9 +236,9 @@ class TfliteWriter:
         if scales:
             vectors = b.CreateNumpyVector(np.asarray(scales, "<f4")), b.CreateNumpyVector(np.asarray(points, "<i8"))
             fields = [(2, "Offset", vectors[0]), (3, "Offset", vectors[1]), (6, "Int32", axis)]
-        quantisation = self._table(b, fields, 7)
+        quantisation = put_table(b, fields, 7)
         fields = [(0, "Offset", self._ints(b, shape)), (3, "Offset", b.CreateString(name)), (4, "Offset", quantisation)]
-        return self._table(b, [*fields, (1, "Int8", dtype), (2, "Uint32", buffer)], 9)
+        return put_table(b, [*fields, (1, "Int8", dtype), (2, "Uint32", buffer)], 9)
 
     def _operator(
         self, b: Any, code: int, inputs: list[int], outputs: list[int], table: int, values: Sequence[Any]
@@ -264,4 +253,23 @@ class TfliteWriter:
         fields = [(1, "Offset", self._ints(b, inputs)), (2, "Offset", self._ints(b, outputs)), (0, "Uint32", code)]
         if options is not None:
             fields += [(4, "Offset", options), (3, "Uint8", table)]
-        return self._table(b, fields, 9)
+        return put_table(b, fields, 9)
+
+
+def put_table(b: Any, fields: Sequence[Any], slots: int) -> Any:
+    """Writes a table of so many fields, of which these (slot, kind, value) are not their defaults; its offset."""
+    b.StartObject(slots)
+    for slot, kind, value in fields:
+        if kind == "Offset":
+            b.PrependUOffsetTRelativeSlot(slot, value, 0)
+        else:
+            getattr(b, f"Prepend{kind}Slot")(slot, value, 0)
+    return b.EndObject()
+
+
+def put_offsets(b: Any, made: Sequence[Any]) -> Any:
+    """Writes a vector of offsets; its own."""
+    b.StartVector(4, len(made), 4)
+    for one in reversed(made):
+        b.PrependUOffsetTRelative(one)
+    return b.EndVector()

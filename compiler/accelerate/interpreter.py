@@ -1,8 +1,9 @@
 """Runs the parts of an accelerator's artifact here, in turn. It travels in the artifact and needs numpy.
 
-The command stream of an accelerator runs on that accelerator alone; what runs here, by LiteRT, is the int8 TFLite file
-that it was compiled from. Parts of the CPU are programs, in artifacts of their own, which run as they are. Times on the
-accelerator are estimates of its compiler, and `bench` gives nothing that was measured here.
+The command stream of an accelerator runs on that accelerator alone; what runs here is the file that it was compiled
+from: int8 TFLite by LiteRT, or TOSA by `tosa.py` of the artifact, in numpy. Parts of the CPU are programs, in artifacts
+of their own, which run as they are. Times on the accelerator are estimates of its compiler, and `bench` gives nothing
+that was measured here.
 
 Where the artifact is a pipeline (`stream` in its manifest) several inferences may be in flight: a thread for the CPU
 and one that stands in for the accelerator, which both work at a time.
@@ -74,7 +75,7 @@ class Model:
     errors = (ArtifactError,)
 
     def __init__(self, path: str | Path, lanes: int | None = None, **options: Any) -> None:
-        """Raises ArtifactError where LiteRT is not installed, or no program of a CPU part is for this machine."""
+        """Raises ArtifactError where LiteRT is needed and missing, or no program of a CPU part is for this machine."""
         self._where, self._lanes = Path(path), lanes
         self.manifest: Mapping[str, Any] = json.loads(_read(self._where, "manifest.json"))
         self._placement = json.loads(_read(self._where, "placement.json"))
@@ -90,6 +91,8 @@ class Model:
             raise
 
     def _opened(self, part: Mapping[str, Any]) -> PartRun:
+        if "model" in part and part["model"].endswith(".tosa"):
+            return _by_tosa(self._where, _read(self._where, part["model"]))
         if "model" in part:
             return _by_litert(_read(self._where, part["model"]), self._lanes or 1)
         for name, machine in part["programs"].items():
@@ -498,19 +501,38 @@ def _by_litert(content: bytes, lanes: int) -> PartRun:
     return run
 
 
+def _by_tosa(where: Path, content: bytes) -> PartRun:
+    tosa: Any = _module("tosa", _read(where, "tosa.py"))
+    try:
+        graph = tosa.read(content)
+    except tosa.TosaError as reason:
+        raise ArtifactError(f"a TOSA part cannot be loaded: {reason}", fix="compile the model again") from reason
+
+    def run(arrays: Sequence[np.ndarray]) -> Sequence[np.ndarray]:
+        try:
+            return list(graph.run(arrays))
+        except tosa.TosaError as reason:
+            raise ArtifactError(f"a TOSA part has no defined result: {reason}") from reason
+
+    return run
+
+
+def _module(name: str, source: bytes) -> ModuleType:
+    """A module that travels in an artifact, loaded once for all artifacts with the same."""
+    name = f"tilewright_part_{name}_{hashlib.sha256(source).hexdigest()[:12]}"
+    if name not in sys.modules:
+        module = ModuleType(name)
+        sys.modules[name] = module
+        exec(compile(source, name, "exec"), module.__dict__)
+    return sys.modules[name]
+
+
 def program(content: bytes, lanes: int | None = None) -> Any:
     """The model in the artifact of a part of the CPU's, by the loader in it. Raises ArtifactError where it is not."""
     with tempfile.TemporaryDirectory(prefix="tilewright-part-") as folder:
         path = Path(folder) / "part.tw"
         path.write_bytes(content)
-        source = _read(path, "loader.py")
-        name = f"tilewright_part_loader_{hashlib.sha256(source).hexdigest()[:12]}"
-        if name not in sys.modules:
-            module = ModuleType(name)
-            module.__file__ = str(path / "loader.py")
-            sys.modules[name] = module
-            exec(compile(source, module.__file__, "exec"), module.__dict__)
-        loader = sys.modules[name]
+        loader: Any = _module("loader", _read(path, "loader.py"))
         try:
             return loader.Model(path, lanes)
         except loader.ArtifactError as reason:

@@ -58,7 +58,7 @@ class Operand(NamedTuple):
 Kernel = Callable[[Options, Sequence[Operand], Tensor], np.ndarray]
 
 
-def _ends(options: Options, out: Tensor) -> tuple[int, int]:
+def ends(options: Options, out: Tensor) -> tuple[int, int]:
     """What a fused activation leaves of the bytes."""
     kind = options.get("activation", NONE)
     if kind == NONE:
@@ -100,7 +100,7 @@ def conv(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarr
     x, weights, bias = operands
     patches = _windows(x.steps, weights.array.shape[1:3], options, 0)
     sums = _products("nhwcij,oijc->nhwo", patches, weights.array) + bias.array
-    return stored(double(sums, _of_channels(x, weights, out)), out.zero, *_ends(options, out))
+    return stored(double(sums, _of_channels(x, weights, out)), out.zero, *ends(options, out))
 
 
 def depthwise(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarray:
@@ -110,7 +110,7 @@ def depthwise(options: Options, operands: Sequence[Operand], out: Tensor) -> np.
     filters = weights.array[0].reshape(*weights.array.shape[1:3], patches.shape[3], -1)
     sums = _products("nhwcij,ijcm->nhwcm", patches, filters)
     sums = sums.reshape(*sums.shape[:3], -1) + bias.array
-    return stored(double(sums, _of_channels(x, weights, out)), out.zero, *_ends(options, out))
+    return stored(double(sums, _of_channels(x, weights, out)), out.zero, *ends(options, out))
 
 
 def transpose_conv(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarray:
@@ -125,7 +125,7 @@ def transpose_conv(options: Options, operands: Sequence[Operand], out: Tensor) -
             rows = slice(row, row + (h - 1) * strides[0] + 1, strides[0])
             columns = slice(column, column + (w - 1) * strides[1] + 1, strides[1])
             sums[:, rows, columns] += made
-    return stored(double(sums + bias.array, _of_channels(x, weights, out)), out.zero, *_ends(options, out))
+    return stored(double(sums + bias.array, _of_channels(x, weights, out)), out.zero, *ends(options, out))
 
 
 def dense(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarray:
@@ -135,7 +135,7 @@ def dense(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndar
     real = _of_channels(x, weights, out)
     if len(weights.tensor.scales) == 1:
         real = np.asarray(np.float64(x.scale * weights.scale) / np.float64(F(out.scales[0])))
-    return stored(single(sums, real), out.zero, *_ends(options, out)).reshape(out.shape)
+    return stored(single(sums, real), out.zero, *ends(options, out)).reshape(out.shape)
 
 
 def batch_matmul(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarray:
@@ -153,7 +153,7 @@ def add(sign: int) -> Kernel:
         twice = 2 * np.float64(max(a.scale, b.scale))
         left, right = (double(one.steps << FRACTION, np.float64(one.scale) / twice) for one in (a, b))
         real = twice / (np.float64(1 << FRACTION) * np.float64(F(out.scales[0])))
-        return stored(double(left + sign * right, real), out.zero, *_ends(options, out))
+        return stored(double(left + sign * right, real), out.zero, *ends(options, out))
 
     return run
 
@@ -162,14 +162,14 @@ def mul(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarra
     """The multiplier is computed in float32."""
     a, b = operands
     real = np.float64(a.scale * b.scale / F(out.scales[0]))
-    return stored(double(a.steps * b.steps, real), out.zero, *_ends(options, out))
+    return stored(double(a.steps * b.steps, real), out.zero, *ends(options, out))
 
 
 def max_pool(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarray:
     """Exact."""
     (x,) = operands
     kernel = options["filter_height"], options["filter_width"]
-    return stored(_windows(x.array, kernel, options, LOW).max((-1, -2)), 0, *_ends(options, out))
+    return stored(_windows(x.array, kernel, options, LOW).max((-1, -2)), 0, *ends(options, out))
 
 
 def average_pool(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarray:
@@ -179,7 +179,7 @@ def average_pool(options: Options, operands: Sequence[Operand], out: Tensor) -> 
     sums = _windows(x.array.astype(np.int64), kernel, options, 0).sum((-1, -2))
     count = _windows(np.ones(x.array.shape, np.int64), kernel, options, 0).sum((-1, -2))
     means = np.where(sums > 0, (sums + count // 2) // count, -((-sums + count // 2) // count))
-    return stored(means, 0, *_ends(options, out))
+    return stored(means, 0, *ends(options, out))
 
 
 def mean(options: Options, operands: Sequence[Operand], out: Tensor) -> np.ndarray:
@@ -416,8 +416,9 @@ KERNELS: Mapping[str, Kernel] = {
     "SOFTMAX": softmax,
     "STRIDED_SLICE": strided_slice,
     "SUB": add(-1),
+    "TABLE": lambda options, operands, out: operands[1].array[operands[0].array.astype(np.int64) - LOW],
     "TANH": table(_tanh),
     "TRANSPOSE": lambda options, operands, out: operands[0].array.transpose(operands[1].array),
     "TRANSPOSE_CONV": transpose_conv,
 }
-"""By TFLite's name: every operator that `operators` writes."""
+"""By TFLite's name: every operator that `operators` writes; and TABLE, by constant bytes, which it has not."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler.accelerate.chips import TARGETS, chip_of
+from compiler.accelerate.chips import FORMATS, TARGETS, chip_of
 from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
 from compiler.accelerate.judging import LEAST_SNR_DB
 from compiler.contract import (
@@ -75,6 +75,7 @@ def compile_whole(
             beside=options.beside,
             objective=options.objective,
             carry=options.carry,
+            format=options.format or FORMATS[0],
         )
     placed = reported(made["placement"], made["agreement"])
     period_s = placed.pipeline.period_s if placed.pipeline else None

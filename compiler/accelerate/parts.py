@@ -18,11 +18,10 @@ from compiler.accelerate.chips import Chip
 from compiler.accelerate.convert import Converted, Converter, Port, Scale, schemes_of
 from compiler.accelerate.cores import CORES, modelled_seconds
 from compiler.accelerate.dividing import Divisible, Segment, on_cpu
-from compiler.accelerate.flatbuffer import Program
+from compiler.accelerate.formats import run_of, written
 from compiler.accelerate.interpreter import PartRun, entered, part_run, program, step, taken
-from compiler.accelerate.operators import OPERATORS
-from compiler.accelerate.reference import evaluate
-from compiler.accelerate.vela import Compiled, compile_tflite
+from compiler.accelerate.tables import operators_of
+from compiler.accelerate.vela import Compiled
 from compiler.devices.kind import CompilePart
 from compiler.errors import InternalError, Refusal, UnsupportedModel
 from compiler.quantize.network import Network, named
@@ -99,7 +98,7 @@ def placements(placing: Placing) -> list[Placed]:
     estimated to be faster on it, until there are none: the last. Raises UnsupportedModel where no part was the
     accelerator's, and what the `Converter` refuses of no node.
     """
-    left: Mapping[str, str] = placing.divisible.lacking()
+    left: Mapping[str, str] = placing.divisible.lacking(placing.operators)
     found: list[Placed] = []
     while True:
         placed = placing.fitted(left)
@@ -126,8 +125,9 @@ class Placing:
 
     def __init__(self, network: Network, ranges: Mapping[str, tuple[float, float]], chip: Chip, core: str) -> None:
         self.divisible, self.chip, self.core = Divisible(network), chip, core
+        self.operators = operators_of(chip)
         self._network, self._ranges, self._schemes = network, ranges, schemes_of(network)
-        self._compiled: dict[bytes, Compiled] = {}
+        self._compiled: dict[bytes, tuple[Compiled | None, Mapping[str, str]]] = {}
         self._modelled: dict[bytes, float | None] = {}
 
     def fitted(self, left: Mapping[str, str]) -> Placed:
@@ -138,19 +138,27 @@ class Placing:
         """
         while True:
             segments = self.divisible.segments(left) if left else [self.divisible.whole()]
-            converted, more = _converted(segments, self._ranges, self._schemes)
+            converted, more = _converted(segments, self._ranges, self._schemes, self.operators)
             if not more:
-                for one in filter(None, converted):
-                    if one.model not in self._compiled:
-                        self._compiled[one.model] = compile_tflite(one.model, self.chip)
-                    more |= _fallen(one, self._compiled[one.model], self._network)
+                made: list[tuple[Converted, Compiled] | None] = []
+                for one in converted:
+                    if one is None:
+                        made.append(None)
+                        continue
+                    compiled, reasons = self._written(one)
+                    made.append((one, compiled) if compiled else None)
+                    more |= {written_for(one, self._network, name).output[0]: why for name, why in reasons.items()}
             if not more:
-                made = tuple(None if one is None else (one, self._compiled[one.model]) for one in converted)
-                return Placed(self.divisible, tuple(segments), made, left)
+                return Placed(self.divisible, tuple(segments), tuple(made), left)
             if {*more} <= {*left}:
                 said = f"{sorted(more)[0]!r:.100} was left to the CPU, and stands in an accelerator's part"
                 raise InternalError(said)
             left = {**left, **more}
+
+    def _written(self, converted: Converted) -> tuple[Compiled | None, Mapping[str, str]]:
+        if converted.model not in self._compiled:
+            self._compiled[converted.model] = written(converted, self.chip)
+        return self._compiled[converted.model]
 
     def not_worth(self, placed: Placed) -> dict[str, str]:
         """Why nodes of segments go to the CPU for which the accelerator and the call of it are estimated to be slower.
@@ -192,7 +200,10 @@ def _refusals(divisible: Divisible, left: Mapping[str, str]) -> tuple[Refusal, .
 
 
 def _converted(
-    segments: Sequence[Segment], ranges: Mapping[str, tuple[float, float]], schemes: Mapping[str, Scale]
+    segments: Sequence[Segment],
+    ranges: Mapping[str, tuple[float, float]],
+    schemes: Mapping[str, Scale],
+    operators: Mapping[str, Any],
 ) -> tuple[list[Converted | None], dict[str, str]]:
     """The accelerator's segments as TFLite, or why a node cannot be, by its first result."""
     known = {**schemes}
@@ -203,7 +214,7 @@ def _converted(
             continue
         handed_on = {name for one in segments[at + 1 :] for name in one.inputs}
         try:
-            one = Converter(segment.network, ranges, known).convert(OPERATORS, handed_on)
+            one = Converter(segment.network, ranges, known).convert(operators, handed_on)
         except UnsupportedModel as error:
             why = {refusal.node: refusal.reason for refusal in error.refusals}
             refused = {node.output[0]: why[named(node)] for node in segment.nodes if named(node) in why}
@@ -215,16 +226,6 @@ def _converted(
         known |= {port.name: port.scale for port in one.outputs}
         found.append(one)
     return found, {}
-
-
-def _fallen(converted: Converted, compiled: Compiled, network: Network) -> dict[str, str]:
-    """Why Vela leaves operators to the CPU, by the first result of the node that each was written for."""
-    why = {result: reason for _, result, reason in compiled.reasons}
-    return {
-        written_for(converted, network, part.name).output[0]: why.get(part.name, "Vela gives no reason")
-        for part in compiled.parts
-        if not part.accelerated
-    }
 
 
 def written_for(converted: Converted, network: Network, name: str) -> NodeProto:
@@ -320,16 +321,6 @@ class Assembly:
         return OnCpu(segment, inputs, outputs, shapes, beside, sum(taken.values()), given)
 
 
-def by_kernels(program: Program) -> PartRun:
-    """Runs a part of the accelerator's by the int8 operators of `kernels`."""
-
-    def run(arrays: Sequence[np.ndarray]) -> list[np.ndarray]:
-        found = evaluate(program, dict(zip(program.inputs, arrays, strict=True)))
-        return [found[number] for number in program.outputs]
-
-    return run
-
-
 @dataclass(frozen=True)
 class Assembled:
     """A placed model whose parts are made, in order, and what runs each of them here."""
@@ -368,7 +359,7 @@ def assembled(
         for segment, made in zip(placed.segments, placed.made, strict=True):
             if made is not None:
                 parts.append(assembly.on_accelerator(segment, made))
-                runs.append(by_kernels(made[0].program))
+                runs.append(run_of(*made))
             else:
                 rest -= 1
                 model = assembly.model_of(segment)

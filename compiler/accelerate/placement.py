@@ -7,18 +7,22 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from compiler.accelerate.chips import Chip
+from compiler.accelerate.chips import FORMATS, Chip
 from compiler.accelerate.cores import CORES, MODELLED
 from compiler.accelerate.parts import HANDOVER_S, OnAccelerator, OnCpu, Part
 from compiler.accelerate.vela import VERSION
 from compiler.contract.devices import HOST
 from compiler.quantize.network import named
 
-ESTIMATED = f"estimated by Vela {VERSION}"
 FORMULA = (
     f"a call of the accelerator: {1e6 * HANDOVER_S:g} us, assumed; what "
     "passes between them stays where it lies, in memory that both read"
 )
+
+
+def estimated_by(chip: Chip) -> str:
+    """Whose estimate cycles are, and of what it is where that is not TFLite."""
+    return f"estimated by Vela {VERSION}" + ("" if chip.format == FORMATS[0] else f" of {chip.format.upper()}")
 
 
 def placement(
@@ -53,7 +57,8 @@ def placement(
         "accelerator": chip.target,
         "system": chip.system,
         "memory_mode": chip.memory_mode,
-        "estimated_by": ESTIMATED,
+        "format": chip.format,
+        "estimated_by": estimated_by(chip),
         "cpu_formula": f"parts of the CPU: {priced}; {FORMULA}",
         "beside": core,
         "candidates": [*candidates],
@@ -129,7 +134,7 @@ def _on_cpu(part: OnCpu, left: Mapping[str, str]) -> list[dict[str, Any]]:
 def _part(part: Part, chip: Chip) -> dict[str, Any]:
     """What runs in one go."""
     if isinstance(part, OnAccelerator):
-        on, seconds, source = chip.target, part.compiled.seconds, ESTIMATED
+        on, seconds, source = chip.target, part.compiled.seconds, estimated_by(chip)
         programs: list[str] = []
     else:
         on, seconds, source, programs = "cpu", part.beside.seconds, part.beside.source, [*part.beside.programs]

@@ -1,7 +1,8 @@
-"""Vela in this process: an int8 TFLite file in, a command stream and what Vela estimates out.
+"""Vela in this process: an int8 TFLite or TOSA file in, a command stream and what Vela estimates out.
 
 `ethosu.regor` is not a documented interface, so one version of it is asked for. What falls back to the CPU costs
-nothing in its totals; its reasons are written by C++ to file descriptor 1.
+nothing in its totals; its reasons are written by C++ to file descriptor 1. Of a TOSA file nothing falls back: one
+operator that the accelerator has not, and Vela refuses the file without saying which.
 """
 
 from __future__ import annotations
@@ -41,11 +42,13 @@ class Part:
 class Compiled:
     """What Vela made and estimates.
 
+    given      the file that it was given
     memories   by name: bytes at the peak, and bytes moved
     reasons    of each operator that is left to the CPU: its kind, its result, and why in Vela's words
     streams    how many command streams there are; each is begun by a call from the CPU
     """
 
+    given: bytes
     model: bytes
     clock_hz: float
     cycles: int
@@ -71,8 +74,12 @@ def demand_vela() -> None:
         raise ToolchainMissing(f"Vela {found} is installed, and {VERSION} is needed", fix=INSTALL)
 
 
-def compile_tflite(model: bytes, chip: Chip) -> Compiled:
-    """Compiles a TFLite file. Raises ToolchainMissing, and InternalError for what Vela refuses as not TFLite."""
+class FileRefused(InternalError):
+    """What Vela says of a file that it does not compile."""
+
+
+def compile_file(model: bytes, chip: Chip) -> Compiled:
+    """Compiles a file in the chip's format. Raises ToolchainMissing, and FileRefused."""
     demand_vela()
     regor = import_module("ethosu.regor")
     ini = resources.files("ethosu").joinpath("config_files/Arm/vela.ini").read_text()
@@ -91,9 +98,10 @@ def compile_tflite(model: bytes, chip: Chip) -> Compiled:
     lines: list[str] = []
     try:
         with _captured(lines):
-            made = regor.compile(chip.family, model, "TFLITE", system, options=options, verbose=True)
+            made = regor.compile(chip.family, model, chip.format.upper(), system, options=options, verbose=True)
     except Exception as error:
-        raise InternalError(f"Vela refuses what was written for it: {error}; {' '.join(lines[-3:])}") from error
+        said = "; ".join([str(error).strip(), *filter(None, map(str.strip, lines[-3:]))])
+        raise FileRefused(f"Vela refuses what was written for it: {said}") from error
     report = made.perf_report
     memories = {
         str(name): (int(one.peakUsage), sum(int(a.bytesRead + a.bytesWritten) for a in one.accesses.values()))
@@ -101,6 +109,7 @@ def compile_tflite(model: bytes, chip: Chip) -> Compiled:
     }
     compiled = bytes(made.model)
     return Compiled(
+        model,
         compiled,
         parser.getfloat(f"System_Config.{chip.system}", "core_clock"),
         int(report.totalCycles),

@@ -37,6 +37,7 @@ class Kind:
     regions      whether its artifacts decide while they run how often a loop runs, and which branch
     whole        whether another compiler takes the model whole: there are no kernels, nothing is measured, artifacts
                  are run on the CPU instead of the device, and only a target with a profile says what is compiled for
+    formats      values of the option `format`: of the files that another compiler is given, the first by itself
     holder       the module by which a worker holds devices of this kind and compiles for them (`worker.holder.Holder`)
     """
 
@@ -54,6 +55,7 @@ class Kind:
     builder: str = ""
     regions: bool = False
     whole: bool = False
+    formats: tuple[str, ...] = ()
 
     def device(self, index: int = 0) -> str:
         """How the device of this number is named, and the queue that a worker asks for to hold it: `cpu`, `cuda:0`."""
@@ -115,6 +117,7 @@ NPU = Kind(
     holder="worker.npu",
     builder="Vela and LiteRT",
     whole=True,
+    formats=("tflite", "tosa"),
 )
 
 KINDS: tuple[Kind, ...] = (CPU, CUDA, NPU)

@@ -401,6 +401,12 @@ class CompileOptions(Refusing):
         "and a CPU",
         examples=[{"next": "h"}],
     )
+    format: StrictStr | None = Field(
+        default=None,
+        description="on NPU targets, of the files that Arm's compiler is given: `tflite`, or `tosa`, in which any "
+        "function of one number is a table. null: `tflite`",
+        examples=["tosa"],
+    )
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
@@ -415,6 +421,12 @@ class CompileOptions(Refusing):
             raise OptionsError(
                 f"snr_db is what a model in int8 must have, and precision is {self.precision}",
                 fix="ask for precision int8, or leave snr_db out",
+            )
+        if self.format is not None and self.format not in kind.formats:
+            known = ", ".join(kind.formats)
+            said = "is unknown" if known else f"is of files for another compiler, and a {kind.title} target has none"
+            raise OptionsError(
+                f"format {self.format!r:.80} {said}", fix=f"use one of {known}" if known else "leave format out"
             )
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
@@ -542,8 +554,8 @@ class CompileOptions(Refusing):
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds`, `devices`, `carry` or `snr_db`, and with `sparsity` left alone, it is what it was before there
-        were any.
+        Without `bounds`, `devices`, `carry`, `snr_db` or `format`, and with `sparsity` left alone, it is what it was
+        before there were any.
         """
         later = {
             "bounds": bool(self.bounds),
@@ -552,6 +564,7 @@ class CompileOptions(Refusing):
             "carry": bool(self.carry),
             "sparsity": self.sparsity != "auto",
             "snr_db": self.snr_db is not None,
+            "format": self.format is not None,
         }
         plain = {name: value for name, value in self.to_json().items() if later.get(name, True)}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]

@@ -17,11 +17,11 @@ from compiler.frontend.read import read
 from compiler.ir.graph import Graph, Node
 from compiler.legalise.errors import propagated
 from compiler.legalise.placement import CPUS, Place, Placement, place
-from compiler.legalise.profile import Profile, open_profile
+from compiler.legalise.profile import Constraint, Profile, open_profile
 from compiler.legalise.program import ASKING, Approximation, Budget, Context, legalised
 from compiler.legalise.ranges import Range, of_array, transfer
 from compiler.legalise.rules import APPROXIMATE, EQUAL
-from compiler.legalise.write import to_onnx
+from compiler.legalise.write import OF_SWISH, OPSET, to_onnx
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from compiler.quantize.calibrate import Evaluated
@@ -111,6 +111,7 @@ def legalise(
     samples: Mapping[str, Path] | None = None,
     *,
     among: Collection[str] | None = None,
+    besides: Collection[str] = (),
 ) -> dict[str, Any]:
     """Writes the legalised model to `out` (None: nowhere), and returns the report, JSON-able.
 
@@ -123,21 +124,23 @@ def legalise(
         notices         what the user should know
 
     `samples` are .npz archives of inputs by what the caller calls them. Of the profile's operators only those `among`
-    these count, where any are named: a caller may write fewer than the accelerator has. Raises OptionsError,
-    UnsupportedModel where `whole` is asked for and a node is left, BudgetMissed where the tolerance cannot be held, and
-    what the front end raises.
+    these count, where any are named: a caller may write fewer than the accelerator has, and `besides` what the profile
+    lacks. Raises OptionsError, UnsupportedModel where `whole` is asked for and a node is left, BudgetMissed where the
+    tolerance cannot be held, and what the front end raises.
     """
     options.verify()
     profile = open_profile(options.profile)
     if among is not None:
         profile = replace(profile, operators={name: one for name, one in profile.operators.items() if name in among})
+    profile = replace(profile, operators={**dict.fromkeys(besides, Constraint()), **profile.operators})
     settings = QuantizeOptions.from_json({"dims": dict(options.dims or {}), "derived_samples": 8})
     values = given(read(model, Limits(), None), samples, settings) if samples else derived(model, settings)
     evaluated = Evaluated(model, settings)
     loaded = evaluated.loaded(values[0])
     found = legalised_graph(loaded.graph, profile, options, [bound(loaded, one) for one in values[:MOST_SAMPLES]])
     if out is not None:
-        out.write_bytes(to_onnx(found.graph).SerializeToString())
+        opset = OF_SWISH if "Swish" in profile.operators else OPSET
+        out.write_bytes(to_onnx(found.graph, opset).SerializeToString())
     notices = [*loaded.notices, *([] if samples else [DERIVED])]
     return _report(found, options, notices)
 

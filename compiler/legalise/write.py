@@ -15,13 +15,15 @@ from compiler.ops import OPERATORS
 from compiler.ops.operator import NOT_IN_ONNX
 
 OPSET = 21
+OF_SWISH = 24
+"""The opset that Swish came with; models of older ones have a product and a Sigmoid in its place."""
 IR_VERSION = 10
 FLOATS = frozenset({"scales", "roi"})
 """Parameters whose numbers are floats; those of the others are integers."""
 
 
-def to_onnx(graph: Graph) -> onnx.ModelProto:
-    """The model of a graph, inputs and outputs under their names.
+def to_onnx(graph: Graph, opset: int = OPSET) -> onnx.ModelProto:
+    """The model of a graph, inputs and outputs under their names, in OPSET or OF_SWISH.
 
     Raises UnsupportedModel for an operator that ONNX has not, and for a value whose type numpy has not.
     """
@@ -29,14 +31,14 @@ def to_onnx(graph: Graph) -> onnx.ModelProto:
     initialisers = [numpy_helper.from_array(np.ascontiguousarray(a), names[v]) for v, a in graph.constants.items()]
     nodes: list[NodeProto] = []
     for at, node in enumerate(graph.nodes):
-        made, constants = _written(graph, node, at, names)
+        made, constants = _written(graph, node, at, names, opset)
         nodes += made
         initialisers += constants
     inputs = [_info(graph, value, names) for value in graph.inputs]
     outputs = [_info(graph, value, names) for value in graph.outputs]
     model = helper.make_model(
         helper.make_graph(nodes, "legalised", inputs, outputs, initialisers),
-        opset_imports=[helper.make_opsetid("", OPSET)],
+        opset_imports=[helper.make_opsetid("", opset)],
         ir_version=IR_VERSION,
         producer_name="tilewright",
     )
@@ -66,7 +68,9 @@ def _element(dtype: DType) -> int:
     return int(helper.np_dtype_to_tensor_dtype(dtype.numpy))
 
 
-def _written(graph: Graph, node: Node, at: int, names: dict[int, str]) -> tuple[list[NodeProto], list[TensorProto]]:
+def _written(
+    graph: Graph, node: Node, at: int, names: dict[int, str], opset: int
+) -> tuple[list[NodeProto], list[TensorProto]]:
     record = OPERATORS.get(node.op)
     if record is None or record.opsets == NOT_IN_ONNX or node.bodies:
         raise UnsupportedModel(
@@ -77,7 +81,7 @@ def _written(graph: Graph, node: Node, at: int, names: dict[int, str]) -> tuple[
     name = f"{node.source or node.op}_{at}"
     outputs = [names[value] for value in node.outputs]
     inputs = ["" if value is None else names[value] for value in node.inputs]
-    if node.op == "Swish":
+    if node.op == "Swish" and opset < OF_SWISH:
         return _swish(node, name, inputs[0], outputs[0], graph)
     parameters = dict(record.parameters)
     attributes = {
@@ -96,7 +100,7 @@ def _written(graph: Graph, node: Node, at: int, names: dict[int, str]) -> tuple[
         inputs.pop()
     if node.op == "Split" and "split" in node.attrs:
         attributes.pop("num_outputs", None)
-    known = set(onnx.defs.get_schema(node.op, OPSET).attributes)
+    known = set(onnx.defs.get_schema(node.op, opset).attributes)
     plain = {key: _plain(value) for key, value in attributes.items() if key in known}
     return [helper.make_node(node.op, inputs, outputs, name=name, **plain)], constants
 
@@ -106,7 +110,7 @@ def _plain(value: Attr) -> Any:
 
 
 def _swish(node: Node, name: str, x: str, y: str, graph: Graph) -> tuple[list[NodeProto], list[TensorProto]]:
-    """The operator came with opset 24: x * sigmoid(alpha x)."""
+    """x * sigmoid(alpha x)."""
     alpha = node.attrs.get("alpha", 1.0)
     nodes, constants = [], []
     inner = x

@@ -37,11 +37,13 @@ OTHERS: dict[str, Any] = {
     "devices": ("cpu:0", "cpu:1@x86-64-v2"),
     "objective": "throughput",
     "carry": {"next": "h"},
+    "format": "tosa",
 }
 WITH: dict[str, dict[str, Any]] = {
     "objective": {"devices": ("cpu:0", "cpu:1")},
     "snr_db": {"precision": "int8"},
     "carry": {"devices": ("cpu", "npu:ethos-u65-256"), "objective": "throughput"},
+    "format": {"target": "npu:ethos-u65-256"},
 }
 """What a field must have beside it to mean anything."""
 """For each field a value that is not its default."""

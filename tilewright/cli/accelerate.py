@@ -35,6 +35,9 @@ def accelerate(
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Leave operators that the accelerator lacks to the CPU.")
     ] = False,
+    format: Annotated[
+        str | None, typer.Option("--format", help="Of the files for Vela: tflite (default), tosa.")
+    ] = None,
     dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")] = None,
     as_json: Json = False,
 ) -> None:
@@ -47,5 +50,6 @@ def accelerate(
         words += [word for path in samples or () for word in ("--samples", str(path))]
         words += [f"--dim={one}" for one in dim or ()]
         words += ["--out", str(output)] if output else []
+        words += ["--format", format] if format else []
         words += ["--as-is"] if as_is else []
         run_here("compiler.accelerate", words, as_json=as_json)

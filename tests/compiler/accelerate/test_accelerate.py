@@ -250,11 +250,12 @@ def test_the_command_fixes_open_sizes_and_its_artifact_runs_with_a_time_that_is_
 ) -> None:
     node = helper.make_node("Conv", ["x", "w"], ["y"], name="c")
     model = _save(tmp_path / "m.onnx", [node], {"w": _array(6, 8, 3, 3)}, ("n", 8, "h", 10))  # type: ignore[arg-type]
-    asked = ["accelerate", str(model), "--target", "npu:ethos-u55-128", "--dim", "n=1", "--dim"]
+    asked = ["accelerate", str(model), "--target", "npu:ethos-u55-128", "--format", "tosa", "--dim", "n=1", "--dim"]
     done = CliRunner().invoke(app, [*asked, "h=12", "--json"])
     assert done.exit_code == 0, done.output
     made = json.loads(done.stdout)
     assert made["placement"]["totals"]["on_cpu"] == 0
+    assert made["placement"]["format"] == "tosa"
     ran = CliRunner().invoke(app, ["run", made["artifact"], "--bench"])
     assert "latency estimated by Vela" in ran.output
     assert "[1, 6, 10, 8]" in ran.output

@@ -15,6 +15,7 @@ from compiler.accelerate.chips import chip_of
 from compiler.accelerate.convert import Port
 from compiler.accelerate.dividing import Divisible, on_cpu
 from compiler.accelerate.interpreter import to_bytes, to_floats
+from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import place
 from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel
@@ -96,7 +97,7 @@ def test_parts_run_in_turn_are_the_model_whichever_nodes_are_left_to_the_cpu(see
 
 def test_devices_change_no_more_often_than_they_must(tmp_path: Path) -> None:
     divisible = Divisible(open_network(_branches(tmp_path / "m.onnx"))[1])
-    lacking = divisible.lacking()
+    lacking = divisible.lacking(OPERATORS)
     assert lacking == {"b": "there is no int8 operator for it"}
     assert [one.accelerated for one in divisible.segments(lacking)] == [True, False, True]
     segments = divisible.segments({"b", "h"})

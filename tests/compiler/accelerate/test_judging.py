@@ -12,16 +12,19 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler.accelerate import kernels
+from compiler.accelerate import judging, kernels
 from compiler.accelerate.compile import compile_for_accelerator, ranges_of
 from compiler.accelerate.convert import Converter
 from compiler.accelerate.dividing import Divisible
 from compiler.accelerate.flatbuffer import Tensor
+from compiler.accelerate.formats import run_of
 from compiler.accelerate.interpreter import Model
 from compiler.accelerate.judging import Comparison
 from compiler.accelerate.kernels import KERNELS, Operand, Options
 from compiler.accelerate.operators import OPERATORS
-from compiler.accelerate.parts import Assembled, Assembly, Placed, by_kernels
+from compiler.accelerate.parts import Assembled, Assembly, Placed
+from compiler.accelerate.tosa.lower import lowered
+from compiler.accelerate.tosa.write import to_bytes
 from compiler.accelerate.vela import Compiled
 from compiler.contract import QuantizeOptions
 from compiler.errors import Disagreement
@@ -64,8 +67,8 @@ def network(path: Path) -> Path:
     return path
 
 
-def compared(folder: Path) -> Comparison:
-    """The network in int8, on one sample."""
+def compared(folder: Path, *, tosa: bool = False) -> Comparison:
+    """The network in int8, on one sample, as TFLite or as TOSA."""
     path, out = network(folder / "m.onnx"), folder / "q.onnx"
     sample = {"x": np.random.default_rng(2).normal(size=(1, 3, 12, 12)).astype(np.float32)}
     options = QuantizeOptions(activations="int8", outputs=True)
@@ -73,10 +76,11 @@ def compared(folder: Path) -> Comparison:
     _, opened = open_network(out)
     converted = Converter(opened, ranges_of(opened, out, options, [sample])).convert(OPERATORS)
     divisible = Divisible(opened)
-    made = converted, Compiled(b"", 1.0, 0, 0, {}, (), (), 1)
+    given = to_bytes(lowered(converted.program).graph) if tosa else converted.model
+    made = converted, Compiled(given, b"", 1.0, 0, 0, {}, (), (), 1)
     assembly = Assembly(Placed(divisible, (divisible.whole(),), (made,), {}))
     part = assembly.on_accelerator(divisible.whole(), made)
-    return Comparison(path, options, [sample], Assembled(assembly, [part], [by_kernels(converted.program)]))
+    return Comparison(path, options, [sample], Assembled(assembly, [part], [run_of(*made)]))
 
 
 def moved(kind: str, by: int) -> Any:
@@ -107,6 +111,21 @@ def test_an_operator_that_is_off_by_a_step_is_told_and_by_more_is_refused_with_i
     monkeypatch.setitem(kernels.KERNELS, "CONV_2D", moved("CONV_2D", 2))
     with pytest.raises(Disagreement, match=r"CONV_2D of Conv stem is off by 2 steps in LiteRT .* 1 of 288 elements"):
         one.differences()
+
+
+def test_what_tosa_computes_otherwise_is_told_in_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = compared(tmp_path, tosa=True)
+    assert one.differences() == []
+    monkeypatch.setitem(kernels.KERNELS, "ADD", moved("ADD", 1))
+    assert one.differences() == [
+        "TOSA rounds otherwise than this compiler's int8 operators, by one step: ADD of Add join (1 of 288)"
+    ]
+    monkeypatch.setitem(kernels.KERNELS, "ADD", moved("ADD", 1))
+    with pytest.raises(Disagreement, match=r"ADD of Add join is off by 2 steps in TOSA"):
+        one.differences()
+    monkeypatch.setattr(judging, "EXACT_IN_TOSA", ("ADD",))
+    (said,) = one.differences()
+    assert "by 2 steps: ADD" in said
 
 
 def test_without_litert_the_artifact_is_judged_all_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

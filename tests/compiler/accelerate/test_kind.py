@@ -65,6 +65,18 @@ def test_a_whole_kind_is_no_kind_of_kernels() -> None:
         kind_of(U65)
 
 
+def test_a_job_names_the_format_of_what_vela_is_given(model: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ethosu.regor")
+    artifact, asked = tmp_path / "m.tw", {"target": U65, "inputs": {"x": list(SHAPE)}, "format": "tosa"}
+    report = compile_model(model, artifact, CompileOptions.from_json(asked), samples={"s": sample(tmp_path / "s.npz")})
+    with zipfile.ZipFile(artifact) as archive:
+        assert {"model.tosa", "tosa.py"} <= {*archive.namelist()}
+    assert report.placement is not None
+    assert (report.placement.on_cpu, report.placement.estimated_by) == (0, "estimated by Vela 5.2.0 of TOSA")
+    found = infer(artifact, tmp_path / "s.npz", tmp_path / "out.npz")
+    assert found["outputs"]["y"]["shape"] == [1, 6, 8, 8]
+
+
 def test_an_estimate_stands_beside_what_was_timed_and_is_not_compared(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("ethosu.regor")
     pytest.importorskip("ai_edge_litert.interpreter")

@@ -62,6 +62,29 @@ def test_the_legalised_model_runs_in_onnx_runtime_and_is_as_near_as_is_said(
     assert said["proved"] is None or said["sampled"] <= said["proved"] + 1e-4 * said["largest"]
 
 
+def test_what_a_caller_has_beside_the_profile_stays_as_it_is(tmp_path: Path) -> None:
+    model, out, samples = written(tmp_path), tmp_path / "o.onnx", archive(tmp_path)
+    report = legalise(model, out, LegaliseOptions("edgetpu"), {"s": samples}, besides=("Mish", "Swish"))
+    assert report["before"]["share"] == 1.0
+    assert "sigmoid_form" not in report["rules"]
+    legal = onnx.load(out)
+    assert [node.op_type for node in legal.graph.node].count("Mish") == 2
+    assert [one.version for one in legal.opset_import] == [24]
+
+
+def test_a_swish_is_written_as_it_is_where_there_is_one(tmp_path: Path) -> None:
+    d = Drawn()
+    gate = d.node("Sigmoid", ["x"], "s", "gate")
+    d.node("Mul", ["x", gate], "y", "silu")
+    model, out = tmp_path / "model.onnx", tmp_path / "o.onnx"
+    onnx.save(d.model({"x": (2, 3)}, {"y": (2, 3)}, opset=20), model)
+    found = []
+    for besides in ((), ("Swish",)):
+        legalise(model, out, LegaliseOptions("edgetpu"), besides=besides)
+        found.append([node.op_type for node in onnx.load(out).graph.node])
+    assert found == [["Sigmoid", "Mul"], ["Swish"]]
+
+
 def test_the_table_says_where_each_node_runs_and_why(tmp_path: Path) -> None:
     report = legalise(written(tmp_path), tmp_path / "o.onnx", LegaliseOptions("edgetpu"), {"s": archive(tmp_path)})
     left = {row["node"]: row for row in report["left"]}

@@ -1,0 +1,111 @@
+"""Functions of one number as tables of bytes: each entry against float64, and networks of them given to Vela."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from compiler.accelerate.chips import chip_of
+from compiler.accelerate.compile import compile_for_accelerator
+from compiler.accelerate.convert import Converter
+from compiler.accelerate.formats import by_tosa
+from compiler.accelerate.tables import TABLES, operators_of
+from compiler.accelerate.tosa.execute import read
+from compiler.errors import UnsupportedModel
+from compiler.pipeline import compile_model
+from compiler.quantize.network import open_network
+from tests.compiler.accelerate.models import array, saved
+
+U55 = "npu:ethos-u55-128"
+IMAGE = (1, 4, 12, 12)
+EVERY = np.arange(-128, 128, dtype=np.int8)
+
+FUNCTIONS: dict[str, tuple[Callable[[float], float], dict[str, Any]]] = {
+    "Mish": (lambda x: x * math.tanh(math.log1p(math.exp(x))), {}),
+    "Softplus": (lambda x: math.log1p(math.exp(x)), {}),
+    "Erf": (math.erf, {}),
+    "Elu": (lambda x: x if x > 0 else 0.5 * math.expm1(x), {"alpha": 0.5}),
+    "Exp": (math.exp, {}),
+    "Sqrt": (lambda x: math.sqrt(x) if x >= 0 else 0.0, {}),
+    "Reciprocal": (lambda x: 1 / x if x else math.inf, {}),
+    "Sin": (math.sin, {}),
+}
+
+
+def _bytes(path: Path, kind: str, given: tuple[float, float], taken: tuple[float, float], **attributes: Any) -> Any:
+    """What every byte becomes, and the scales of both sides."""
+    node = helper.make_node(kind, ["x"], ["y"], "one", **attributes)
+    _, network = open_network(saved(path, [node], {}, (256,)))
+    made = Converter(network, {"x": given, "y": taken}).convert(operators_of(chip_of(U55, "tosa")))
+    (number,), (out,) = made.program.inputs, made.program.outputs
+    return by_tosa(made.program, {number: EVERY})[out], made.inputs[0].scale, made.outputs[0].scale
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_an_entry_is_the_function_rounded_once(name: str, tmp_path: Path) -> None:
+    function, attributes = FUNCTIONS[name]
+    found, (scale, zero), (step, origin) = _bytes(tmp_path / "m.onnx", name, (-3.0, 5.0), (-1.0, 4.0), **attributes)
+    for byte, made in zip(EVERY.tolist(), found.tolist(), strict=True):
+        exact = function(float(np.float32(scale * (byte - zero)))) / step + origin
+        assert abs(made - min(max(exact, -128), 127)) <= 0.501
+
+
+def test_what_has_a_table_has_no_other_form_and_tflite_has_none() -> None:
+    assert {*FUNCTIONS} <= TABLES
+    assert "Sigmoid" not in TABLES
+    assert not TABLES & operators_of(chip_of(U55)).keys()
+    assert operators_of(chip_of(U55, "tosa")).keys() > TABLES
+
+
+def test_without_tables_such_a_function_is_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Softplus", ["x"], ["y"], "one")
+    _, network = open_network(saved(tmp_path / "m.onnx", [node], {}, (4,)))
+    with pytest.raises(UnsupportedModel, match="Softplus 'one'"):
+        Converter(network, {"x": (-1.0, 1.0), "y": (0.0, 2.0)}).convert(operators_of(chip_of(U55)))
+
+
+def _compiled(path: Path, nodes: list[onnx.NodeProto], samples: Path) -> tuple[dict[str, Any], list[str]]:
+    """What a job says, and the operators of its TOSA file."""
+    pytest.importorskip("ethosu")
+    weights = {"w": array(8, 4, 3, 3), "v": array(4, 8, 3, 3)}
+    model, out = saved(path, nodes, weights, IMAGE), path.with_suffix(".tw")
+    np.savez(samples, x=np.random.default_rng(5).standard_normal((3, *IMAGE)).astype(np.float32))
+    made = compile_for_accelerator(model, out, U55, compile_model, {"s": samples}, format="tosa")
+    with zipfile.ZipFile(out) as archive:
+        return made, [one.kind for one in read(archive.read("model.tosa")).operators]
+
+
+def test_activations_that_tflite_lacks_are_tables(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "first"),
+        helper.make_node("Mish", ["a"], ["b"], "mish"),
+        helper.make_node("Conv", ["b", "v"], ["c"], "second"),
+        helper.make_node("Softplus", ["c"], ["y"], "plus"),
+    ]
+    made, kinds = _compiled(tmp_path / "m.onnx", nodes, tmp_path / "s.npz")
+    assert made["placement"]["legalised"] is None
+    assert made["placement"]["totals"]["on_cpu"] == 0
+    assert kinds.count("TABLE") == 2
+    tables = [row for row in made["placement"]["operators"] if row["made"] == "LUT"]
+    assert [row["node"] for row in tables] == ["Mish mish_1", "Softplus plus_3"]
+    assert tables[0]["cycles"] == 0
+
+
+def test_a_product_with_a_sigmoid_of_the_same_is_one_table(tmp_path: Path) -> None:
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["a"], "first"),
+        helper.make_node("Sigmoid", ["a"], ["s"], "gate"),
+        helper.make_node("Mul", ["a", "s"], ["b"], "silu"),
+        helper.make_node("Conv", ["b", "v"], ["y"], "second"),
+    ]
+    _, kinds = _compiled(tmp_path / "m.onnx", nodes, tmp_path / "s.npz")
+    assert kinds.count("TABLE") == 1
+    assert "MUL" not in kinds
