@@ -35,7 +35,7 @@ from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import division_of, pipeline, replicas
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
-from compiler.steps import dividing, dividing_proof
+from compiler.steps import dividing, dividing_costs, dividing_devices, dividing_proof
 from tests.compiler.schedule.kernel_graphs import chain
 from tilewright.loading import load
 
@@ -68,7 +68,7 @@ def unequal(model: Path) -> tuple[Path, CompileReport]:
 def equal(model: Path) -> tuple[Path, CompileReport]:
     """On equal cores calls are given to both, whatever the model of costs says of so small ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+        patch.setattr(dividing_costs, "lane_costs", lambda handover: NOTHING)
         patch.setattr(dividing, "replicas", pipeline)
         return compiled(model, EQUAL, "equal.tw")
 
@@ -248,7 +248,7 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What measuring would say is given here; what is run is real."""
-    monkeypatch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+    monkeypatch.setattr(dividing_costs, "lane_costs", lambda handover: NOTHING)
     monkeypatch.setattr(
         dividing, "placed", lambda *given: replace(pipeline(*given), predicted_s=0.0, scheduler="placement")
     )
@@ -285,7 +285,7 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
 def test_a_bound_of_latency_that_nothing_keeps_is_told_with_what_can_be_reached(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+    monkeypatch.setattr(dividing_costs, "lane_costs", lambda handover: NOTHING)
     monkeypatch.setattr(dividing_proof, "STREAM_SECONDS", 0.02)
     artifact, report = compiled(model, {**EQUAL, "objective": {"latency_ms": 1e-6}}, "within.tw")
     assert report.devices is not None
@@ -327,7 +327,7 @@ def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it
     dear = Transfers(0.5, 0.5, 0.0, 0.0)
     division = division_of(kernels, [[9.0, 1.0, 9.0], [1.0, 9.0, 1.0]], NOTHING, (None, dear))
     asked = CompileOptions(devices=("cpu:0", "cuda:0"))
-    devices = dividing.Devices(asked, asked.named_devices, (), (0, 1))
+    devices = dividing_devices.Devices(asked, asked.named_devices, (), (0, 1))
     work = dividing._Work(devices, (), (1, 1), division, cast("Any", SimpleNamespace(kernels=kernels)))
     tried: list[dividing.Tried] = []
     candidates = work.candidates(tried, may_race=True)
@@ -346,7 +346,7 @@ def test_for_throughput_copies_of_a_gpu_are_also_tried_beside_other_frames_kerne
     kernels = chain("sum", "sum", "sum")
     division = division_of(kernels, [[9.0, 1.0, 9.0], [1.0, 9.0, 1.0]], NOTHING, (None, Transfers(0.5, 0.5, 0.0, 0.0)))
     asked = CompileOptions(devices=("cpu:0", "cuda:0"), objective="throughput")
-    devices = dividing.Devices(asked, asked.named_devices, (), (0, 1))
+    devices = dividing_devices.Devices(asked, asked.named_devices, (), (0, 1))
     work = dividing._Work(devices, (), (1, 1), division, cast("Any", SimpleNamespace(kernels=kernels)))
     *others, (last, raced) = work.candidates([], may_race=False)
     assert not raced
@@ -390,14 +390,14 @@ def test_devices_that_are_not_here_are_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)  # whatever double is loaded
     cores = this_machine().lanes
     with pytest.raises(TargetUnavailable, match=f"this machine has {cores}") as raised:
-        dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
+        dividing_devices.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
     assert f"cpu:{cores - 1}" in raised.value.fix
     with pytest.raises(TargetUnavailable, match=r"device cuda:0 is not here: .*there is none") as raised:
-        dividing.devices_of(CompileOptions(devices=("cpu:0", "cuda:0")))
+        dividing_devices.devices_of(CompileOptions(devices=("cpu:0", "cuda:0")))
     assert "use a worker that holds it" in raised.value.fix
     elsewhere = "aarch64" if this_machine().machine == "x86_64" else "x86-64-v2"
     with pytest.raises(TargetUnavailable, match="which this machine has not"):
-        dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:1@{elsewhere}")))
+        dividing_devices.devices_of(CompileOptions(devices=("cpu:0", f"cpu:1@{elsewhere}")))
 
 
 def test_models_with_open_sizes_are_refused_with_the_dimension(tmp_path: Path) -> None:
@@ -457,7 +457,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts, *_: object) -> Division:
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
 
-    monkeypatch.setattr(dividing, "division_of", foreseen)
+    monkeypatch.setattr(dividing_costs, "division_of", foreseen)
     runs: list[int] = []
 
     def measured(opened: Model, session: Session, of: int) -> tuple[Streamed, float]:
