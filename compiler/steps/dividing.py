@@ -53,7 +53,8 @@ from compiler.schedule.solvers.ideals import Division, Stage
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.caller import caller_seconds, copied_bytes
-from compiler.steps.dividing_costs import caller_record, division_on, key_of
+from compiler.steps.core_speeds import cores_known
+from compiler.steps.dividing_costs import costs_of, key_of
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.lane_costs import lane_costs
@@ -103,15 +104,15 @@ def divided(
         tiled = [built.tiles, *(_tiled(one, front, built) for one in sessions[1:])]
     with trace.step("schedule"):
         lanes = [one.lanes for one in sessions]
-        caller = caller_record(session, devices, built.kernels, tiled[0])
-        division = division_on(session, built.kernels, devices, tiled, lanes, caller)
-        work = _Work(devices, tiled, lanes, division, built)
+        cores = cores_known(session, devices, front, built, key_of(built.kernels, tiled[0]), alone)
+        costs = costs_of(session, devices, built.kernels, tiled, lanes, cores)
+        work = _Work(devices, tiled, lanes, costs.division, built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
     tried: list[Tried] = []
 
     def pack(one: Divided, weights: bytes, records: Sequence[Record]) -> PackedArtifact:
-        used = [*(record for each in tiled[1:] for record in each.records), *filter(None, [caller]), *records]
+        used = [*(record for each in tiled[1:] for record in each.records), *costs.records, *records]
         return pack_divided(whole, one, [*map(_line, used)], weights, devices.asked, unproven)
 
     try:
@@ -284,7 +285,7 @@ class _Work:
         else:
             if may_race:
                 early = placed(kernels, names, self.division)
-                if early.predicted_s < self.alone_s[self.targets.index(0)]:
+                if early.predicted_s < self.alone_s[self.targets.index(0)] + (self.division.caller_s or 0.0):
                     yield early, True
                 single = one_device(kernels, names, self.division)
                 if single.parts[0].device in single.apart and not single.is_like(early):

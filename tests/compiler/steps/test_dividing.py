@@ -28,6 +28,7 @@ from compiler.ir.lanes import NOTHING, LaneCosts
 from compiler.ir.transfers import Transfers
 from compiler.knowledge.kinds import PARTS_S
 from compiler.knowledge.making import stream_record
+from compiler.measure.cores import CoreSeconds
 from compiler.measure.streaming import Streamed
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
@@ -35,7 +36,8 @@ from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import division_of, pipeline, replicas
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
-from compiler.steps import dividing, dividing_costs, dividing_devices, dividing_proof
+from compiler.steps import core_speeds, dividing, dividing_costs, dividing_devices, dividing_proof
+from compiler.steps.caller import usual_seconds
 from tests.compiler.schedule.kernel_graphs import chain
 from tilewright.loading import load
 
@@ -45,6 +47,7 @@ UNEQUAL = {"devices": ["cpu:0", "cpu:1@x86-64-v2"], "objective": "throughput", "
 if this_machine().machine == "aarch64":
     UNEQUAL["devices"] = ["cpu:0", "cpu:1@aarch64"]
 EQUAL = {**UNEQUAL, "devices": ["cpu:1", "cpu:0"]}
+CALLER_S = usual_seconds(4 * 3 * 32 * 32) if this_machine().lanes == 2 else 0.0
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +108,8 @@ def test_equal_cores_have_whole_inferences_in_turn_by_one_program(in_turn: tuple
     assert report.devices is not None
     assert report.devices.scheduler == "replicas"
     assert [(part.device, part.share) for part in report.devices.parts] == [("cpu:1", 0.5), ("cpu:0", 0.5)]
-    assert report.devices.predicted_period_s == pytest.approx(report.devices.alone_s[0] / 2)
+    assert report.devices.predicted_period_s == pytest.approx(report.devices.alone_s[0] / 2 + CALLER_S)
+    assert report.devices.predicted_latency_s == pytest.approx(report.devices.alone_s[0] + CALLER_S)
     with zipfile.ZipFile(artifact) as archive:
         names = archive.namelist()
     assert "parts/1/model.so" in names
@@ -163,7 +167,7 @@ def test_unequal_cores_have_a_program_each_and_agree(unequal: tuple[Path, Compil
     assert devices.objective == "throughput"
     assert len(devices.alone_s) == 2
     assert devices.alone_s[0] < devices.alone_s[1]
-    assert devices.predicted_period_s <= min(devices.alone_s)
+    assert devices.predicted_period_s <= min(devices.alone_s) + CALLER_S
     assert devices.max_relative <= report.tolerance
     with zipfile.ZipFile(artifact) as archive:
         manifest = json.loads(archive.read("manifest.json"))
@@ -452,10 +456,29 @@ def test_a_record_must_be_certain_that_parts_are_faster(variant: dict[str, Any],
 def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call is foreseen to take 1 ms, and takes three on the second core, which is then to have less."""
+    """Each call is foreseen to take 1 ms, and takes three on the second core, which is then to have less.
 
-    def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts, *_: object) -> Division:
+    What is foreseen is by how fast each core is measured to run the whole model, which is noted here and not used.
+    """
+    speeds: list[tuple[list[float], object]] = []
+    timed: list[int] = []
+
+    def foreseen(
+        kernels: KernelGraph,
+        seconds: Sequence[Sequence[float]],
+        costs: LaneCosts,
+        transfers: object,
+        caller_s: object,
+        slowdown: object,
+    ) -> Division:
+        speeds.append(([sum(each) for each in seconds], slowdown))
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
+
+    def of_cores(block: object, cores: int, stop_requested: object) -> CoreSeconds:
+        timed.append(cores)
+        return CoreSeconds((4.0, 6.0), (5.0, 9.0))
+
+    monkeypatch.setattr(core_speeds, "core_seconds", of_cores)
 
     monkeypatch.setattr(dividing_costs, "division_of", foreseen)
     runs: list[int] = []
@@ -488,6 +511,8 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
         records = [json.loads(line) for line in archive.read("records.jsonl").splitlines()]
         divided = json.loads(archive.read("manifest.json"))["stream"]
     assert sum(PARTS_S in one["variant"] for one in records if one["kind"] == "stream") == len(curve)
+    (kept,) = (one["variant"] for one in records if one["kind"] == "cores")
+    assert (kept["cores"], kept["alone_s"], kept["together_s"]) == ([1, 0], [4.0, 6.0], [5.0, 9.0])
     given = list(runs)
     runs.clear()
     monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (Streamed(1, 1.0, [1.0, 1.0]), 1.0))
@@ -495,6 +520,11 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     options = CompileOptions.from_json({**EQUAL, "tuning_budget_s": 0.05})
     compile_model(model, repeated, options, records=records)
     assert runs == given
+    for whole_s, slowdown in speeds:
+        assert whole_s == pytest.approx([4.0, 6.0])
+        assert slowdown == [1.25, 1.5]
+    assert len(speeds) == 2
+    assert timed == [2], "by the record it is known"
     with zipfile.ZipFile(repeated) as archive:
         assert json.loads(archive.read("manifest.json"))["stream"] == divided
 
