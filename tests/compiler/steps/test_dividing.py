@@ -419,6 +419,28 @@ def test_models_with_open_sizes_are_refused_with_the_dimension(tmp_path: Path) -
     assert not [*tmp_path.glob("*.tw")]
 
 
+ENDING = """
+import atexit, sys
+def late():  # registered before all others, it is called after them
+    try:
+        model.occupancy()
+    except RunError as told:
+        print(told)
+atexit.register(late)
+from compiler.pack.loader import Model, RunError
+model = Model(sys.argv[1])
+model.submit(model.random_inputs())
+"""
+
+
+def test_frames_in_flight_are_waited_for_when_the_interpreter_ends(equal: tuple[Path, CompileReport]) -> None:
+    """They write into arrays that it frees."""
+    ran = subprocess.run(
+        [sys.executable, "-c", ENDING, equal[0]], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert ran.stdout.startswith("the model is closed")
+
+
 def test_pinning_leaves_the_caller_where_it_is(equal: tuple[Path, CompileReport]) -> None:
     code = (
         "import os, sys; from compiler.pack.loader import Model\n"
