@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from compiler.contract import CompileOptions
 from compiler.devices.cpu.target import this_machine
+from compiler.ir.machine import Record, Setting
 from compiler.knowledge.kinds import ALONE_S, CORES, TOGETHER_S
 from compiler.knowledge.making import Once, cores_record, record_of
+from compiler.knowledge.records import Records
 from compiler.measure.cores import CoreSeconds
-from compiler.steps.core_speeds import LONGEST_S, seconds_by
+from compiler.steps import core_speeds
+from compiler.steps.core_speeds import LONGEST_S, cores_known, seconds_by
+from compiler.steps.dividing_devices import Devices
 
 TOOK = CoreSeconds((1e-3, 2e-3), (1.5e-3, 2.5e-3))
 
@@ -32,3 +39,33 @@ def test_what_nobody_can_have_measured_is_not_believed(of: str, lie: Any) -> Non
     variant = {ALONE_S: [1e-3, 1e-3], TOGETHER_S: [1e-3, 1e-3], of: lie}
     record = record_of(CORES, "m", CORES.name, "two cores", this_machine(), variant, Once(1e-3), 2)
     assert seconds_by(record, 2) is None
+
+
+def known(records: list[Record], names: tuple[str, ...] = ("cpu:0", "cpu:1"), emulator: str = "") -> Record | None:
+    """What is known of cores where nothing may be measured, of a plan "p" of a model "m"."""
+    session = SimpleNamespace(
+        backend=SimpleNamespace(runner=SimpleNamespace(emulator=emulator), target=this_machine()),
+        records=Records(records),
+        may_measure=False,
+    )
+    built = SimpleNamespace(tiles=SimpleNamespace(setting=Setting()), plans=SimpleNamespace(plan="p"))
+    asked = CompileOptions(devices=names)
+    devices = Devices(asked, asked.named_devices, (), (0, 0))
+    return cores_known(cast("Any", session), devices, cast("Any", None), cast("Any", built), "m", Path())
+
+
+def test_a_record_is_of_one_plan_on_the_same_cores_in_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_speeds, "plan_digest", lambda plan: plan)
+    identity = {"plan": "p", "cores": [0, 1], **Setting().to_json()}
+
+    def of(model: str = "m", **changed: Any) -> Record:
+        return cores_record(model, "by hand", this_machine(), {**identity, **changed}, TOOK)
+
+    mine, later = of(), cores_record("m", "later", this_machine(), identity, TOOK)
+    others = [of("n"), of(plan="q"), of(cores=[1, 0]), of(weights="memory"), of(toolchain="another")]
+    assert known(others) is None
+    assert known([mine, *others]) == mine
+    assert known([mine, later]) == later
+    assert known([mine, cores_record("m", "false", this_machine(), identity, CoreSeconds((0.0,), (1.0,)))]) == mine
+    assert known([mine], ("cpu", "cuda:0")) is None, "all cores together were not measured so"
+    assert known([mine], emulator="qemu") is None, "times under it mean nothing"
