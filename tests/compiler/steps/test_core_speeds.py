@@ -67,5 +67,6 @@ def test_a_record_is_of_one_plan_on_the_same_cores_in_one_setting(monkeypatch: p
     assert known([mine, *others]) == mine
     assert known([mine, later]) == later
     assert known([mine, cores_record("m", "false", this_machine(), identity, CoreSeconds((0.0,), (1.0,)))]) == mine
-    assert known([mine], ("cpu", "cuda:0")) is None, "all cores together were not measured so"
+    one = cores_record("m", "one", this_machine(), {**identity, "cores": [0]}, CoreSeconds((1e-3,), (1e-3,)))
+    assert known([one], ("cpu:0", "cuda:0")) is None, "a GPU beside it is not measured so"
     assert known([mine], emulator="qemu") is None, "times under it mean nothing"
