@@ -7,8 +7,10 @@ caches, memory and perhaps what computes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from statistics import fmean
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -18,12 +20,16 @@ from compiler.ir.machine import Record
 from compiler.knowledge.kinds import ALONE_S, CORES, TOGETHER_S
 from compiler.knowledge.making import cores_record
 from compiler.measure.cores import CoreSeconds, core_seconds, on_cores
-from compiler.measure.plans import SPIN_US
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.plans import plan_digest
 
+ALIKE = 1.1
+"""Cores that differ by less count as equally fast.
+
+Runs of one core differ by as much; and only equal devices share stages, and few states do for them in solvers.
+"""
 LONGEST_S = 1e3
 """No record is believed that says that an inference takes longer."""
 
@@ -53,7 +59,7 @@ def cores_known(
     with ExitStack() as opened:
         runs = []
         for _ in cores:
-            one = opened.enter_context(runner.open(alone, verify=False, spin_us=SPIN_US))
+            one = opened.enter_context(runner.open(alone, verify=False))
             arrays = [given[spec.name].copy() for spec in one.inputs]
             runs.append(one.bind(arrays, [np.zeros(spec.shape, spec.numpy) for spec in one.outputs]))
         took = core_seconds(on_cores(runs, cores), len(cores), session.budget.stop_requested)
@@ -73,6 +79,19 @@ def seconds_by(record: Record | None, cores: int) -> CoreSeconds | None:
     if not (_are_seconds(alone_s, cores) and _are_seconds(together_s, cores)):
         return None
     return CoreSeconds(tuple(alone_s), tuple(together_s))
+
+
+def levelled(seconds: Sequence[float]) -> list[float]:
+    """With the mean of those that differ by less than ALIKE in place of each of them."""
+    order = sorted(range(len(seconds)), key=seconds.__getitem__)
+    groups: list[list[int]] = []
+    for at in order:
+        if groups and seconds[at] < ALIKE * seconds[groups[-1][0]]:
+            groups[-1].append(at)
+        else:
+            groups.append([at])
+    means = {at: fmean(seconds[one] for one in group) for group in groups for at in group}
+    return [means[at] for at in range(len(seconds))]
 
 
 def _are_seconds(said: object, count: int) -> TypeGuard[list[float]]:

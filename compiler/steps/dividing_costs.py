@@ -13,7 +13,7 @@ from compiler.schedule.solvers.ideals import Division
 from compiler.schedule.solvers.sequential import choose_lanes
 from compiler.session import Session
 from compiler.steps.caller import caller_seconds, copied_bytes, foreseen, usual_seconds
-from compiler.steps.core_speeds import seconds_by
+from compiler.steps.core_speeds import levelled, seconds_by
 from compiler.steps.dividing_devices import Devices, has_core
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.plans import model_key
@@ -56,9 +56,10 @@ def costs_of(
     seconds = [of_target[option] for option in devices.option_of]
     slowdown: list[float] = []
     if took := seconds_by(cores, len(seconds)):
-        scales = [alone_s / max(sum(of_target[0]), 1e-12) for alone_s in took.alone_s]
+        alone_s, together_s = levelled(took.alone_s), levelled(took.together_s)
+        scales = [each / max(sum(of_target[0]), 1e-12) for each in alone_s]
         seconds = [[scale * own for own in each] for scale, each in zip(scales, seconds, strict=True)]
-        slowdown = [together_s / alone_s for together_s, alone_s in zip(took.together_s, took.alone_s, strict=True)]
+        slowdown = [slower / alone for slower, alone in zip(together_s, alone_s, strict=True)]
     transfers = [tiled[option].backend.transfers for option in devices.option_of]
     on_lanes = session.backend.lanes
     handover = on_lanes.handover(session.records, measure=session.may_measure) if on_lanes else None

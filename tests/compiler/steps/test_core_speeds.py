@@ -16,7 +16,7 @@ from compiler.knowledge.making import Once, cores_record, record_of
 from compiler.knowledge.records import Records
 from compiler.measure.cores import CoreSeconds
 from compiler.steps import core_speeds
-from compiler.steps.core_speeds import LONGEST_S, cores_known, seconds_by
+from compiler.steps.core_speeds import LONGEST_S, cores_known, levelled, seconds_by
 from compiler.steps.dividing_devices import Devices
 
 TOOK = CoreSeconds((1e-3, 2e-3), (1.5e-3, 2.5e-3))
@@ -39,6 +39,22 @@ def test_what_nobody_can_have_measured_is_not_believed(of: str, lie: Any) -> Non
     variant = {ALONE_S: [1e-3, 1e-3], TOGETHER_S: [1e-3, 1e-3], of: lie}
     record = record_of(CORES, "m", CORES.name, "two cores", this_machine(), variant, Once(1e-3), 2)
     assert seconds_by(record, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "levels"),
+    [
+        ([], []),
+        ([4.0, 6.0], [4.0, 6.0]),
+        ([4.0, 4.2], [4.1, 4.1]),
+        ([1.0, 2.0, 1.05, 2.1], [1.025, 2.05, 1.025, 2.05]),
+        ([1.0, 1.2, 1.09], [1.045, 1.2, 1.045]),
+    ],
+)
+def test_cores_that_are_nearly_equally_fast_are_taken_to_be_equal(seconds: list[float], levels: list[float]) -> None:
+    found = levelled(seconds)
+    assert found == pytest.approx(levels)
+    assert len({*found}) == len({*levels})
 
 
 def known(records: list[Record], names: tuple[str, ...] = ("cpu:0", "cpu:1"), emulator: str = "") -> Record | None:
