@@ -20,16 +20,12 @@ from compiler.ir.machine import Record
 from compiler.knowledge.kinds import ALONE_S, CORES, TOGETHER_S
 from compiler.knowledge.making import cores_record
 from compiler.measure.cores import CoreSeconds, core_seconds, on_cores
+from compiler.schedule.parts.corrections import ALIKE
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.plans import plan_digest
 
-ALIKE = 1.1
-"""Cores that differ by less count as equally fast.
-
-Runs of one core differ by as much; and only equal devices share stages, and few states do for them in solvers.
-"""
 LONGEST_S = 1e3
 """No record is believed that says that an inference takes longer."""
 
