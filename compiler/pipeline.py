@@ -29,7 +29,8 @@ from compiler.rewrite import rewrite
 from compiler.session import Session
 from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import evaluate_choices
-from compiler.steps.dividing import demand_divisible, devices_of, divided
+from compiler.steps.dividing import demand_divisible, divided
+from compiler.steps.dividing_devices import devices_of
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove

@@ -18,6 +18,7 @@ import pytest
 import sqlalchemy as sa
 from hypothesis import HealthCheck, settings
 
+from compiler.measure import cores
 from compiler.steps import dividing_proof, proving
 from service.db import migrate
 from tests.compiler import objects
@@ -84,6 +85,7 @@ def latencies_take_a_moment() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(proving, "LATENCY_SECONDS", LATENCY_SECONDS)
         patch.setattr(dividing_proof, "STREAM_SECONDS", LATENCY_SECONDS)
+        patch.setattr(cores, "BLOCK_S", LATENCY_SECONDS)
         yield
 
 

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
+from math import lcm
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -28,6 +29,7 @@ from bench.zoo import NoSuchNetwork, entry
 from compiler.contract import CompileOptions, CompileReport
 from compiler.contract.devices import EXAMPLE, named_devices
 from compiler.errors import OptionsError
+from compiler.knowledge.kinds import STREAM
 from compiler.measure.streaming import stream
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
@@ -76,11 +78,11 @@ def main(arguments: list[str]) -> int:
     except (OptionsError, UsageError, NoSuchNetwork) as error:
         parser.error(str(error))
     section = report.Section("devices", arguments, ())
-    rows = []
+    rows, streams = [], list[Mapping[str, Any]]()
     for name in given.models or DEFAULT:
         with tempfile.TemporaryDirectory() as folder:
             one = subject(name, Path(folder))
-            rows.append(measured(one, devices, given.objective, given.budget, given.blocks, Path(folder)))
+            rows.append(measured(one, devices, given.objective, given.budget, given.blocks, Path(folder), streams))
         if given.json:
             report.write(given.json, rows)
     text = table(rows)
@@ -91,10 +93,21 @@ def main(arguments: list[str]) -> int:
 
 
 def measured(
-    one: Subject, devices: Sequence[str], objective: str, budget_s: float, blocks: int, folder: Path
+    one: Subject,
+    devices: Sequence[str],
+    objective: str,
+    budget_s: float,
+    blocks: int,
+    folder: Path,
+    streams: list[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """A row: seconds of an inference on each device alone, between ends of streamed ones, by the artifact's run."""
-    shared, report = _compiled(one, folder / "shared.tw", budget_s, devices=devices, objective=objective)
+    """A row: seconds of an inference on each device alone, between ends of streamed ones, by the artifact's run.
+
+    `streams` are records of how earlier models were divided, as a worker has them; this one's are added.
+    """
+    shared, report = _compiled(
+        one, folder / "shared.tw", budget_s, earlier=streams, devices=devices, objective=objective
+    )
     records = folder / "records.jsonl"
     alone = []
     for device, name in zip(named_devices(devices), devices, strict=True):
@@ -108,6 +121,7 @@ def measured(
             turns[name] = _runs(model, core)
         model = opened.enter_context(Model(shared))
         turns["streamed"] = _streamed(model, [*devices])
+        turns["by itself"] = _submitted(model)
         turns["run"] = _runs(model, None if report.devices.scheduler == "placement" else alone[0][1])
         taken: dict[str, list[tuple[float, float]]] = {name: [] for name in turns}
         for block in turns.values():
@@ -127,6 +141,8 @@ def measured(
         "predicted_alone_s": list(report.devices.alone_s),
         "streamed_s": seconds["streamed"],
         "predicted_s": report.devices.predicted_period_s,
+        "latency_s": seconds["by itself"],
+        "predicted_latency_s": report.devices.predicted_latency_s,
         "run_s": seconds["run"],
         "bound_s": 1 / sum(1 / seconds[name] for name in devices),
         "processor_s": processor,
@@ -136,9 +152,15 @@ def measured(
 
 
 def _compiled(
-    one: Subject, path: Path, budget_s: float, records: Path | None = None, **options: Any
+    one: Subject,
+    path: Path,
+    budget_s: float,
+    records: Path | None = None,
+    earlier: list[Mapping[str, Any]] | None = None,
+    **options: Any,
 ) -> tuple[Path, CompileReport]:
-    """With records of what was measured before, which are kept beside the artifact."""
+    """With records of what was measured before, which are kept beside the artifact; those of streams in `earlier`."""
+    streams = [] if earlier is None else earlier
     kept = path.with_name("records.jsonl")
     known = [json.loads(line) for line in kept.read_text().splitlines()] if kept.exists() else []
 
@@ -147,7 +169,8 @@ def _compiled(
             known.append(dict(event.data))
 
     asked = CompileOptions.from_json({**one.options, "tuning_budget_s": budget_s, **options})
-    found = compile_model(one.file, path, asked, known if records else (), keep)
+    found = compile_model(one.file, path, asked, [*streams, *(known if records else ())], keep)
+    streams += [record for record in known if record["kind"] == STREAM.name]
     kept.write_text("".join(f"{json.dumps(record)}\n" for record in known))
     return path, found
 
@@ -203,11 +226,31 @@ def _streamed(model: Model, devices: Sequence[str]) -> Block:
     return block
 
 
+def _submitted(model: Model) -> Block:
+    """Of an inference by itself through all parts, from its submission to its result: at the turn of the slowest."""
+    given = model.random_inputs()
+    inputs = [given[spec.name] for spec in model.inputs]
+    turns = lcm(*(int(part["every"]) for part in model.manifest["stream"]["parts"]))
+
+    def block() -> tuple[float, float]:
+        end, own = time.perf_counter() + BLOCK_S, time.thread_time()
+        samples: list[float] = []
+        while time.perf_counter() < end or len(samples) < turns:
+            begin = time.perf_counter()
+            model.submit_flat(inputs).result_flat()
+            samples.append(time.perf_counter() - begin)
+        slowest = max(median(samples[turn::turns]) for turn in range(turns))
+        return slowest, (time.thread_time() - own) / len(samples)
+
+    return block
+
+
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Inferences per second: each device, streamed, the bound; and what was predicted."""
     names = rows[0]["devices"]
     head = ["model", *(f"{name} /s" for name in names), "streamed /s", "predicted /s", "bound /s", "of the bound"]
     head += ["times the faster", "by processor time: of the bound", "times the faster", "parts", "one run ms"]
+    head += ["predicted over measured period", "the same by processor time", "by itself ms", "predicted ms"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in rows:
         alone = [row["alone_s"][name] for name in names]
@@ -223,6 +266,10 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{min(row['processor_s'][name] for name in names) / row['processor_s']['streamed']:.2f}",
             "+".join(map(str, row["parts"])),
             f"{1e3 * row['run_s']:.2f}",
+            f"{row['predicted_s'] / row['streamed_s']:.2f}",
+            f"{row['predicted_s'] / row['processor_s']['streamed']:.2f}",
+            f"{1e3 * row['latency_s']:.2f}",
+            f"{1e3 * row['predicted_latency_s']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

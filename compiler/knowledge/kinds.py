@@ -38,6 +38,8 @@ CALLER_S, CALLER_BYTES = "caller_s", "caller_bytes"
 
 They are there where that thread had no core of its own.
 """
+ALONE_S, TOGETHER_S = "alone_s", "together_s"
+"""Processor seconds of an inference on each of some cores, while the others rest and while all do the same."""
 BUDGET_S = "budget_s"
 """How many seconds there were for the stages of a model."""
 
@@ -118,5 +120,14 @@ STREAM = Kind(
     frozenset(("parts", "ratio", "low", "high", "latency_s", PARTS_S, CALLER_S, CALLER_BYTES, *_SETTING)),
 )
 
-KINDS: Mapping[str, Kind] = {kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN, STREAM)}
+CORES = Kind(
+    "cores",
+    "the whole model on one core, the slowest of some, while the others do the same",
+    "the digest of the model's kernels and of the buffers that join them",
+    frozenset(("plan", "cores", ALONE_S, TOGETHER_S, *_SETTING)),
+)
+
+KINDS: Mapping[str, Kind] = {
+    kind.name: kind for kind in (KERNEL, MACHINE, HANDOVER, STAGE, SEARCH, PLAN, CORES, STREAM)
+}
 """All of them, by name."""

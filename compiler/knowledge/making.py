@@ -14,8 +14,10 @@ from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record, Setting, Trial
 from compiler.ir.target import Target
 from compiler.knowledge.kinds import (
+    ALONE_S,
     BUDGET_S,
     BYTE_S,
+    CORES,
     EXHAUSTED,
     HANDOVER,
     KERNEL,
@@ -27,6 +29,7 @@ from compiler.knowledge.kinds import (
     STAGE,
     STATE,
     STREAM,
+    TOGETHER_S,
     TRIALS,
     UPGRADE_S,
     Kind,
@@ -54,6 +57,20 @@ class Timed(Protocol):
     @property
     def p90(self) -> float:
         """Seconds that nine tenths of the runs took at most."""
+        ...
+
+
+class CoreSeconds(Protocol):
+    """Of an inference on each of some cores (`compiler.measure.cores.CoreSeconds`)."""
+
+    @property
+    def alone_s(self) -> Sequence[float]:
+        """While the others rest."""
+        ...
+
+    @property
+    def together_s(self) -> Sequence[float]:
+        """While all do the same."""
         ...
 
 
@@ -144,6 +161,12 @@ def plan_record(model: str, about: str, target: Target, reached: Mapping[str, An
     `reached` tells which, beside which other one, in which setting and state, and how it compares.
     """
     return record_of(PLAN, model, PLAN.name, about, target, reached, took, lanes)
+
+
+def cores_record(model: str, about: str, target: Target, identity: Mapping[str, Any], took: CoreSeconds) -> Record:
+    """A model on several cores at once; `identity` says under which plan, on which of them and in which setting."""
+    variant = {**identity, ALONE_S: [*took.alone_s], TOGETHER_S: [*took.together_s]}
+    return record_of(CORES, model, CORES.name, about, target, variant, Once(max(took.together_s)), len(took.alone_s))
 
 
 def stream_record(

@@ -28,6 +28,7 @@ import sys
 import tempfile
 import threading
 import time
+import weakref
 import zipfile
 import zlib
 from collections import deque
@@ -686,6 +687,7 @@ class _Frames:
         self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._loaded = False
         self._stream = ctypes.c_void_p()
+        self._end: weakref.finalize[[ctypes.CDLL, ctypes.c_void_p, int], _Frames] | None = None
         self.parts = len(described["parts"])
         self.frames = int(described["frames"])
         try:
@@ -702,6 +704,7 @@ class _Frames:
             if self._calls.tw_stream_create(ctypes.byref(config), ctypes.byref(self._stream)):
                 self._stream = ctypes.c_void_p()
                 raise WrongMachine(f"the parts of the model cannot start: {self.last_error()}", "see the reason above")
+            self._end = weakref.finalize(self, _end_stream, self._calls, self._stream, os.getpid())
         except BaseException:
             self.close()
             raise
@@ -771,17 +774,17 @@ class _Frames:
         return bytes(self._calls.tw_stream_error() or b"no reason given").decode(errors="replace")
 
     def _opened(self) -> ctypes.c_void_p:
-        if not self._stream:
+        if self._end is None or not self._end.alive:
             raise RunError("the model is closed. Fix: load it again")
         return self._stream
 
     def close(self, *, destroy: bool = True) -> None:
         """Waits for the frames in flight; without `destroy`, in a process that was forked, there are no threads."""
-        if self._stream and destroy:
-            self._calls.tw_stream_destroy(self._stream)
+        if self._end is not None:
+            self._end()
         if self._loaded and destroy:  # its name is a number that the next file may have
             _ctypes.dlclose(self._calls._handle)
-        self._loaded, self._stream = False, ctypes.c_void_p()
+        self._loaded, self._end = False, None
         for file in self._files:
             os.close(file)
         self._files, self._free = [], []
@@ -789,6 +792,12 @@ class _Frames:
         if self._folder:
             self._folder.cleanup()
             self._folder = None
+
+
+def _end_stream(calls: ctypes.CDLL, stream: ctypes.c_void_p, process: int) -> None:
+    """Waits for the frames in flight, also when the interpreter ends: they write into its arrays."""
+    if os.getpid() == process:
+        calls.tw_stream_destroy(stream)
 
 
 class _Seat:

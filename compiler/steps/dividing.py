@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, PointReport, generator
-from compiler.contract.devices import NamedDevice, Within
-from compiler.devices.kinds import backend_of, profiles, resolve
-from compiler.errors import TargetUnavailable, UnsupportedModel
+from compiler.contract.devices import Within
+from compiler.errors import UnsupportedModel
 from compiler.ir.border import PLAIN
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING
@@ -24,7 +23,6 @@ from compiler.ir.parts import Parts, verify_copies
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.region import Region
-from compiler.ir.target import Target
 from compiler.ir.tile import Menu
 from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
@@ -36,7 +34,6 @@ from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
 from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import (
-    division_of,
     frame_of,
     handed_over,
     one_device,
@@ -53,75 +50,18 @@ from compiler.schedule.parts.dividing import (
 )
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.solvers.ideals import Division, Stage
-from compiler.schedule.solvers.sequential import choose_lanes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
-from compiler.steps.caller import caller_seconds, copied_bytes, foreseen
+from compiler.steps.caller import caller_seconds, copied_bytes
+from compiler.steps.core_speeds import cores_known
+from compiler.steps.dividing_costs import costs_of, key_of
+from compiler.steps.dividing_devices import Devices
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.lane_costs import lane_costs
-from compiler.steps.plans import model_key
 from compiler.steps.tiling import TiledKernels, tile_kernels
 
 WORTH = 0.98
 """A division that is planned anew is built where it is predicted to take at most so much of the best one's period."""
-
-
-@dataclass(frozen=True)
-class Devices:
-    """The devices of a job, as it was asked for; `options` compile for each target alone, the most able first.
-
-    `option_of` says for each device which of the options its programs are made by. The first are for cores.
-    """
-
-    asked: CompileOptions
-    named: tuple[NamedDevice, ...]
-    options: tuple[CompileOptions, ...]
-    option_of: tuple[int, ...]
-
-
-def devices_of(options: CompileOptions) -> Devices:
-    """The devices that a job names. Raises TargetUnavailable for one that this machine has not."""
-    named = options.named_devices
-    order = [profile.name for profile in profiles()]
-    found = [_here(name, device) for name, device in zip(options.devices, named, strict=True)]
-    firsts = {target.name: device for target, device in [*zip(found, named, strict=True)][::-1]}
-    names = sorted(firsts, key=order.index)
-    each = tuple(
-        replace(
-            options,
-            devices=(),
-            objective="latency",
-            target=firsts[name].target,
-            threads=None if firsts[name].core is None else 1,
-            tuning_budget_s=options.tuning_budget_s / len(names),
-        )
-        for name in names
-    )
-    return Devices(options, named, each, tuple(names.index(target.name) for target in found))
-
-
-def _here(name: str, device: NamedDevice) -> Target:
-    """The target of a device. Raises TargetUnavailable where this machine has no such device."""
-    if device.is_beside:
-        try:
-            return backend_of(CompileOptions(target=device.target), os.environ).target
-        except TargetUnavailable as error:
-            raise TargetUnavailable(
-                f"device {name} is not here: {error.message}",
-                fix="several devices are measured where they are: use a worker that holds it, or name cores alone",
-            ) from error
-    cores, target = resolve("cpu").lanes, resolve(device.target)
-    if device.core is not None and device.core >= cores:
-        raise TargetUnavailable(
-            f"device {name} is core {device.core}, and this machine has {cores}",
-            fix=f"name cores from cpu:0 to cpu:{cores - 1}, or use a worker with more",
-        )
-    if not target.is_here:
-        raise TargetUnavailable(
-            f"device {name} is to have the instructions of {target.name}, which this machine has not",
-            fix="several devices are measured where they are: name profiles that this machine runs",
-        )
-    return target
 
 
 def demand_divisible(front: Front) -> None:
@@ -164,15 +104,15 @@ def divided(
         tiled = [built.tiles, *(_tiled(one, front, built) for one in sessions[1:])]
     with trace.step("schedule"):
         lanes = [one.lanes for one in sessions]
-        caller = _caller(session, devices, built.kernels, tiled[0])
-        division = _division(session, built.kernels, devices, tiled, lanes, caller)
-        work = _Work(devices, tiled, lanes, division, built)
+        cores = cores_known(session, devices, front, built, key_of(built.kernels, tiled[0]), alone)
+        costs = costs_of(session, devices, built.kernels, tiled, lanes, cores)
+        work = _Work(devices, tiled, lanes, costs.division, built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
     tried: list[Tried] = []
 
     def pack(one: Divided, weights: bytes, records: Sequence[Record]) -> PackedArtifact:
-        used = [*(record for each in tiled[1:] for record in each.records), *filter(None, [caller]), *records]
+        used = [*(record for each in tiled[1:] for record in each.records), *costs.records, *records]
         return pack_divided(whole, one, [*map(_line, used)], weights, devices.asked, unproven)
 
     try:
@@ -345,7 +285,7 @@ class _Work:
         else:
             if may_race:
                 early = placed(kernels, names, self.division)
-                if early.predicted_s < self.alone_s[self.targets.index(0)]:
+                if early.predicted_s < self.alone_s[self.targets.index(0)] + (self.division.caller_s or 0.0):
                     yield early, True
                 single = one_device(kernels, names, self.division)
                 if single.parts[0].device in single.apart and not single.is_like(early):
@@ -380,7 +320,7 @@ class _Work:
     @cached_property
     def _model(self) -> str:
         """The key of records of all kernels together."""
-        return _key(self.built.kernels, self.tiled[0])
+        return key_of(self.built.kernels, self.tiled[0])
 
     def known(self, session: Session, parts: Parts) -> Record | None:
         """The last record of these parts by this compiler: another one may make other code of them."""
@@ -473,54 +413,6 @@ def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     rounding = built.rounding
     kernels = session.backend.stored(built.kernels, rounding.precision)
     return tile_kernels(session, kernels, front.evaluated.kernels, rounding.tolerance, rounding.precision)
-
-
-def _key(kernels: KernelGraph, tiled: TiledKernels) -> str:
-    return model_key(kernels, tuple(menu.workload for menu in tiled.settled.menus))
-
-
-def _has_core(devices: Devices) -> bool:
-    """Whether the caller's thread has a core beside those of the devices."""
-    return resolve("cpu").lanes > len(devices.named)
-
-
-def _caller(session: Session, devices: Devices, kernels: KernelGraph, tiled: TiledKernels) -> Record | None:
-    """By what the caller's thread is foreseen, where it takes some of a device."""
-    if _has_core(devices):
-        return None
-    known = session.records.find(STREAM, tiled.backend.target)
-    return foreseen(known, _key(kernels, tiled), copied_bytes(kernels))
-
-
-def _division(
-    session: Session,
-    kernels: KernelGraph,
-    devices: Devices,
-    tiled: Sequence[TiledKernels],
-    lanes: Sequence[int],
-    caller: Record | None,
-) -> Division:
-    """What every call takes on every device, under its best tile, and what devices hand to each other."""
-    of_target = [
-        [choose_lanes(menu, count, lane_costs(each.handover).split_s)[2] for menu in each.settled.menus]
-        for each, count in zip(tiled, lanes, strict=True)
-    ]
-    seconds = [of_target[option] for option in devices.option_of]
-    transfers = [tiled[option].backend.transfers for option in devices.option_of]
-    on_lanes = session.backend.lanes
-    handover = on_lanes.handover(session.records, measure=session.may_measure) if on_lanes else None
-    session.add_records([handover] if handover else [])
-    for name, option, copies in zip(devices.asked.devices, devices.option_of, transfers, strict=True):
-        if copies is not None:
-            session.trace.notice(f"{name}: {_sources(tiled[option])}; {copies}")
-    caller_s = None if _has_core(devices) else caller_seconds(caller) or 0.0
-    return division_of(kernels, seconds, lane_costs(handover), transfers, caller_s)
-
-
-def _sources(tiled: TiledKernels) -> str:
-    """Where the costs of kernels are from."""
-    best = [min(menu.variants, key=lambda one: one.cost.seconds).cost.source for menu in tiled.settled.menus]
-    return ", ".join(f"{best.count(source)} kernels by {source}" for source in sorted({*best}))
 
 
 def _report(asked: CompileOptions, found: Divided, came: Came, curve: tuple[PointReport, ...]) -> DevicesReport:

@@ -57,7 +57,7 @@ class RecordOut(BaseModel):
     model: str | None = Field(description="Digest of the model that was compiled; null for a record that was imported.")
     imported: bool = Field(description="Measured by another installation.")
     created_at: datetime = Field(description="When it was measured.")
-    kind: str = Field(description="`kernel`, `machine`, `handover`, `pair`, `stage`, `search` or `plan`.")
+    kind: str = Field(description="`kernel`, `machine`, `handover`, `stage`, `search`, `plan`, `cores` or `stream`.")
     workload: str = Field(description="Key of what was measured: equal for equal kernels on equal buffers.")
     operator: str = Field(description="The operators that the kernel carries out, joined by `+`.")
     description: str

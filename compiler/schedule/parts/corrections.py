@@ -8,11 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 from compiler.ir.parts import Parts
 from compiler.schedule.parts.dividing import busiest_s, seconds_of, stages_of
 from compiler.schedule.solvers.ideals import Division
+from compiler.schedule.solvers.least_load import equal_devices
 from compiler.schedule.solvers.sets import bits
+
+ALIKE = 1.1
+"""Devices that differ by less count as equally fast.
+
+Runs of one core differ by as much; and only equal devices share stages, and few states do for them in solvers.
+"""
 
 
 @dataclass(frozen=True)
@@ -39,8 +47,9 @@ def corrected(division: Division, runs: Sequence[Ran]) -> Division:
     """The division with its calls as much slower, or faster, as the parts that had them last were than predicted.
 
     A call that a device never had is taken to be off by as much as all that the device had; on a device that had
-    nothing, by as much as all of the others. The caller takes what it took last. `division` is as predicted; without
-    runs it stays that.
+    nothing, by as much as all of the others. Equal devices stay equal unless their parts differ by ALIKE or more: what
+    one of them had the others know. The caller takes what it took last. `division` is as predicted; without runs it
+    stays that.
     """
     devices = range(len(division.seconds))
     last: dict[tuple[int, int], float] = {}
@@ -57,6 +66,12 @@ def corrected(division: Division, runs: Sequence[Ran]) -> Division:
         return division
     of_all = sum(measured) / sum(predicted)
     of_device = [own / foreseen if foreseen else of_all for own, foreseen in zip(measured, predicted, strict=True)]
+    for kind in equal_devices(division.in_flight):
+        ratios = [of_device[device] for device in kind]
+        if max(ratios) < ALIKE * min(ratios):
+            for call in bits(division.whole):
+                had = [last[device, call] for device in kind if (device, call) in last]
+                last.update(((device, call), fmean(had or ratios)) for device in kind)
     seconds = [
         [own * last.get((device, call), of_device[device]) for call, own in enumerate(division.seconds[device])]
         for device in devices

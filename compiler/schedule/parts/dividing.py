@@ -26,8 +26,9 @@ def division_of(
     costs: LaneCosts,
     transfers: Sequence[Transfers | None] = (),
     caller_s: float | None = None,
+    slowdown: Sequence[float] = (),
 ) -> Division:
-    """`seconds` are of each call, in call order, for each device; `transfers` and `caller_s` as in `Division`."""
+    """`seconds` are of each call, in call order, for each device; all else is as in `Division`."""
     leaving = {kernels.buffers[id].storage for id in kernels.outputs}
     tensors = [
         Tensor(size, _set(writers), _set(readers), storage in leaving)
@@ -35,20 +36,27 @@ def division_of(
         if writers or readers
     ]
     return Division(
-        predecessors(kernels), seconds, tensors, costs.handover_s, costs.crossing_s, transfers, caller_s=caller_s
+        predecessors(kernels),
+        seconds,
+        tensors,
+        costs.handover_s,
+        costs.crossing_s,
+        transfers,
+        caller_s=caller_s,
+        slowdown=slowdown,
     )
 
 
 def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """The calls as stages, so that the device with most to do has least. It is verified."""
-    units = units_of(division)
+    units = units_of(division.in_flight)
     stages = units.expanded(least_load(units.division)[0])
     return _better_than_one(kernels, devices, division, stages, "pipeline", lambda parts: parts.period_s)
 
 
 def shared(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """As `pipeline`, with stages that equal devices may share by taking turns. It is verified."""
-    units = units_of(division)
+    units = units_of(division.in_flight)
     stages = units.expanded(least_load(units.division, replicated=True)[0])
     return parts_of(kernels, devices, division, stages, "shared pipeline")
 
@@ -125,6 +133,7 @@ def with_queues(division: Division) -> Division:
         seconds=[*division.seconds, *(division.seconds[device] for device in queues)],
         transfers=[*division.transfers, *(division.transfers[device] for device in queues)],
         queues=frozenset({*queues.keys(), *queues.values()}),
+        slowdown=[*division.slowdown, *(division.slowdown[device] for device in queues)] if division.slowdown else (),
     )
 
 
@@ -231,12 +240,16 @@ def frame_of(division: Division, stages: Sequence[Stage]) -> list[tuple[float, f
 
 
 def _predicted(division: Division, stages: Sequence[Stage], turns: Sequence[Turns]) -> tuple[float, float]:
-    """Seconds of one frame by itself, and of the device with most to do. Of replicas the one that ends last counts."""
+    """Seconds of one frame by itself, and of the device with most to do. Of replicas the one that ends last counts.
+
+    A frame by itself also waits for the caller's thread, before its parts and behind them.
+    """
     loads = [0.0] * len(division.seconds)
     for stage, own, seconds in zip(stages, turns, seconds_of(division, stages), strict=True):
         loads[stage[0]] += own.share * seconds
     cores = [device for device in range(len(loads)) if division.transfers_of(device) is None]
-    return max(end for _, end in frame_of(division, stages)), busiest_s(loads, division.caller_s, cores)
+    latency_s = max(end for _, end in frame_of(division, stages)) + (division.caller_s or 0.0)
+    return latency_s, busiest_s(loads, division.caller_s, cores)
 
 
 def busiest_s(loads: Sequence[float], caller_s: float | None, cores: Sequence[int]) -> float:

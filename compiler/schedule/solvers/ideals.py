@@ -8,7 +8,7 @@ are the bits of an int.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.ir.transfers import Transfers
 from compiler.schedule.solvers.cut import series
@@ -40,7 +40,7 @@ class Division:
     """What is to be divided among devices.
 
     before      for each call, in an order that respects it, the calls that it reads from
-    seconds     for each device what each call takes there
+    seconds     for each device what each call takes there, of a frame by itself
     tensors     what calls hand to each other
     handover_s  what a device waits for another one's result
     byte_s      how much longer a byte takes to be read that another device wrote
@@ -48,6 +48,7 @@ class Division:
     queues      devices with a memory of their own that are two queues of one, and work on other frames
     caller_s    what the caller's thread takes for a frame of a core that is a device, copies of inputs among it; None
                 where it has a core of its own
+    slowdown    for each device by how much longer calls take there while all devices are at work; empty: by nothing
     """
 
     before: Sequence[Sequence[int]]
@@ -58,6 +59,7 @@ class Division:
     transfers: Sequence[Transfers | None] = ()
     queues: frozenset[int] = frozenset()
     caller_s: float | None = None
+    slowdown: Sequence[float] = ()
 
     @property
     def whole(self) -> int:
@@ -67,6 +69,14 @@ class Division:
     def work_s(self, device: int, calls: int) -> float:
         """What a set of calls takes on a device, one after another."""
         return sum(self.seconds[device][call] for call in bits(calls))
+
+    @property
+    def in_flight(self) -> Division:
+        """With `seconds` as they are while all devices are at work."""
+        if not self.slowdown:
+            return self
+        each = zip(self.seconds, self.slowdown, strict=True)
+        return replace(self, seconds=[[slower * own for own in seconds] for seconds, slower in each], slowdown=())
 
     def transfers_of(self, device: int) -> Transfers | None:
         """None for a device that works in the host's memory."""
@@ -82,10 +92,11 @@ class Division:
         Of two queues of one device each does every second frame. Copies there, kernels and copies back go beside each
         other for different frames, each of the three one at a time, which takes twice as long for who does half.
         """
-        alone = self.part_s(device, calls)
+        work = self.work_s(device, calls) * (self.slowdown[device] if self.slowdown else 1.0)
+        alone = work + self.copied_s(device, calls)
         if device not in self.queues:
             return alone
-        return max(alone, 2 * self.work_s(device, calls), *(2 * seconds for seconds in self._moved_s(device, calls)))
+        return max(alone, 2 * work, *(2 * seconds for seconds in self._moved_s(device, calls)))
 
     def copied_s(self, device: int, calls: int) -> float:
         """What a set of calls pays as a part on a device, beside its work."""

@@ -21,14 +21,14 @@ than the fastest."""
 def tradeoffs(division: Division) -> list[tuple[tuple[Stage, ...], str]]:
     """Stages, each way once, and what found them: pipelines of ever less on slower devices, a placement, one device."""
     alone = [division.part_s(device, division.whole) for device in range(len(division.seconds))]
-    fastest = alone.index(min(alone))
+    fastest, in_flight = alone.index(min(alone)), division.in_flight
     found: dict[tuple[Stage, ...], str] = {}
     for weight in WEIGHTS:
         weighed = [
             own if device == fastest else [weight * seconds for seconds in own]
-            for device, own in enumerate(division.seconds)
+            for device, own in enumerate(in_flight.seconds)
         ]
-        found.setdefault(least_load(replace(division, seconds=weighed))[0], "pipeline")
+        found.setdefault(least_load(replace(in_flight, seconds=weighed))[0], "pipeline")
     found.setdefault(placement(division)[0], "placement")
     found.setdefault(((fastest, division.whole),), "one device")
     return [*found.items()]

@@ -48,7 +48,10 @@ router = Gated(tags=["tuning records"])
 async def _wanted(
     kind: Annotated[
         str | None,
-        Query(max_length=100, description="`kernel`, `machine`, `handover`, `pair`, `stage`, `search` or `plan`."),
+        Query(
+            max_length=100,
+            description="`kernel`, `machine`, `handover`, `stage`, `search`, `plan`, `cores` or `stream`.",
+        ),
     ] = None,
     operator: Annotated[
         str | None,

@@ -11,6 +11,8 @@ ROW = {
     "alone_s": {"cpu:0": 2e-3, "cpu:1@x86-64-v3": 4e-3},
     "streamed_s": 1.6e-3,
     "predicted_s": 1.5e-3,
+    "latency_s": 2.5e-3,
+    "predicted_latency_s": 2.25e-3,
     "run_s": 2e-3,
     "bound_s": 1 / 750,
     "processor_s": {"cpu:0": 2e-3, "cpu:1@x86-64-v3": 4e-3, "streamed": 1.4e-3},
@@ -26,6 +28,9 @@ def test_a_row_has_inferences_per_second_beside_the_bound() -> None:
     assert cells["bound /s"] == "750.0"
     assert cells["of the bound"] == "0.83"
     assert cells["by processor time: of the bound"] == "0.95"
+    assert cells["predicted over measured period"] == "0.94"
+    assert cells["the same by processor time"] == "1.07"
+    assert (cells["by itself ms"], cells["predicted ms |"]) == ("2.50", "2.25 |")
     assert cells["parts"] == "3+2"
 
 

@@ -23,6 +23,7 @@ from compiler.knowledge.carried import carried, present
 from compiler.knowledge.kinds import AGAIN, KERNEL, KINDS, PLAN, SEARCH, SOURCE, STAGE, STATE, Kind
 from compiler.knowledge.known import identity
 from compiler.knowledge.records import Records, covers
+from compiler.measure.cores import CoreSeconds
 from tests.parse import parse_kernel
 
 TARGET = replace(PROFILES[0], hardware="here", lanes=2)
@@ -121,6 +122,10 @@ def test_every_kind_is_made_as_the_table_says() -> None:
             ["seconds", "trials", "exhausted", STATE, *setting],
         ),
         PLAN.name: (making.plan_record("m", "", TARGET, reached, TOOK, 2), [*reached]),
+        "cores": (
+            making.cores_record("m", "", TARGET, {"plan": "p", "cores": [0]}, CoreSeconds((1e-3,), (2e-3,))),
+            ["plan", "cores", "alone_s", "together_s"],
+        ),
         "stream": (making.stream_record("m", "", TARGET, {"parts": "p", "ratio": 1.0}, 1e-3, 2), ["parts", "ratio"]),
     }
     assert made.keys() == KINDS.keys()

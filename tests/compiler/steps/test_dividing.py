@@ -28,6 +28,7 @@ from compiler.ir.lanes import NOTHING, LaneCosts
 from compiler.ir.transfers import Transfers
 from compiler.knowledge.kinds import PARTS_S
 from compiler.knowledge.making import stream_record
+from compiler.measure.cores import CoreSeconds
 from compiler.measure.streaming import Streamed
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
@@ -35,7 +36,8 @@ from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import division_of, pipeline, replicas
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
-from compiler.steps import dividing, dividing_proof
+from compiler.steps import core_speeds, dividing, dividing_costs, dividing_devices, dividing_proof
+from compiler.steps.caller import usual_seconds
 from tests.compiler.schedule.kernel_graphs import chain
 from tilewright.loading import load
 
@@ -45,6 +47,7 @@ UNEQUAL = {"devices": ["cpu:0", "cpu:1@x86-64-v2"], "objective": "throughput", "
 if this_machine().machine == "aarch64":
     UNEQUAL["devices"] = ["cpu:0", "cpu:1@aarch64"]
 EQUAL = {**UNEQUAL, "devices": ["cpu:1", "cpu:0"]}
+CALLER_S = usual_seconds(4 * 3 * 32 * 32) if this_machine().lanes == 2 else 0.0
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +71,7 @@ def unequal(model: Path) -> tuple[Path, CompileReport]:
 def equal(model: Path) -> tuple[Path, CompileReport]:
     """On equal cores calls are given to both, whatever the model of costs says of so small ones."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+        patch.setattr(dividing_costs, "lane_costs", lambda handover: NOTHING)
         patch.setattr(dividing, "replicas", pipeline)
         return compiled(model, EQUAL, "equal.tw")
 
@@ -105,7 +108,8 @@ def test_equal_cores_have_whole_inferences_in_turn_by_one_program(in_turn: tuple
     assert report.devices is not None
     assert report.devices.scheduler == "replicas"
     assert [(part.device, part.share) for part in report.devices.parts] == [("cpu:1", 0.5), ("cpu:0", 0.5)]
-    assert report.devices.predicted_period_s == pytest.approx(report.devices.alone_s[0] / 2)
+    assert report.devices.predicted_period_s == pytest.approx(report.devices.alone_s[0] / 2 + CALLER_S)
+    assert report.devices.predicted_latency_s == pytest.approx(report.devices.alone_s[0] + CALLER_S)
     with zipfile.ZipFile(artifact) as archive:
         names = archive.namelist()
     assert "parts/1/model.so" in names
@@ -163,7 +167,7 @@ def test_unequal_cores_have_a_program_each_and_agree(unequal: tuple[Path, Compil
     assert devices.objective == "throughput"
     assert len(devices.alone_s) == 2
     assert devices.alone_s[0] < devices.alone_s[1]
-    assert devices.predicted_period_s <= min(devices.alone_s)
+    assert devices.predicted_period_s <= min(devices.alone_s) + CALLER_S
     assert devices.max_relative <= report.tolerance
     with zipfile.ZipFile(artifact) as archive:
         manifest = json.loads(archive.read("manifest.json"))
@@ -248,7 +252,7 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What measuring would say is given here; what is run is real."""
-    monkeypatch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+    monkeypatch.setattr(dividing_costs, "lane_costs", lambda handover: NOTHING)
     monkeypatch.setattr(
         dividing, "placed", lambda *given: replace(pipeline(*given), predicted_s=0.0, scheduler="placement")
     )
@@ -285,7 +289,7 @@ def test_latency_runs_through_the_parts_where_these_are_certainly_faster(
 def test_a_bound_of_latency_that_nothing_keeps_is_told_with_what_can_be_reached(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dividing, "lane_costs", lambda handover: NOTHING)
+    monkeypatch.setattr(dividing_costs, "lane_costs", lambda handover: NOTHING)
     monkeypatch.setattr(dividing_proof, "STREAM_SECONDS", 0.02)
     artifact, report = compiled(model, {**EQUAL, "objective": {"latency_ms": 1e-6}}, "within.tw")
     assert report.devices is not None
@@ -327,7 +331,7 @@ def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it
     dear = Transfers(0.5, 0.5, 0.0, 0.0)
     division = division_of(kernels, [[9.0, 1.0, 9.0], [1.0, 9.0, 1.0]], NOTHING, (None, dear))
     asked = CompileOptions(devices=("cpu:0", "cuda:0"))
-    devices = dividing.Devices(asked, asked.named_devices, (), (0, 1))
+    devices = dividing_devices.Devices(asked, asked.named_devices, (), (0, 1))
     work = dividing._Work(devices, (), (1, 1), division, cast("Any", SimpleNamespace(kernels=kernels)))
     tried: list[dividing.Tried] = []
     candidates = work.candidates(tried, may_race=True)
@@ -346,7 +350,7 @@ def test_for_throughput_copies_of_a_gpu_are_also_tried_beside_other_frames_kerne
     kernels = chain("sum", "sum", "sum")
     division = division_of(kernels, [[9.0, 1.0, 9.0], [1.0, 9.0, 1.0]], NOTHING, (None, Transfers(0.5, 0.5, 0.0, 0.0)))
     asked = CompileOptions(devices=("cpu:0", "cuda:0"), objective="throughput")
-    devices = dividing.Devices(asked, asked.named_devices, (), (0, 1))
+    devices = dividing_devices.Devices(asked, asked.named_devices, (), (0, 1))
     work = dividing._Work(devices, (), (1, 1), division, cast("Any", SimpleNamespace(kernels=kernels)))
     *others, (last, raced) = work.candidates([], may_race=False)
     assert not raced
@@ -390,14 +394,14 @@ def test_devices_that_are_not_here_are_refused(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)  # whatever double is loaded
     cores = this_machine().lanes
     with pytest.raises(TargetUnavailable, match=f"this machine has {cores}") as raised:
-        dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
+        dividing_devices.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
     assert f"cpu:{cores - 1}" in raised.value.fix
     with pytest.raises(TargetUnavailable, match=r"device cuda:0 is not here: .*there is none") as raised:
-        dividing.devices_of(CompileOptions(devices=("cpu:0", "cuda:0")))
+        dividing_devices.devices_of(CompileOptions(devices=("cpu:0", "cuda:0")))
     assert "use a worker that holds it" in raised.value.fix
     elsewhere = "aarch64" if this_machine().machine == "x86_64" else "x86-64-v2"
     with pytest.raises(TargetUnavailable, match="which this machine has not"):
-        dividing.devices_of(CompileOptions(devices=("cpu:0", f"cpu:1@{elsewhere}")))
+        dividing_devices.devices_of(CompileOptions(devices=("cpu:0", f"cpu:1@{elsewhere}")))
 
 
 def test_models_with_open_sizes_are_refused_with_the_dimension(tmp_path: Path) -> None:
@@ -413,6 +417,28 @@ def test_models_with_open_sizes_are_refused_with_the_dimension(tmp_path: Path) -
     assert not isinstance(raised.value, UnsupportedModel)
     assert "dims" in raised.value.fix
     assert not [*tmp_path.glob("*.tw")]
+
+
+ENDING = """
+import atexit, sys
+def late():  # registered before all others, it is called after them
+    try:
+        model.occupancy()
+    except RunError as told:
+        print(told)
+atexit.register(late)
+from compiler.pack.loader import Model, RunError
+model = Model(sys.argv[1])
+model.submit(model.random_inputs())
+"""
+
+
+def test_frames_in_flight_are_waited_for_when_the_interpreter_ends(equal: tuple[Path, CompileReport]) -> None:
+    """They write into arrays that it frees."""
+    ran = subprocess.run(
+        [sys.executable, "-c", ENDING, equal[0]], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert ran.stdout.startswith("the model is closed")
 
 
 def test_pinning_leaves_the_caller_where_it_is(equal: tuple[Path, CompileReport]) -> None:
@@ -452,12 +478,31 @@ def test_a_record_must_be_certain_that_parts_are_faster(variant: dict[str, Any],
 def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call is foreseen to take 1 ms, and takes three on the second core, which is then to have less."""
+    """Each call is foreseen to take 1 ms, and takes three on the second core, which is then to have less.
 
-    def foreseen(kernels: KernelGraph, seconds: Sequence[Sequence[float]], costs: LaneCosts, *_: object) -> Division:
+    What is foreseen is by how fast each core is measured to run the whole model, which is noted here and not used.
+    """
+    speeds: list[tuple[list[float], object]] = []
+    timed: list[int] = []
+
+    def foreseen(
+        kernels: KernelGraph,
+        seconds: Sequence[Sequence[float]],
+        costs: LaneCosts,
+        transfers: object,
+        caller_s: object,
+        slowdown: object,
+    ) -> Division:
+        speeds.append(([sum(each) for each in seconds], slowdown))
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
 
-    monkeypatch.setattr(dividing, "division_of", foreseen)
+    def of_cores(block: object, cores: int, stop_requested: object) -> CoreSeconds:
+        timed.append(cores)
+        return CoreSeconds((4.0, 6.0), (5.0, 9.0))
+
+    monkeypatch.setattr(core_speeds, "core_seconds", of_cores)
+
+    monkeypatch.setattr(dividing_costs, "division_of", foreseen)
     runs: list[int] = []
 
     def measured(opened: Model, session: Session, of: int) -> tuple[Streamed, float]:
@@ -488,6 +533,8 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
         records = [json.loads(line) for line in archive.read("records.jsonl").splitlines()]
         divided = json.loads(archive.read("manifest.json"))["stream"]
     assert sum(PARTS_S in one["variant"] for one in records if one["kind"] == "stream") == len(curve)
+    (kept,) = (one["variant"] for one in records if one["kind"] == "cores")
+    assert (kept["cores"], kept["alone_s"], kept["together_s"]) == ([1, 0], [4.0, 6.0], [5.0, 9.0])
     given = list(runs)
     runs.clear()
     monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (Streamed(1, 1.0, [1.0, 1.0]), 1.0))
@@ -495,6 +542,11 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     options = CompileOptions.from_json({**EQUAL, "tuning_budget_s": 0.05})
     compile_model(model, repeated, options, records=records)
     assert runs == given
+    for whole_s, slowdown in speeds:
+        assert whole_s == pytest.approx([4.0, 6.0])
+        assert slowdown == [1.25, 1.5]
+    assert len(speeds) == 2
+    assert timed == [2], "by the record it is known"
     with zipfile.ZipFile(repeated) as archive:
         assert json.loads(archive.read("manifest.json"))["stream"] == divided
 

@@ -11,6 +11,7 @@ from compiler.ir.parts import Part, Parts, Turns
 from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import seconds_of, stages_of
 from compiler.schedule.solvers.ideals import Division, Tensor
+from compiler.schedule.solvers.least_load import equal_devices
 from tests.compiler.schedule.solvers.test_least_load import random_division
 from tests.seeds import each
 
@@ -38,6 +39,26 @@ def test_a_device_that_had_nothing_is_as_far_off_as_the_others() -> None:
 def test_of_several_runs_the_last_counts_for_its_calls_and_all_for_the_device() -> None:
     first, second = Ran(parts_of((0, (0, 1))), [6.0]), Ran(parts_of((0, (1,))), [1.0])
     assert corrected(CHAIN, [first, second]).seconds[0] == pytest.approx([2.0, 1.0, 3.0 * 7 / 5])
+
+
+def test_equal_devices_stay_equal_while_their_parts_are_alike_and_know_what_each_had() -> None:
+    equal = replace(CHAIN, seconds=[[1.0, 2.0, 3.0]] * 2)
+    turns = Turns(2, (0,)), Turns(2, (1,))
+    both = Parts(NAMES, tuple(Part(at, (0, 1, 2), turns=one) for at, one in enumerate(turns)), (), "by hand")
+    alike = corrected(equal, [Ran(both, [6.0, 6.5])])
+    assert alike.seconds[0] == pytest.approx([6.25 / 6, 12.5 / 6, 18.75 / 6])
+    assert len(equal_devices(alike)) == 1
+    apart = corrected(equal, [Ran(both, [6.0, 6.7])])
+    assert apart.seconds[0] == pytest.approx([1.0, 2.0, 3.0])
+    assert apart.seconds[1] == pytest.approx([6.7 / 6, 13.4 / 6, 20.1 / 6])
+    staged = corrected(equal, [Ran(parts_of((0, (0, 1)), (1, (2,))), [3.0, 3.15])])
+    assert staged.seconds[0] == pytest.approx([1.0, 2.0, 3.15])
+    assert len(equal_devices(staged)) == 1
+    third = replace(equal, seconds=[[1.0, 2.0, 3.0]] * 3)
+    names = (*NAMES, "cpu:2")
+    found = corrected(third, [Ran(replace(parts_of((0, (0,)), (1, (1,))), devices=names), [2.0, 4.0])])
+    assert found.seconds[2] == pytest.approx([2.0, 4.0, 6.0]), "also one that had nothing"
+    assert len(equal_devices(found)) == 1
 
 
 def test_a_part_that_did_no_frame_says_nothing() -> None:

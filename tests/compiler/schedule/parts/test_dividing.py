@@ -31,6 +31,7 @@ from compiler.schedule.parts.portions import portion
 from compiler.schedule.parts.units import units_of
 from compiler.schedule.solvers import replicas as solver
 from compiler.schedule.solvers.ideals import Division, ideals
+from compiler.schedule.solvers.tradeoffs import tradeoffs
 from tests.compiler.schedule.kernel_graphs import PRIME, SIZE, SPLITS, Memory, chain, random_graph
 from tests.seeds import each
 
@@ -348,7 +349,7 @@ def test_a_caller_without_a_core_keeps_the_device_with_least_to_do() -> None:
     for caller_s, period_s in ((0.5, 4.0), (3.5, 4.5)):
         division = division_of(kernels, [[1.0] * 3, [2.0] * 3], LaneCosts(), caller_s=caller_s)
         parts = parts_of(kernels, NAMES, division, [(0, 0b001), (1, 0b110)], "by hand")
-        assert (parts.predicted_s, parts.period_s) == (5.0, period_s)
+        assert (parts.predicted_s, parts.period_s) == (5.0 + caller_s, period_s), "a frame by itself waits for it"
 
 
 def changed(parts: Parts, number: int, **fields: object) -> Parts:
@@ -414,3 +415,29 @@ def test_whole_inferences_in_turn_leave_out_a_device_that_would_not_help() -> No
     assert [part.device for part in found.parts] == [0, 1]
     assert not found.edges
     assert (found.period_s, found.predicted_s) == (1.0, 2.0)
+
+
+def test_what_devices_do_to_each_other_counts_for_frames_in_flight_and_not_for_one_by_itself() -> None:
+    kernels = chain("sum", "sum", "sum", "sum")
+    seconds = [[1.0] * 4, [1.0] * 4]
+    division = division_of(kernels, seconds, LaneCosts(), slowdown=(1.0, 2.0))
+    parts = parts_of(kernels, NAMES, division, [(0, 0b0011), (1, 0b1100)], "by hand")
+    assert (parts.predicted_s, parts.period_s) == (4.0, 4.0)
+    found = pipeline(kernels, NAMES, division)
+    assert (found.predicted_s, found.period_s) == (4.0, 3.0), "three calls where they take no longer"
+    in_turn = replicas(kernels, NAMES, division)
+    assert [len(part.turns.own) for part in in_turn.parts] == [2, 1]
+    assert in_turn.period_s == pytest.approx(8 / 3)
+    assert in_turn.predicted_s == 4.0
+    stages, by = tradeoffs(division)[0]
+    assert (by, sorted(calls.bit_count() for _, calls in stages)) == ("pipeline", [1, 3])
+    equal = division_of(kernels, seconds, LaneCosts())
+    assert equal.in_flight is equal
+    assert pipeline(kernels, NAMES, equal).period_s == 2.0
+
+
+def test_a_device_with_queues_is_slowed_down_by_others_on_each() -> None:
+    copies = Transfers(0.0, 0.0, 0.0, 0.0)
+    division = division_of(chain("sum"), [[9.0], [2.0]], LaneCosts(), (None, copies), slowdown=(1.0, 1.5))
+    assert with_queues(division).turn_s(2, 1) == 2 * 1.5 * 2.0
+    assert division.turn_s(1, 1) == 3.0

@@ -1,0 +1,90 @@
+"""What an inference takes on several cores, from blocks whose seconds are known."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+
+import pytest
+
+from compiler.measure import cores
+from compiler.measure.cores import CoreSeconds, core_seconds, on_cores
+
+ALLOWED = sorted(os.sched_getaffinity(0))
+
+
+def test_what_cores_do_to_each_other_is_a_ratio_within_a_round_since_machines_change_their_speed() -> None:
+    speeds = iter((1.0, 3.0, 1.1))
+    speed = 1.0
+
+    def block(at: Sequence[int]) -> Mapping[int, float]:
+        nonlocal speed
+        speed = next(speeds) if list(at) == [0] else speed
+        return {core: speed * (1 + core) * (1.25 if len(at) > 1 else 1.0) for core in at}
+
+    found = core_seconds(block, 2)
+    assert found is not None
+    assert found.alone_s == pytest.approx((1.1, 2.2))
+    assert found.together_s == pytest.approx((1.1 * 1.25, 2.2 * 1.25))
+
+
+def test_a_slow_model_has_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "LONGEST_S", -1.0)
+    taken: list[Sequence[int]] = []
+
+    def block(at: Sequence[int]) -> Mapping[int, float]:
+        taken.append([*at])
+        return dict.fromkeys(at, 1.0)
+
+    assert core_seconds(block, 2) == CoreSeconds((1.0, 1.0), (1.0, 1.0))
+    assert taken == [[0], [1], [0, 1]]
+
+
+@pytest.mark.parametrize("rounds", [0, 1])
+def test_a_stop_request_ends_it_after_a_round(rounds: int) -> None:
+    taken: list[Sequence[int]] = []
+
+    def block(at: Sequence[int]) -> Mapping[int, float]:
+        taken.append(at)
+        return dict.fromkeys(at, 2.0)
+
+    found = core_seconds(block, 1, lambda: len(taken) >= 2 * rounds)
+    assert len(taken) == 2 * rounds
+    assert found == (CoreSeconds((2.0,), (2.0,)) if rounds else None)
+
+
+@pytest.mark.skipif(len(ALLOWED) < 2, reason="needs two cores")
+def test_runs_keep_to_their_cores_and_all_run_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cores, "BLOCK_S", 0.0)
+    on: dict[int, set[int]] = {0: set(), 1: set()}
+    threads: dict[int, set[int]] = {0: set(), 1: set()}
+    both = threading.Barrier(2)
+    together = False
+
+    def run(at: int) -> float:
+        on[at] |= os.sched_getaffinity(0)
+        threads[at].add(threading.get_ident())
+        if together:
+            both.wait(timeout=30)  # comes to an end only if the other one runs meanwhile
+        return 0.0
+
+    block = on_cores([lambda: run(0), lambda: run(1)], [1, 0])
+    assert block([0]).keys() == {0}
+    assert on == {0: {ALLOWED[1]}, 1: set()}
+    together = True
+    found = block([0, 1])
+    assert on == {0: {ALLOWED[1]}, 1: {ALLOWED[0]}}
+    assert found.keys() == {0, 1}
+    assert all(seconds >= 0 for seconds in found.values())
+    assert not (threads[0] | threads[1]) & {threading.get_ident()}
+    assert sorted(os.sched_getaffinity(0)) == ALLOWED, "the caller stays where it was"
+
+
+@pytest.mark.skipif(len(ALLOWED) < 2, reason="needs two cores")
+def test_a_run_that_fails_is_told_and_no_other_waits_for_it() -> None:
+    def fail() -> float:
+        raise ValueError("no memory")
+
+    with pytest.raises(ValueError, match="no memory"):
+        on_cores([fail, lambda: 0.0], [0, 1])([0, 1])

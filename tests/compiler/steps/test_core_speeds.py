@@ -1,0 +1,88 @@
+"""What records say of cores, which may be anything."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from compiler.contract import CompileOptions
+from compiler.devices.cpu.target import this_machine
+from compiler.ir.machine import Record, Setting
+from compiler.knowledge.kinds import ALONE_S, CORES, TOGETHER_S
+from compiler.knowledge.making import Once, cores_record, record_of
+from compiler.knowledge.records import Records
+from compiler.measure.cores import CoreSeconds
+from compiler.steps import core_speeds
+from compiler.steps.core_speeds import LONGEST_S, cores_known, levelled, seconds_by
+from compiler.steps.dividing_devices import Devices
+
+TOOK = CoreSeconds((1e-3, 2e-3), (1.5e-3, 2.5e-3))
+
+
+def test_a_record_says_what_was_measured() -> None:
+    record = cores_record("m", "two cores", this_machine(), {"plan": "p", "cores": [0, 1]}, TOOK)
+    assert record.seconds == 2.5e-3
+    assert record.threads == 2
+    assert seconds_by(record, 2) == TOOK
+    assert seconds_by(record, 3) is None
+    assert seconds_by(None, 2) is None
+
+
+@pytest.mark.parametrize(
+    "lie", [None, "soon", 1e-3, [1e-3], [1e-3, 0.0], [1e-3, -1.0], [1e-3, 2 * LONGEST_S], [1, "2"]]
+)
+@pytest.mark.parametrize("of", [ALONE_S, TOGETHER_S])
+def test_what_nobody_can_have_measured_is_not_believed(of: str, lie: Any) -> None:
+    variant = {ALONE_S: [1e-3, 1e-3], TOGETHER_S: [1e-3, 1e-3], of: lie}
+    record = record_of(CORES, "m", CORES.name, "two cores", this_machine(), variant, Once(1e-3), 2)
+    assert seconds_by(record, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("seconds", "levels"),
+    [
+        ([], []),
+        ([4.0, 6.0], [4.0, 6.0]),
+        ([4.0, 4.2], [4.1, 4.1]),
+        ([1.0, 2.0, 1.05, 2.1], [1.025, 2.05, 1.025, 2.05]),
+        ([1.0, 1.2, 1.09], [1.045, 1.2, 1.045]),
+    ],
+)
+def test_cores_that_are_nearly_equally_fast_are_taken_to_be_equal(seconds: list[float], levels: list[float]) -> None:
+    found = levelled(seconds)
+    assert found == pytest.approx(levels)
+    assert len({*found}) == len({*levels})
+
+
+def known(records: list[Record], names: tuple[str, ...] = ("cpu:0", "cpu:1"), emulator: str = "") -> Record | None:
+    """What is known of cores where nothing may be measured, of a plan "p" of a model "m"."""
+    session = SimpleNamespace(
+        backend=SimpleNamespace(runner=SimpleNamespace(emulator=emulator), target=this_machine()),
+        records=Records(records),
+        may_measure=False,
+    )
+    built = SimpleNamespace(tiles=SimpleNamespace(setting=Setting()), plans=SimpleNamespace(plan="p"))
+    asked = CompileOptions(devices=names)
+    devices = Devices(asked, asked.named_devices, (), (0, 0))
+    return cores_known(cast("Any", session), devices, cast("Any", None), cast("Any", built), "m", Path())
+
+
+def test_a_record_is_of_one_plan_on_the_same_cores_in_one_setting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core_speeds, "plan_digest", lambda plan: plan)
+    identity = {"plan": "p", "cores": [0, 1], **Setting().to_json()}
+
+    def of(model: str = "m", **changed: Any) -> Record:
+        return cores_record(model, "by hand", this_machine(), {**identity, **changed}, TOOK)
+
+    mine, later = of(), cores_record("m", "later", this_machine(), identity, TOOK)
+    others = [of("n"), of(plan="q"), of(cores=[1, 0]), of(weights="memory"), of(toolchain="another")]
+    assert known(others) is None
+    assert known([mine, *others]) == mine
+    assert known([mine, later]) == later
+    assert known([mine, cores_record("m", "false", this_machine(), identity, CoreSeconds((0.0,), (1.0,)))]) == mine
+    one = cores_record("m", "one", this_machine(), {**identity, "cores": [0]}, CoreSeconds((1e-3,), (1e-3,)))
+    assert known([one], ("cpu:0", "cuda:0")) is None, "a GPU beside it is not measured so"
+    assert known([mine], emulator="qemu") is None, "times under it mean nothing"
