@@ -32,6 +32,9 @@ COUNTS_AT = 128
 COUNTER_BYTES, TIME_BYTES = 4, 8
 TIMED_AT = 8
 """Where it says whether calls are timed."""
+CALL_BYTES, MOST_CONSTANT = 24, 48 << 10
+"""Of a `tw_call`; and of tables that lie in constant memory, of which a module has 64 KiB: longer ones lie in global
+memory."""
 FRAME = """\
 #undef __syncthreads
 #undef __syncthreads_or
@@ -203,15 +206,20 @@ class _Emission:
         numbers = {name: at for at, name in enumerate(self.kernels)}
         waits: list[int] = []
         places: list[int] = []
-        with writer.block("__constant__ const tw_call tw_calls[] =", "};"):
-            for one in self.calls:
-                past, past_wait = one.first + one.lowered.grid, len(waits) + len(one.after)
-                row = (numbers[one.lowered.name], one.first, past, len(waits), past_wait, len(places))
-                writer.line(f"{{{', '.join(map(str, row))}}}, /* call {one.call} of the plan */")
-                waits += one.after
-                places += [operand.at for operand in one.operands]
+        rows: list[str] = []
+        for one in self.calls:
+            past, past_wait = one.first + one.lowered.grid, len(waits) + len(one.after)
+            row = (numbers[one.lowered.name], one.first, past, len(waits), past_wait, len(places))
+            rows.append(f"{{{', '.join(map(str, row))}}}, /* call {one.call} of the plan */")
+            waits += one.after
+            places += [operand.at for operand in one.operands]
+        size = CALL_BYTES * len(rows) + 4 * len(waits) + 8 * len(places)
+        space = "__constant__" if size <= MOST_CONSTANT else "__device__"
+        with writer.block(f"{space} const tw_call tw_calls[] =", "};"):
+            for text in rows:
+                writer.line(text)
         for kind, name, of in (("int", "tw_waits", waits), ("long long", "tw_places", places)):
-            writer.line(f"__constant__ const {kind} {name}[] = {{{', '.join(map(str, of)) or '0'}}};")
+            writer.line(f"{space} const {kind} {name}[] = {{{', '.join(map(str, of)) or '0'}}};")
 
     def _function(self, tile: TileFunction) -> str:
         """A tile function that is told for which call it works, and is compiled by itself.

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler.codegen.host_tables import Operand
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit import program as emit
@@ -218,6 +219,19 @@ def test_blocks_have_the_threads_and_the_memory_of_the_largest_task() -> None:
     shape = Shape.of([one, replace(one, block=256, shared_bytes=1000)], 2, H200)
     assert (shape.blocks, shape.threads) == (2 * H200.multiprocessors, 256)
     assert shape.shared_bytes == 1008 + BLOCK_BYTES
+
+
+def test_long_tables_lie_in_global_memory() -> None:
+    one = replace(next(lowered()), grid=1)
+    operands = (Operand("SPACE_ARENA", 0, 0),) * len(one.tiles[0].parameters)
+
+    def text(count: int) -> str:
+        nodes = [Launch((call,), (call - 1,) if call else ()) for call in range(count)]
+        return persistent(nodes, [one] * count, dict.fromkeys(range(count), operands), 1, H200).kernel.text
+
+    assert "__constant__ const tw_call tw_calls[]" in text(20)
+    assert "__device__ const tw_call tw_calls[]" in text(2000)
+    assert "__constant__" not in text(2000)
 
 
 @pytest.mark.parametrize("which", WHOLE)
