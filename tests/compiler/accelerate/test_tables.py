@@ -53,6 +53,7 @@ def _bytes(path: Path, kind: str, given: tuple[float, float], taken: tuple[float
 def test_an_entry_is_the_function_rounded_once(name: str, tmp_path: Path) -> None:
     function, attributes = FUNCTIONS[name]
     found, (scale, zero), (step, origin) = _bytes(tmp_path / "m.onnx", name, (-3.0, 5.0), (-1.0, 4.0), **attributes)
+    assert found.shape == (256,)
     for byte, made in zip(EVERY.tolist(), found.tolist(), strict=True):
         exact = function(float(np.float32(scale * (byte - zero)))) / step + origin
         assert abs(made - min(max(exact, -128), 127)) <= 0.501

@@ -86,6 +86,7 @@ def test_tables_of_16_bits_are_interpolated() -> None:
     x = np.random.default_rng(2).integers(-32768, 32768, 500).astype(np.int16)
     x[:2] = -32768, 32767
     found = _one("TABLE", [x], [entries], x.shape, "int32")
+    assert found.shape == x.shape
     for value, made in zip(x.tolist(), found.tolist(), strict=True):
         index, fraction = (value + 32768) >> 7, (value + 32768) & 0x7F
         base, after = int(entries[index]), int(entries[index + 1])
@@ -96,6 +97,7 @@ def test_an_average_is_over_what_lies_inside() -> None:
     x = np.random.default_rng(3).integers(-128, 128, (1, 5, 4, 2)).astype(np.int8)
     pool = {"kernel": (3, 2), "stride": (2, 1), "pad": (1, 1, 1, 0), "acc_type": 5}
     found = _one("AVG_POOL2D", [x], [np.array([7], np.int8), np.array([-3], np.int8)], (1, 3, 4, 2), "int8", **pool)
+    assert found.shape == (1, 3, 4, 2)
     for (_, row, column, channel), made in np.ndenumerate(found):
         total = count = 0
         for at in range(6):
