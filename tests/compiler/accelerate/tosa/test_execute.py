@@ -67,17 +67,16 @@ def test_what_the_specification_leaves_open_is_refused() -> None:
         _one("MAX_POOL2D", [np.zeros((1, 5, 4, 1), np.int8)], [], (1, 2, 2, 1), "int8", **pool)
 
 
-def test_a_rescale_saturates_and_has_a_multiplier_for_each_channel() -> None:
+@pytest.mark.parametrize("mode", [SINGLE_ROUND, DOUBLE_ROUND])
+def test_a_rescale_saturates_and_has_a_multiplier_for_each_channel(mode: int) -> None:
     x = np.array([[-(1 << 20), 1000], [77, -1000], [1 << 20, 3]], np.int32)
     constants: list[Any] = [np.array([1 << 30, 3 << 29], np.int32), np.array([38, 34], np.int8), np.zeros(1, np.int32)]
-    for mode in (SINGLE_ROUND, DOUBLE_ROUND):
-        options = {**RESCALE, "per_channel": True, "rounding_mode": mode}
-        found = _one("RESCALE", [x], [*constants, np.array([-5], np.int8)], x.shape, "int8", **options)
-        for (row, column), value in np.ndenumerate(x):
-            made = _apply_scale_32(
-                int(value), int(constants[0][column]), int(constants[1][column]), mode == DOUBLE_ROUND
-            )
-            assert found[row, column] == min(max(made - 5, -128), 127)
+    options = {**RESCALE, "per_channel": True, "rounding_mode": mode}
+    found = _one("RESCALE", [x], [*constants, np.array([-5], np.int8)], x.shape, "int8", **options)
+    assert found.shape == x.shape
+    for (row, column), value in np.ndenumerate(x):
+        made = _apply_scale_32(int(value), int(constants[0][column]), int(constants[1][column]), mode == DOUBLE_ROUND)
+        assert found[row, column] == min(max(made - 5, -128), 127)
 
 
 def test_tables_of_16_bits_are_interpolated() -> None:
