@@ -21,7 +21,7 @@ from compiler.knowledge.carried import together
 from compiler.knowledge.kinds import PLAN
 from compiler.knowledge.known import known_shared
 from compiler.pack.facts import Rejected
-from compiler.schedule import PERSISTENT, predicted, schedule
+from compiler.schedule import PERSISTENT, ResidentBlocks, predicted, schedule
 from compiler.schedule.plans.found import Found
 from compiler.schedule.plans.replay import last_end
 from compiler.session import Session
@@ -141,6 +141,8 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     known, options, budget = session.records, session.options, session.budget
     backend, lanes = scheduled.backend, scheduled.lanes
     clock = _clock(scheduled, session, machine, session.add_records)
+    wants_resident = options.scheduler == PERSISTENT
+    resident_blocks = backend.resident_blocks(scheduled.kernels) if race or wants_resident else None
     found = schedule(
         scheduled.kernels,
         scheduled.menus,
@@ -150,13 +152,15 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
         backend.joint_launch(scheduled.kernels),
         scheduled.regions,
         clock,
-        backend.resident_blocks(scheduled.kernels) if race or options.scheduler == PERSISTENT else None,
+        resident_blocks,
     )
     if clock:
         clock.done()
     choice = choose_plan(found, scheduled.subject, known, budget.share("plans"), race)
     session.add_records(choice.fresh)
     taken = next(one for one in found if one.plan is choice.plan)
+    if wants_resident and resident_blocks and not taken.plan.residents:
+        session.trace.notice(launched_instead(scheduled, resident_blocks))
     there = _there(scheduled, session)
     return Planned(
         choice,
@@ -170,6 +174,20 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
             if one is not taken
         ),
     )
+
+
+def launched_instead(scheduled: Scheduled, resident_blocks: ResidentBlocks) -> str:
+    """Why a job that asks for blocks that stay has calls launched one after another."""
+    refused = [
+        scheduled.kernels.calls[at].kernel.family
+        for at, menu in enumerate(scheduled.menus)
+        if not any(resident_blocks([(at, variant)]) for variant in menu.variants if variant.tiles)
+        and any(variant.tiles for variant in menu.variants)
+    ]
+    said = "calls are launched one after another"
+    if refused:
+        return f"blocks that stay cannot carry out {', '.join(dict.fromkeys(refused))}: {said}"
+    return f"blocks that stay would take longer by the model: {said}"
 
 
 def _costs(plan: Plan, menus: Sequence[Menu]) -> tuple[Cost, ...]:

@@ -24,10 +24,11 @@ from compiler.knowledge.records import Records
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
+from compiler.schedule.gpu.resident import Resident
 from compiler.session import Session
 from compiler.steps import plans as choosing
 from compiler.steps.guards import NEAR_S
-from compiler.steps.planning import Planned, Scheduled, planned
+from compiler.steps.planning import Planned, Scheduled, launched_instead, planned
 from compiler.tuning.tune import workload_key
 from tests.compiler.networks import Network, graph_of
 
@@ -157,3 +158,20 @@ def test_the_record_of_a_handover_in_the_other_state_is_told_as_it_is() -> None:
 
 def test_cores_whose_state_is_not_known_have_one_plan() -> None:
     assert run(replace(HERE, handover=None), []).others == ()
+
+
+def test_who_asks_for_blocks_that_stay_in_vain_is_told_why() -> None:
+    scheduled = branches()
+    families = dict.fromkeys(call.kernel.family for call in scheduled.kernels.calls)
+    convolutions = [name for name in families if "Conv" in name]
+
+    def resident(calls: Sequence[tuple[int, Variant]]) -> Resident | None:
+        names = [scheduled.kernels.calls[call].kernel.family for call, _ in calls]
+        return None if {*names} & {*convolutions} else Resident(1, 1, (), 0.0, 0.0, 0.0)
+
+    assert convolutions
+    said = "calls are launched one after another"
+    refusing = launched_instead(scheduled, resident)
+    assert refusing == f"blocks that stay cannot carry out {', '.join(convolutions)}: {said}"
+    longer = launched_instead(scheduled, lambda calls: Resident(1, 1, (), 0.0, 0.0, 0.0))
+    assert longer == f"blocks that stay would take longer by the model: {said}"
