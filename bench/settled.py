@@ -25,8 +25,9 @@ from compiler.prove.agree import DEFAULT_TOLERANCE
 from compiler.schedule import may_run_concurrently
 from compiler.steps import state_of
 from compiler.steps.lane_costs import lane_costs, synchronisation_seconds
+from compiler.steps.tiling import tiler_of
 from compiler.trace import Trace
-from compiler.tuning.tune import Tiler, Tuning, tune
+from compiler.tuning.tune import Tuning, tune
 
 
 @dataclass(frozen=True)
@@ -78,16 +79,8 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     in_turn = (*may_run_concurrently(begun.stored), *(True for _ in begun.offered))
     workloads = [backend.workload_of(begun.stored, call) for call in calls]
     tuning = Tuning(workloads, lanes, setting, tolerance, options.arithmetic, state_of(handover), in_turn)
-    tiler = Tiler(
-        backend.target,
-        backend.legal_tiles,
-        backend.count_tiles,
-        backend.choose,
-        backend.source_of,
-        backend.resident_tile,
-    )
     points = backend.starting_points(known, setting)
-    menus = tune(tuning, tiler, points, None, TuningBudget(0.0, 0), Trace()).menus
+    menus = tune(tuning, tiler_of(backend), points, None, TuningBudget(0.0, 0), Trace()).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
     meeting_s = synchronisation_seconds(handover) if lanes > 1 else 0.0
     found = choose_joins(begun.stored, begun.offered, apart, joined, lanes, meeting_s)

@@ -9,9 +9,10 @@ from compiler.contract import CompileOptions
 from compiler.errors import TargetUnavailable
 from compiler.ir.machine import Setting
 from compiler.session import Session
+from compiler.steps.tiling import tiler_of
 from compiler.trace import Observer, StopRequest, Trace
 from compiler.tuning.helpers import Task, Terms
-from compiler.tuning.tune import Tiler, measure_for_another
+from compiler.tuning.tune import measure_for_another
 
 
 def tune_kernels(
@@ -40,7 +41,7 @@ def tune_kernels(
             fix="give all workers of a device the same C compiler, or leave TILEWRIGHT_FAN_OUT off",
         )
     session.backend = backend
-    tiler = Tiler(backend.target, backend.legal_tiles, backend.count_tiles, backend.choose, backend.source_of)
+    tiler = tiler_of(backend)
 
     def next_tasks(seconds: float, measured: int) -> list[Task]:
         return [Task.from_json(task) for task in more(seconds, measured)]

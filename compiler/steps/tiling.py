@@ -105,6 +105,18 @@ class TiledKernels:
         return f"workload {menu.workload}\n    {options}"
 
 
+def tiler_of(backend: Backend) -> Tiler:
+    """What the backend answers of tiles."""
+    return Tiler(
+        backend.target,
+        backend.legal_tiles,
+        backend.count_tiles,
+        backend.choose,
+        backend.source_of,
+        backend.resident_tile,
+    )
+
+
 def tile_kernels(
     session: Session,
     kernels: KernelGraph,
@@ -146,14 +158,7 @@ def tile_kernels(
         )
         tiled = tune(
             tuning,
-            Tiler(
-                backend.target,
-                backend.legal_tiles,
-                backend.count_tiles,
-                backend.choose,
-                backend.source_of,
-                backend.resident_tile,
-            ),
+            tiler_of(backend),
             backend.starting_points(session.records, setting),
             machine if session.measures else None,
             session.budget,
