@@ -181,8 +181,7 @@ def launched_instead(scheduled: Scheduled, resident_blocks: ResidentBlocks) -> s
     refused = [
         scheduled.kernels.calls[at].kernel.family
         for at, menu in enumerate(scheduled.menus)
-        if not any(resident_blocks([(at, variant)]) for variant in menu.variants if variant.tiles)
-        and any(variant.tiles for variant in menu.variants)
+        if menu.best.tiles and not any(resident_blocks.accepts(at, variant) for variant in menu.variants)
     ]
     said = "calls are launched one after another"
     if refused:

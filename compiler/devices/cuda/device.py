@@ -267,25 +267,22 @@ class CudaBackend:
         """By the model of costs, and by the registers that NVRTC says each call's kernel needs."""
         workloads = [self.workload_of(kernels, call) for call in kernels.calls]
 
-        def resident(calls: Sequence[tuple[int, Variant]]) -> Resident | None:
-            if any(refusal(self.candidates.lowered(workloads[call], variant.tile)) for call, variant in calls):
-                return None
+        def accepts(call: int, variant: Variant) -> bool:
+            return not refusal(self.candidates.lowered(workloads[call], variant.tile))
+
+        def load(calls: Sequence[tuple[int, Variant]]) -> Resident | None:
             with ThreadPoolExecutor(CORES) as pool:
                 made = list(pool.map(lambda one: self.candidates.compiled(workloads[one[0]], one[1].tile), calls))
-            shape = Shape.of([one.lowered for one in made], 1, self.target)
+            shape = Shape.of([one.lowered for one in made])
             needs = [
                 model.Need(
-                    variant.cost.seconds,
-                    variant.tiles,
-                    one.lowered.block,
-                    one.resources.registers,
-                    one.shared_bytes,
+                    variant.cost.seconds, variant.tiles, one.lowered.block, one.resources.registers, one.shared_bytes
                 )
                 for (_, variant), one in zip(calls, made, strict=True)
             ]
             return model.resident(needs, shape.threads, shape.shared_bytes, self.target)
 
-        return resident
+        return ResidentBlocks(accepts, load)
 
     def race(
         self,

@@ -17,7 +17,6 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, cached_property
-from itertools import product
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu, Variant
@@ -200,26 +199,25 @@ class _Device:
 
         None where the device has no such blocks, or they cannot carry out a call.
         """
-        resident_blocks = self.resident_blocks
-        if resident_blocks is None:
+        blocks = self.resident_blocks
+        if blocks is None:
             return []
-        options = [
-            [variant for variant in self.options[call] if resident_blocks([(call, variant)])] for call in self.launched
-        ]
+        options = [[one for one in self.options[call] if blocks.accepts(call, one)] for call in self.launched]
         if not all(options):
             return []
         at = {call: number for number, call in enumerate(self.launched)}
         orders = ([*self.launched], [launch[0] for launch in self._early(SlotRules()).launches])
         found = []
-        for end, order in product((0, -1), orders):
+        for end in (0, -1):
             taken = {call: every[end] for call, every in zip(self.launched, options, strict=True)}
-            resident = resident_blocks([*taken.items()])
+            resident = blocks.load([*taken.items()])
             if resident is None:
                 continue
-            launches = tuple((call,) for call in order)
             variants = tuple(taken.get(call, every[0]) for call, every in enumerate(self.options))
-            ordered = resident.ordered([at[call] for call in order])
-            found.append(LaunchGraph(launches, as_read(launches, self.before), variants, (), ordered))
+            for order in orders:
+                launches = tuple((call,) for call in order)
+                ordered = resident.ordered([at[call] for call in order])
+                found.append(LaunchGraph(launches, as_read(launches, self.before), variants, (), ordered))
         return found
 
     def _alone(self, call: int, variant: Variant) -> LaunchLoad:

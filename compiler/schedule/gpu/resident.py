@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.ir.tile import Variant
 from compiler.schedule.gpu.streams import Before
@@ -44,14 +44,7 @@ class Resident:
 
     def ordered(self, order: Sequence[int]) -> Resident:
         """The same with its calls in another order, given by their positions."""
-        return Resident(
-            self.per_multiprocessor,
-            self.blocks,
-            tuple(self.calls[at] for at in order),
-            self.start_s,
-            self.handover_s,
-            self.turn_s,
-        )
+        return replace(self, calls=tuple(self.calls[at] for at in order))
 
     def makespan(self, before: Before) -> float:
         """Seconds until the last task has ended; `before` are the positions of the calls that each waits for.
@@ -71,5 +64,13 @@ class Resident:
         return max(max(ends, default=0.0), self.start_s + sum(call.busy_s for call in self.calls))
 
 
-ResidentBlocks = Callable[[Sequence[tuple[int, Variant]]], Resident | None]
-"""Calls, each under its variant, on blocks that stay; None where these cannot carry them out."""
+@dataclass(frozen=True)
+class ResidentBlocks:
+    """What a device with such blocks answers.
+
+    accepts  whether they can carry out a call under a variant; nothing is compiled for it
+    load     what they take for calls, each under a variant that they accept; None where no multiprocessor holds a block
+    """
+
+    accepts: Callable[[int, Variant], bool]
+    load: Callable[[Sequence[tuple[int, Variant]]], Resident | None]

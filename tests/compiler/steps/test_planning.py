@@ -24,7 +24,7 @@ from compiler.knowledge.records import Records
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import Raced
 from compiler.measure.spread import Spread
-from compiler.schedule.gpu.resident import Resident
+from compiler.schedule.gpu.resident import ResidentBlocks
 from compiler.session import Session
 from compiler.steps import plans as choosing
 from compiler.steps.guards import NEAR_S
@@ -165,13 +165,12 @@ def test_who_asks_for_blocks_that_stay_in_vain_is_told_why() -> None:
     families = dict.fromkeys(call.kernel.family for call in scheduled.kernels.calls)
     convolutions = [name for name in families if "Conv" in name]
 
-    def resident(calls: Sequence[tuple[int, Variant]]) -> Resident | None:
-        names = [scheduled.kernels.calls[call].kernel.family for call, _ in calls]
-        return None if {*names} & {*convolutions} else Resident(1, 1, (), 0.0, 0.0, 0.0)
+    def accepts(call: int, variant: Variant) -> bool:
+        return scheduled.kernels.calls[call].kernel.family not in convolutions
 
     assert convolutions
     said = "calls are launched one after another"
-    refusing = launched_instead(scheduled, resident)
+    refusing = launched_instead(scheduled, ResidentBlocks(accepts, lambda calls: None))
     assert refusing == f"blocks that stay cannot carry out {', '.join(convolutions)}: {said}"
-    longer = launched_instead(scheduled, lambda calls: Resident(1, 1, (), 0.0, 0.0, 0.0))
+    longer = launched_instead(scheduled, ResidentBlocks(lambda *_: True, lambda calls: None))
     assert longer == f"blocks that stay would take longer by the model: {said}"

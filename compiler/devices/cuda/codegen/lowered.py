@@ -23,6 +23,8 @@ from compiler.ir.packing import Packing
 
 PREAMBLE = '#include "tw_cuda.h"\n#include "tw_scalar.h"\n'
 """What the texts of kernels stand below."""
+COUNTER_BYTES = 4
+"""Of one of a kernel's counters."""
 
 
 @dataclass(frozen=True)

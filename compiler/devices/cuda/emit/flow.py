@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from compiler.codegen.host_tables import Operand, operand
 from compiler.codegen.weights import Weights
-from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.lowered import COUNTER_BYTES, CudaLowered
 from compiler.devices.cuda.codegen.regions import CudaBody, CudaRegion, Spot, Step
 from compiler.devices.cuda.emit.launches import Launch, launches, scratch_offsets
 from compiler.devices.cuda.emit.persistent import persistent
@@ -20,8 +20,6 @@ from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ir.region import Loop
-
-COUNTER_BYTES = 4
 
 
 @dataclass(frozen=True)

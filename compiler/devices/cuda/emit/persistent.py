@@ -18,7 +18,7 @@ from compiler.codegen.host_tables import Operand
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.codegen.entry import TileFunction, declaration
-from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.lowered import COUNTER_BYTES, CudaLowered
 from compiler.devices.cuda.emit.launches import Launch
 from compiler.devices.cuda.target import WARP, CudaTarget
 from compiler.errors import VerifyError
@@ -29,7 +29,7 @@ BLOCK_BYTES, BLOCK_ALIGNMENT = 48, 16
 """Of a `tw_block`, behind what tile functions have of shared memory."""
 COUNTS_AT = 128
 """Where the counts of ended tasks begin, behind the number that is drawn next: in a cache line of their own."""
-COUNTER_BYTES, TIME_BYTES = 4, 8
+TIME_BYTES = 8
 TIMED_AT = 8
 """Where it says whether calls are timed."""
 CALL_BYTES, MOST_CONSTANT = 24, 48 << 10
@@ -86,24 +86,17 @@ def refusal(lowered: CudaLowered) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """How the blocks that stay are launched: `residents` of them on each of so many multiprocessors."""
+    """Threads and shared memory of blocks that stay: of the greediest of their tasks, and what they know themselves."""
 
-    residents: int
-    multiprocessors: int
     threads: int
     shared_bytes: int
 
     @staticmethod
-    def of(members: Sequence[CudaLowered], residents: int, target: CudaTarget) -> Shape:
+    def of(members: Sequence[CudaLowered]) -> Shape:
         """Blocks that can carry out any of the members."""
         shared = max((one.shared_bytes for one in members), default=0)
         shared = -(-shared // BLOCK_ALIGNMENT) * BLOCK_ALIGNMENT + BLOCK_BYTES
-        return Shape(residents, target.multiprocessors, max((one.block for one in members), default=WARP), shared)
-
-    @property
-    def blocks(self) -> int:
-        """On the whole device."""
-        return self.residents * self.multiprocessors
+        return Shape(max((one.block for one in members), default=WARP), shared)
 
 
 @dataclass(frozen=True)
@@ -155,7 +148,7 @@ class _Emission:
         residents: int,
         target: CudaTarget,
     ) -> None:
-        self.residents, self.target = residents, target
+        self.residents, self.blocks = residents, residents * target.multiprocessors
         count = sum(len(node.calls) for node in nodes)
         self.times_at = -(-(COUNTS_AT + COUNTER_BYTES * count) // TIME_BYTES) * TIME_BYTES
         self.counter_bytes = self.times_at + 2 * TIME_BYTES * count
@@ -169,8 +162,7 @@ class _Emission:
             places.append(tuple(range(len(self.calls), len(self.calls) + len(node.calls))))
             for call in node.calls:
                 self._add(call, lowered[call], after, given[call])
-        members = [one.lowered for one in self.calls]
-        self.shape = Shape.of(members, residents, target)
+        self.shape = Shape.of([one.lowered for one in self.calls])
         self.kernels = {one.lowered.name: one.lowered for one in self.calls}
         self.spaces = [*dict.fromkeys((one.space, one.port) for call in self.calls for one in call.operands)]
         if ("SPACE_COUNTERS", 0) not in self.spaces:
@@ -195,12 +187,12 @@ class _Emission:
         self._tables(writer)
         functions = "".join(self._function(one.tiles[0]) for one in self.kernels.values())
         text = f"{writer.text()}{FRAME}{functions}{self._entry()}"
-        kernel = CudaLowered(NAME, text, self.shape.blocks, self.shape.threads, self.shape.shared_bytes)
+        kernel = CudaLowered(NAME, text, self.blocks, self.shape.threads, self.shape.shared_bytes)
         operands = tuple(Operand(space, port, 0) for space, port in self.spaces)
         return Persistent(kernel, operands, self.counter_bytes, self.times_at)
 
     def _tables(self, writer: Writer) -> None:
-        sizes = {"TASKS": self.tasks, "THREADS": self.shape.threads, "BLOCKS": self.shape.blocks}
+        sizes = {"TASKS": self.tasks, "THREADS": self.shape.threads, "BLOCKS": self.blocks}
         writer.line(f"enum {{ {', '.join(f'TW_{name} = {size}' for name, size in sizes.items())} }};")
         writer.line(f"#define TW_OWN ((tw_block *)(tw_dynamic_shared() + {self.shape.shared_bytes - BLOCK_BYTES}))")
         numbers = {name: at for at, name in enumerate(self.kernels)}
@@ -243,7 +235,7 @@ class _Emission:
         writer = Writer()
         line = writer.line
         with writer.block(
-            f'extern "C" __global__ void __launch_bounds__(TW_THREADS, {self.shape.residents}) {NAME}({declared})'
+            f'extern "C" __global__ void __launch_bounds__(TW_THREADS, {self.residents}) {NAME}({declared})'
         ):
             line("tw_block *const own = TW_OWN;")
             line(f"unsigned *const ended = (unsigned *)(counts + {COUNTS_AT});")

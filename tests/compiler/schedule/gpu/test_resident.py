@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.tensor import DType, TensorType
-from compiler.ir.tile import Menu
+from compiler.ir.tile import Menu, Variant
 from compiler.schedule import PERSISTENT, schedule
 from compiler.schedule.gpu.resident import Resident, ResidentBlocks, ResidentCall
 from tests.compiler.schedule.gpu.test_on_gpu import device
@@ -57,12 +59,10 @@ def test_it_takes_no_less_than_the_device_needs_for_all_of_it() -> None:
 
 
 def blocks(tile_s: float, refused: int | None = None) -> ResidentBlocks:
-    def resident(calls: list[tuple[int, object]]) -> Resident | None:
-        if any(call == refused for call, _ in calls):
-            return None
+    def load(calls: Sequence[tuple[int, Variant]]) -> Resident:
         return Resident(3, 8, tuple(ResidentCall(4, tile_s, 0.0) for _ in calls), 1e-6, 1e-7, 0.0)
 
-    return resident  # type: ignore[return-value]  # it is given a list
+    return ResidentBlocks(lambda call, _: call != refused, load)
 
 
 def test_a_plan_of_blocks_that_stay_is_one_of_the_plans_and_trusted_by_nobody() -> None:

@@ -216,9 +216,11 @@ def test_a_launch_that_waits_for_a_later_one_is_refused() -> None:
 
 def test_blocks_have_the_threads_and_the_memory_of_the_largest_task() -> None:
     one = next(lowered())
-    shape = Shape.of([one, replace(one, block=256, shared_bytes=1000)], 2, H200)
-    assert (shape.blocks, shape.threads) == (2 * H200.multiprocessors, 256)
-    assert shape.shared_bytes == 1008 + BLOCK_BYTES
+    shape = Shape.of([one, replace(one, block=256, shared_bytes=1000)])
+    assert (shape.threads, shape.shared_bytes) == (256, 1008 + BLOCK_BYTES)
+    operands = (Operand("SPACE_ARENA", 0, 0),) * len(one.tiles[0].parameters)
+    kernel = persistent([Launch((0,), ())], [one], {0: operands}, 2, H200).kernel
+    assert (kernel.grid, kernel.block) == (2 * H200.multiprocessors, one.block)
 
 
 def test_long_tables_lie_in_global_memory() -> None:
