@@ -24,7 +24,7 @@ from bench.gpu.contest import difference
 from bench.gpu.records import read
 from bench.gpu.subjects import TOLERANCE, inputs_of, model_file
 from bench.problem import problem
-from bench.schedule.found import SEED, Schedules, find
+from bench.schedule.found import SEED, Schedules, find, persistent_of
 from bench.schedule.row import rows
 from bench.subject import Subject
 from compiler.contract import CompileOptions
@@ -35,7 +35,6 @@ from compiler.ir.program import Program
 from compiler.pack.bare import lay_out
 from compiler.pack.loader import Model
 from compiler.pack.pack import WEIGHTS
-from compiler.schedule import PERSISTENT
 from compiler.trace import never_stops
 
 RUNS = 20
@@ -62,7 +61,7 @@ def main(arguments: list[str]) -> int:
     try:
         found = raced(
             find(one, options, known, 0.0),
-            find(one, replace(options, scheduler=PERSISTENT), known, 0.0),
+            persistent_of(one, options, known),
             given.network,
             given.precision,
             file,
@@ -74,15 +73,13 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def raced(schedules: Schedules, others: Schedules, network: str, precision: str, file: Path) -> list[dict[str, Any]]:
-    """A row for each plan (`bench.schedule.row`), with `differs`: from the first plan's outputs, as a relative norm.
-
-    Of `others`, whose tiles are for blocks that stay, those plans count that have such blocks.
-    """
-    settled, staying = schedules.settled, [one for one in others.found if one.plan.residents]
-    programs = [settled.backend.emit(schedules.kernels, one.plan) for one in schedules.found]
-    programs += [others.settled.backend.emit(others.kernels, one.plan) for one in staying]
-    schedules = replace(schedules, found=(*schedules.found, *staying))
+def raced(
+    schedules: Schedules, persistent: Schedules | None, network: str, precision: str, file: Path
+) -> list[dict[str, Any]]:
+    """A row for each plan (`bench.schedule.row`), with `differs`: from the first plan's outputs, as a relative norm."""
+    settled, both = schedules.settled, [schedules, *([persistent] if persistent else [])]
+    programs = [each.settled.backend.emit(each.kernels, one.plan) for each in both for one in each.found]
+    schedules = replace(schedules, found=tuple(one for each in both for one in each.found))
     plans = [one.plan for one in schedules.found]
     given = inputs_of(onnx.load(file), SEED)
     differs = differences(schedules, programs, given, file.parent)

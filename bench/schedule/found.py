@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from bench.settled import Settled, settled
 from bench.subject import Subject
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, kinds
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.knowledge.budget import TuningBudget
@@ -119,6 +119,14 @@ def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, A
     best = optimum(instance.problem, candidates(instance.problem)[0].placed, solver_s, workers=ready.lanes)
     solved = Found(instance.plan(OPTIMAL, best.placed), time.perf_counter() - begin)
     return Schedules(ready, (*found, solved), best.bound_s, best.proven)
+
+
+def persistent_of(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]]) -> Schedules | None:
+    """The plans with resident blocks, under tiles for these; None for a target that has none. Raises as `find` does."""
+    if PERSISTENT not in kinds.of(options.target).schedulers:
+        return None
+    every = find(one, replace(options, scheduler=PERSISTENT), records, 0.0)
+    return replace(every, found=tuple(found for found in every.found if found.plan.residents))
 
 
 def instance_of(ready: Settled) -> Instance:

@@ -13,7 +13,7 @@ def handovers(plan: Plan) -> int:
 def launches(plan: Plan) -> int:
     """Times that a lane begins something, in one inference; tasks that share a launch begin at once.
 
-    Once where blocks stay.
+    Once with resident blocks.
     """
     return 1 if plan.residents else sum(not task.beside for task in plan.tasks)
 
@@ -34,7 +34,12 @@ def fan_in(plan: Plan) -> int:
 
 
 def _longest_chain(plan: Plan) -> tuple[int, int, int]:
-    """Its launches, how many of them wait for other streams, and for how many streams beyond one each."""
+    """Its launches, how many of them wait for other streams, and for how many streams beyond one each.
+
+    One launch with resident blocks, which wait for counters.
+    """
+    if plan.residents:
+        return 1, 0, 0
     ends: list[list[tuple[int, int, int]]] = [[(0, 0, 0)] for _ in range(plan.lanes)]
     for task in plan.tasks:
         mine = ends[task.lane]

@@ -9,7 +9,7 @@ import argparse
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,7 @@ from bench.ending import ended
 from bench.problem import problem
 from bench.race.cores import held_to
 from bench.schedule import gap_table, table
-from bench.schedule.found import find, instance_of
+from bench.schedule.found import find, instance_of, persistent_of
 from bench.schedule.gaps import gaps
 from bench.schedule.row import rows
 from bench.settled import settled
@@ -185,6 +185,8 @@ def scheduled(one: Subject, options: CompileOptions, asked: Asked, tell: Tell) -
     tell("scheduling")
     schedules = find(one, options, asked.cache.records(), asked.solver_s)
     raced = None
+    if not schedules.is_here and (persistent := persistent_of(one, options, asked.cache.records())):
+        schedules = replace(schedules, found=(*schedules.found, *persistent.found))
     if schedules.is_here:
         tell(f"{len(schedules.found)} schedules in turn")
         with tempfile.TemporaryDirectory(prefix="tilewright-schedules-") as folder:

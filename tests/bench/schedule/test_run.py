@@ -58,6 +58,7 @@ def test_a_plan_for_a_gpu_is_told_by_its_launches(
         0,
     )
     assert others, "branches can run beside each other"
+    assert [row["launches"] for row in rows if row["scheduler"] == "persistent"] == [1]
     assert all(row["depth"] <= row["launches"] <= first["launches"] for row in others)
     assert "| model | schedule | streams |" in capsys.readouterr().out
 
