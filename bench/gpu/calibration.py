@@ -44,7 +44,7 @@ class Calibration:
 
 
 def calibrated(rows: Sequence[Mapping[str, Any]]) -> Calibration | None:
-    """From rows of `bench.schedule.row`, but for those of blocks that stay, which are launched once.
+    """From rows of `bench.schedule.row`, but for those of resident blocks, which are launched once.
 
     None where too few plans were run, or they differ too little in what their launches wait for.
     """

@@ -95,7 +95,7 @@ class Schedules:
 
 
 def find(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]], solver_s: float) -> Schedules:
-    """Every schedule of a model, from the records of its kernels; of blocks that stay where `options` ask for them.
+    """Every schedule of a model, from the records of its kernels; of resident blocks where `options` ask for them.
 
     The solver is given `solver_s` seconds; 0 disables it.
 

@@ -162,8 +162,8 @@ class Backend(Protocol):
     | schedule | lanes           | cores that share kernels out (`LaneDevice`); None for a device that launches them   |
     |          | transfers       | what copies cost to and from its own memory; None where that is the host's          |
     |          | joint_launch    | what calls take that share one launch; None where there are no launches             |
-    |          | resident_tile   | whether blocks that stay may carry out a tile; None where there are no such blocks  |
-    |          | resident_blocks | what calls take on blocks that stay; None where there are no such blocks            |
+    |          | resident_tile   | whether resident blocks may carry out a tile; None where there are no such blocks  |
+    |          | resident_blocks | what calls take on resident blocks; None where there are no such blocks            |
     |          | race            | how long plans take when they are run whole, in turn                                |
     | emit     | emit            | the program                                                                         |
     | agree    | runner          | what runs an artifact here, the device or an emulator of it; None where nothing does|
@@ -258,11 +258,11 @@ class Backend(Protocol):
 
     @property
     def resident_tile(self) -> Callable[[Tile], bool] | None:
-        """Whether blocks that stay may carry out a tile; None for a device without such blocks."""
+        """Whether resident blocks may carry out a tile; None for a device without such blocks."""
         ...
 
     def resident_blocks(self, kernels: KernelGraph) -> ResidentBlocks | None:
-        """What blocks that stay take for calls; None for a device without such blocks."""
+        """What resident blocks take for calls; None for a device without such blocks."""
         ...
 
     def race(

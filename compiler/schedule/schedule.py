@@ -51,7 +51,7 @@ def schedule(
                    predicted to be faster still
 
     Where a target has `joint_launch` it is a GPU, whose plans are those of `on_gpu`, with
-    `resident_blocks` also those whose blocks stay.
+    `resident_blocks` also those of persistent kernels.
     """
     if joint_launch is not None:
         return on_gpu(kernels, menus, joint_launch, scheduler, resident_blocks)

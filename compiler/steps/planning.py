@@ -160,7 +160,7 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     session.add_records(choice.fresh)
     taken = next(one for one in found if one.plan is choice.plan)
     if wants_resident and resident_blocks and not taken.plan.residents:
-        session.trace.notice(launched_instead(scheduled, resident_blocks))
+        session.trace.notice(why_not_persistent(scheduled, resident_blocks))
     there = _there(scheduled, session)
     return Planned(
         choice,
@@ -176,8 +176,8 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
     )
 
 
-def launched_instead(scheduled: Scheduled, resident_blocks: ResidentBlocks) -> str:
-    """Why a job that asks for blocks that stay has calls launched one after another."""
+def why_not_persistent(scheduled: Scheduled, resident_blocks: ResidentBlocks) -> str:
+    """Why a job that asks for a persistent kernel has calls launched one after another."""
     refused = [
         scheduled.kernels.calls[at].kernel.family
         for at, menu in enumerate(scheduled.menus)
@@ -185,8 +185,8 @@ def launched_instead(scheduled: Scheduled, resident_blocks: ResidentBlocks) -> s
     ]
     said = "calls are launched one after another"
     if refused:
-        return f"blocks that stay cannot carry out {', '.join(dict.fromkeys(refused))}: {said}"
-    return f"blocks that stay would take longer by the model: {said}"
+        return f"a persistent kernel cannot carry out {', '.join(dict.fromkeys(refused))}: {said}"
+    return f"a persistent kernel would take longer by the model: {said}"
 
 
 def _costs(plan: Plan, menus: Sequence[Menu]) -> tuple[Cost, ...]:

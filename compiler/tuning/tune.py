@@ -149,7 +149,7 @@ class Tiler:
     """What a kind of device answers of tiles.
 
     It tells which are legal, into how many tile tasks one cuts a kernel, which is taken unmeasured, and of which source
-    a kernel is under one. Where there are `resident` tiles, those that blocks that stay may carry out, a menu has one
+    a kernel is under one. Where there are `resident` tiles, those that resident blocks may carry out, a menu has one
     if one was measured.
     """
 

@@ -27,7 +27,7 @@ from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.workload import cuda_workload_of
-from compiler.devices.cuda.emit.persistent import Shape, may_stay, refusal
+from compiler.devices.cuda.emit.persistent import Shape, can_be_resident, refusal
 from compiler.devices.cuda.emit.program import ALIGNMENT, emit_cuda
 from compiler.devices.cuda.emit.side_by_side import fit_together, slots_of
 from compiler.devices.cuda.measure.driver import gpu_here
@@ -261,7 +261,7 @@ class CudaBackend:
     @property
     def resident_tile(self) -> Callable[[Tile], bool]:
         """By what a tile names: no cluster, no wgmma."""
-        return may_stay
+        return can_be_resident
 
     def resident_blocks(self, kernels: KernelGraph) -> ResidentBlocks:
         """By the model of costs, and by the registers that NVRTC says each call's kernel needs."""

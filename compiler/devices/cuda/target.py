@@ -114,7 +114,7 @@ class CudaTarget:
 
     @property
     def of_resident_blocks(self) -> CudaTarget:
-        """The target for kernels of blocks that stay: they are in no cluster.
+        """The target for kernels of resident blocks: they are in no cluster.
 
         Nor do they have wgmma, whose operands come at barriers that are set up once in the life of shared memory.
         """

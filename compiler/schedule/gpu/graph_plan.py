@@ -44,7 +44,7 @@ class LaunchGraph:
 
     @cached_property
     def predicted_s(self) -> float:
-        """By the loads of the launches, where those that run together share the device; or on blocks that stay."""
+        """By the loads of the launches, where those that run together share the device; or on resident blocks."""
         if self.resident is not None:
             return self.resident.makespan(self.before)
         return makespan(self.loads, self.before)

@@ -7,8 +7,8 @@ early_start ...     the same, and calls wait for room where the block slots do n
                     then ends first (`slots`)
 stages              the launches of stages (`gpu_stages`), on streams
 shared on streams   the launches of `shared launches`, on streams
-persistent          no launches: blocks that stay take tile tasks, in the order of `streams` or of `early_start`
-                    (`resident`); where the device has them and they can carry out all calls
+persistent          no launches: the resident blocks of one kernel take tile tasks, in the order of `streams` or of
+                    `early_start` (`resident`); where the device has them and they can carry out all calls
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def on_gpu(
     """Plans, the sequential one first and then by predicted time; of equal graphs one.
 
     One of them is `trusted` (docs/decisions). `scheduler` is as for `schedule`; what is not `auto` gives one plan: that
-    of this scheduler, or the sequential one if that is predicted faster. Blocks that stay are never trusted.
+    of this scheduler, or the sequential one if that is predicted faster. A persistent kernel is never trusted.
     """
     device = _Device(kernels, menus, joint_launch, resident_blocks)
     first, *others = _timed(device.named(scheduler))
@@ -125,8 +125,8 @@ class _Device:
             yield min(tried, key=lambda one: one[1].predicted_s)
         if scheduler in ("auto", "stages"):
             yield "stages", self._beside(stage_launches(self.before, self.launched, self.load))
-        if scheduler in ("auto", PERSISTENT) and (staying := self._staying()):
-            yield PERSISTENT, min(staying, key=_predicted)
+        if scheduler in ("auto", PERSISTENT) and (persistent := self._persistent()):
+            yield PERSISTENT, min(persistent, key=_predicted)
 
     @cached_property
     def shared(self) -> list[tuple[tuple[int, ...], ...]]:
@@ -194,8 +194,8 @@ class _Device:
             tuple(loads[one.call][one.option] for one in placed),
         )
 
-    def _staying(self) -> list[LaunchGraph]:
-        """Blocks that stay: calls in their order, or that of `early_start`; at their fastest, or at their most frugal.
+    def _persistent(self) -> list[LaunchGraph]:
+        """Persistent kernels: calls in their order, or that of `early_start`; at their fastest, or their most frugal.
 
         None where the device has no such blocks, or they cannot carry out a call.
         """

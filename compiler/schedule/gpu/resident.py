@@ -1,4 +1,4 @@
-"""Blocks that stay on a GPU and take tile tasks in the order of the plan, instead of launches.
+"""Resident blocks of a GPU that take tile tasks in the order of the plan, instead of launches.
 
 Persistent threads (Gupta, Stuart and Owens, "A study of persistent threads style GPU programming for GPGPU workloads",
 InPar 2012) with a queue that is the plan: an event counter for each call says how many of its tile tasks have ended.
@@ -16,7 +16,7 @@ from compiler.schedule.gpu.streams import Before
 
 @dataclass(frozen=True)
 class ResidentCall:
-    """A call on blocks that stay: `tiles` tasks of `tile_s` seconds each.
+    """A call on resident blocks: `tiles` tasks of `tile_s` seconds each.
 
     All of them would keep the whole device at work for `busy_s` seconds.
     """
@@ -28,7 +28,7 @@ class ResidentCall:
 
 @dataclass(frozen=True)
 class Resident:
-    """Calls on blocks that stay, `per_multiprocessor` of them on each, `blocks` in all. Seconds.
+    """Calls on resident blocks, `per_multiprocessor` of them on each, `blocks` in all. Seconds.
 
     start_s     until the first task begins: the one launch that there is
     handover_s  from the end of the last task of a call to the start of one that waits for it

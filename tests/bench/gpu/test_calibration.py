@@ -17,8 +17,8 @@ def test_what_launches_and_joins_add_is_found_again() -> None:
     counts = [(20, 0, 0), (10, 3, 1), (12, 7, 2), (30, 1, 1), (9, 9, 8)]
     longer = [0.4 * depth - 0.5 * joins + 0.1 * fan_in for depth, joins, fan_in in counts]
     rows = [row(*count, us) for count, us in zip(counts, longer, strict=True)]
-    staying = row(9, 9, 1, -50.0) | {"scheduler": PERSISTENT}
-    found = calibrated([*rows, row(9, 9, 1, None), staying])
+    persistent = row(9, 9, 1, -50.0) | {"scheduler": PERSISTENT}
+    found = calibrated([*rows, row(9, 9, 1, None), persistent])
     assert found
     assert [found.launch_us, found.join_us, found.fan_in_us] == pytest.approx([0.4, -0.5, 0.1])
     assert found.plans == 5

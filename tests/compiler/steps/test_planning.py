@@ -28,7 +28,7 @@ from compiler.schedule.gpu.resident import ResidentBlocks
 from compiler.session import Session
 from compiler.steps import plans as choosing
 from compiler.steps.guards import NEAR_S
-from compiler.steps.planning import Planned, Scheduled, launched_instead, planned
+from compiler.steps.planning import Planned, Scheduled, planned, why_not_persistent
 from compiler.tuning.tune import workload_key
 from tests.compiler.networks import Network, graph_of
 
@@ -170,7 +170,7 @@ def test_who_asks_for_blocks_that_stay_in_vain_is_told_why() -> None:
 
     assert convolutions
     said = "calls are launched one after another"
-    refusing = launched_instead(scheduled, ResidentBlocks(accepts, lambda calls: None))
-    assert refusing == f"blocks that stay cannot carry out {', '.join(convolutions)}: {said}"
-    longer = launched_instead(scheduled, ResidentBlocks(lambda *_: True, lambda calls: None))
-    assert longer == f"blocks that stay would take longer by the model: {said}"
+    refusing = why_not_persistent(scheduled, ResidentBlocks(accepts, lambda calls: None))
+    assert refusing == f"a persistent kernel cannot carry out {', '.join(convolutions)}: {said}"
+    longer = why_not_persistent(scheduled, ResidentBlocks(lambda *_: True, lambda calls: None))
+    assert longer == f"a persistent kernel would take longer by the model: {said}"

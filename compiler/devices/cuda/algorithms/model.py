@@ -84,9 +84,9 @@ HANDOVER_NS = 3 * TRIP_NS
 """From the end of a task to the start of one that waits for it: what it wrote reaches the second-level cache, the count
 that says so does, who asks for the count sees it. Less where the one who waits asks just then."""
 TURN_NS = 100.0
-"""Of a block between two tasks: a barrier, the next task looked up; its number was drawn meanwhile."""
+"""Of a block between two tasks: a barrier, the next task looked up; its ticket was taken meanwhile."""
 RESIDENT_REGISTERS = 16
-"""More than the tile function that needs most: a block that stays knows which task it has and what comes next."""
+"""More than the tile function that needs most: a resident block knows which task it has and what comes next."""
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,7 @@ class Need:
 
 
 def resident(kernels: Sequence[Need], threads: int, shared_bytes: int, target: CudaTarget) -> Resident | None:
-    """Kernels, a call each, on blocks that stay, of so many threads and so much shared memory; None where none fits.
+    """Kernels, a call each, on resident blocks, of so many threads and so much shared memory; None where none fits.
 
     A task takes as long as a wave of its kernel does, and its block's start.
     """

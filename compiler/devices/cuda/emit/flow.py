@@ -58,8 +58,8 @@ class Item:
 class Flow:
     """All launches in graphs, each a range of `nodes`, and sequences of graphs and decisions, of which 0 is the model.
 
-    And the bytes that scratch and counters need in all. Where blocks stay `times_at` is where counters say when calls
-    ran.
+    And the bytes that scratch and counters need in all. Of a persistent kernel `times_at` is where counters say when
+    calls ran.
     """
 
     nodes: tuple[Node, ...]
@@ -99,7 +99,7 @@ class Flow:
         )
 
     @staticmethod
-    def staying(
+    def of_persistent(
         kernels: KernelGraph,
         plan: Plan,
         lowered: Sequence[CudaLowered],
@@ -107,7 +107,7 @@ class Flow:
         target: CudaTarget,
         weights: Weights,
     ) -> Flow:
-        """All launches as one, whose blocks stay (`persistent`). Raises VerifyError for kernels that cannot be so."""
+        """All launches as one persistent kernel (`persistent`). Raises VerifyError for kernels that cannot be so."""
         pieces, scratch_bytes = scratch_offsets(plan, lowered, nodes)
         given = _given(kernels, plan, lowered, pieces, weights)
         calls = tuple(call for node in nodes for call in node.calls)

@@ -1,8 +1,8 @@
-"""A plan as one kernel whose blocks stay: each takes tile tasks in the order of the plan (`tw_persistent.h`).
+"""A plan as one persistent kernel, whose resident blocks take its tile tasks in order (`tw_persistent.h`).
 
     __constant__ const tw_call tw_calls[]; int tw_waits[]; long long tw_places[];
     __device__ void k0_..._tile(inputs..., outputs..., [scratch], [counters], number of the call, tile)
-    extern "C" __global__ void persistent(arena, weights, ...)      draws numbers, and calls tile functions
+    extern "C" __global__ void persistent(arena, weights, ...)      takes tickets, and calls tile functions
 
 The tile functions are those of launches, but that they wait for calls where these wait for a grid, and that barriers
 of a block are for the threads that a tile function has, since others of the block wait for the next task.
@@ -28,7 +28,7 @@ NAME = "persistent"
 BLOCK_BYTES, BLOCK_ALIGNMENT = 48, 16
 """Of a `tw_block`, behind what tile functions have of shared memory."""
 COUNTS_AT = 128
-"""Where the counts of ended tasks begin, behind the number that is drawn next: in a cache line of their own."""
+"""Where the counts of ended tasks begin, behind the next ticket: in a cache line of their own."""
 TIME_BYTES = 8
 TIMED_AT = 8
 """Where it says whether calls are timed."""
@@ -59,13 +59,13 @@ WAIT, OUTERMOST = re.compile(r"^( *)tw_grid_dependency_wait\(\);", re.MULTILINE)
 INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
 
 
-def may_stay(tile: Tile) -> bool:
-    """Whether blocks that stay may carry out a tile, by what it names; `refusal` has the last word."""
+def can_be_resident(tile: Tile) -> bool:
+    """Whether resident blocks may carry out a tile, by what it names; `refusal` has the last word."""
     return tile.algorithm != "wgmma" and all(level.name != "cluster" for level in tile.levels)
 
 
 def refusal(lowered: CudaLowered) -> str:
-    """Why blocks that stay cannot carry out a kernel, in words; empty where they can.
+    """Why resident blocks cannot carry out a kernel, in words; empty where they can.
 
     They are in no cluster. A barrier for arrivals of copies is set up once in the life of a block's shared memory. Of
     barriers for all threads those in a kernel's own text become ones for its own threads.
@@ -86,7 +86,7 @@ def refusal(lowered: CudaLowered) -> str:
 
 @dataclass(frozen=True)
 class Shape:
-    """Threads and shared memory of blocks that stay: of the greediest of their tasks, and what they know themselves."""
+    """Threads and shared memory of resident blocks: of the greediest of their tasks, and what they know themselves."""
 
     threads: int
     shared_bytes: int
@@ -157,7 +157,9 @@ class _Emission:
         places: list[tuple[int, ...]] = []
         for at, node in enumerate(nodes):
             if any(earlier >= at for earlier in node.after):
-                raise VerifyError(f"launch {at} waits for one that comes later: blocks that stay would wait for ever")
+                raise VerifyError(
+                    f"launch {at} waits for one that comes later: a persistent kernel would wait for ever"
+                )
             after = tuple(sorted(place for earlier in node.after for place in places[earlier]))
             places.append(tuple(range(len(self.calls), len(self.calls) + len(node.calls))))
             for call in node.calls:
@@ -170,7 +172,7 @@ class _Emission:
 
     def _add(self, call: int, lowered: CudaLowered, after: tuple[int, ...], given: Sequence[Operand]) -> None:
         if reason := refusal(lowered):
-            raise VerifyError(f"blocks that stay cannot carry out call {call} ({lowered.name}): {reason}")
+            raise VerifyError(f"a persistent kernel cannot carry out call {call} ({lowered.name}): {reason}")
         operands = [*given]
         if lowered.counters:
             operands.append(Operand("SPACE_COUNTERS", 0, self.counter_bytes))
@@ -240,12 +242,12 @@ class _Emission:
             line("tw_block *const own = TW_OWN;")
             line(f"unsigned *const ended = (unsigned *)(counts + {COUNTS_AT});")
             line(f"unsigned long long *const times = (unsigned long long *)(counts + {self.times_at});")
-            line("tw_drawing drawing = {(unsigned long long *)counts, 0, 0};")
-            line("if (threadIdx.x == 0) tw_begin(own, drawing, ended, times, tw_calls, TW_TASKS, TW_BLOCKS);")
+            line("tw_tickets tickets = {(unsigned long long *)counts, 0, 0};")
+            line("if (threadIdx.x == 0) tw_begin(own, tickets, ended, times, tw_calls, TW_TASKS, TW_BLOCKS);")
             line("tw_barrier_sync(TW_TURN_BARRIER, TW_THREADS);")
             with writer.block("for (int turn = 0; own->turns[turn].task < TW_TASKS; turn ^= 1)"):
                 line("const tw_turn now = own->turns[turn];")
-                line("const unsigned long long next = threadIdx.x == 0 ? tw_draw(drawing) : 0;")
+                line("const unsigned long long next = threadIdx.x == 0 ? tw_take_ticket(tickets) : 0;")
                 line("const unsigned long long began = threadIdx.x == 0 && own->times ? tw_global_timer() : 0;")
                 line("const tw_call &call = tw_calls[now.call];")
                 line("const long long *const place = tw_places + call.first_operand;")
@@ -255,7 +257,7 @@ class _Emission:
                     for number, name in enumerate(self.kernels):
                         self._case(writer, number, name)
                 line("tw_cp_async_wait<0>(); /* none lands in the next task */")
-                line("if (threadIdx.x == 0) own->turns[turn ^ 1] = tw_turn_of(drawing, next, tw_calls, TW_TASKS);")
+                line("if (threadIdx.x == 0) own->turns[turn ^ 1] = tw_turn_of(tickets, next, tw_calls, TW_TASKS);")
                 line("tw_barrier_sync(TW_TURN_BARRIER, TW_THREADS);")
                 with writer.block("if (threadIdx.x == 0)"):
                     line("if (own->times) tw_time(own, tw_calls, tw_waits, now, began);")

@@ -30,10 +30,12 @@ from compiler.ir.program import Port, Program
 
 HEADERS, DECIDING = ("tw_cuda_runtime.h", "tw_cuda_driver.h"), "tw_cuda_decisions.h"
 """Of model.c, beside those of every host; where the host decides between graphs one more."""
-STAYING = re.compile(r"#ifdef STAYING\n(.*?)#else /\* STAYING \*/\n(.*?)#endif /\* STAYING \*/\n", re.DOTALL)
+PERSISTENT = re.compile(
+    r"#ifdef PERSISTENT\n(.*?)#else /\* PERSISTENT \*/\n(.*?)#endif /\* PERSISTENT \*/\n", re.DOTALL
+)
 DECISIONS = re.compile(r"#ifdef DECISIONS\n(.*?)(?:#else\n(.*?))?#endif\n", re.DOTALL)
-"""What the runtime of a model has whose blocks stay, or between whose graphs the host decides, and (`#else`) what that
-of any other has. The latter stand also within the former."""
+"""What the runtime has for a persistent kernel, or for a model between whose graphs the host decides, and (`#else`) for
+any other. The latter stand also within the former."""
 UNITS, MOST_UNITS = 4, 16
 """Kernel source files, for as many threads of NVRTC at a time: fewer where there are few kernels, more of long ones."""
 UNIT_LENGTH = 128 << 10
@@ -65,7 +67,7 @@ def emit_cuda(
     nodes = launches(plan, lowered)
     weights = weights or Weights(ALIGNMENT)
     if plan.residents:
-        flow = Flow.staying(kernels, plan, lowered, nodes, target, weights)
+        flow = Flow.of_persistent(kernels, plan, lowered, nodes, target, weights)
     else:
         flow = Flow.of(kernels, plan, lowered, nodes, launched_kernels(nodes, lowered), weights)
     launched = [node.kernel for node in flow.nodes]
@@ -75,7 +77,7 @@ def emit_cuda(
     split = target.split_of((one.grid, one.shared_bytes) for one in launched)
     host = cuda_host_source(kernels, plan, flow, units, images, weights.size, toolchain.nvrtc, split)
     headers = files("compiler.devices.cuda.runtime")
-    runtime = {**host_headers(), **host_runtime(decides=bool(flow.decisions), stays=flow.times_at is not None)}
+    runtime = {**host_headers(), **host_runtime(decides=bool(flow.decisions), persistent=flow.times_at is not None)}
     binaries = {image.file: image.content for image in images}
     library = compile_library({"model.c": host}, runtime, HOST, toolchain.host, jobs, binaries=binaries)
     return Program(
@@ -96,14 +98,14 @@ def emit_cuda(
     )
 
 
-def host_runtime(*, decides: bool, stays: bool = False) -> dict[str, str]:
+def host_runtime(*, decides: bool, persistent: bool = False) -> dict[str, str]:
     """The headers of model.c, by file name, with what a model needs whose graphs the host decides between, or not.
 
-    And with what it needs whose blocks stay, or not.
+    And with what a persistent kernel needs, or not.
     """
     headers = files("compiler.devices.cuda.runtime")
     texts = {name: (headers / name).read_text() for name in (*HEADERS, *([DECIDING] if decides else ()))}
-    texts = {name: STAYING.sub(lambda found: found[1 if stays else 2], text) for name, text in texts.items()}
+    texts = {name: PERSISTENT.sub(lambda found: found[1 if persistent else 2], text) for name, text in texts.items()}
     return {name: DECISIONS.sub(lambda found: found[1 if decides else 2] or "", text) for name, text in texts.items()}
 
 

@@ -348,8 +348,8 @@ static void unstage(tw_instance *m, tw_tensor *out) {
     }
 }
 
-#ifdef STAYING
-/* One inference of blocks that stay, which time the calls: each from its first task to its last, whatever runs beside it. */
+#ifdef PERSISTENT
+/* One inference of resident blocks, which time the calls: each from its first task to its last, whatever runs beside it. */
 static int launch_timed(tw_instance *m) {
     if (check(cu.MemsetD8Async(m->counters + TIMED_AT, 1, 1, m->stream), "asking for times")) return -1;
     int failed = check(cu.GraphLaunch(m->executable, m->stream), "launching the graph");
@@ -365,7 +365,7 @@ static int read_times(tw_instance *m, double *seconds) {
     for (int at = 0; at < timed; at++) seconds[calls[nodes[0].first_call + at]] = 1e-9 * (double)(times[2 * at + 1] - times[2 * at]);
     return 0;
 }
-#else /* STAYING */
+#else /* PERSISTENT */
 #ifdef DECISIONS
 /* A graph's nodes, from `first` to before `end`, one after another in the stream, with an event between any two. */
 static int launch_apart(tw_instance *m, int first, int end) {
@@ -409,7 +409,7 @@ static int read_events(tw_instance *m, double *seconds) {
     }
     return 0;
 }
-#endif /* STAYING */
+#endif /* PERSISTENT */
 
 #ifdef DECISIONS
 #include "tw_cuda_decisions.h"
@@ -419,12 +419,12 @@ static int read_events(tw_instance *m, double *seconds) {
 /* One inference: as one graph, or, where `seconds` are asked for, kernel by kernel. */
 #endif
 static int run_in_context(tw_instance *m, const tw_tensor *in, tw_tensor *out, double *seconds) {
-#ifdef STAYING
+#ifdef PERSISTENT
     int failed = aim(m, in, out) || send_inputs(m, in) ||
                  (seconds ? launch_timed(m) : check(cu.GraphLaunch(m->executable, m->stream), "launching the graph")) || fetch_outputs(m, out);
     CUresult ended = cu.StreamSynchronize(m->stream); /* also after a failure: nothing may use the caller's memory later */
     if (!failed) failed = check(ended, "running the model") || (seconds && read_times(m, seconds));
-#else /* STAYING */
+#else /* PERSISTENT */
     int failed = (seconds && make_events(m)) || aim(m, in, out) || send_inputs(m, in) ||
 #ifdef DECISIONS
                  run_model(m, seconds) || fetch_outputs(m, out);
@@ -437,7 +437,7 @@ static int run_in_context(tw_instance *m, const tw_tensor *in, tw_tensor *out, d
 #else
     if (!failed) failed = check(ended, "running the model") || (seconds && read_events(m, seconds));
 #endif
-#endif /* STAYING */
+#endif /* PERSISTENT */
     if (failed) memset(m->given, 0, sizeof m->given);
     return failed ? -1 : 0;
 }

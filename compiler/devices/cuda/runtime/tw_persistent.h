@@ -1,12 +1,12 @@
-/* What a persistent kernel is made of: its blocks stay, and take the tile tasks of a plan one after another.
+/* What a persistent kernel is made of: resident blocks that take the tile tasks of a plan one after another.
  *
- * Tasks are numbered in the order of the plan, those of one call next to each other. A block draws a number, waits until the calls that
- * its task reads from have ended, carries the task out and counts it. Numbers are drawn in order, and a task waits for tasks with lower
- * numbers alone: of those that have not ended the first waits for none, and who drew it is at work on it. So no task waits for ever,
- * however few blocks are on the device at a time.
+ * Tasks are numbered in the order of the plan, those of one call next to each other. A block takes a ticket, whose number is that of a
+ * task, waits until the calls that the task reads from are complete, carries the task out and counts it. Tickets are taken in order, and a
+ * task waits for tasks with lower numbers alone: of those that are not complete the first waits for none, and whoever has its ticket is at
+ * work on it. So no task waits for ever, however few blocks are resident at a time.
  *
- * Counters are never cleared. Each inference draws as many numbers as any other, one beyond the last task for each block, so the number
- * says of which inference it is; and the count of a call's tasks that have ended is compared with what all inferences so far make.
+ * Counters are never cleared. Each inference takes as many tickets as any other, one beyond the last task for each block, so a ticket
+ * says of which inference it is; and the count of a call's complete tasks is compared with what all inferences so far make.
  */
 #pragma once
 
@@ -40,32 +40,32 @@ TW_DEVICE void tw_await(const tw_block *own, const tw_call *calls, const int *wa
     tw_barrier_sync(TW_TILE_BARRIER, threads);
 }
 
-/* What the first thread of a block knows of what the block has drawn. */
-struct tw_drawing {
-    unsigned long long *numbers; /* the next one that nobody has drawn, and behind it whether calls are timed */
-    unsigned long long begin;    /* the first number of this inference */
-    int call;                    /* of the last task */
+/* What the first thread of a block knows of tickets. */
+struct tw_tickets {
+    unsigned long long *next; /* the next one that nobody has taken, and behind it whether calls are timed */
+    unsigned long long begin; /* the first one of this inference */
+    int call;                 /* of the last task */
 };
 
-/* Draws a number. It is not looked at before `tw_turn_of`, so that what is done meanwhile hides the trip to memory. */
-TW_DEVICE unsigned long long tw_draw(const tw_drawing &drawing) { return atomicAdd(drawing.numbers, 1ull); }
+/* Takes a ticket. It is not looked at before `tw_turn_of`, so that what is done meanwhile hides the trip to memory. */
+TW_DEVICE unsigned long long tw_take_ticket(const tw_tickets &tickets) { return atomicAdd(tickets.next, 1ull); }
 
-/* The task of a number, and its call, which is that of the task before or a later one. */
-TW_DEVICE tw_turn tw_turn_of(tw_drawing &drawing, unsigned long long number, const tw_call *calls, int tasks) {
-    const int task = (int)(number - drawing.begin);
-    while (task < tasks && task >= calls[drawing.call].past) drawing.call++;
-    return {task, drawing.call};
+/* The task of a ticket, and its call, which is that of the task before or a later one. */
+TW_DEVICE tw_turn tw_turn_of(tw_tickets &tickets, unsigned long long ticket, const tw_call *calls, int tasks) {
+    const int task = (int)(ticket - tickets.begin);
+    while (task < tasks && task >= calls[tickets.call].past) tickets.call++;
+    return {task, tickets.call};
 }
 
-/* The first turn of a block, for its first thread. Each inference draws one number for each task and one for each block. */
-TW_DEVICE void tw_begin(tw_block *own, tw_drawing &drawing, unsigned *ended, unsigned long long *times, const tw_call *calls, int tasks,
+/* The first turn of a block, for its first thread. Each inference takes one ticket for each task and one for each block. */
+TW_DEVICE void tw_begin(tw_block *own, tw_tickets &tickets, unsigned *ended, unsigned long long *times, const tw_call *calls, int tasks,
                         int blocks) {
-    const unsigned long long number = tw_draw(drawing), round = (unsigned long long)(tasks + blocks);
-    drawing.begin = number / round * round;
+    const unsigned long long ticket = tw_take_ticket(tickets), round = (unsigned long long)(tasks + blocks);
+    tickets.begin = ticket / round * round;
     own->ended = ended;
-    own->times = drawing.numbers[1] ? times : nullptr;
-    own->inferences = (unsigned)(number / round) + 1;
-    own->turns[0] = tw_turn_of(drawing, number, calls, tasks);
+    own->times = tickets.next[1] ? times : nullptr;
+    own->inferences = (unsigned)(ticket / round) + 1;
+    own->turns[0] = tw_turn_of(tickets, ticket, calls, tasks);
 }
 
 /* Of a task that has ended and is not counted yet, by the first thread of its block, which began with it at `began`: a call is at work from

@@ -1,4 +1,4 @@
-"""Blocks that stay: what they take, beside a simulation of each block and each task; and plans made of them."""
+"""Resident blocks: what they take, beside a simulation of each block and each task; and plans made of them."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def residents(draw: st.DrawFn) -> tuple[Resident, tuple[tuple[int, ...], ...]]:
 
 
 def simulated(one: Resident, before: tuple[tuple[int, ...], ...]) -> float:
-    """Who is free first draws the next number, whatever it waits for; step by step."""
+    """Who is free first takes the next ticket, whatever it waits for; step by step."""
     free = dict.fromkeys(range(one.blocks), one.start_s)
     ends: dict[int, list[float]] = {}
     for call, own in enumerate(one.calls):

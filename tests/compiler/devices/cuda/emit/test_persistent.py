@@ -1,4 +1,4 @@
-"""Plans as one kernel whose blocks stay, on the double: the bits of launches in every order, and every mistake seen."""
+"""Plans as one persistent kernel, on the double: the bits of launches in every order, and every mistake seen."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ def unread(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(emit, "compile_units", unread_images)
 
 
-def staying(whole: Network, residents: int = 1) -> Plan:
-    """Every call after what it reads, on blocks that stay."""
+def persistent_plan(whole: Network, residents: int = 1) -> Plan:
+    """Every call after what it reads, on resident blocks."""
     plan = whole.plans.get("streams") or next(iter(whole.plans.values()))
     return replace(plan, residents=residents)
 
@@ -61,7 +61,7 @@ def staying(whole: Network, residents: int = 1) -> Plan:
 @pytest.mark.parametrize("which", WHOLE)
 def test_blocks_that_stay_give_the_bits_of_launches(folder: Path, which: tuple[str, str, str]) -> None:
     whole = network(folder, *which, "persistent")
-    plan = staying(whole)
+    plan = persistent_plan(whole)
     launched = whole.twin(replace(plan, residents=0), folder).run({"image": whole.image}).outputs["logits"]
     np.testing.assert_allclose(launched, whole.wanted, rtol=2e-2, atol=1e-2 * np.abs(whole.wanted).max())
     twin = whole.twin(plan, folder)
@@ -78,7 +78,7 @@ def test_blocks_that_stay_give_the_bits_of_launches(folder: Path, which: tuple[s
 @pytest.mark.usefixtures("unread")
 def test_no_access_races_from_inference_to_inference(folder: Path) -> None:
     whole = network(folder, *WHOLE[1], "persistent")
-    outcome = whole.twin(staying(whole, residents=2), folder, "checked").run(
+    outcome = whole.twin(persistent_plan(whole, residents=2), folder, "checked").run(
         {"image": whole.image}, ORDERS[1], script=AGAIN
     )
     assert (outcome.error, outcome.fault, outcome.left) == ("", "", {})
@@ -107,7 +107,7 @@ outputs.update(model.run(inputs))
 
 @dataclass(frozen=True)
 class Bug:
-    """A change of the source of a kernel whose blocks stay, and how it may show."""
+    """A change of the source of a persistent kernel, and how it may show."""
 
     name: str
     before: str
@@ -129,9 +129,9 @@ BUGS = (
         "if (threadIdx.x == 0) tw_count_release(ended + now.call), own->turns[turn ^ 1]",
     ),
     Bug(
-        "numbers are drawn without an atomic",
-        "return atomicAdd(drawing.numbers, 1ull);",
-        "return (*drawing.numbers)++;",
+        "tickets are taken without an atomic",
+        "return atomicAdd(tickets.next, 1ull);",
+        "return (*tickets.next)++;",
     ),
     Bug(
         "no barrier between two turns",
@@ -147,7 +147,7 @@ BUGS = (
 @lru_cache(maxsize=1)
 def persistent_source(folder: Path) -> tuple[Path, str]:
     """An artifact of plain loops, and its kernel with the header that it includes."""
-    artifact = artifact_of(KERNELS, replace(plan_of(KERNELS, H200), residents=1), folder / "staying.tw")
+    artifact = artifact_of(KERNELS, replace(plan_of(KERNELS, H200), residents=1), folder / "persistent.tw")
     with zipfile.ZipFile(artifact) as archive:
         text = archive.read("source/kernels_0.cu").decode()
     include = '#include "tw_persistent.h"\n'
@@ -248,7 +248,7 @@ def test_the_kernel_keeps_its_values_in_registers(folder: Path, which: tuple[str
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(nvrtc, "compile_cuda", observed)
-        artifact_of(whole.kernels, staying(whole), folder / f"{resolve(target).architecture}.tw", target)
+        artifact_of(whole.kernels, persistent_plan(whole), folder / f"{resolve(target).architecture}.tw", target)
     (needed,) = (one.kernels["persistent"] for one in made if one.kernels)
     assert not needed.spills
     assert needed.stack_bytes == 0
