@@ -6,7 +6,7 @@ So one sees what a pass is worth, or which one is at fault.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.errors import OptionsError
 from compiler.fuse import STEPS
@@ -22,6 +22,10 @@ class EnabledPasses:
     rules: tuple[Rule, ...]
     choices: tuple[Rule, ...]
     without_steps: frozenset[str]
+
+    def also_without(self, step: str) -> EnabledPasses:
+        """The same without a step of fusion."""
+        return replace(self, without_steps=self.without_steps | {step})
 
 
 def families() -> tuple[str, ...]:

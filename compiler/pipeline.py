@@ -261,6 +261,7 @@ def compile_for_devices(
     devices = devices_of(options)
     main = devices.options[0]
     session = Session.of(main, records, trace, stop_requested, measure, artifact.parent)
+    session.kept = session.kept.also_without("slices")
     front = front_of(session, model, data, memory_bytes, samples)
     demand_divisible(front)
     alone = artifact.with_name(f".{artifact.name}.alone")
@@ -349,7 +350,7 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         phase_seconds=session.trace.seconds,
         nodes=len(front.loaded.graph.nodes),
         kernels_before_fusion=front.fused.before,
-        kernels=len(built.kernels.calls),
+        kernels=len(built.tiles.kernels.calls),
         arena_bytes=plan.arena_bytes,
         weight_bytes=len(built.program.weights),
         latency_s=proof.latency_s,

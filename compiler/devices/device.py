@@ -107,6 +107,14 @@ class LaneDevice(Protocol):
         """
         ...
 
+    def moving_seconds(self, moved_bytes: int, working_bytes: int, lanes: int) -> float:
+        """Seconds of a lane in which it moves bytes to and from where they lie between two uses.
+
+        That is beyond the caches of its own if it works on more memory than these hold before it comes back to any.
+        All of so many lanes do the same.
+        """
+        ...
+
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
         """Bytes of constants that calls want packed in another way under the other plan."""
         ...

@@ -52,9 +52,9 @@ class Fused:
 
 MOST_REFUSALS = 50
 """Nodes that a refusal lists."""
-STEPS = ("epilogue", "attention", "layouts", "views", "inline", "joins")
-"""What fusion consists of, in the order in which the steps are first taken; what `compiler.fuse.joins` offers is
-decided on once it was tiled."""
+STEPS = ("epilogue", "attention", "layouts", "views", "inline", "slices", "joins")
+"""What fusion consists of, in the order in which the steps are first taken. Whether a batch runs in slices
+(`compiler.fuse.batch`) is decided on before kernels are tiled, what `compiler.fuse.joins` offers once they are."""
 
 
 def fuse(

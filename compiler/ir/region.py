@@ -14,6 +14,13 @@ In a Graph a region is a node with a `Body` among its attributes; no operator ha
 Values keep their types from one iteration to the next. Among kernels the same is a `Region`: a routine that consists of
 calls, whose operands are those of the node and, after them, each constant at each place where a call reads it, so that
 a kernel of a body may have its weights packed like any other.
+
+One kind of region is of kernels alone (`compiler.fuse.batch`):
+
+    Slices       (values ...) -> (results ...)
+                 body: the same for one slice of a batch, which is so many samples that each is computed by itself.
+                 Operands that have the type of the body's input are the same for all slices; others, and all results,
+                 have as many times its first dimension as there are slices. Slices may run in any order.
 """
 
 from __future__ import annotations
@@ -31,7 +38,7 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ir.text import print_kernel_graph, print_routine
 from compiler.ir.tile import Cost, Tile
 
-WHILE, CONDITIONAL = "While", "Conditional"
+WHILE, CONDITIONAL, SLICES = "While", "Conditional", "Slices"
 NUMBER = TensorType(DType.I64, ())
 """Of an iteration, of all that ran, and of those that may."""
 TRUTH = TensorType(DType.BOOL, ())
@@ -104,10 +111,11 @@ class Use:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Region(Routine):
-    """Calls that run while a condition holds, or of which one list or the other runs: one call of the graph around it.
+    """A loop, a choice between two lists of calls, or a batch in slices: one call of the graph around it.
 
-    `loop` is None for a choice between two bodies. `tiles` has a Tile for each call of each body once these are chosen.
-    Equal regions have the same code; what constants hold and calls cost plays no part in it.
+    `slices` counts those of a batch, 0 for another region; without them, `loop` is None for a choice between two
+    bodies. `tiles` has a Tile for each call of each body once these are chosen. Equal regions have the same code; what
+    constants hold and calls cost plays no part in it.
     """
 
     bodies: tuple[KernelGraph, ...] = ()
@@ -115,11 +123,17 @@ class Region(Routine):
     tiles: tuple[tuple[Tile, ...], ...] = ()
     costs: tuple[tuple[Cost, ...], ...] = ()
     """Of each of these calls, once."""
+    slices: int = 0
 
     @property
     def times(self) -> int:
         """How often a body runs, as far as is known: as often as it may."""
-        return max(self.loop.most, 1) if self.loop else 1
+        return self.slices or (max(self.loop.most, 1) if self.loop else 1)
+
+    @property
+    def first(self) -> int:
+        """The position of the first operand that is handed to the body."""
+        return self.loop.first if self.loop else int(not self.slices)
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
@@ -129,7 +143,7 @@ class Region(Routine):
     @property
     def _own(self) -> int:
         """Operands of the node that are none of its body's, less inputs of its body that are no operands."""
-        return self.loop.first - 1 if self.loop else 1
+        return self.first - (self.loop is not None)
 
     def verify(self) -> None:
         """Raises VerifyError for bodies that do not fit their operands, and for what is wrong in them."""
@@ -141,9 +155,8 @@ class Region(Routine):
         types = [slot.type for slot in self.inputs]
         for body in self.bodies:
             inputs = [body.buffers[id].type for id in body.inputs]
-            first = self.loop.first if self.loop else 1
-            wanted = types[first : first + len(inputs) - (self.loop is not None)]
-            if inputs[1 if self.loop else 0 :] != wanted:
+            given = types[self.first : self.first + len(inputs) - (self.loop is not None)]
+            if not self._fits(inputs[1 if self.loop else 0 :], given):
                 raise VerifyError(f"region {self.family} gives its body other operands than it takes\n{self}")
         for use in self.uses:
             if types[use.slot] != self.bodies[use.body].buffers[use.constant].type:
@@ -152,11 +165,23 @@ class Region(Routine):
             raise VerifyError(f"region {self.family} has operands that no body reads\n{self}")
         self._verify_results()
 
+    def _fits(self, inner: list[TensorType], given: list[TensorType]) -> bool:
+        """Whether a body's inputs take operands of these types."""
+        return len(inner) == len(given) and all(
+            one == other or (self.slices > 0 and self._of_all_slices(one) == other)
+            for one, other in zip(inner, given, strict=True)
+        )
+
+    def _of_all_slices(self, type: TensorType) -> TensorType:
+        return replace(type, shape=(type.dims[0] * self.slices, *type.shape[1:])) if type.rank else type
+
     def _verify_results(self) -> None:
         given = [slot.type for slot in self.outputs]
         for body in self.bodies:
             found = [body.buffers[id].type for id in body.outputs]
-            if self.loop:
+            if self.slices:
+                fits = [self._of_all_slices(type) for type in found] == given
+            elif self.loop:
                 head = [TRUTH] * self.loop.decides
                 rows = [TensorType(type.dtype, (self.loop.most, *type.shape)) for type in found[self.loop.rows :]]
                 fits = found[: len(head)] == head and [*found[len(head) : self.loop.rows], *rows, NUMBER] == given
@@ -185,7 +210,7 @@ class Region(Routine):
             )
             for body in self.bodies
         ]  # fmt: skip
-        whole = (self.name, self.inputs, self.outputs, self.loop, self.tiles, bodies)
+        whole = (self.name, self.inputs, self.outputs, self.slices or self.loop, self.tiles, bodies)
         return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
 
     def __repr__(self) -> str:

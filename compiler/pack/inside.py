@@ -1,4 +1,4 @@
-"""What is inside of loops and branches: the kernels of their bodies, for the report and for plan.json."""
+"""What is inside of loops, branches and batches in slices: their kernels, for the report and for plan.json."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEAD = (
 
 def region_json(region: Region) -> dict[str, Any]:
     """How often it runs at most (null: as data say) and, of each body, the calls with their tiles; seconds of one."""
-    most = region.loop.most or None if region.loop else 1
+    most = region.loop.most or None if region.loop else region.times
     bodies = []
     for body, tiles, costs in zip(region.bodies, region.tiles, region.costs, strict=True):
         calls = []
@@ -52,15 +52,17 @@ def inside(kernels: KernelGraph) -> str:
         for title, region, number in _titled(kernels, "")
     ]
     words = (
-        "Kernels of loops and branches, which run on one lane, as often as data say. Times are those of one iteration; "
-        "those marked * are the analytical model's."
+        "Kernels of loops and branches, which run on one lane, as often as data say, and of batches in slices, each of "
+        "which runs on one lane. Times are those of one iteration or slice; those marked * are the analytical model's."
     )
-    return section("Inside loops and branches", words, "".join(tables)) if tables else ""
+    return section("Inside loops, branches and batches", words, "".join(tables)) if tables else ""
 
 
 def _titled(kernels: KernelGraph, path: str) -> Iterator[tuple[str, Region, int]]:
     for position, region in regions_of(kernels):
-        names = ("body",) if region.loop else ("then", "else")
+        names = ("then", "else") if len(region.bodies) == 2 else ("body",)
+        if region.slices:
+            names = (f"each of {region.slices} slices",)
         for number, (name, body) in enumerate(zip(names, region.bodies, strict=True)):
             often = f", at most {region.loop.most} times" if region.loop and region.loop.most else ""
             own = f"{path}{position} {region.family}: {name}"

@@ -23,6 +23,9 @@ from compiler.prove.agree import compare, distance
 from compiler.prove.reference import Operators, evaluate_graph
 from compiler.prove.sizes import cut, own_outputs
 
+PLAN_FAULT = "plan"
+"""In the details of a Disagreement: each call alone agrees, so that the order or the shared memory of a plan is at
+fault."""
 ACCUMULATED = 0.1
 """A call whose inputs already carry this part of the tolerance may only have been the last straw."""
 
@@ -48,16 +51,19 @@ def bisect(
     operators: Operators,
     tolerance: float,
     program: str = "the program",
+    slices: int = 1,
 ) -> NoReturn:
     """Raises Disagreement that names the first diverging node of a program that disagrees on `inputs` (by value id).
 
     A buffer is compared with the value of the same id in `graph`, the unrewritten one: rewriting never changes what an
     id means. Where every call alone agrees, the Disagreement says that the plan (order or shared memory) is at fault;
     `program` is what it calls what was run.
+
+    Where `kernels` are for one of several `slices` of a batch, they compute the first one.
     """
     errors: dict[int, float] = {}
     unchecked: list[int] = []
-    for position, found in _stepped(graph, kernels, stepper, inputs, operators):
+    for position, found in _stepped(graph, kernels, stepper, inputs, operators, slices):
         for id, error in found.items():
             errors[id] = distance(graph.values[id], error)
             if errors[id] > tolerance:
@@ -67,12 +73,20 @@ def bisect(
 
 
 def layer_errors(
-    graph: Graph, kernels: KernelGraph, stepper: Stepper, inputs: Mapping[int, np.ndarray], operators: Operators
+    graph: Graph,
+    kernels: KernelGraph,
+    stepper: Stepper,
+    inputs: Mapping[int, np.ndarray],
+    operators: Operators,
+    slices: int = 1,
 ) -> tuple[LayerError, ...]:
-    """How far each call's results are from the values of the same ids in `graph`, the unrewritten one, on `inputs`."""
+    """How far each call's results are from the values of the same ids in `graph`, the unrewritten one, on `inputs`.
+
+    Where `kernels` are for one of several `slices` of a batch, they compute the first one.
+    """
     rows: list[LayerError] = []
     known: dict[int, float] = {}
-    for position, found in _stepped(graph, kernels, stepper, inputs, operators):
+    for position, found in _stepped(graph, kernels, stepper, inputs, operators, slices):
         call = kernels.calls[position]
         before = max((known[id] for id in call.inputs if id in known), default=0.0)
         for id, error in found.items():
@@ -94,16 +108,23 @@ def layer_errors(
 
 
 def _stepped(
-    graph: Graph, kernels: KernelGraph, stepper: Stepper, inputs: Mapping[int, np.ndarray], operators: Operators
+    graph: Graph,
+    kernels: KernelGraph,
+    stepper: Stepper,
+    inputs: Mapping[int, np.ndarray],
+    operators: Operators,
+    slices: int,
 ) -> Iterator[tuple[int, dict[int, OutputError]]]:
     """Runs call after call; of each its position, and the errors of its results that `graph` has, by id."""
-    made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id])]
-    wanted = evaluate_graph(graph, inputs, operators, keep=made)
+    made = [id for call in kernels.calls for id in call.outputs if _has_counterpart(graph, kernels.buffers[id], slices)]
+    evaluated = evaluate_graph(graph, inputs, operators, keep=made)
+    wanted = {id: _first(array, kernels.buffers[id]) for id, array in evaluated.items() if id in made}
+    inputs = {id: _first(inputs[id], kernels.buffers[id]) for id in kernels.inputs}
     memories = {storage: allocate(count) for storage, count in storage_bytes(kernels).items()}
     for buffer in kernels.buffers.values():
         if buffer.unread or buffer.margins:  # what a kernel leaves there is compared with zeros
             memories[buffer.storage][:] = 0
-    for id, array in {**kernels.constants, **{id: inputs[id] for id in kernels.inputs}}.items():
+    for id, array in {**kernels.constants, **inputs}.items():
         write_buffer(memories[kernels.buffers[id].storage], kernels.buffers[id], array)
     for position, call in enumerate(kernels.calls):
         buffers = [kernels.buffers[id] for id in (*call.inputs, *call.outputs)]
@@ -147,8 +168,20 @@ def demand_same_meaning(
             )
 
 
-def _has_counterpart(graph: Graph, buffer: Buffer) -> bool:
-    return buffer.id in graph.values and graph.type(buffer.id) == buffer.type
+def _has_counterpart(graph: Graph, buffer: Buffer, slices: int) -> bool:
+    """Whether a buffer holds the value of its id, or one of several slices of it."""
+    if buffer.id not in graph.values:
+        return False
+    value, part = graph.type(buffer.id), buffer.type
+    if value == part or slices == 1 or value.dtype is not part.dtype or value.rank != part.rank:
+        return value == part
+    longer = [(whole, own) for whole, own in zip(value.dims, part.dims, strict=True) if whole != own]
+    return len(longer) == 1 and longer[0][0] == slices * longer[0][1]
+
+
+def _first(array: np.ndarray, buffer: Buffer) -> np.ndarray:
+    """Of a value the part that a buffer holds."""
+    return array[tuple(slice(extent) for extent in buffer.type.dims)]
 
 
 def _diverges(
@@ -201,7 +234,7 @@ def _plan_fault(
         "the plan is at fault, in its order or in what shares memory",
         fix="compile with threads=1 to see whether the order is at fault, and report this model: it is our fault",
         details={
-            "plan": True,
+            PLAN_FAULT: True,
             "error": _plain(worst),
             "tolerance": tolerance,
             "unchecked": [source for at in unchecked for source in kernels.calls[at].sources],

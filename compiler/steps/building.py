@@ -14,6 +14,7 @@ from compiler.contract import DemandedRange
 from compiler.contract.kinds import AUTO
 from compiler.frontend import Loaded
 from compiler.fuse.fuse import Fused
+from compiler.fuse.joins import ChosenJoins
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.machine import Record
@@ -21,7 +22,7 @@ from compiler.ir.open_shapes import Example
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.region import inner_tiles
-from compiler.pack.explanation import Explanation
+from compiler.pack.explanation import Entry, Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.graphs import Step
 from compiler.pack.pack import PackedArtifact, pack
@@ -32,11 +33,14 @@ from compiler.prove.ranges import Derived
 from compiler.prove.samples import Sample
 from compiler.prove.sizes import padded, usual_sizes
 from compiler.rewrite.rewrite import Rewritten
+from compiler.schedule import schedule
 from compiler.session import Session
 from compiler.steps.choosing import EvaluatedChoices
 from compiler.steps.explain import applications, explain, made
+from compiler.steps.lane_costs import lane_costs
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
+from compiler.steps.slices import Slices, slices_of, with_slices
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 from compiler.steps.zeros import zeros_notices, zeros_report
 
@@ -124,22 +128,32 @@ class Front:
 class Built:
     """An artifact that nothing has proved yet, with all that it is made of.
 
-    `records` are those by which it was made, `weights` what its weights file holds.
+    `tiles` are of all kernels, or of those of one of `slices` of a batch, `whole` what the plans are of. `records` are
+    those by which it was made, `weights` what its weights file holds.
     """
 
     rounding: Rounding
     precisions: Precisions
     tiles: TiledKernels
+    whole: ChosenJoins
     plans: Planned
     program: Program
     packed: PackedArtifact
     records: Sequence[Record]
     weights: Weights
+    slices: int = 1
 
     @property
     def kernels(self) -> KernelGraph:
         """The kernels with the tiles that were chosen."""
-        return self.tiles.kernels
+        return self.whole.kernels
+
+    def one_by_one(self, plan: Plan) -> tuple[KernelGraph, Plan]:
+        """The kernels that a plan runs, or those of one slice of a batch, and a plan that has their tiles."""
+        if self.slices == 1:
+            return self.kernels, plan
+        found = schedule(self.tiles.kernels, self.tiles.settled.menus, 1, lane_costs(None), "sequential")
+        return self.tiles.kernels, found[0].plan
 
     @property
     def all_plans(self) -> tuple[Plan, ...]:
@@ -165,9 +179,13 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
     with trace.step("tile"):
         precisions = _precisions(session, front, rounding)
         stored, costs = precisions.kernels, front.evaluated.kernels
-        tiles = tile_kernels(session, stored, costs, rounding.tolerance, precisions.precision, precisions.exact)
+        slices = _slices(session, front, precisions)
+        one, lanes = (slices.kernels, 1) if isinstance(slices, Slices) else (stored, None)
+        tiles = tile_kernels(session, one, costs, rounding.tolerance, precisions.precision, precisions.exact, lanes)
         tiles.verify()
-        explanation = replace(front.explained(tiles), precisions=precisions.entries)
+        whole = slices.around(tiles.settled, session) if isinstance(slices, Slices) else tiles.settled
+        whole.kernels.verify()
+        explanation = with_slices(replace(front.explained(tiles), precisions=precisions.entries), slices)
         if precisions.summary:
             trace.notice(precisions.summary)
             trace.show("precisions", precisions)
@@ -177,21 +195,22 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         trace.show("joins", lines(tiles.settled.log))
         trace.show("explanation", explanation)
     with trace.step("schedule"):
-        plans = _planned(session, tiles, front)
+        plans = _planned(session, tiles, whole, front)
         for plan in (plans.plan, *plans.others):
             trace.show("schedule", plan)
         trace.show("schedules", lines(plans.choice.reached))
         trace.show("budget", session.budget)
     with trace.step("emit"):
         weights = session.backend.weights(earlier)
-        program = session.backend.emit(tiles.kernels, plans.plan, plans.others, weights)
+        program = session.backend.emit(whole.kernels, plans.plan, plans.others, weights)
         trace.show("emit", generated(program))
     with trace.step("pack"):
         facts = _facts(session, front, tiles, plans, explanation)
         records = [*tiles.records, *plans.records]
         used, log = session.log.packed(session.backend.target, records)
-        packed = pack(program, plans.plan, tiles.kernels, used, facts, at, plans.others, log)
-    return Built(rounding, precisions, tiles, plans, program, packed, records, weights)
+        packed = pack(program, plans.plan, whole.kernels, used, facts, at, plans.others, log)
+    count = slices.count if isinstance(slices, Slices) else 1
+    return Built(rounding, precisions, tiles, whole, plans, program, packed, records, weights, count)
 
 
 def _precisions(session: Session, front: Front, rounding: Rounding) -> Precisions:
@@ -214,12 +233,17 @@ def generated(program: Program) -> str:
     return lines([f"// {name}\n{text}" for name, text in made])
 
 
-def _planned(session: Session, tiles: TiledKernels, front: Front) -> Planned:
-    kernels, backend = tiles.kernels, session.backend
+def _slices(session: Session, front: Front, precisions: Precisions) -> Slices | Entry | None:
+    if front.loaded.open_shapes is not None:
+        return None
+    costs = front.evaluated.kernels.on(session.backend, precisions.precision)
+    return slices_of(session, precisions.kernels, costs)
+
+
+def _planned(session: Session, tiles: TiledKernels, whole: ChosenJoins, front: Front) -> Planned:
+    kernels, backend = whole.kernels, session.backend
     workloads = tuple(backend.workload_of(kernels, call) for call in kernels.calls)
-    scheduled = Scheduled(
-        kernels, workloads, tiles.settled.menus, session.lanes, backend, tiles.setting, tiles.handover
-    )
+    scheduled = Scheduled(kernels, workloads, whole.menus, session.lanes, backend, tiles.setting, tiles.handover)
     if not session.may_measure:
         return planned(scheduled, session, None, None)
     race = partial(

@@ -409,7 +409,7 @@ def is_faster(record: Record | None) -> bool:
 
 def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     """The same kernels for another target: no call is joined that was not, or is taken apart."""
-    session.kept = replace(session.kept, without_steps=session.kept.without_steps | {"joins"})
+    session.kept = session.kept.also_without("joins")
     rounding = built.rounding
     kernels = session.backend.stored(built.kernels, rounding.precision)
     return tile_kernels(session, kernels, front.evaluated.kernels, rounding.tolerance, rounding.precision)

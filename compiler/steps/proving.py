@@ -18,6 +18,7 @@ import numpy as np
 from compiler.contract import CompileOptions, LayerError, SizeReport
 from compiler.errors import Disagreement, InputsError, UnsupportedModel
 from compiler.frontend import Loaded
+from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
@@ -26,7 +27,7 @@ from compiler.ops import OPERATORS
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree, merged
 from compiler.prove.array_module import ArrayModule
-from compiler.prove.bisect import bisect, demand_same_meaning, layer_errors
+from compiler.prove.bisect import PLAN_FAULT, bisect, demand_same_meaning, layer_errors
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.inputs import sample_inputs
 from compiler.prove.samples import Sample
@@ -147,8 +148,9 @@ def errors_of_layers(session: Session, front: Front, built: Built) -> tuple[Laye
         return ()
     graph = front.loaded.graph
     inputs = front.samples[0].arrays if front.samples else sample_inputs(graph, session.options.seed)
-    with session.backend.stepper(built.kernels, built.plans.plan) as stepper:
-        return layer_errors(graph, built.kernels, stepper, inputs, OPERATORS)
+    kernels, plan = built.one_by_one(built.plans.plan)
+    with session.backend.stepper(kernels, plan) as stepper:
+        return layer_errors(graph, kernels, stepper, inputs, OPERATORS, built.slices)
 
 
 def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Case]:
@@ -277,8 +279,34 @@ def _blamed(
             demand_same_meaning(graph, shapes, inputs, exact, failing, verdict.tolerance, str(case))
     blamed = built.all_plans[verdict.failing_way]
     named = f"the program under its plan for {_cores(blamed)}" if built.plans.others else "the program"
-    with session.backend.stepper(built.kernels, blamed) as stepper:
-        bisect(graph, built.kernels, stepper, inputs, OPERATORS, verdict.tolerance, named)
+    kernels, plan = built.one_by_one(blamed)
+    with session.backend.stepper(kernels, plan) as stepper:
+
+        def disagreement(number: int) -> Disagreement:
+            given = _from_slice(number, built.slices, inputs, kernels)
+            try:
+                bisect(graph, kernels, stepper, given, OPERATORS, verdict.tolerance, named, built.slices)
+            except Disagreement as error:
+                return error
+
+        found = disagreement(0)
+        for number in range(1, built.slices):
+            if not found.details.get(PLAN_FAULT):
+                break
+            found = disagreement(number)
+        raise found
+
+
+def _from_slice(
+    number: int, slices: int, inputs: Mapping[int, np.ndarray], kernels: KernelGraph
+) -> dict[int, np.ndarray]:
+    """Inputs of a batch in another order of its slices, with this one first."""
+    return {
+        id: array
+        if array.shape == kernels.buffers[id].type.dims
+        else np.roll(array, -number * (len(array) // slices), axis=0)
+        for id, array in inputs.items()
+    }
 
 
 @dataclass

@@ -71,11 +71,11 @@ def _settled(kernels: KernelGraph, menus: Iterator[Menu], workload_of: WorkloadO
         tiled = replace(region, bodies=tuple(bodies), tiles=tuple(tiles), costs=tuple(map(tuple, costs)))
         calls[position] = replace(calls[position], kernel=tiled)
         key = workload_key(workload_of(kernels, calls[position]))
-        found[position] = Menu(key, (Variant(REGION, 1, 1, _cost(tiled, costs)),))
+        found[position] = Menu(key, (Variant(REGION, 1, 1, region_cost(tiled)),))
     return Settled(replace(kernels, calls=tuple(calls)) if found else kernels, found)
 
 
-def _cost(region: Region, costs: Sequence[Sequence[Cost]]) -> Cost:
+def region_cost(region: Region) -> Cost:
     """Of the dearer body, as often as it may run."""
-    seconds = max(sum(cost.seconds for cost in each) for each in costs)
+    seconds = max(sum(cost.seconds for cost in each) for each in region.costs)
     return Cost(region.times * seconds, "model")

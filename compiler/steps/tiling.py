@@ -124,13 +124,16 @@ def tile_kernels(
     tolerance: float,
     precision: str,
     exact: Set[int] = frozenset(),
+    lanes: int | None = None,
 ) -> TiledKernels:
     """Measures what is worth it, and decides which calls are joined.
 
     kernels    with the elements that they have in memory
     tolerance  of which algorithms that are not exact may spend a part
     precision  whose algorithms may be chosen, but for calls at the positions `exact`
+    lanes      that may share a kernel; None: all of the job
     """
+    lanes, meeting_s = (session.lanes, split_seconds(session)) if lanes is None else (lanes, 0.0)
     facts = session.prepare(kernels)
     backend, setting = session.backend, session.backend.setting(kernels)
     offered = offered_joins(kernels, costs.on(backend, precision), session.kept.without_steps)
@@ -143,7 +146,7 @@ def tile_kernels(
     with session.machine(setting) as machine:
         tuning = Tuning(
             workloads,
-            session.lanes,
+            lanes,
             setting,
             tolerance,
             precision,
@@ -172,5 +175,5 @@ def tile_kernels(
     known = {**dict(zip(outer, tiled.menus, strict=False)), **regions.menus}
     apart = [known[at] for at in range(len(kernels.calls))]
     joined = tiled.menus[len(outer) : len(joinable)]
-    chosen = choose_joins(regions.kernels, offered, apart, joined, session.lanes, split_seconds(session))
+    chosen = choose_joins(regions.kernels, offered, apart, joined, lanes, meeting_s)
     return TiledKernels(backend, calls, workloads, tiled, chosen, setting, facts, handover, machine)

@@ -74,11 +74,11 @@ UNARY = ("Relu", "Sigmoid", "Tanh", "Neg", "Abs")
 
 
 @st.composite
-def networks(draw: st.DrawFn, most: int = 14) -> onnx.ModelProto:
-    """Operators on images of 6 x 6 pixels, each of any value so far."""
+def networks(draw: st.DrawFn, most: int = 14, samples: int = 1) -> onnx.ModelProto:
+    """Operators on images of 6 x 6 pixels, each of any value so far, for each of some samples by itself."""
     net = Network()
     side = 6
-    images = [net.input(1, draw(st.sampled_from([2, 3, 8])), side, side)]
+    images = [net.input(samples, draw(st.sampled_from([2, 3, 8])), side, side)]
     for _ in range(draw(st.integers(3, most))):
         x = draw(st.sampled_from(images[-4:]))
         images.append(_grown(draw, net, x, images, side))
@@ -89,7 +89,7 @@ def networks(draw: st.DrawFn, most: int = 14) -> onnx.ModelProto:
 
 def _grown(draw: st.DrawFn, net: Network, x: str, images: list[str], side: int) -> str:
     shape = net.shapes[x]
-    channels = shape[1]
+    samples, channels = shape[:2]
     same = [name for name in images if net.shapes[name] == shape]
     kind = draw(st.sampled_from(KINDS))
     if kind == "unary":
@@ -99,37 +99,37 @@ def _grown(draw: st.DrawFn, net: Network, x: str, images: list[str], side: int) 
     if kind == "conv":
         outs, taps = draw(st.sampled_from([2, 8, 16])), draw(st.sampled_from([1, 3]))
         weight = net.weight(outs, channels, taps, taps)
-        return net.node("Conv", [x, weight, net.weight(outs)], (1, outs, side, side), pads=[taps // 2] * 4)
+        return net.node("Conv", [x, weight, net.weight(outs)], (samples, outs, side, side), pads=[taps // 2] * 4)
     if kind == "depthwise":
         return net.node("Conv", [x, net.weight(channels, 1, 3, 3)], shape, pads=[1] * 4, group=channels)
     if kind == "concat":
         parts = [x, *(draw(st.sampled_from(images)) for _ in range(draw(st.integers(1, 2))))]
         if (total := sum(net.shapes[part][1] for part in parts)) > 48:
             return net.node("Relu", [x], shape)
-        return net.node("Concat", parts, (1, total, side, side), axis=1)
+        return net.node("Concat", parts, (samples, total, side, side), axis=1)
     if kind == "transpose":
         return net.node("Transpose", [x], shape, perm=[0, 1, 3, 2])
     if kind == "slice" and channels > 1:
         first = draw(st.integers(0, channels - 2))
         ends = [net.constant(np.array([end], np.int64)) for end in (first, channels, 1)]
-        return net.node("Slice", [x, *ends], (1, channels - first, side, side))
+        return net.node("Slice", [x, *ends], (samples, channels - first, side, side))
     if kind == "pool":
         return net.node("MaxPool", [x], shape, kernel_shape=[3, 3], pads=[1] * 4, strides=[1, 1])
     if kind == "reshape":
-        flat = net.node("Reshape", [x, net.constant(np.array([1, -1]))], (1, channels * side * side))
+        flat = net.node("Reshape", [x, net.constant(np.array([samples, -1]))], (samples, channels * side * side))
         flat = net.node("Tanh", [flat], net.shapes[flat])
         return net.node("Reshape", [flat, net.constant(np.array(shape))], shape)
     if kind == "softmax":
         return net.node("Softmax", [x], shape, axis=draw(st.sampled_from([1, 3])))
     if kind == "squeeze":
-        mean = net.node("GlobalAveragePool", [x], (1, channels, 1, 1))
+        mean = net.node("GlobalAveragePool", [x], (samples, channels, 1, 1))
         gate = net.node(
-            "Sigmoid", [net.node("Conv", [mean, net.weight(channels, channels, 1, 1)], (1, channels, 1, 1))], ()
+            "Sigmoid", [net.node("Conv", [mean, net.weight(channels, channels, 1, 1)], (samples, channels, 1, 1))], ()
         )
         return net.node("Mul", [x, gate], shape)
     if kind == "pad":
         padded = net.node(
-            "Pad", [x, net.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))], (1, channels, side + 2, side + 2)
+            "Pad", [x, net.constant(np.array([0, 0, 1, 1, 0, 0, 1, 1]))], (samples, channels, side + 2, side + 2)
         )
         return net.node("AveragePool", [padded], shape, kernel_shape=[3, 3], strides=[1, 1])
     if kind == "norm":

@@ -239,6 +239,20 @@ class CpuBackend:
             machine if isinstance(machine, CpuMachine) else None, staged, self.target, known, share, add_record, seed
         )
 
+    def moving_seconds(self, moved_bytes: int, working_bytes: int, lanes: int) -> float:
+        """At the rate of the cache that lanes share, while it holds what all of them work on twice, else of memory.
+
+        What is moved within a core's second-level cache the costs of kernels contain.
+        """
+        target, rates = self.target, self.target.rates
+        if 2 * working_bytes <= target.l2_bytes:
+            return 0.0
+        if lanes == 1:
+            near, far = rates.l3_per_ns, rates.memory_per_ns
+        else:
+            near, far = rates.all_l3_per_ns / lanes, rates.all_memory_per_ns / lanes
+        return 1e-9 * moved_bytes / (near if 2 * lanes * working_bytes <= target.l3_bytes else far)
+
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
         """Bytes of constants that only one of two plans packs as it does."""
         return repacked_bytes(kernels, plan, other, self.target)

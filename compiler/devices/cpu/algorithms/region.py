@@ -1,9 +1,10 @@
-"""Regions: calls that run while a condition holds, or one of two lists of calls, as one C function.
+"""Regions: calls that run while a condition holds, one of two lists of calls, or a batch in slices, as one C function.
 
 The kernels of the bodies are functions of the same text. The function around them calls them in their order, with what
 an iteration hands to the next in two places in turn: it reads one and writes the other, which then change places. Where
 a call may write the new value over the old one, both are one place, the result's own. Rows are written where they stay.
-A body's other values lie in an arena in the lane's scratch, in front of that of its kernels.
+A body's other values lie in an arena in the lane's scratch, in front of that of its kernels. The slices of a batch are
+tile tasks, one each, so that lanes share them; all that a lane runs lie in the same arena, which stays in its caches.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ def region_algorithm(legal_tiles: LegalTiles, lower: Lower) -> Algorithm:
 
 
 class RegionLowering(Lowering):
-    """One tile task does all of it."""
+    """One tile task does all of it, or a slice of a batch."""
 
     def __init__(
         self, name: str, workload: Workload, region: Region, target: CpuTarget, legal: LegalTiles, lower: Lower
@@ -67,12 +68,12 @@ class RegionLowering(Lowering):
 
     @property
     def grid(self) -> None:
-        """None: it does all at once."""
+        """None: tasks are not cut along axes of a kernel."""
 
     @property
     def tasks(self) -> int:
-        """One: a region is carried out by one lane."""
-        return 1
+        """As many as a batch has slices; else one, and one lane carries it out."""
+        return max(self.region.slices, 1)
 
     @cached_property
     def _bodies(self) -> list[_Body]:
@@ -87,17 +88,20 @@ class RegionLowering(Lowering):
         writer = Writer()
         describe(writer, self.workload, *self._note())
         with writer.block(signature(self.name)):
-            writer.line("(void)begin, (void)end;")
-            if self.region.loop:
-                _Loop(self, self._bodies[0], self.region.loop).write(writer)
+            if self.region.slices:
+                self._write_slices(writer)
             else:
-                self._write_choice(writer)
+                writer.line("(void)begin, (void)end;")
+                if self.region.loop:
+                    _Loop(self, self._bodies[0], self.region.loop).write(writer)
+                else:
+                    self._write_choice(writer)
         packings = {
             use.slot: packing
             for body in self._bodies
             for use, packing in packed(body.graph, body.uses, [kernel.packings for kernel in body.kernels])
         }
-        return Lowered(self.name, "\n".join((*texts, writer.text())), 1, self.scratch_bytes, packings)
+        return Lowered(self.name, "\n".join((*texts, writer.text())), self.tasks, self.scratch_bytes, packings)
 
     @property
     def _own_inputs(self) -> tuple[Buffer, ...]:
@@ -106,6 +110,8 @@ class RegionLowering(Lowering):
     def _note(self) -> tuple[str, ...]:
         names = [", ".join(kernel.name for kernel in body.kernels) for body in self._bodies]
         loop = self.region.loop
+        if self.region.slices:
+            return (f"for each of {self.region.slices} slices of a batch: {names[0]}",)
         if loop is None:
             return (f"one or the other of {' | '.join(names)}",)
         return (f"{f'up to {loop.most} times' if loop.most else 'again and again'}: {names[0]}",)
@@ -117,6 +123,21 @@ class RegionLowering(Lowering):
                 inputs = [f"p[{1 + place}]" for place in range(len(body.graph.inputs))]
                 first = len(self.workload.inputs)
                 body.write(writer, inputs, [f"p[{first + place}]" for place in range(len(body.graph.outputs))], 0)
+
+    def _write_slices(self, writer: Writer) -> None:
+        (body,) = self._bodies
+
+        def pointers(inner: Sequence[int], outer: Sequence[Buffer], first: int) -> list[str]:
+            found = []
+            for place, (id, whole) in enumerate(zip(inner, outer, strict=True), first):
+                own = body.graph.buffers[id].type
+                found.append(f"p[{place}]" if own == whole.type else f"((char *)p[{place}] + slice * {own.bytes})")
+            return found
+
+        with writer.block("for (long slice = begin; slice < end; slice++)"):
+            inputs = pointers(body.graph.inputs, self._own_inputs, 0)
+            outputs = pointers(body.graph.outputs, self.workload.outputs, len(self.workload.inputs))
+            body.write(writer, inputs, outputs, 0)
 
     @property
     def scratch_bytes(self) -> int:

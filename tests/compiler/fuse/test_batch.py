@@ -1,0 +1,165 @@
+"""Which kernels compute each sample of a batch by itself, and that those for fewer samples compute the same."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import onnx
+import pytest
+from hypothesis import strategies as st
+
+from compiler.fuse import fuse
+from compiler.fuse.batch import Batch, batch_of
+from compiler.ir.buffers import KernelGraph
+from compiler.prove.inputs import sample_inputs
+from tests.compiler.devices.cpu.library import draws
+from tests.compiler.fuse.test_fuse import stepped
+from tests.compiler.networks import Network, graph_of, networks
+
+Build = Callable[[Network, str], str]
+SIZE = 4
+
+
+def check(model: onnx.ModelProto, size: int, seed: int = 3) -> Batch:
+    """Its batch, after each divisor of it gave what the whole does: sums may be added in another order."""
+    graph = graph_of(model)
+    kernels = fuse(graph).kernels
+    batch = batch_of(kernels)
+    assert isinstance(batch, Batch), batch
+    assert batch.size == size
+    inputs = [*sample_inputs(graph, seed).values()]
+    whole = stepped(kernels, inputs)
+    for samples in [one for one in range(1, size) if size % one == 0]:
+        fewer = batch.of(samples)
+        fewer.verify()
+        for first in range(0, size, samples):
+            part = [one[first : first + samples] if len(one) == size else one for one in inputs]
+            for got, want in zip(stepped(fewer, part), whole, strict=True):
+                assert len(want) % size == 0
+                unit = len(want) // size
+                np.testing.assert_allclose(got, want[unit * first : unit * (first + samples)], rtol=1e-5, atol=1e-6)
+    return batch
+
+
+BATCHES = st.sampled_from([2, 4, 6]).flatmap(lambda size: st.tuples(st.just(size), networks(9, size)))
+
+
+@pytest.mark.parametrize(("size", "model"), draws(BATCHES, 30))
+def test_networks_of_samples_compute_the_same_in_slices(size: int, model: onnx.ModelProto) -> None:
+    check(model, size)
+
+
+def built(build: Build, *shape: int) -> onnx.ModelProto:
+    net = Network()
+    return net.model([build(net, net.input(*shape))])
+
+
+def attention(net: Network, x: str) -> str:
+    """Heads and samples are one axis of the products in the middle."""
+    samples, rows, width = net.shapes[x]
+    heads = 3
+
+    def head(name: str, perm: list[int]) -> str:
+        projected = net.node("MatMul", [name, net.weight(width, width)], (samples, rows, width))
+        shape = [samples, rows, heads, width // heads]
+        cut = net.node("Reshape", [projected, net.constant(np.array(shape))], tuple(shape))
+        turned = net.node("Transpose", [cut], tuple(shape[at] for at in perm), perm=perm)
+        flat = (samples * heads, *net.shapes[turned][2:])
+        return net.node("Reshape", [turned, net.constant(np.array(flat))], flat)
+
+    scores = net.node("MatMul", [head(x, [0, 2, 1, 3]), head(x, [0, 2, 3, 1])], (samples * heads, rows, rows))
+    shares = net.node("Softmax", [scores], (samples * heads, rows, rows), axis=-1)
+    mixed = net.node("MatMul", [shares, head(x, [0, 2, 1, 3])], (samples * heads, rows, width // heads))
+    shape = (samples, heads, rows, width // heads)
+    split = net.node("Reshape", [mixed, net.constant(np.array(shape))], shape)
+    back = net.node("Transpose", [split], (samples, rows, heads, width // heads), perm=[0, 2, 1, 3])
+    joined = net.node("Reshape", [back, net.constant(np.array([samples, rows, width]))], (samples, rows, width))
+    return net.node("Add", [joined, x], (samples, rows, width))
+
+
+def token_for_each(net: Network, x: str) -> str:
+    """A constant that an exporter repeated for each sample, before what is computed."""
+    samples, rows, width = net.shapes[x]
+    token = net.constant(np.repeat(net.random.standard_normal((1, 1, width)), samples, 0).astype(np.float32))
+    joined = net.node("Concat", [token, x], (samples, rows + 1, width), axis=1)
+    return net.node("MatMul", [joined, net.weight(width, 5)], (samples, rows + 1, 5))
+
+
+def embedding(net: Network, x: str) -> str:
+    """Rows of a table at numbers that are computed from each sample."""
+    samples, rows, width = net.shapes[x]
+    numbers = net.node("ArgMax", [x], (samples, rows), axis=2, keepdims=0)
+    return net.node("Gather", [net.weight(width, 6), numbers], (samples, rows, 6), axis=0)
+
+
+@pytest.mark.parametrize("build", [attention, token_for_each, embedding], ids=lambda one: one.__name__)
+def test_samples_that_share_axes_with_others_are_told_apart(build: Build) -> None:
+    batch = check(built(build, SIZE, 5, 6), SIZE)
+    assert len(batch.moved) == len(batch.kernels.calls)
+
+
+def test_an_input_without_the_batch_is_the_same_for_all_samples() -> None:
+    net = Network()
+    x, scale = net.input(SIZE, 3, 5), net.input(3, 5)
+    check(net.model([net.node("Tanh", [net.node("Mul", [x, scale], (SIZE, 3, 5))], (SIZE, 3, 5))]), SIZE)
+
+
+def over_samples(net: Network, x: str) -> str:
+    return net.node("Softmax", [x], net.shapes[x], axis=0)
+
+
+def centred(net: Network, x: str) -> str:
+    mean = net.node("ReduceMean", [x, net.constant(np.array([0]))], (1, *net.shapes[x][1:]), keepdims=1)
+    return net.node("Sub", [x, mean], net.shapes[x])
+
+
+def reversed_samples(net: Network, x: str) -> str:
+    order = net.constant(np.arange(SIZE)[::-1])
+    return net.node("Tanh", [net.node("Gather", [x, order], net.shapes[x], axis=0)], net.shapes[x])
+
+
+def own_weights(net: Network, x: str) -> str:
+    return net.node("Mul", [x, net.weight(SIZE, 1, 1)], net.shapes[x])
+
+
+def running_sum(net: Network, x: str) -> str:
+    return net.node("CumSum", [x, net.constant(np.array(0))], net.shapes[x])
+
+
+def samples_last(net: Network, x: str) -> str:
+    samples, rows, width = net.shapes[x]
+    return net.node("Transpose", [x], (rows, width, samples), perm=[1, 2, 0])
+
+
+def with_all_others(net: Network, x: str) -> str:
+    samples, rows, width = net.shapes[x]
+    flat = net.node("Reshape", [x, net.constant(np.array([samples, -1]))], (samples, rows * width))
+    return net.node("MatMul", [flat, net.node("Transpose", [flat], (rows * width, samples))], (samples, samples))
+
+
+def one_result(net: Network, x: str) -> str:
+    return net.node("ReduceMax", [x, net.constant(np.array([0, 1, 2]))], (1, 1, 1), keepdims=1)
+
+
+MIXED = [over_samples, centred, reversed_samples, own_weights, running_sum, samples_last, with_all_others, one_result]
+
+
+@pytest.mark.parametrize("build", MIXED, ids=lambda one: one.__name__)
+def test_what_depends_on_other_samples_is_refused_with_the_reason(build: Build) -> None:
+    found = batch_of(fuse(graph_of(built(build, SIZE, 5, 6))).kernels)
+    assert isinstance(found, str)
+    assert found
+
+
+def test_a_single_sample_is_no_batch() -> None:
+    kernels: KernelGraph = fuse(graph_of(built(attention, 1, 5, 6))).kernels
+    assert batch_of(kernels) is None
+
+
+def test_a_constant_of_samples_is_cut_and_kept_in_one_piece() -> None:
+    batch = check(built(token_for_each, SIZE, 5, 6), SIZE)
+    cut = batch.of(2)
+    (id,) = (id for id in batch.along if id in batch.kernels.constants)
+    assert (len(batch.kernels.constants[id]), len(cut.constants[id])) == (SIZE, 2)
+    assert cut.constants[id].flags.c_contiguous

@@ -1,0 +1,185 @@
+"""Batches in slices, from model to artifact: the same results, what was decided is told, and faults are named."""
+
+from __future__ import annotations
+
+import json
+import math
+import zipfile
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler.codegen import scalars as c_scalar
+from compiler.contract import CompileOptions, CompileReport
+from compiler.devices.cpu.algorithms.region import RegionLowering
+from compiler.devices.cpu.codegen.lowered import Lowered
+from compiler.errors import Disagreement
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
+from compiler.steps import slices
+from tests.compiler.fuse.test_batch import attention
+from tests.compiler.networks import Network
+
+SIZE = 6
+
+
+@pytest.fixture
+def always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every batch that may be cut is cut into single samples, whatever that gains."""
+    monkeypatch.setattr(slices, "LEAST_GAIN", -math.inf)
+    monkeypatch.setattr(slices, "EQUAL", math.inf)
+
+
+def images(net: Network) -> str:
+    """Convolutions of which one result is joined to another in place, a pool, and a row of numbers for each sample."""
+    x = net.node("Conv", [net.input(SIZE, 3, 9, 9), net.weight(16, 3, 3, 3)], (SIZE, 16, 9, 9), pads=[1] * 4)
+    x = net.node("Relu", [x], (SIZE, 16, 9, 9))
+    parts = [net.node("Conv", [x, net.weight(8, 16, k, k)], (SIZE, 8, 9, 9), pads=[k // 2] * 4) for k in (1, 3)]
+    joined = net.node("Concat", [net.node("Elu", [one], (SIZE, 8, 9, 9), alpha=0.7182) for one in parts],
+                      (SIZE, 16, 9, 9), axis=1)  # fmt: skip
+    mean = net.node("GlobalAveragePool", [joined], (SIZE, 16, 1, 1))
+    flat = net.node("Flatten", [mean], (SIZE, 16))
+    return net.node("MatMul", [flat, net.weight(16, 10)], (SIZE, 10))
+
+
+def texts(net: Network) -> str:
+    """Rows of a table of embeddings would be read at numbers; here they are given."""
+    return net.node("MatMul", [attention(net, net.input(SIZE, 7, 12)), net.weight(12, 5)], (SIZE, 7, 5))
+
+
+def compiled(folder: Path, build: Any, name: str = "model.tw", **options: Any) -> tuple[Path, CompileReport]:
+    net = Network()
+    model = net.model([build(net)])
+    onnx.save(model, folder / "model.onnx")
+    artifact = folder / name
+    given = CompileOptions(**{"threads": 1, "tuning_budget_s": 0, **options})
+    return artifact, compile_model(folder / "model.onnx", artifact, given)
+
+
+def plan_of(artifact: Path) -> Any:
+    with zipfile.ZipFile(artifact) as archive:
+        return json.loads(archive.read("plan.json"))
+
+
+def explained(artifact: Path) -> str:
+    with zipfile.ZipFile(artifact) as archive:
+        return archive.read("report.html").decode()
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("build", [images, texts], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_batch_in_slices_gives_what_the_whole_does(build: Any, threads: int, tmp_path: Path) -> None:
+    """The artifact was proved when it was made; each sample's result depends on nothing but its place."""
+    artifact, report = compiled(tmp_path, build, threads=threads)
+    (call,) = plan_of(artifact)["calls"]
+    assert (call["region"]["kind"], call["region"]["most"]) == ("slices", SIZE)
+    assert report.kernels == len(call["region"]["bodies"][0]) > 1
+    assert report.errors[0].max_relative < 1e-5
+    with Model(artifact) as model:
+        (given,) = model.random_inputs(5).values()
+        (whole,) = model.run_flat([given])
+        order = np.random.default_rng(1).permutation(SIZE)
+        (turned,) = model.run_flat([given[order]])
+        (apart,) = model.run_flat([np.concatenate([given[:1], np.zeros_like(given[1:])])])
+    np.testing.assert_array_equal(turned, whole[order])
+    np.testing.assert_array_equal(apart[0], whole[0])
+
+
+@pytest.mark.usefixtures("always")
+def test_lanes_take_slices_of_their_own(tmp_path: Path) -> None:
+    """Each runs half of them, and waits for none of the other's."""
+
+    def large(net: Network) -> str:
+        x = net.input(SIZE, 32, 40, 40)
+        for _ in range(2):
+            x = net.node("Conv", [x, net.weight(32, 32, 3, 3)], (SIZE, 32, 40, 40), pads=[1] * 4)
+        return x
+
+    artifact, _ = compiled(tmp_path, large, threads=2, scheduler="aligned")
+    plan = plan_of(artifact)
+    tasks = {(task["lane"], task["first"], task["last"], len(task["waits"])) for task in plan["tasks"]}
+    assert tasks == {(0, 0, SIZE // 2, 0), (1, SIZE // 2, SIZE, 0)}
+
+
+@pytest.mark.usefixtures("always")
+def test_a_sliced_batch_needs_memory_for_one_slice(tmp_path: Path) -> None:
+    sliced, _ = compiled(tmp_path, images)
+    whole, _ = compiled(tmp_path, images, "whole.tw", without=("slices",))
+    assert len(plan_of(whole)["calls"]) > 1
+    assert plan_of(sliced)["arena_bytes"] == 0 < plan_of(whole)["arena_bytes"]
+    with Model(sliced) as one, Model(whole) as other:
+        (given,) = one.random_inputs(2).values()
+        np.testing.assert_allclose(one.run_flat([given])[0], other.run_flat([given])[0], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("always")
+def test_what_was_decided_is_told(tmp_path: Path) -> None:
+    artifact, _ = compiled(tmp_path, images)
+    said = explained(artifact)
+    assert f"{SIZE} samples in {SIZE} slices, one after another through all kernels" in said
+    assert f"each of {SIZE} slices" in said
+
+
+def test_a_batch_that_gains_nothing_stays_whole_and_says_so(tmp_path: Path) -> None:
+    artifact, _ = compiled(tmp_path, images)
+    assert "region" not in plan_of(artifact)["calls"][0]
+    assert "it saves less than the model errs by" in explained(artifact)
+
+
+@pytest.mark.usefixtures("always")
+def test_samples_that_depend_on_each_other_stay_whole_and_the_reason_is_told(tmp_path: Path) -> None:
+    def mixed(net: Network) -> str:
+        return net.node("Softmax", [images(net)], (SIZE, 10), axis=0)
+
+    artifact, _ = compiled(tmp_path, mixed)
+    assert all("region" not in call for call in plan_of(artifact)["calls"])
+    assert "samples are not computed each by itself: Softmax" in explained(artifact)
+
+
+@pytest.mark.usefixtures("always")
+def test_a_wrong_kernel_inside_is_found_and_the_node_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = replace(
+        c_scalar.C,
+        literal=lambda value, dtype: c_scalar.literal(0.9 if abs(float(value) - 0.7182) < 1e-6 else value, dtype),
+    )
+    monkeypatch.setattr("compiler.codegen.expressions.Emitter.dialect", wrong)
+    with pytest.raises(Disagreement) as caught:
+        compiled(tmp_path, images)
+    assert "Elu" in str(caught.value.details["sources"])
+    assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
+
+
+@pytest.mark.usefixtures("always")
+def test_slices_at_wrong_places_are_blamed_on_the_plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = RegionLowering.lower
+
+    def wrong(self: RegionLowering) -> Lowered:
+        lowered = right(self)
+        assert "+ slice *" in lowered.text
+        return replace(lowered, text=lowered.text.replace("+ slice *", f"+ (slice + 1) % {SIZE} *"))
+
+    monkeypatch.setattr(RegionLowering, "lower", wrong)
+    artifact, _ = compiled(tmp_path, images)  # inputs and outputs move together, and nothing is wrong
+    assert artifact.exists()
+
+    def half_wrong(self: RegionLowering) -> Lowered:
+        lowered = right(self)
+        return replace(lowered, text=lowered.text.replace("+ slice *", "+ 0 * slice *", 1))
+
+    monkeypatch.setattr(RegionLowering, "lower", half_wrong)
+    with pytest.raises(Disagreement) as caught:
+        compiled(tmp_path, images, "other.tw")
+    assert caught.value.details["plan"] is True
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize("precision", ["bf16", "auto"])
+def test_short_elements_go_through_slices_too(precision: str, tmp_path: Path) -> None:
+    artifact, _ = compiled(tmp_path, images, precision=precision, target="cpu", tolerance=0.05)
+    (call,) = plan_of(artifact)["calls"]
+    assert call["region"]["kind"] == "slices"
