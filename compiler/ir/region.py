@@ -17,8 +17,9 @@ a kernel of a body may have its weights packed like any other.
 
 One kind of region is of kernels alone (`compiler.fuse.batch`):
 
-    Slices       (values ...) -> (results ...)
+    Slices       ([count,] values ...) -> (results ...)
                  body: the same for one slice of a batch, which is so many samples that each is computed by itself.
+                 With `count` (i64) only so many slices run, the first ones, and what belongs to others is not written.
                  Operands that have the type of the body's input are the same for all slices; others, and all results,
                  have as many times its first dimension as there are slices. Slices may run in any order.
 """
@@ -113,9 +114,9 @@ class Use:
 class Region(Routine):
     """A loop, a choice between two lists of calls, or a batch in slices: one call of the graph around it.
 
-    `slices` counts those of a batch, 0 for another region; without them, `loop` is None for a choice between two
-    bodies. `tiles` has a Tile for each call of each body once these are chosen. Equal regions have the same code; what
-    constants hold and calls cost plays no part in it.
+    `slices` counts those of a batch, and `counted` says that its first operand is how many of them run; 0 for another
+    region, in which `loop` is None for a choice between two bodies. `tiles` has a Tile for each call of each body once
+    these are chosen. Equal regions have the same code; what constants hold and calls cost plays no part in it.
     """
 
     bodies: tuple[KernelGraph, ...] = ()
@@ -124,6 +125,7 @@ class Region(Routine):
     costs: tuple[tuple[Cost, ...], ...] = ()
     """Of each of these calls, once."""
     slices: int = 0
+    counted: bool = False
 
     @property
     def times(self) -> int:
@@ -133,7 +135,7 @@ class Region(Routine):
     @property
     def first(self) -> int:
         """The position of the first operand that is handed to the body."""
-        return self.loop.first if self.loop else int(not self.slices)
+        return self.loop.first if self.loop else int(self.counted or not self.slices)
 
     @cached_property
     def uses(self) -> tuple[Use, ...]:
@@ -153,6 +155,8 @@ class Region(Routine):
         if self.tiles and [len(tiles) for tiles in self.tiles] != [len(body.calls) for body in self.bodies]:
             raise VerifyError(f"region {self.family} has tiles for other calls\n{self}")
         types = [slot.type for slot in self.inputs]
+        if self.counted and types[:1] != [NUMBER]:
+            raise VerifyError(f"region {self.family} has no number of slices as first operand\n{self}")
         for body in self.bodies:
             inputs = [body.buffers[id].type for id in body.inputs]
             given = types[self.first : self.first + len(inputs) - (self.loop is not None)]
@@ -193,6 +197,10 @@ class Region(Routine):
             if not fits:
                 raise VerifyError(f"region {self.family} has other results than its body\n{self}")
 
+    @property
+    def _kind(self) -> Loop | tuple[int, bool] | None:
+        return (self.slices, self.counted) if self.slices else self.loop
+
     @cached_property
     def _text(self) -> str:
         """All that its code depends on: names of operators and numbers in constants do not count."""
@@ -210,7 +218,7 @@ class Region(Routine):
             )
             for body in self.bodies
         ]  # fmt: skip
-        whole = (self.name, self.inputs, self.outputs, self.slices or self.loop, self.tiles, bodies)
+        whole = (self.name, self.inputs, self.outputs, self._kind, self.tiles, bodies)
         return hashlib.sha256(repr(whole).encode()).hexdigest()[:24]
 
     def __repr__(self) -> str:

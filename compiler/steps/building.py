@@ -40,7 +40,7 @@ from compiler.steps.explain import applications, explain, made
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
-from compiler.steps.slices import Slices, slices_of, with_slices
+from compiler.steps.slices import OpenBatch, Slices, slices_of, with_slices
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 from compiler.steps.zeros import zeros_notices, zeros_report
 
@@ -234,10 +234,16 @@ def generated(program: Program) -> str:
 
 
 def _slices(session: Session, front: Front, precisions: Precisions) -> Slices | Entry | None:
-    if front.loaded.open_shapes is not None:
-        return None
-    costs = front.evaluated.kernels.on(session.backend, precisions.precision)
-    return slices_of(session, precisions.kernels, costs)
+    shapes, costs = front.loaded.open_shapes, front.evaluated.kernels.on(session.backend, precisions.precision)
+    open_batch = None
+    if shapes is not None:
+        number = next((axes[0] for axes in shapes.inputs if axes), None)
+        if number is None or any(number in axes[1:] for axes in shapes.inputs):
+            return None
+        dimension = shapes.dimensions[number]
+        size = front.loaded.graph.inputs[len(shapes.inputs) + number]
+        open_batch = OpenBatch(size, usual_sizes(session.options, shapes)[dimension.name], dimension.low)
+    return slices_of(session, precisions.kernels, costs, open_batch)
 
 
 def _planned(session: Session, tiles: TiledKernels, whole: ChosenJoins, front: Front) -> Planned:

@@ -290,7 +290,7 @@ def _blamed(
                 return error
 
         found = disagreement(0)
-        for number in range(1, built.slices):
+        for number in range(1, 1 if shapes is not None else built.slices):
             if not found.details.get(PLAN_FAULT):
                 break
             found = disagreement(number)

@@ -76,6 +76,7 @@ def _settled(kernels: KernelGraph, menus: Iterator[Menu], workload_of: WorkloadO
 
 
 def region_cost(region: Region) -> Cost:
-    """Of the dearer body, as often as it may run."""
+    """Of the dearer body, as often as it may run; of slices, which all run, known where each of their calls is."""
     seconds = max(sum(cost.seconds for cost in each) for each in region.costs)
-    return Cost(region.times * seconds, "model")
+    is_known = region.slices and all(cost.source != "model" for each in region.costs for cost in each)
+    return Cost(region.times * seconds, "record" if is_known else "model")

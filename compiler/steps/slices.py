@@ -9,8 +9,10 @@ costs and by what is moved between the caches and memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from compiler.devices.device import LaneDevice
 from compiler.fuse.batch import Batch, batch_of
@@ -38,72 +40,129 @@ EQUAL = 0.01
 
 
 @dataclass(frozen=True)
+class OpenBatch:
+    """A batch whose size is only known while running.
+
+    size   id of the scalar that is given it
+    usual  the size for which the program is tuned
+    least  the smallest that it may have
+    """
+
+    size: int
+    usual: int
+    least: int
+
+
+@dataclass(frozen=True)
 class Slices:
-    """Kernels for one slice of a batch, of which there are `count`; `whole` are those for all samples at once.
+    """Kernels for one slice of a batch, of which there are `count`; `batch` has those for all samples at once.
+
+    Calls that read nothing of samples are among the kernels too: they run once, before all slices.
 
     entry  says so, with the estimates of both
     """
 
-    whole: KernelGraph
+    batch: Batch
     kernels: KernelGraph
     count: int
     entry: Entry
 
     def around(self, settled: ChosenJoins, session: Session) -> ChosenJoins:
-        """One call that runs the kernels, once they have menus, for each slice."""
-        body, best = settled.kernels, [menu.best for menu in settled.menus]
-        inputs, outputs = (
-            [Buffer.whole(id, self.whole.buffers[id].type, name=self.whole.buffers[id].name) for id in ids]
-            for ids in (self.whole.inputs, self.whole.outputs)
-        )
+        """One call that runs the kernels, once they have menus, for each slice; before it those that run once."""
+        whole, kernels = self.batch.kernels, settled.kernels
+        is_apart = [self.batch.along.keys().isdisjoint(call.outputs) for call in kernels.calls]
+        body = self._body(kernels, [call for call, apart in zip(kernels.calls, is_apart, strict=True) if not apart])
+        best = [menu.best for menu, apart in zip(settled.menus, is_apart, strict=True) if not apart]
         region = Region(
             SLICES,
             SLICES.lower(),
             (),
-            _slots("y", [buffer.type for buffer in outputs]),
+            _slots("y", [whole.buffers[id].type for id in body.outputs]),
             {},
             (body,),
             tiles=(tuple(one.tile for one in best),),
             costs=(tuple(one.cost for one in best),),
             slices=self.count,
+            counted=self.batch.count is not None,
         )
+        given = [*([] if self.batch.count is None else [self.batch.count]), *body.inputs]
         arrays = [body.constants[use.constant] for use in region.uses]
-        next_id = 1 + max(self.whole.buffers)
+        next_id = 1 + max(whole.buffers)
         ids = {key: next_id + at for at, key in enumerate(dict.fromkeys(map(id, arrays)))}
         constants = {ids[id(array)]: array for array in arrays}
-        known = [Buffer.whole(at, TensorType(DType.of(one.dtype), one.shape)) for at, one in constants.items()]
-        types = [*(buffer.type for buffer in inputs), *(known[ids[id(one)] - next_id].type for one in arrays)]
+        types = [whole.buffers[value].type for value in given]
+        types += [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
         region = replace(region, inputs=_slots("x", types))
         call = Call(
             region,
-            (*self.whole.inputs, *(ids[id(array)] for array in arrays)),
-            self.whole.outputs,
+            (*given, *(ids[id(array)] for array in arrays)),
+            body.outputs,
             sources=tuple(dict.fromkeys(name for one in body.calls for name in one.sources)),
         )
-        buffers = {buffer.id: buffer for buffer in (*inputs, *known, *outputs)}
-        kernels = KernelGraph(buffers, (call,), self.whole.inputs, self.whole.outputs, constants)
-        key = workload_key(session.backend.workload_of(kernels, call))
-        menu = Menu(key, (Variant(REGION, self.count, 1, region_cost(region)),))
-        return replace(settled, kernels=kernels, menus=(menu,))
+        apart = [one for one, alone in zip(kernels.calls, is_apart, strict=True) if alone]
+        outer = KernelGraph(
+            {
+                **{value: whole.buffers[value] for value in (*whole.inputs, *whole.outputs)},
+                **_touched(kernels, apart),
+                **{at: Buffer.whole(at, TensorType(DType.of(one.dtype), one.shape)) for at, one in constants.items()},
+            },
+            (*apart, call),
+            whole.inputs,
+            whole.outputs,
+            {**constants, **_constants(kernels, apart)},
+        )
+        key = workload_key(session.backend.workload_of(outer, call))
+        menus = [menu for menu, alone in zip(settled.menus, is_apart, strict=True) if alone]
+        menus.append(Menu(key, (Variant(REGION, self.count, 1, region_cost(region)),)))
+        return replace(settled, kernels=outer, menus=tuple(menus))
+
+    def _body(self, kernels: KernelGraph, calls: Sequence[Call]) -> KernelGraph:
+        """The calls of one slice: it is given what they read and do not write."""
+        written = {kernels.buffers[id].storage for call in calls for id in call.outputs}
+        read = dict.fromkeys(kernels.buffers[id].storage for call in calls for id in call.inputs)
+        constant = {kernels.buffers[id].storage for id in kernels.constants}
+        given = tuple(storage for storage in read if storage not in written and storage not in constant)
+        outputs = tuple(id for id in kernels.outputs if id in self.batch.along)
+        buffers = {**_touched(kernels, calls), **{id: kernels.buffers[id] for id in (*given, *outputs)}}
+        return KernelGraph(buffers, tuple(calls), given, outputs, _constants(kernels, calls))
 
 
-def _slots(letter: str, types: list[TensorType]) -> tuple[Slot, ...]:
+def _touched(kernels: KernelGraph, calls: Sequence[Call]) -> dict[int, Buffer]:
+    """The buffers of some calls, and those that the storages of constants are named after."""
+    ids = dict.fromkeys(id for call in calls for id in (*call.inputs, *call.outputs))
+    storages = dict.fromkeys(kernels.buffers[id].storage for id in ids)
+    return {id: kernels.buffers[id] for id in (*ids, *(one for one in storages if one in kernels.constants))}
+
+
+def _constants(kernels: KernelGraph, calls: Sequence[Call]) -> dict[int, np.ndarray]:
+    storages = {kernels.buffers[id].storage for call in calls for id in call.inputs}
+    return {id: array for id, array in kernels.constants.items() if kernels.buffers[id].storage in storages}
+
+
+def _slots(letter: str, types: Sequence[TensorType]) -> tuple[Slot, ...]:
     return tuple(Slot(f"{letter}{at}", type) for at, type in enumerate(types))
 
 
-def slices_of(session: Session, kernels: KernelGraph, costs: KernelCosts) -> Slices | Entry | None:
+def slices_of(
+    session: Session, kernels: KernelGraph, costs: KernelCosts, open_batch: OpenBatch | None = None
+) -> Slices | Entry | None:
     """The slices that take least by the estimate; or why the batch stays whole; None where there is none to cut.
 
-    kernels  with the elements that they have in memory, as `costs` expect them
+    kernels     with the elements that they have in memory, as `costs` expect them
+    open_batch  None for a batch that always has as many samples
     """
     device = session.backend.lanes
-    batch = None if device is None or STEP in session.kept.without_steps else batch_of(kernels)
-    if batch is None or device is None:
+    if device is None or STEP in session.kept.without_steps:
+        return None
+    batch = batch_of(kernels, open_batch.size if open_batch else None)
+    if batch is None:
         return None
     where = kernels.buffers[kernels.inputs[0]].name
     if isinstance(batch, str):
         return Entry(STEP, f"samples are not computed each by itself: {batch}", 1, where)
     estimate = _Estimate(batch, device, replace(costs, measured={}, earlier={}), session.lanes)
+    if open_batch is not None:
+        return _of_open_batch(batch, estimate, open_batch, where)
     seconds = {samples: estimate.seconds(samples) for samples in _sizes(batch.size, session.lanes)}
     if not seconds:
         return Entry(STEP, f"{batch.size} samples make no two slices for each lane", 1, where)
@@ -114,7 +173,21 @@ def slices_of(session: Session, kernels: KernelGraph, costs: KernelCosts) -> Sli
     times = f"{1e6 * whole_s:.1f} us without, {1e6 * seconds[samples]:.1f} us with it, by the model"
     if seconds[samples] > (1 - LEAST_GAIN) * whole_s:
         return Entry(STEP, f"{said}: it saves less than the model errs by", 1, where, times)
-    return Slices(kernels, batch.of(samples), count, Entry(STEP, said, 1, where, times))
+    return Slices(batch, batch.of(samples), count, Entry(STEP, said, 1, where, times))
+
+
+def _of_open_batch(batch: Batch, estimate: _Estimate, batched: OpenBatch, where: str) -> Slices | Entry:
+    """Slices of one sample, of which those run that there are."""
+    said = f"up to {batch.size} samples, one after another through all kernels"
+    if batched.least < estimate.lanes:
+        return Entry(STEP, f"{said}: a batch of {batched.least} would leave lanes without work", 1, where)
+    ratios = [estimate.seconds(1, of=size) / estimate.seconds(size, of=size) for size in (batched.usual, batch.size)]
+    times = " and ".join(
+        f"{ratio:.2f} of the time at {size}" for ratio, size in zip(ratios, (batched.usual, batch.size), strict=True)
+    )
+    if sum(ratios) / len(ratios) > 1 - LEAST_GAIN:
+        return Entry(STEP, f"{said}: it saves less than the model errs by", 1, where, f"{times}, by the model")
+    return Slices(batch, batch.of(1), batch.size, Entry(STEP, said, 1, where, f"{times}, by the model"))
 
 
 def with_slices(explanation: Explanation, slices: Slices | Entry | None) -> Explanation:
@@ -143,9 +216,9 @@ class _Estimate:
     costs: KernelCosts
     lanes: int
 
-    def seconds(self, samples: int) -> float:
-        """Of all samples: what the kernels compute, and what they move beyond the caches nearest to a core."""
-        kernels, count = self.batch.of(samples), self.batch.size // samples
+    def seconds(self, samples: int, of: int | None = None) -> float:
+        """Of so many samples, or all: what kernels compute, and what they move beyond the caches next to a core."""
+        kernels, count = self.batch.of(samples), (of or self.batch.size) // samples
         _, working_bytes = place_buffers(kernels)
         computed = sum(cost.seconds for cost in self.costs.of(kernels, kernels.calls))
         moved = self.device.moving_seconds(_moved_bytes(kernels), working_bytes, self.lanes)

@@ -192,5 +192,5 @@ def test_the_report_and_the_plan_tell_of_what_is_inside(loops_file: Path) -> Non
     (nested,) = (call["region"] for call in outer["bodies"][0] if "region" in call)
     assert (nested["kind"], nested["most"]) == ("while", None)
     assert all(call["predicted_s"] >= 0 and call["tile"] for body in nested["bodies"] for call in body)
-    assert "Inside loops and branches" in report
+    assert "Inside loops, branches and batches" in report
     assert "MatMul" in report

@@ -14,12 +14,13 @@ import onnx
 import pytest
 
 from compiler.codegen import scalars as c_scalar
-from compiler.contract import CompileOptions, CompileReport
-from compiler.devices.cpu.algorithms.region import RegionLowering
+from compiler.contract import CompileOptions, CompileReport, DimRange
+from compiler.devices.cpu.algorithms.region import RegionLowering, spread
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.errors import Disagreement
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.reproduce import reproduce
 from compiler.steps import slices
 from tests.compiler.fuse.test_batch import attention
 from tests.compiler.networks import Network
@@ -63,6 +64,13 @@ def compiled(folder: Path, build: Any, name: str = "model.tw", **options: Any) -
 def plan_of(artifact: Path) -> Any:
     with zipfile.ZipFile(artifact) as archive:
         return json.loads(archive.read("plan.json"))
+
+
+def plan_of_range(artifact: Path) -> Any:
+    """Of the program for all sizes, which lies beside that for the usual one."""
+    with zipfile.ZipFile(artifact) as archive:
+        (name,) = (one for one in archive.namelist() if one.endswith("/plan.json"))
+        return json.loads(archive.read(name))
 
 
 def explained(artifact: Path) -> str:
@@ -142,6 +150,14 @@ def test_samples_that_depend_on_each_other_stay_whole_and_the_reason_is_told(tmp
 
 
 @pytest.mark.usefixtures("always")
+def test_a_measured_artifact_of_slices_is_made_again_to_the_byte(tmp_path: Path) -> None:
+    artifact, report = compiled(tmp_path, images, tuning_budget_s=600, tuning_trials=6)
+    assert report.records_measured
+    found = reproduce(artifact, tmp_path / "model.onnx", tmp_path / "again.tw")
+    assert found.is_same, str(found)
+
+
+@pytest.mark.usefixtures("always")
 def test_a_wrong_kernel_inside_is_found_and_the_node_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wrong = replace(
         c_scalar.C,
@@ -183,3 +199,46 @@ def test_short_elements_go_through_slices_too(precision: str, tmp_path: Path) ->
     artifact, _ = compiled(tmp_path, images, precision=precision, target="cpu", tolerance=0.05)
     (call,) = plan_of(artifact)["calls"]
     assert call["region"]["kind"] == "slices"
+
+
+def opened(folder: Path, build: Any, sizes: DimRange, threads: int = 1, **options: Any) -> tuple[Path, CompileReport]:
+    net = Network()
+    model = net.model([build(net)])
+    for one in (*model.graph.input, *model.graph.output):
+        one.type.tensor_type.shape.dim[0].dim_param = "batch"
+    onnx.save(model, folder / "open.onnx")
+    given = CompileOptions(threads=threads, tuning_budget_s=0, dims={"batch": sizes}, **options)
+    return folder / "open.tw", compile_model(folder / "open.onnx", folder / "open.tw", given)
+
+
+@pytest.mark.usefixtures("always")
+@pytest.mark.parametrize(("least", "threads"), [(1, 1), (2, 2)])
+def test_a_batch_of_any_size_runs_as_many_samples_as_there_are(least: int, threads: int, tmp_path: Path) -> None:
+    """No sample depends on how many there are; every size was also proved against the model at that size."""
+    artifact, _ = opened(tmp_path, images, DimRange(least, least, SIZE), threads)
+    (call,) = (one for one in plan_of_range(artifact)["calls"] if "region" in one)
+    assert (call["region"]["kind"], call["region"]["most"]) == ("slices", SIZE)
+    given = np.random.default_rng(6).standard_normal((SIZE, 3, 9, 9)).astype(np.float32)
+    with Model(artifact) as model:
+        (whole,) = model.run_flat([given])
+        for size in range(least, SIZE):
+            (part,) = model.run_flat([given[:size]])
+            assert part.shape == (size, 10)
+            if size != least:  # for which there is a program of its own
+                np.testing.assert_array_equal(part, whole[:size])
+
+
+@pytest.mark.usefixtures("always")
+def test_an_open_batch_with_fewer_samples_than_lanes_stays_whole(tmp_path: Path) -> None:
+    artifact, _ = opened(tmp_path, images, DimRange(1, 2, SIZE), 2)
+    assert all("region" not in call for call in plan_of_range(artifact)["calls"])
+
+
+@pytest.mark.parametrize("count", [1, 2, 6, 16])
+def test_slices_are_spread_so_that_each_stretch_has_as_many_of_the_first(count: int) -> None:
+    order = spread(count)
+    assert sorted(order) == list(range(count))
+    for lanes in (lanes for lanes in (1, 2, 4) if count % (2 * lanes) == 0):
+        part = count // lanes
+        shares = [sum(one < count // 2 for one in order[part * lane : part * (lane + 1)]) for lane in range(lanes)]
+        assert max(shares) - min(shares) <= 1

@@ -9,9 +9,12 @@ import onnx
 import pytest
 from hypothesis import strategies as st
 
+from compiler.contract import CompileOptions, DimRange
+from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.batch import Batch, batch_of
 from compiler.ir.buffers import KernelGraph
+from compiler.ops import OPERATORS
 from compiler.prove.inputs import sample_inputs
 from tests.compiler.devices.cpu.library import draws
 from tests.compiler.fuse.test_fuse import stepped
@@ -155,6 +158,75 @@ def test_what_depends_on_other_samples_is_refused_with_the_reason(build: Build) 
 def test_a_single_sample_is_no_batch() -> None:
     kernels: KernelGraph = fuse(graph_of(built(attention, 1, 5, 6))).kernels
     assert batch_of(kernels) is None
+
+
+def opened(build: Build, *shape: int, sizes: DimRange) -> Loaded:
+    """The model with its first dimension left open."""
+    net = Network()
+    x = net.input(*shape)
+    model = net.model([build(net, x)])
+    for one in (*model.graph.input, *model.graph.output):
+        one.type.tensor_type.shape.dim[0].dim_param = "batch"
+    return load(model.SerializeToString(), CompileOptions(dims={"batch": sizes}), OPERATORS)
+
+
+def rows_and_heads(net: Network, x: str) -> str:
+    """Rows of all samples are one axis of a product, as exporters write it with -1."""
+    samples, rows, width = net.shapes[x]
+    flat = net.node("Reshape", [x, net.constant(np.array([-1, width]))], (samples * rows, width))
+    product = net.node("Tanh", [net.node("MatMul", [flat, net.weight(width, 4)], (samples * rows, 4))], ())
+    return net.node("Reshape", [product, net.constant(np.array([-1, rows, 4]))], (samples, rows, 4))
+
+
+def gated(net: Network, x: str) -> str:
+    samples, channels = net.shapes[x][:2]
+    mean = net.node("ReduceMean", [x, net.constant(np.array([2]))], (samples, channels, 1), keepdims=1)
+    return net.node("Mul", [x, net.node("Sigmoid", [mean], (samples, channels, 1))], net.shapes[x])
+
+
+@pytest.mark.parametrize("build", [rows_and_heads, gated], ids=lambda one: one.__name__)
+def test_a_batch_of_a_size_that_is_given_asks_for_it_no_more(build: Build) -> None:
+    loaded = opened(build, SIZE, 5, 6, sizes=DimRange(1, 2, SIZE))
+    kernels = fuse(loaded.graph).kernels
+    count = kernels.inputs[1]
+    batch = batch_of(kernels, count)
+    assert isinstance(batch, Batch), batch
+    one = batch.of(1)
+    one.verify()
+    apart = [call for call in one.calls if batch.along.keys().isdisjoint(call.outputs)]
+    assert all(count not in call.inputs for call in one.calls if call not in apart)
+    given = np.random.default_rng(4).standard_normal((SIZE, 5, 6)).astype(np.float32)
+    for size in range(1, SIZE + 1):
+        inside = np.where(np.arange(SIZE)[:, None, None] < size, given, np.float32(0))
+        whole, *_ = stepped(kernels, [inside, np.array(size)])
+        parts = [stepped(one, [given[at : at + 1], np.array(size)])[0] for at in range(size)]
+        np.testing.assert_allclose(np.concatenate(parts), whole[:size], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("build", [centred, over_samples], ids=lambda one: one.__name__)
+def test_what_depends_on_how_many_samples_there_are_is_refused(build: Build) -> None:
+    kernels = fuse(opened(build, SIZE, 5, 6, sizes=DimRange(1, 2, SIZE)).graph).kernels
+    assert isinstance(batch_of(kernels, kernels.inputs[1]), str)
+
+
+def test_a_bound_by_another_size_stays() -> None:
+    net = Network()
+    x = net.input(SIZE, 5, 6)
+    model = net.model([net.node("Softmax", [x], (SIZE, 5, 6), axis=1)])
+    for one in (*model.graph.input, *model.graph.output):
+        one.type.tensor_type.shape.dim[0].dim_param = "batch"
+        one.type.tensor_type.shape.dim[1].dim_param = "rows"
+    dims = {"batch": DimRange(1, 2, SIZE), "rows": DimRange(1, 3, 5)}
+    loaded = load(model.SerializeToString(), CompileOptions(dims=dims), OPERATORS)
+    kernels = fuse(loaded.graph).kernels
+    batch = batch_of(kernels, kernels.inputs[1])
+    assert isinstance(batch, Batch), batch
+    given = np.random.default_rng(4).standard_normal((SIZE, 5, 6)).astype(np.float32)
+    given[:, 3:] = 0
+    whole, *_ = stepped(kernels, [given, np.array(SIZE), np.array(3)])
+    for at in range(SIZE):
+        (part, *_) = stepped(batch.of(1), [given[at : at + 1], np.array(SIZE), np.array(3)])
+        np.testing.assert_allclose(part[:, :3], whole[at : at + 1, :3], rtol=1e-5, atol=1e-6)
 
 
 def test_a_constant_of_samples_is_cut_and_kept_in_one_piece() -> None:

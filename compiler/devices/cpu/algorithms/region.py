@@ -134,8 +134,16 @@ class RegionLowering(Lowering):
                 found.append(f"p[{place}]" if own == whole.type else f"((char *)p[{place}] + slice * {own.bytes})")
             return found
 
-        with writer.block("for (long slice = begin; slice < end; slice++)"):
-            inputs = pointers(body.graph.inputs, self._own_inputs, 0)
+        first, slices = self.region.first, self.region.slices
+        if self.region.counted:
+            order = ", ".join(map(str, spread(slices)))
+            writer.line("/* Each lane takes a stretch of these, of which about as many are below any count. */")
+            writer.line(f"static const int order[{slices}] = {{{order}}};")
+        with writer.block("for (long turn = begin; turn < end; turn++)"):
+            writer.line(f"const long slice = {'order[turn]' if self.region.counted else 'turn'};")
+            if self.region.counted:
+                writer.line("if (slice >= *(const int64_t *)p[0]) continue;")
+            inputs = pointers(body.graph.inputs, self._own_inputs[first:], first)
             outputs = pointers(body.graph.outputs, self.workload.outputs, len(self.workload.inputs))
             body.write(writer, inputs, outputs, 0)
 
@@ -144,6 +152,13 @@ class RegionLowering(Lowering):
         """Bytes for the larger of the bodies, and for the loop's own values."""
         extra = _Loop(self, self._bodies[0], self.region.loop).bytes if self.region.loop else 0
         return extra + max(body.bytes for body in self._bodies)
+
+
+def spread(count: int) -> list[int]:
+    """The numbers below `count` by their reversed bits (van der Corput): any stretch has some of the whole range."""
+    bits = max(count - 1, 1).bit_length()
+    reversed_bits = (int(f"{number:0{bits}b}"[::-1], 2) for number in range(1 << bits))
+    return [number for number in reversed_bits if number < count]
 
 
 class _Body:

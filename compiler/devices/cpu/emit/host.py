@@ -13,8 +13,9 @@ from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import bounds_in
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.guards import verify_guards
-from compiler.ir.kernel import Kernel
+from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.plan import Plan
+from compiler.ir.region import regions_of
 
 C_FEATURES = {
     "sse4_2": "sse4.2",
@@ -73,10 +74,15 @@ def host_source(
     writer.line(f"static const char description[] = {c_string(description(kernels, plans[0], size, plans[1:]))};")
     writer.line()
     _cpu_check(writer, target)
-    if any(isinstance(call.kernel, Kernel) and any(bounds_in(call.kernel)) for call in kernels.calls):
+    sliced = [body for _, region in regions_of(kernels) if region.slices for body in region.bodies]
+    if any(_has_bounds(call.kernel) for graph in (kernels, *sliced) for call in graph.calls):
         _zeroed_memory(writer)
     writer.line('#include "tw_runtime.h"')
     return writer.text()
+
+
+def _has_bounds(kernel: Kernel | Routine) -> bool:
+    return isinstance(kernel, Kernel) and any(bounds_in(kernel))
 
 
 def _zeroed_memory(writer: Writer) -> None:

@@ -219,7 +219,7 @@ def test_the_plan_and_the_report_count_graphs_and_tell_of_what_is_inside(file: P
     inside = [call["region"] for call in plan["calls"] if "region" in call]
     assert [one["most"] for one in inside] == [MOST, None, 1024, None]
     assert f"10 CUDA graphs with {len(plan['launches'])} nodes, between which the host decides" in report
-    assert "Inside loops and branches" in report
+    assert "Inside loops, branches and batches" in report
 
 
 def test_the_runtime_of_a_model_has_what_it_needs() -> None:
