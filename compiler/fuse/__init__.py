@@ -12,6 +12,7 @@
     separable a window channel by channel and the pointwise product that alone reads it
     excitation  a mean over positions and the two small products that follow it
     batch     whether samples are computed each by itself, and the kernels for fewer of them
+    sliced    a call that runs the kernels of a slice for each of them
     joins     calls that may be one where costs say that it pays, as these two make them
     regions   loops and branches: their bodies fused by themselves
     pbqp      the cheapest choice where tables say what the choices of a few variables cost together

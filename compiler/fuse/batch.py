@@ -4,8 +4,9 @@ A value is *batched* along a dimension where that has `size * unit` elements and
 another, belong to one sample. Inputs are batched along their first dimension; what follows is found kernel by kernel.
 In each block one parallel axis has `size * step` iterations, and moving it by `step`, from one sample to the next, must
 move each access to a batched value by its `unit` along its dimension, and nothing else: no other index, no position
-that is used as a number. Then sample n of every result is computed from sample n of the inputs alone, by the same
-expressions for every n, and with another size the kernels compute as many samples.
+that is used as a number. Accesses for the first sample must stay within it. Then sample n of every result is computed
+from sample n of the inputs alone, by the same expressions for every n, and with another size the kernels compute as
+many samples.
 
 This is the analysis of dependences that loop fusion needs (Wolfe, High Performance Compilers for Parallel Computing,
 1996, chapter 7), for one loop around the whole program: every dependence has distance 0 along it.
@@ -189,10 +190,8 @@ def _is_of_sample(bound: Bound, times: int, axis: Axis | None, size: int) -> boo
     """Whether the places of sample n are those from n * times to (n + 1) * times - 1."""
     if axis is None:
         return False
-    step = axis.extent // size
-    first = bound.place.substitute({axis: Index.of(Axis(axis.name, step))})
-    low, high = first.range
-    return _move(bound.place, axis, step) == times and low >= 0 and high < times
+    low, high = _of_first(bound.place, axis, size).range
+    return _move(bound.place, axis, axis.extent // size) == times and low >= 0 and high < times
 
 
 def _look_at_views(kernels: KernelGraph, ids: Iterable[int], size: int, along: dict[int, Along]) -> None:
@@ -246,7 +245,6 @@ class _Kernel:
         self.kernel, self.size, self.along = kernel, size, dict(known)
         self._axes: list[Axis | None] = [None] * len(kernel.blocks)
         self._inputs = {slot.name for slot in kernel.inputs}
-        self._private = {slot.name for slot in kernel.temps}
 
     @property
     def axes(self) -> tuple[Axis | None, ...]:
@@ -267,16 +265,13 @@ class _Kernel:
         """Why samples are not computed each by itself; empty where they are."""
         for block, axis in zip(self.kernel.blocks, self._axes, strict=True):
             for access in _accesses(block):
-                if self._moves(access, axis) != self._wanted(access):
+                if self._moves(access, axis) != self._wanted(access) or not self._stays(access, axis):
                     return f"reads or writes {access.slot} across samples"
             if axis is None:
                 continue
             for position in _positions(block):
                 if _move(position.index, axis, axis.extent // self.size) != 0:
                     return "computes with the number of the sample"
-            for store in block.stores:
-                if store.slot not in self.along and not (store.slot in self._private and axis in self.kernel.shared):
-                    return f"stores one {store.slot} for all samples"
         return ""
 
     def _axis(self, block: Block) -> Axis | None:
@@ -313,6 +308,14 @@ class _Kernel:
         moves = [_move(index, axis, axis.extent // self.size) for index in access.index]
         return None if None in moves else tuple(move for move in moves if move is not None)
 
+    def _stays(self, access: Load | Store, axis: Axis | None) -> bool:
+        """Whether what belongs to the first sample is all that is accessed for it."""
+        along = self.along.get(access.slot)
+        if along is None or axis is None:
+            return True
+        low, high = _of_first(access.index[along.dim], axis, self.size).range
+        return low >= 0 and high < along.unit
+
     def _wanted(self, access: Load | Store) -> tuple[int, ...]:
         along = self.along.get(access.slot)
         return tuple(along.unit if along and along.dim == dim else 0 for dim in range(len(access.index)))
@@ -346,6 +349,11 @@ def _move(index: Index, axis: Axis, step: int) -> int | None:
         index = Index(tuple(term for term in index.terms if not isinstance(term[0], Indirect)), index.const)
     moved = index.substitute({axis: Index.of(axis) + step}) - index
     return moved.const if moved.is_const else None
+
+
+def _of_first(index: Index, axis: Axis, size: int) -> Index:
+    """An index for the first of `size` samples."""
+    return index.substitute({axis: Index.of(Axis(axis.name, axis.extent // size))})
 
 
 def _is_the_same(array: np.ndarray, along: Along, size: int) -> bool:

@@ -9,18 +9,15 @@ costs and by what is moved between the caches and memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-
-import numpy as np
 
 from compiler.devices.device import LaneDevice
 from compiler.fuse.batch import Batch, batch_of
 from compiler.fuse.joins import ChosenJoins
-from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.kernel import Slot
-from compiler.ir.region import SLICES, Region
-from compiler.ir.tensor import DType, TensorType
+from compiler.fuse.sliced import runs_once, sliced
+from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.tile import Menu, Variant
 from compiler.pack.explanation import Entry, Explanation
 from compiler.schedule.memory.buffers import place_buffers
@@ -68,79 +65,15 @@ class Slices:
     entry: Entry
 
     def around(self, settled: ChosenJoins, session: Session) -> ChosenJoins:
-        """One call that runs the kernels, once they have menus, for each slice; before it those that run once."""
-        whole, kernels = self.batch.kernels, settled.kernels
-        is_apart = [self.batch.along.keys().isdisjoint(call.outputs) for call in kernels.calls]
-        body = self._body(kernels, [call for call, apart in zip(kernels.calls, is_apart, strict=True) if not apart])
-        best = [menu.best for menu, apart in zip(settled.menus, is_apart, strict=True) if not apart]
-        region = Region(
-            SLICES,
-            SLICES.lower(),
-            (),
-            _slots("y", [whole.buffers[id].type for id in body.outputs]),
-            {},
-            (body,),
-            tiles=(tuple(one.tile for one in best),),
-            costs=(tuple(one.cost for one in best),),
-            slices=self.count,
-            counted=self.batch.count is not None,
-        )
-        given = [*([] if self.batch.count is None else [self.batch.count]), *body.inputs]
-        arrays = [body.constants[use.constant] for use in region.uses]
-        next_id = 1 + max(whole.buffers)
-        ids = {key: next_id + at for at, key in enumerate(dict.fromkeys(map(id, arrays)))}
-        constants = {ids[id(array)]: array for array in arrays}
-        types = [whole.buffers[value].type for value in given]
-        types += [TensorType(DType.of(array.dtype), array.shape) for array in arrays]
-        region = replace(region, inputs=_slots("x", types))
-        call = Call(
-            region,
-            (*given, *(ids[id(array)] for array in arrays)),
-            body.outputs,
-            sources=tuple(dict.fromkeys(name for one in body.calls for name in one.sources)),
-        )
-        apart = [one for one, alone in zip(kernels.calls, is_apart, strict=True) if alone]
-        outer = KernelGraph(
-            {
-                **{value: whole.buffers[value] for value in (*whole.inputs, *whole.outputs)},
-                **_touched(kernels, apart),
-                **{at: Buffer.whole(at, TensorType(DType.of(one.dtype), one.shape)) for at, one in constants.items()},
-            },
-            (*apart, call),
-            whole.inputs,
-            whole.outputs,
-            {**constants, **_constants(kernels, apart)},
-        )
-        key = workload_key(session.backend.workload_of(outer, call))
-        menus = [menu for menu, alone in zip(settled.menus, is_apart, strict=True) if alone]
-        menus.append(Menu(key, (Variant(REGION, self.count, 1, region_cost(region)),)))
-        return replace(settled, kernels=outer, menus=tuple(menus))
-
-    def _body(self, kernels: KernelGraph, calls: Sequence[Call]) -> KernelGraph:
-        """The calls of one slice: it is given what they read and do not write."""
-        written = {kernels.buffers[id].storage for call in calls for id in call.outputs}
-        read = dict.fromkeys(kernels.buffers[id].storage for call in calls for id in call.inputs)
-        constant = {kernels.buffers[id].storage for id in kernels.constants}
-        given = tuple(storage for storage in read if storage not in written and storage not in constant)
-        outputs = tuple(id for id in kernels.outputs if id in self.batch.along)
-        buffers = {**_touched(kernels, calls), **{id: kernels.buffers[id] for id in (*given, *outputs)}}
-        return KernelGraph(buffers, tuple(calls), given, outputs, _constants(kernels, calls))
-
-
-def _touched(kernels: KernelGraph, calls: Sequence[Call]) -> dict[int, Buffer]:
-    """The buffers of some calls, and those that the storages of constants are named after."""
-    ids = dict.fromkeys(id for call in calls for id in (*call.inputs, *call.outputs))
-    storages = dict.fromkeys(kernels.buffers[id].storage for id in ids)
-    return {id: kernels.buffers[id] for id in (*ids, *(one for one in storages if one in kernels.constants))}
-
-
-def _constants(kernels: KernelGraph, calls: Sequence[Call]) -> dict[int, np.ndarray]:
-    storages = {kernels.buffers[id].storage for call in calls for id in call.inputs}
-    return {id: array for id, array in kernels.constants.items() if kernels.buffers[id].storage in storages}
-
-
-def _slots(letter: str, types: Sequence[TensorType]) -> tuple[Slot, ...]:
-    return tuple(Slot(f"{letter}{at}", type) for at, type in enumerate(types))
+        """With one call for all slices of the kernels, once they have menus."""
+        once = [runs_once(self.batch, call) for call in settled.kernels.calls]
+        best = [menu.best for menu, alone in zip(settled.menus, once, strict=True) if not alone]
+        tiles, costs = [one.tile for one in best], [one.cost for one in best]
+        kernels, region = sliced(self.batch, settled.kernels, self.count, tiles, costs)
+        key = workload_key(session.backend.workload_of(kernels, kernels.calls[-1]))
+        own = Menu(key, (Variant(REGION, self.count, 1, region_cost(region)),))
+        menus = [menu for menu, alone in zip(settled.menus, once, strict=True) if alone]
+        return replace(settled, kernels=kernels, menus=(*menus, own))
 
 
 def slices_of(
@@ -162,7 +95,16 @@ def slices_of(
         return Entry(STEP, f"samples are not computed each by itself: {batch}", 1, where)
     estimate = _Estimate(batch, device, replace(costs, measured={}, earlier={}), session.lanes)
     if open_batch is not None:
-        return _of_open_batch(batch, estimate, open_batch, where)
+        found = _of_open_batch(batch, estimate, open_batch, where)
+        least, most = open_batch.least, batch.size
+        if isinstance(found, Entry) or least >= session.lanes:
+            return found
+        dims = json.dumps([*range(least, session.lanes), {"min": session.lanes, "max": most}])
+        session.trace.notice(
+            f"a batch of {session.lanes} and more would be faster sample by sample ({found.entry.note}), but {least} "
+            f"would leave threads without work: give dims {dims} for a program of each kind"
+        )
+        return replace(found.entry, why=f"{found.entry.why}: {least} would leave threads without work")
     seconds = {samples: estimate.seconds(samples) for samples in _sizes(batch.size, session.lanes)}
     if not seconds:
         return Entry(STEP, f"{batch.size} samples make no two slices for each lane", 1, where)
@@ -177,17 +119,15 @@ def slices_of(
 
 
 def _of_open_batch(batch: Batch, estimate: _Estimate, batched: OpenBatch, where: str) -> Slices | Entry:
-    """Slices of one sample, of which those run that there are."""
+    """Slices of one sample, of which as many run as there are."""
     said = f"up to {batch.size} samples, one after another through all kernels"
-    if batched.least < estimate.lanes:
-        return Entry(STEP, f"{said}: a batch of {batched.least} would leave lanes without work", 1, where)
-    ratios = [estimate.seconds(1, of=size) / estimate.seconds(size, of=size) for size in (batched.usual, batch.size)]
-    times = " and ".join(
-        f"{ratio:.2f} of the time at {size}" for ratio, size in zip(ratios, (batched.usual, batch.size), strict=True)
-    )
+    sizes = (batched.usual, batch.size)
+    ratios = [estimate.seconds(1, of=size) / estimate.seconds(size, of=size) for size in sizes]
+    each = (f"{ratio:.2f} of the time at {size}" for ratio, size in zip(ratios, sizes, strict=True))
+    times = f"{' and '.join(each)}, by the model"
     if sum(ratios) / len(ratios) > 1 - LEAST_GAIN:
-        return Entry(STEP, f"{said}: it saves less than the model errs by", 1, where, f"{times}, by the model")
-    return Slices(batch, batch.of(1), batch.size, Entry(STEP, said, 1, where, f"{times}, by the model"))
+        return Entry(STEP, f"{said}: it saves less than the model errs by", 1, where, times)
+    return Slices(batch, batch.of(1), batch.size, Entry(STEP, said, 1, where, times))
 
 
 def with_slices(explanation: Explanation, slices: Slices | Entry | None) -> Explanation:

@@ -230,8 +230,10 @@ def test_a_batch_of_any_size_runs_as_many_samples_as_there_are(least: int, threa
 
 @pytest.mark.usefixtures("always")
 def test_an_open_batch_with_fewer_samples_than_lanes_stays_whole(tmp_path: Path) -> None:
-    artifact, _ = opened(tmp_path, images, DimRange(1, 2, SIZE), 2)
+    artifact, report = opened(tmp_path, images, DimRange(1, 2, SIZE), 2)
     assert all("region" not in call for call in plan_of_range(artifact)["calls"])
+    (said,) = (notice for notice in report.notices if "sample by sample" in notice)
+    assert 'give dims [1, {"min": 2, "max": 6}]' in said
 
 
 @pytest.mark.parametrize("count", [1, 2, 6, 16])

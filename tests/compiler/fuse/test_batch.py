@@ -19,6 +19,7 @@ from compiler.prove.inputs import sample_inputs
 from tests.compiler.devices.cpu.library import draws
 from tests.compiler.fuse.test_fuse import stepped
 from tests.compiler.networks import Network, graph_of, networks
+from tests.parse import parse_kernel_graph
 
 Build = Callable[[Network, str], str]
 SIZE = 4
@@ -145,7 +146,25 @@ def one_result(net: Network, x: str) -> str:
     return net.node("ReduceMax", [x, net.constant(np.array([0, 1, 2]))], (1, 1, 1), keepdims=1)
 
 
-MIXED = [over_samples, centred, reversed_samples, own_weights, running_sum, samples_last, with_all_others, one_result]
+def shifted(net: Network, x: str) -> str:
+    """Each sample is that before it, and the first one is zero: a position says which is which."""
+    samples, rows, width = net.shapes[x]
+    padded = net.node("Pad", [x, net.constant(np.array([1, 0, 0, 0, 0, 0]))], (samples + 1, rows, width))
+    ends = [net.constant(np.array([end], np.int64)) for end in (0, samples, 0)]
+    return net.node("Tanh", [net.node("Slice", [padded, *ends], (samples, rows, width))], (samples, rows, width))
+
+
+MIXED = [
+    shifted,
+    over_samples,
+    centred,
+    reversed_samples,
+    own_weights,
+    running_sum,
+    samples_last,
+    with_all_others,
+    one_result,
+]
 
 
 @pytest.mark.parametrize("build", MIXED, ids=lambda one: one.__name__)
@@ -153,6 +172,65 @@ def test_what_depends_on_other_samples_is_refused_with_the_reason(build: Build) 
     found = batch_of(fuse(graph_of(built(build, SIZE, 5, 6))).kernels)
     assert isinstance(found, str)
     assert found
+
+
+@pytest.mark.parametrize(("most", "is_own"), [(1, True), (2, False)])
+def test_what_is_read_at_a_number_must_be_of_the_same_sample(most: int, is_own: bool) -> None:
+    """Two numbers lie behind each other for each sample; one of three would be of the next one."""
+    kernels = parse_kernel_graph(
+        f"""kernels(b0, b1) -> (b3)
+  b0: f32[4, 2] plain
+  b1: i64[4] plain
+  b2: f32[8] plain
+  b3: f32[4] plain
+  k0: kernel Flatten(in x0: f32[4, 2]; out y0: f32[8])
+    for n:4, c:2
+      y0[2*n + c] = neg(x0[n, c])
+  k1: kernel Gather(in x0: f32[8], in x1: i64[4]; out y0: f32[4])
+    for n:4
+      y0[n] = x0[2*n + [x1[n] in 0..{most}]]
+  b2 = k0(b0)
+  b3 = k1(b2, b1)
+"""
+    )
+    found = batch_of(kernels)
+    assert isinstance(found, Batch) == is_own, found
+    assert is_own or "across samples" in str(found)
+
+
+def test_samples_must_lie_one_after_another() -> None:
+    """In the value between these kernels the samples of a row are neighbours."""
+    kernels = parse_kernel_graph("""kernels(b0) -> (b2)
+  b0: f32[4, 3] plain
+  b1: f32[3, 4] plain
+  b2: f32[4, 3] plain
+  k0: kernel Transpose(in x0: f32[4, 3]; out y0: f32[3, 4])
+    for n:4, c:3
+      y0[c, n] = neg(x0[n, c])
+  k1: kernel Exp(in x0: f32[3, 4]; out y0: f32[4, 3])
+    for n:4, c:3
+      y0[n, c] = exp(x0[c, n])
+  b1 = k0(b0)
+  b2 = k1(b1)
+""")
+    assert "one after another" in str(batch_of(kernels))
+
+
+@pytest.mark.parametrize(("place", "is_own"), [("n", True), ("m", False), ("n + m", False)])
+def test_a_bound_by_the_size_of_the_batch_must_be_on_the_sample(place: str, is_own: bool) -> None:
+    kernels = parse_kernel_graph(f"""kernels(b0, b1) -> (b2)
+  b0: f32[4, 4] plain
+  b1: i64[] plain
+  b2: f32[4, 4] plain
+  k0: kernel PadBeyond(in x0: f32[4, 4], in x1: i64[]; out y0: f32[4, 4])
+    for n:4, m:4
+      y0[n, m] = where(lt(#({place}):i64, x1[]), exp(x0[n, m]), 0.0:f32)
+  b2 = k0(b0, b1)
+""")
+    found = batch_of(kernels, 1)
+    assert isinstance(found, Batch) == is_own, found
+    if isinstance(found, Batch):
+        assert [call.inputs for call in found.of(1).calls] == [(0,)]
 
 
 def test_a_single_sample_is_no_batch() -> None:
