@@ -61,6 +61,10 @@ class TuningBudget:
             return min(self.shares[name] * self.seconds, self.most.get(name, self.seconds))
         return self.seconds - sum(self.granted(other) for other in self.shares if other != TILES)
 
+    def leave(self, *names: str) -> None:
+        """No step will use these shares: their seconds are the tile search's."""
+        self.most = {**self.most, **dict.fromkeys(names, 0.0)}
+
     def left(self, name: str) -> float:
         """Seconds until the share is spent, with what the shares before it left, or less what they took too much."""
         names = [*self.shares]

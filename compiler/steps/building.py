@@ -180,7 +180,10 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         precisions = _precisions(session, front, rounding)
         stored, costs = precisions.kernels, front.evaluated.kernels
         slices = _slices(session, front, precisions)
-        one, lanes = (slices.kernels, 1) if isinstance(slices, Slices) else (stored, None)
+        one, lanes = stored, None
+        if isinstance(slices, Slices):
+            one, lanes = slices.kernels, 1
+            session.budget.leave("lanes", "stages")
         tiles = tile_kernels(session, one, costs, rounding.tolerance, precisions.precision, precisions.exact, lanes)
         tiles.verify()
         whole = slices.around(tiles.settled, session) if isinstance(slices, Slices) else tiles.settled

@@ -29,6 +29,14 @@ def test_the_shares_are_all_of_the_budget() -> None:
                 assert budget.granted(name) <= limit
 
 
+def test_shares_that_nothing_will_use_are_the_tile_searchs() -> None:
+    budget = TuningBudget(100.0, most={"plans": 5.0})
+    before = budget.granted(TILES)
+    budget.leave("lanes", "stages")
+    assert (budget.granted("lanes"), budget.granted("plans")) == (0.0, 5.0)
+    assert budget.granted(TILES) == pytest.approx(before + 12.0)
+
+
 def test_what_a_step_leaves_or_takes_too_much_is_that_of_the_steps_after_it() -> None:
     clock = Clock()
     budget = TuningBudget(100.0, clock=clock)
