@@ -130,12 +130,17 @@ def batch_of(kernels: KernelGraph, count: int | None = None) -> Batch | str | No
         moved.append(found)
     _look_at_views(kernels, kernels.buffers, size, along)
     for id in kernels.outputs:
-        if id in kernels.inputs or (kernels.buffers[id].type.rank and along.get(id, Along(-1, 0)).dim != 0):
+        if not (_is_whole_result(kernels, id, along) or (id in along and along[id].dim == 0)) or id in kernels.inputs:
             return f"output {kernels.buffers[id].name!r} does not consist of a part for each sample"
     for storage, ids in kernels.lying_in.items():
         if not _lies_by_samples([kernels.buffers[id] for id in ids], along, size):
             return f"the samples of `{kernels.buffers[ids[0]]}` do not lie one after another in s{storage}"
     return Batch(kernels, size, along, tuple(moved), count)
+
+
+def _is_whole_result(kernels: KernelGraph, id: int, along: Mapping[int, Along]) -> bool:
+    """Whether an output is made by a call that makes nothing of samples."""
+    return id in kernels.writer and along.keys().isdisjoint(kernels.calls[kernels.writer[id]].outputs)
 
 
 _Bounds = dict[int, tuple[tuple[Bound, int], ...]]
@@ -244,7 +249,6 @@ class _Kernel:
     def __init__(self, kernel: Kernel, size: int, known: Mapping[str, Along]) -> None:
         self.kernel, self.size, self.along = kernel, size, dict(known)
         self._axes: list[Axis | None] = [None] * len(kernel.blocks)
-        self._inputs = {slot.name for slot in kernel.inputs}
 
     @property
     def axes(self) -> tuple[Axis | None, ...]:

@@ -13,7 +13,9 @@ from compiler.contract import CompileOptions, DimRange
 from compiler.frontend import Loaded, load
 from compiler.fuse import fuse
 from compiler.fuse.batch import Batch, batch_of
+from compiler.fuse.sliced import runs_once, sliced
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.tile import Cost, Tile
 from compiler.ops import OPERATORS
 from compiler.prove.inputs import sample_inputs
 from tests.compiler.devices.cpu.library import draws
@@ -107,6 +109,20 @@ def test_an_input_without_the_batch_is_the_same_for_all_samples() -> None:
     net = Network()
     x, scale = net.input(SIZE, 3, 5), net.input(3, 5)
     check(net.model([net.node("Tanh", [net.node("Mul", [x, scale], (SIZE, 3, 5))], (SIZE, 3, 5))]), SIZE)
+
+
+def test_a_result_that_no_sample_takes_part_in_is_made_once() -> None:
+    net = Network()
+    x, table = net.input(SIZE, 3, 5), net.input(3, 5)
+    halved = net.node("Exp", [table], (3, 5))
+    kernels = fuse(graph_of(net.model([net.node("Mul", [x, halved], (SIZE, 3, 5)), halved]))).kernels
+    batch = batch_of(kernels)
+    assert isinstance(batch, Batch), batch
+    once = [call for call in kernels.calls if runs_once(batch, call)]
+    outer, region = sliced(batch, batch.of(1), SIZE, [Tile("loops")], [Cost(1.0, "model")])
+    outer.verify()
+    assert [call.outputs for call in outer.calls] == [*(call.outputs for call in once), (kernels.outputs[0],)]
+    assert len(region.bodies[0].calls) == len(kernels.calls) - len(once) == 1
 
 
 def over_samples(net: Network, x: str) -> str:
