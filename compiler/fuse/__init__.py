@@ -12,6 +12,7 @@
     separable a window channel by channel and the pointwise product that alone reads it
     excitation  a mean over positions and the two small products that follow it
     batch     whether samples are computed each by itself, and the kernels for fewer of them
+    batch_bounds  kernels of a batch of any size without choices by it
     sliced    a call that runs the kernels of a slice for each of them
     joins     calls that may be one where costs say that it pays, as these two make them
     regions   loops and branches: their bodies fused by themselves

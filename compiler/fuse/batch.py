@@ -12,8 +12,7 @@ This is the analysis of dependences that loop fusion needs (Wolfe, High Performa
 1996, chapter 7), for one loop around the whole program: every dependence has distance 0 along it.
 
 Where the size of the batch is only known while running, kernels keep what lies beyond it by choices
-(`compiler.forms.bounds`). Samples beyond it are not computed at all, and for the others these choices are made: they
-are taken out, once it is clear that a bound on a place is one on the sample that the place belongs to.
+(`compiler.forms.bounds`). These are taken out (`compiler.fuse.batch_bounds`).
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.forms.bounds import Bound, bounds_in, within
-from compiler.forms.size_bounds import Sizes
+from compiler.fuse.batch_bounds import Bounds, is_of_sample, without_bounds
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Expr, Load, Position
 from compiler.ir.index import Axis, Index, Indirect
@@ -115,9 +113,9 @@ def batch_of(kernels: KernelGraph, count: int | None = None) -> Batch | str | No
     size = max((dims[0] for dims in firsts if dims), default=1)
     if size == 1:
         return None
-    bounds: list[_Bounds] = [{} for _ in kernels.calls]
+    bounds: list[Bounds] = [{} for _ in kernels.calls]
     if count is not None:
-        kernels, bounds = _without_bounds(kernels, count, size)
+        kernels, bounds = without_bounds(kernels, count, size)
     along = {id: Along(0, 1) for id, dims in zip(kernels.inputs, firsts, strict=True) if dims == (size,)}
     moved = []
     for call, own in zip(kernels.calls, bounds, strict=True):
@@ -125,7 +123,7 @@ def batch_of(kernels: KernelGraph, count: int | None = None) -> Batch | str | No
         found = _call(kernels, call, size, along)
         if isinstance(found, str):
             return f"{call.kernel.family} {found}"
-        if not all(_is_of_sample(bound, times, found[at], size) for at, each in own.items() for bound, times in each):
+        if not all(is_of_sample(bound, times, found[at], size) for at, each in own.items() for bound, times in each):
             return f"{call.kernel.family} compares the size of the batch with something else than a sample"
         moved.append(found)
     _look_at_views(kernels, kernels.buffers, size, along)
@@ -141,62 +139,6 @@ def batch_of(kernels: KernelGraph, count: int | None = None) -> Batch | str | No
 def _is_whole_result(kernels: KernelGraph, id: int, along: Mapping[int, Along]) -> bool:
     """Whether an output is made by a call that makes nothing of samples."""
     return id in kernels.writer and along.keys().isdisjoint(kernels.calls[kernels.writer[id]].outputs)
-
-
-_Bounds = dict[int, tuple[tuple[Bound, int], ...]]
-"""By the position of a block: bounds, each with how many places of it there are for each sample."""
-
-
-def _without_bounds(kernels: KernelGraph, count: int, size: int) -> tuple[KernelGraph, list[_Bounds]]:
-    """Kernels that do not ask whether a place lies below the size of the batch, and of each call what it asked."""
-    sizes = Sizes(kernels)
-    calls, asked = [], []
-    for call in kernels.calls:
-        found: _Bounds = {}
-        kernel = call.kernel
-        if isinstance(kernel, Kernel):
-            ids = {slot.name: id for slot, id in zip(kernel.inputs, call.inputs, strict=True)}
-            blocks = list(kernel.blocks)
-            for at, block in enumerate(blocks):
-                each = ((one, _places(one, size)) for one in bounds_in(replace(kernel, blocks=(block,))))
-                own = tuple(
-                    (one, times) for one, times in each if times and sizes.is_times(ids[one.size.slot], count, times)
-                )
-                if own:
-                    found[at] = own
-                    blocks[at] = within(block, [one for one, _ in own])
-            call = _without_unread(replace(call, kernel=replace(kernel, blocks=tuple(blocks)))) if found else call
-        calls.append(call)
-        asked.append(found)
-    return replace(kernels, calls=tuple(calls)), asked
-
-
-def _places(bound: Bound, size: int) -> int:
-    """How many places a bound has for each sample, if it is on samples; 0 if it cannot be."""
-    times, rest = divmod(bound.place.range[1] + 1, size)
-    return 0 if rest else times
-
-
-def _without_unread(call: Call) -> Call:
-    """A call without scalars that its kernel no longer reads."""
-    kernel = call.kernel
-    assert isinstance(kernel, Kernel)
-    read = frozenset[str]().union(*(block.reads for block in kernel.blocks))
-    kept = [at for at, slot in enumerate(kernel.inputs) if slot.type.rank or slot.name in read]
-    return replace(
-        call,
-        kernel=replace(kernel, inputs=tuple(kernel.inputs[at] for at in kept)),
-        inputs=tuple(call.inputs[at] for at in kept),
-        in_place=tuple((out, kept.index(into)) for out, into in call.in_place if into in kept),
-    )
-
-
-def _is_of_sample(bound: Bound, times: int, axis: Axis | None, size: int) -> bool:
-    """Whether the places of sample n are those from n * times to (n + 1) * times - 1."""
-    if axis is None:
-        return False
-    low, high = _of_first(bound.place, axis, size).range
-    return _move(bound.place, axis, axis.extent // size) == times and low >= 0 and high < times
 
 
 def _look_at_views(kernels: KernelGraph, ids: Iterable[int], size: int, along: dict[int, Along]) -> None:
