@@ -1,9 +1,8 @@
 """States that a model hands from frame to frame: an output that is an input of the next one.
 
 A frame's readers of a state wait for what makes it in the frame before, so that a frame follows another one no faster
-than a state gets from where it is read to where it is made: the bound that recurrences set to a modulo schedule (Rau,
-MICRO 1994, section 2). It is highest where the way goes from device to device, which is why placements are also tried
-with all of it on one.
+than a state gets from where it is read to where it is made. That bound is highest where the way goes from device to
+device, which is why placements are also tried with all of it on one.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from compiler.accelerate.dividing import Divisible, Segment
 from compiler.errors import OptionsError
 from compiler.quantize.network import Network
+from compiler.schedule.solvers.recurrence import maximum_cycle_mean
 
 
 def demand_carried(network: Network, carried: Mapping[str, str]) -> None:
@@ -47,13 +47,7 @@ def recurrence_s(
     The maximum cycle mean of the ways from the reading of each state to the making of each.
     """
     ways = [[_way(segments, seconds, into, {out, divisible.root(out)}) for out in carried] for into in carried.values()]
-    found, power = 0.0, ways
-    for frames in range(1, len(ways) + 1):
-        for state in range(len(ways)):
-            if (own := power[state][state]) is not None:
-                found = max(found, own / frames)
-        power = [[_longest(row, [each[at] for each in ways]) for at in range(len(ways))] for row in power]
-    return found
+    return maximum_cycle_mean(ways)
 
 
 def _way(segments: Sequence[Segment], seconds: Sequence[float], into: str, made: set[str]) -> float | None:
@@ -69,8 +63,3 @@ def _way(segments: Sequence[Segment], seconds: Sequence[float], into: str, made:
     return max(
         (longest[at] for at, one in enumerate(segments) if at in longest and made & {*one.outputs}), default=None
     )
-
-
-def _longest(row: Sequence[float | None], column: Sequence[float | None]) -> float | None:
-    sums = [one + other for one, other in zip(row, column, strict=True) if one is not None and other is not None]
-    return max(sums, default=None)
