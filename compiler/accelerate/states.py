@@ -13,30 +13,20 @@ from compiler.accelerate.dividing import Divisible, Segment
 from compiler.errors import OptionsError
 from compiler.quantize.network import Network
 from compiler.schedule.solvers.recurrence import maximum_cycle_mean
+from compiler.steps.states import demand_pairs
 
 
 def demand_carried(network: Network, carried: Mapping[str, str]) -> None:
     """Raises OptionsError unless each is an output of the model and an input of its own, of one type and shape."""
     divisible = Divisible(network)
-    outputs = [one.name for one in network.proto.graph.output]
-    for out, into in carried.items():
-        for name, kind, names in ((out, "output", outputs), (into, "input", network.inputs)):
-            if name not in names:
-                raise OptionsError(
-                    f"carry names {name!r:.100}, which is no {kind} of the model", fix=f"those are: {', '.join(names)}"
-                )
-        if divisible.root(out) in network.inputs:
+    outputs = {one.name: divisible.type_of(one.name).type for one in network.proto.graph.output}
+    inputs = {name: divisible.type_of(name).type for name in network.inputs}
+    demand_pairs(carried, outputs, inputs)
+    for out in carried:
+        if divisible.root(out) in inputs:
             raise OptionsError(
                 f"carry names output {out!r:.100}, which is an input as it is", fix="give that input to each inference"
             )
-        made, read = (divisible.type_of(name).type for name in (out, into))
-        if made != read:
-            raise OptionsError(
-                f"output {out!r:.100} cannot be input {into!r:.100} of the next frame: their types or shapes differ",
-                fix="name an output and an input that are alike",
-            )
-    if len({*carried.values()}) < len(carried):
-        raise OptionsError("carry gives one input two states", fix="name each input once")
 
 
 def recurrence_s(

@@ -58,6 +58,7 @@ from compiler.steps.dividing_costs import costs_of, key_of
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.lane_costs import lane_costs
+from compiler.steps.states import carried_positions
 from compiler.steps.tiling import TiledKernels, tile_kernels
 
 WORTH = 0.98
@@ -105,7 +106,8 @@ def divided(
     with trace.step("schedule"):
         lanes = [one.lanes for one in sessions]
         cores = cores_known(session, devices, front, built, key_of(built.kernels, tiled[0]), alone)
-        costs = costs_of(session, devices, built.kernels, tiled, lanes, cores)
+        carried = carried_positions(front.loaded.graph, devices.asked.carry)
+        costs = costs_of(session, devices, built.kernels, tiled, lanes, cores, carried)
         work = _Work(devices, tiled, lanes, costs.division, built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
@@ -126,7 +128,7 @@ def divided(
             with trace.step("pack"):
                 pack(found, weights, [record] if record else [])
             with trace.step("agree"):
-                came = proved_parts(session, front, unproven, work.turns(parts), parts.round)
+                came = proved_parts(session, front, unproven, work.turns(parts), parts.round, devices.asked.carry)
                 if record is None and session.may_measure:
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
@@ -199,8 +201,9 @@ class Tried:
 
     @property
     def busiest_s(self) -> float:
-        """Of the device with most to do, for a frame: as recorded, else as predicted."""
-        return self.ran.busiest_s if self.ran else self.found.parts.period_s
+        """Of the device with most to do, for a frame, or of states: as recorded, but for states, else as predicted."""
+        parts = self.found.parts
+        return max(self.ran.busiest_s, parts.carried_s) if self.ran else parts.period_s
 
     @property
     def period_s(self) -> float:
@@ -299,11 +302,13 @@ class _Work:
 
         Replicas and a pipeline, then what is to gain by what is known then: the same planned anew, and a pipeline with
         stages that equal devices share; with a device beside the CPU, the whole model on one, and copies of one frame
-        beside the kernels of another.
+        beside the kernels of another. Where states are carried whole inferences cannot be at work at a time: a
+        pipeline and one device come first.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
         alone = (one_device, overlapped) if any(self.division.transfers) else ()
-        for number, way in enumerate((replicas, pipeline, replicas, pipeline, shared, *alone)):
+        first = (one_device, pipeline) if self.division.states else (replicas, pipeline)
+        for number, way in enumerate((*first, *first, shared, *alone)):
             runs = [one.ran for one in tried if one.ran and len(one.found.parts.devices) == len(names)]
             parts = way(kernels, names, corrected(self.division, runs))
             best_s = min((one.busiest_s for one in tried), default=inf)
@@ -439,6 +444,7 @@ def _report(asked: CompileOptions, found: Divided, came: Came, curve: tuple[Poin
         came.latency_s,
         came.worst,
         curve,
+        parts.carried_s,
     )
 
 

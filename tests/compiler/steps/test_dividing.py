@@ -492,6 +492,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
         transfers: object,
         caller_s: object,
         slowdown: object,
+        carried: object,
     ) -> Division:
         speeds.append(([sum(each) for each in seconds], slowdown))
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
@@ -573,6 +574,6 @@ class Counted:
 
 @pytest.mark.parametrize("of", [1, 5])
 def test_frames_in_flight_must_give_the_bits_of_single_ones_at_the_same_turn(of: int) -> None:
-    dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=None)), of)
+    dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=None)), of, {})
     with pytest.raises(InternalError, match=r"frame 7 gives other bits for output 'y'"):
-        dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=7)), of)
+        dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=7)), of, {})

@@ -70,7 +70,7 @@ def begin(frames: _Frames, x: float, h: float | None = None, poison: float = 0.0
     results = [_aligned(spec) for spec in GIVES]
     seat = frames.seat()
     seat.aim(seat.copied([given, state]), results)
-    return Frame(frames, frames.submit(seat, results), GIVES, results)  # type: ignore[arg-type]
+    return Frame(frames, frames.submit(seat, results), GIVES, results)
 
 
 def demand(frame: Frame, state: float) -> None:
