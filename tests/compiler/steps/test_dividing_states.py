@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import subprocess
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ from compiler.errors import Disagreement, InternalError, OptionsError
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING
 from compiler.ir.parts import Parts
+from compiler.measure.streaming import FILLING, stream
 from compiler.pack.loader import InputError, Model
 from compiler.pipeline import compile_model
 from compiler.schedule.parts.dividing import division_of, parts_of
@@ -250,3 +251,21 @@ def test_steps_of_a_stream_are_judged_against_the_reference(monkeypatch: pytest.
     with pytest.raises(Disagreement, match=r"off by 5.00e-01"):
         dividing_proof.proved_parts(cast("Any", session), cast("Any", front), Path("m.tw"), [0], 1, {"next": "h"})
     assert judged == [set(), {f"frame {number} of a stream" for number in range(dividing_proof.JUDGED)}]
+
+
+def test_what_is_timed_finds_states_where_the_frame_before_made_them() -> None:
+    given: list[set[str]] = []
+
+    class Timed:
+        manifest: ClassVar = {"stream": {"carried": [{"output": "next", "input": "h"}]}}
+
+        def stream(self, frames: Iterator[dict[str, np.ndarray]]) -> Iterator[dict[str, np.ndarray]]:
+            for frame in frames:
+                given.append({*frame})
+                yield frame
+
+        def occupancy(self) -> tuple[int, list[float]]:
+            return len(given), [0.0]
+
+    stream(cast("Any", Timed()), {name: np.zeros(1, np.float32) for name in ("x", "h")}, 0.0)
+    assert given == [{"x"}] * (FILLING + 1)
