@@ -56,7 +56,9 @@ class _Sitting:
     @property
     def is_steady(self) -> bool:
         """Whether no core is disturbed: rounds differ little, and so do cores."""
-        spreads = [max(each) / max(min(each), LEAST_S) for each in (*zip(*self.alone, strict=True), self.medians)]
+        spreads: list[float] = [
+            max(each) / max(min(each), LEAST_S) for each in (*zip(*self.alone, strict=True), self.medians)
+        ]
         return max(spreads) < STEADY
 
 
