@@ -13,8 +13,8 @@
  * frame f - frames, if it does that one. That is all that orders parts: what they hand over has come (frames 0), and slots of edges are free again (frames = slots). Compiler and tests
  * verify that it is enough. A device runs, of its parts that may begin, the one with the oldest frame.
  *
- * A part that keeps a state copies that output, when it ends, to the slot where the next frame finds it, unless that frame was given it. A
- * slot says whose state it holds: where a frame failed before its state was kept the next one has none, and fails.
+ * A part that keeps a state copies that output, when it ends, to the slot where the next frame finds it. A frame that was given its state
+ * reads that instead. A slot says whose state it holds: where a frame failed before its state was kept the next one has none, and fails.
  */
 #include <dlfcn.h>
 #include "tw_handover.h"
