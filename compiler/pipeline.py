@@ -34,6 +34,7 @@ from compiler.steps.dividing_devices import devices_of
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
+from compiler.steps.states import carried_positions
 from compiler.steps.tiling import roundings
 from compiler.trace import Observer, StopRequest, Trace, ignore, never_stops
 from compiler.tuning.helpers import Helpers
@@ -264,6 +265,7 @@ def compile_for_devices(
     session.kept = session.kept.also_without("slices")
     front = front_of(session, model, data, memory_bytes, samples)
     demand_divisible(front)
+    carried_positions(front.loaded.graph, options.carry)
     alone = artifact.with_name(f".{artifact.name}.alone")
     try:
         built, come = compile_front(session, front, alone)

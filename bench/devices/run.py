@@ -50,6 +50,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("models", nargs="*", metavar="MODEL", help=f"(default: {', '.join(DEFAULT)})")
     parser.add_argument("--devices", default=",".join(EXAMPLE), help="(default: %(default)s)")
     parser.add_argument("--objective", default="throughput", choices=("latency", "throughput"))
+    parser.add_argument(
+        "--carry", action="append", default=[], metavar="OUTPUT=INPUT", help="a state from inference to inference"
+    )
     parser.add_argument("--budget", type=float, default=24.0, metavar="S", help="to tune in (default: %(default)s)")
     parser.add_argument("--blocks", type=int, default=BLOCKS, help="of each (default: %(default)s)")
     parser.add_argument("--platform", metavar="NAME", help=f"predict on a described platform: {', '.join(NAMES)}")
@@ -77,12 +80,14 @@ def main(arguments: list[str]) -> int:
             check(name)
     except (OptionsError, UsageError, NoSuchNetwork) as error:
         parser.error(str(error))
+    carry = {made: into for made, _, into in (said.partition("=") for said in given.carry)}
+    asked = {"devices": devices, "objective": given.objective, "carry": carry}
     section = report.Section("devices", arguments, ())
     rows, streams = [], list[Mapping[str, Any]]()
     for name in given.models or DEFAULT:
         with tempfile.TemporaryDirectory() as folder:
             one = subject(name, Path(folder))
-            rows.append(measured(one, devices, given.objective, given.budget, given.blocks, Path(folder), streams))
+            rows.append(measured(one, asked, given.budget, given.blocks, Path(folder), streams))
         if given.json:
             report.write(given.json, rows)
     text = table(rows)
@@ -94,8 +99,7 @@ def main(arguments: list[str]) -> int:
 
 def measured(
     one: Subject,
-    devices: Sequence[str],
-    objective: str,
+    asked: Mapping[str, Any],
     budget_s: float,
     blocks: int,
     folder: Path,
@@ -103,11 +107,11 @@ def measured(
 ) -> dict[str, Any]:
     """A row: seconds of an inference on each device alone, between ends of streamed ones, by the artifact's run.
 
-    `streams` are records of how earlier models were divided, as a worker has them; this one's are added.
+    `asked` are options: the devices, the objective, what is carried. `streams` are records of how earlier models were
+    divided, as a worker has them; this one's are added.
     """
-    shared, report = _compiled(
-        one, folder / "shared.tw", budget_s, earlier=streams, devices=devices, objective=objective
-    )
+    devices = asked["devices"]
+    shared, report = _compiled(one, folder / "shared.tw", budget_s, earlier=streams, **asked)
     records = folder / "records.jsonl"
     alone = []
     for device, name in zip(named_devices(devices), devices, strict=True):

@@ -24,10 +24,13 @@ def densenet_lstm_captioner(
     vocabulary: int = 6000,
     layers: int = 2,
     encoder: bool = True,
+    carry: bool = False,
 ) -> None:
     """Image to `steps` words, unrolled: each step feeds the likeliest word back. Without `encoder`, from the features.
 
-    Outputs the words, [1, steps] int64, and the scores of every step, [1, steps, vocabulary].
+    Outputs the words, [1, steps] int64, and the scores of every step, [1, steps, vocabulary]. With `carry` the states
+    of each layer, [1, 1, hidden], are inputs too, `h0` and `c0` of the first, and outputs, `h0_next` and `c0_next`: for
+    an image after the other.
     """
     if encoder:
         features = g.flatten(densenet121_features(g, g.input("image", (1, 3, size, size))))
@@ -35,8 +38,11 @@ def densenet_lstm_captioner(
         features = g.input("features", (1, 1024))
     x = g.unsqueeze(g.gemm(features, hidden), 0)
     cells = [lstm_weights(g, hidden, hidden) for _ in range(layers)]
-    zero = g.normal((1, 1, hidden), 0.0, "state")
-    states = [(zero, zero)] * layers
+    if carry:
+        states = [(g.input(f"h{at}", (1, 1, hidden)), g.input(f"c{at}", (1, 1, hidden))) for at in range(layers)]
+    else:
+        zero = g.normal((1, 1, hidden), 0.0, "state")
+        states = [(zero, zero)] * layers
     table = g.normal((vocabulary, hidden), 1.0, "words")
     project = _projection(g, hidden, vocabulary)
     bias = g.normal((vocabulary,), 0.05, "project.bias")
@@ -51,6 +57,9 @@ def densenet_lstm_captioner(
         x = g.gather(table, word)
     g.output("words", g.concat(words, axis=1))
     g.output("scores", g.concat(scores, axis=1))
+    for at, each in enumerate(states) if carry else ():
+        for name, state in zip("hc", each, strict=True):
+            g.output(f"{name}{at}_next", state)
 
 
 def lstm(

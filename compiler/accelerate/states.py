@@ -1,9 +1,8 @@
 """States that a model hands from frame to frame: an output that is an input of the next one.
 
 A frame's readers of a state wait for what makes it in the frame before, so that a frame follows another one no faster
-than a state gets from where it is read to where it is made: the bound that recurrences set to a modulo schedule (Rau,
-MICRO 1994, section 2). It is highest where the way goes from device to device, which is why placements are also tried
-with all of it on one.
+than a state gets from where it is read to where it is made. That bound is highest where the way goes from device to
+device, which is why placements are also tried with all of it on one.
 """
 
 from __future__ import annotations
@@ -13,30 +12,21 @@ from collections.abc import Mapping, Sequence
 from compiler.accelerate.dividing import Divisible, Segment
 from compiler.errors import OptionsError
 from compiler.quantize.network import Network
+from compiler.schedule.solvers.recurrence import maximum_cycle_mean
+from compiler.steps.states import demand_pairs
 
 
 def demand_carried(network: Network, carried: Mapping[str, str]) -> None:
     """Raises OptionsError unless each is an output of the model and an input of its own, of one type and shape."""
     divisible = Divisible(network)
-    outputs = [one.name for one in network.proto.graph.output]
-    for out, into in carried.items():
-        for name, kind, names in ((out, "output", outputs), (into, "input", network.inputs)):
-            if name not in names:
-                raise OptionsError(
-                    f"carry names {name!r:.100}, which is no {kind} of the model", fix=f"those are: {', '.join(names)}"
-                )
-        if divisible.root(out) in network.inputs:
+    outputs = {one.name: divisible.type_of(one.name).type for one in network.proto.graph.output}
+    inputs = {name: divisible.type_of(name).type for name in network.inputs}
+    demand_pairs(carried, outputs, inputs)
+    for out in carried:
+        if divisible.root(out) in inputs:
             raise OptionsError(
                 f"carry names output {out!r:.100}, which is an input as it is", fix="give that input to each inference"
             )
-        made, read = (divisible.type_of(name).type for name in (out, into))
-        if made != read:
-            raise OptionsError(
-                f"output {out!r:.100} cannot be input {into!r:.100} of the next frame: their types or shapes differ",
-                fix="name an output and an input that are alike",
-            )
-    if len({*carried.values()}) < len(carried):
-        raise OptionsError("carry gives one input two states", fix="name each input once")
 
 
 def recurrence_s(
@@ -47,13 +37,7 @@ def recurrence_s(
     The maximum cycle mean of the ways from the reading of each state to the making of each.
     """
     ways = [[_way(segments, seconds, into, {out, divisible.root(out)}) for out in carried] for into in carried.values()]
-    found, power = 0.0, ways
-    for frames in range(1, len(ways) + 1):
-        for state in range(len(ways)):
-            if (own := power[state][state]) is not None:
-                found = max(found, own / frames)
-        power = [[_longest(row, [each[at] for each in ways]) for at in range(len(ways))] for row in power]
-    return found
+    return maximum_cycle_mean(ways)
 
 
 def _way(segments: Sequence[Segment], seconds: Sequence[float], into: str, made: set[str]) -> float | None:
@@ -69,8 +53,3 @@ def _way(segments: Sequence[Segment], seconds: Sequence[float], into: str, made:
     return max(
         (longest[at] for at, one in enumerate(segments) if at in longest and made & {*one.outputs}), default=None
     )
-
-
-def _longest(row: Sequence[float | None], column: Sequence[float | None]) -> float | None:
-    sums = [one + other for one, other in zip(row, column, strict=True) if one is not None and other is not None]
-    return max(sums, default=None)

@@ -41,7 +41,6 @@ from pydantic.dataclasses import dataclass
 
 from compiler.contract import kinds
 from compiler.contract.devices import (
-    BESIDE_EXAMPLE,
     EXAMPLE,
     MOST_MS,
     OBJECTIVES,
@@ -397,8 +396,8 @@ class CompileOptions(Refusing):
     carry: Annotated[Mapping[str, StrictStr], AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
-        description="by name of an output: the input that it is in the next inference, in a pipeline on an accelerator "
-        "and a CPU",
+        description="by name of an output: the input that it is in the next inference, where several devices work on "
+        "many",
         examples=[{"next": "h"}],
     )
     format: StrictStr | None = Field(
@@ -439,10 +438,10 @@ class CompileOptions(Refusing):
         self._check_devices()
 
     def _check_devices(self) -> None:
-        if self.carry and (self.beside is None or self.objective == "latency"):
+        if self.carry and (not self.devices or self.objective == "latency"):
             raise OptionsError(
-                "carry hands states from inference to inference of a pipeline on an accelerator and a CPU alone",
-                fix=f"name such devices, as {json.dumps(BESIDE_EXAMPLE)}, and the objective throughput",
+                "carry hands states from inference to inference of a pipeline on several devices alone",
+                fix=f"name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
             )
         if not self.named_devices:
             if self.objective != "latency":

@@ -190,6 +190,7 @@ class DevicesReport:
     predicted_latency_s   of one frame by itself through all parts; `latency_s` is what was measured
     max_relative          the largest error of an output of the parts, as in OutputError
     curve                 of throughput, also within a bound of latency, the divisions that were tried
+    carried_s             predicted, the least from frame to frame that states permit (`carry`); 0 without any
     """
 
     objective: str
@@ -202,6 +203,7 @@ class DevicesReport:
     latency_s: float
     max_relative: float
     curve: tuple[PointReport, ...] = ()
+    carried_s: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,17 @@ Each part is a program of its own. It runs for one frame after another, on its d
 ended. What one part hands to another lies in an edge: so many slots of memory, of which frame f uses slot f mod slots.
 Edges lie in the host's memory. A device with a memory of its own brings what a part reads there when the part begins,
 and gives back what others read when it ends, each storage whole and once: the inputs and outputs of its program.
+An output that is an input of the next frame lies in slots too, of which a part fills one by a copy when it ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm
 
 from compiler.errors import VerifyError
-from compiler.ir.accesses import Accesses
+from compiler.ir.accesses import Access, Accesses
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Order, Task, Wait
 from compiler.ir.races import Step, verify_memory, verify_reads
@@ -91,10 +92,24 @@ class Edge:
 
 
 @dataclass(frozen=True)
+class State:
+    """An output of the model that is an input of it in the next frame, by their positions.
+
+    The last part that writes the output, in the order of parts, keeps it: when it ends it copies the output into a
+    slot. Frame f finds the state in slot f mod `slots`, and frame 0 finds zeros.
+    """
+
+    output: int
+    input: int
+    slots: int = SLOTS
+
+
+@dataclass(frozen=True)
 class Operand:
     """What a part reads or writes that is not its own alone.
 
-    `space` is `input` or `output` (a position in the model's), or `edge` (a position in the edges of all parts).
+    `space` is `input` or `output` (a position in the model's), or `edge` (a position in the edges of all parts), or
+    `state` (in the states of all parts).
     """
 
     space: str
@@ -120,6 +135,8 @@ class Parts:
     predicted_s  of one frame, from its beginning to its end
     period_s     predicted, from one frame's end to the next one's, with as many in flight as may be
     apart        the devices whose memory is not the host's
+    states       what one frame hands to the next
+    carried_s    predicted, the least from one frame's end to the next one's that states permit; 0 without any
     """
 
     devices: tuple[str, ...]
@@ -129,6 +146,8 @@ class Parts:
     predicted_s: float = 0.0
     period_s: float = 0.0
     apart: tuple[int, ...] = ()
+    states: tuple[State, ...] = ()
+    carried_s: float = 0.0
 
     @property
     def frames(self) -> int:
@@ -138,7 +157,7 @@ class Parts:
     @property
     def unpredicted(self) -> Parts:
         """Without what was predicted of it: what is left says what is run."""
-        return replace(self, predicted_s=0.0, period_s=0.0)
+        return replace(self, predicted_s=0.0, period_s=0.0, carried_s=0.0)
 
     def is_like(self, other: Parts) -> bool:
         """Whether the same is run, whatever was predicted of it and whoever found it."""
@@ -153,14 +172,16 @@ class Parts:
         """Raises VerifyError unless every call runs once, after what it reads, also with many frames in flight.
 
         What happens before what follows from `after` alone, and from each part's frames following each other: nothing
-        is assumed of which device is faster. An edge's slot must not be written for one frame before all that touch it
-        for an earlier one have ended.
+        is assumed of which device is faster. A slot, of an edge or of a state, must not be written for one frame before
+        all that touch it for an earlier one have ended. Who reads a state begins after the copy of the frame before.
         """
         self._verify_calls(kernels)
         self._verify_edges(kernels)
         self._verify_copies(kernels)
+        self._verify_pairs(kernels)
         steps = [*self._unrolled(kernels)]
         verify_reads(steps, kernels)
+        self._verify_states(steps, kernels)
         verify_memory(steps, kernels, self._arena(kernels))
 
     def _verify_calls(self, kernels: KernelGraph) -> None:
@@ -195,36 +216,61 @@ class Parts:
     @property
     def _unrolled_frames(self) -> int:
         """So many that each turn's slots are used again after they were, and its waits for earlier frames are met."""
-        slots = [edge.slots for edge in self.edges]
+        slots = [*(edge.slots for edge in self.edges), *(state.slots for state in self.states)]
         return max([*slots, *(after.frames for part in self.parts for after in part.after), 1]) + self.round + 1
 
+    def kept_by(self, kernels: KernelGraph) -> list[list[State]]:
+        """Of each part the states that it keeps; of replicas each keeps them, in its turn."""
+        keepers = [keepers_of(kernels, [part.calls for part in self.parts], state.output) for state in self.states]
+        return [
+            [state for state, own in zip(self.states, keepers, strict=True) if number in own]
+            for number in range(len(self.parts))
+        ]
+
     def _unrolled(self, kernels: KernelGraph) -> Iterator[Step]:
-        """Every call of several frames as a step, a lane for each part; storages are named apart for each frame."""
-        tasks: list[tuple[int, Task]] = []
+        """Every call of several frames as a step, a lane for each part; storages are named apart for each frame.
+
+        Behind the calls of a part are the copies of the states that it keeps.
+        """
+        tasks: list[tuple[int, Task, State | None]] = []
+        kept = self.kept_by(kernels)
         for frame in range(self._unrolled_frames):
             for number, part in enumerate(self.parts):
                 if not part.turns.has(frame):
                     continue
                 awaited = [(after.part, self.parts[after.part], frame - after.frames) for after in part.after]
                 waits = tuple(
-                    Wait(other, one.turns.before(earlier + 1) * len(one.calls))
+                    Wait(other, one.turns.before(earlier + 1) * (len(one.calls) + len(kept[other])))
                     for other, one, earlier in awaited
                     if earlier >= 0 and one.turns.has(earlier)
                 )
                 for at, call in enumerate(part.calls):
-                    tasks.append((frame, Task(call, number, 0, 1, () if at else waits)))
-        order = Order([task for _, task in tasks], len(self.parts))
-        accesses = Accesses(kernels)
+                    tasks.append((frame, Task(call, number, 0, 1, () if at else waits), None))
+                tasks += [(frame, Task(part.calls[-1], number, 0, 1), state) for state in kept[number]]
+        order = Order([task for _, task, _ in tasks], len(self.parts))
+        accesses = Accesses(kernels, every=bool(self.states))
         sizes = sizes_of(kernels)
-        for (frame, task), number, begins in zip(tasks, order.numbers, order.begins, strict=True):
+        for (frame, task, state), number, begins in zip(tasks, order.numbers, order.begins, strict=True):
+            if state is not None:
+                yield Step(None, task.lane, number, begins, self._copy(kernels, state, frame))
+                continue
             touched = accesses.of(task.call, Tile(""), 0, 1)
             if self.parts[task.lane].device in self.apart:  # copies are of whole storages
                 touched = tuple(replace(one, begin=0, end=sizes[one.storage]) for one in touched)
             named = tuple(replace(one, storage=self._name(one.storage, frame)) for one in touched)
             yield Step(task.call, task.lane, number, begins, named)
 
+    def _copy(self, kernels: KernelGraph, state: State, frame: int) -> tuple[Access, Access]:
+        """What keeping a state of a frame reads, and writes for the next one."""
+        made, read = kernels.buffers[kernels.outputs[state.output]], kernels.buffers[kernels.inputs[state.input]]
+        return (
+            Access(made.id, self._name(made.storage, frame), 0, made.span * made.dtype.bytes, writes=False),
+            Access(read.id, self._name(read.storage, frame + 1), 0, read.span * read.dtype.bytes, writes=True),
+        )
+
     def _name(self, storage: int, frame: int) -> int:
-        return storage * self._unrolled_frames + frame
+        """Frames are those unrolled, and the one behind them that is handed states."""
+        return storage * (self._unrolled_frames + 1) + frame
 
     def _arena(self, kernels: KernelGraph) -> Mapping[int, tuple[int, int]]:
         """The bytes of every frame's storage of every edge. Raises VerifyError for one that is too small."""
@@ -240,7 +286,36 @@ class Parts:
                 at = begin + frame % edge.slots * edge.bytes
                 found[self._name(edge.storage, frame)] = (at, at + edge.bytes)
             begin += edge.slots * edge.bytes
+        for state in self.states:
+            storage = kernels.buffers[kernels.inputs[state.input]].storage
+            for frame in range(self._unrolled_frames + 1):
+                at = begin + frame % state.slots * sizes[storage]
+                found[self._name(storage, frame)] = (at, at + sizes[storage])
+            begin += state.slots * sizes[storage]
         return found
+
+    def _verify_pairs(self, kernels: KernelGraph) -> None:
+        """Raises VerifyError for a state that is no output that calls make, or no input like it."""
+        for state in self.states:
+            made, read = kernels.buffers[kernels.outputs[state.output]], kernels.buffers[kernels.inputs[state.input]]
+            if made.type != read.type:
+                raise VerifyError(f"output {state.output} is {made.type}, and input {state.input} is {read.type}")
+            if not keepers_of(kernels, [part.calls for part in self.parts], state.output):
+                raise VerifyError(f"no part makes output {state.output}, which is a state")
+        if len({state.input for state in self.states}) < len(self.states):
+            raise VerifyError("one input is two states")
+
+    def _verify_states(self, steps: Sequence[Step], kernels: KernelGraph) -> None:
+        """Raises VerifyError unless who reads a state of a frame begins after its copy."""
+        copies = {step.accesses[1].storage: step for step in steps if step.call is None}
+        for step in steps:
+            for one in step.accesses:
+                copy = copies.get(one.storage, step)
+                if copy is not step and not step.follows(copy):
+                    raise VerifyError(
+                        f"{step.named(kernels)} reads a state, but nothing makes part {step.lane} wait for part "
+                        f"{copy.lane}, which keeps it in the frame before"
+                    )
 
     def _verify_edges(self, kernels: KernelGraph) -> None:
         """Raises VerifyError for a storage that several parts touch and that is neither an edge nor the caller's."""
@@ -275,7 +350,22 @@ class Parts:
         lines += [f"  part {number}: {part}" for number, part in enumerate(self.parts)]
         lines += [f"  edge s{edge.storage}: {edge.slots} slots of {edge.bytes} bytes" for edge in self.edges]
         lines += [f"  device {device} has a memory of its own" for device in self.apart]
+        lines += [
+            f"  output {state.output} is input {state.input} of the next frame: {state.slots} slots"
+            for state in self.states
+        ]
         return "\n".join(lines)
+
+
+def keepers_of(kernels: KernelGraph, parts: Sequence[Sequence[int]], output: int) -> list[int]:
+    """The part, of those with these calls, that is the last to write an output, by position; with all its replicas."""
+    storage = kernels.buffers[kernels.outputs[output]].storage
+    makers = [
+        number
+        for number, calls in enumerate(parts)
+        if any(kernels.buffers[id].storage == storage for call in calls for id in kernels.calls[call].outputs)
+    ]
+    return [number for number in makers if parts[number] == parts[makers[-1]]]
 
 
 def sizes_of(kernels: KernelGraph) -> dict[int, int]:

@@ -16,7 +16,14 @@ BLOCK_S = 0.06
 ROUNDS = 3
 """Of a block on each core alone, and one on all."""
 LONGEST_S = 2.0
-"""Once a round has taken longer, no other follows."""
+"""Once rounds have taken longer, no other follows, and no other sitting."""
+SITTINGS = 3
+"""At most, of rounds in a row, PAUSE_S apart."""
+PAUSE_S = 1.0
+STEADY = 1.1
+"""Rounds and cores that differ by less are not disturbed: those of a quiet core differ by 1.05."""
+LEAST_S = 1e-9
+"""Of an inference: what a clock may say of less is noise."""
 
 Block = Callable[[Sequence[int]], Mapping[int, float]]
 """Runs at these positions at the same time, and gives the seconds of processor time of an inference at each."""
@@ -34,11 +41,55 @@ class CoreSeconds:
     together_s: tuple[float, ...]
 
 
-def core_seconds(block: Block, cores: int, stop_requested: StopRequest = never_stops) -> CoreSeconds | None:
+@dataclass(frozen=True)
+class _Sitting:
+    """Rounds in a row: seconds of each core alone, and how much longer an inference takes there beside the others."""
+
+    alone: Sequence[Sequence[float]]
+    slower: Sequence[Sequence[float]]
+
+    @property
+    def medians(self) -> list[float]:
+        """Seconds of each core alone."""
+        return [median(each) for each in zip(*self.alone, strict=True)]
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether no core is disturbed: rounds differ little, and so do cores."""
+        spreads: list[float] = [
+            max(each) / max(min(each), LEAST_S) for each in (*zip(*self.alone, strict=True), self.medians)
+        ]
+        return max(spreads) < STEADY
+
+
+def core_seconds(
+    block: Block, cores: int, stop_requested: StopRequest = never_stops, pause: Callable[[float], None] = time.sleep
+) -> CoreSeconds | None:
     """Rounds of blocks; None after a stop request before the first has ended.
 
+    A disturbance takes a core of this kind for seconds, longer than a sitting of rounds, and makes it slower only. So
+    where rounds differ, or cores do, there are more sittings after a `pause` each, and of each core the least counts.
     What cores do to each other is the median of ratios within a round, since the speed of a machine changes.
     """
+    found: list[_Sitting] = []
+    end = time.monotonic() + LONGEST_S
+    while len(found) < SITTINGS and not (found and (found[-1].is_steady or time.monotonic() > end)):
+        if found:
+            pause(PAUSE_S)
+        one = _sitting(block, cores, stop_requested)
+        if one is None:
+            break
+        found.append(one)
+        end += PAUSE_S
+    if not found:
+        return None
+    alone = [min(each) for each in zip(*(one.medians for one in found), strict=True)]
+    ratios = [median(each) for each in zip(*(row for one in found for row in one.slower), strict=True)]
+    return CoreSeconds(tuple(alone), tuple(one * ratio for one, ratio in zip(alone, ratios, strict=True)))
+
+
+def _sitting(block: Block, cores: int, stop_requested: StopRequest) -> _Sitting | None:
+    """None after a stop request before its first round has ended."""
     alone: list[list[float]] = []
     slower: list[list[float]] = []
     end = time.monotonic() + LONGEST_S
@@ -48,12 +99,8 @@ def core_seconds(block: Block, cores: int, stop_requested: StopRequest = never_s
         own = [block([core])[core] for core in range(cores)]
         together = block(range(cores))
         alone.append(own)
-        slower.append([together[core] / max(own[core], 1e-9) for core in range(cores)])
-    if not alone:
-        return None
-    medians = [median(each) for each in zip(*alone, strict=True)]
-    ratios = [median(each) for each in zip(*slower, strict=True)]
-    return CoreSeconds(tuple(medians), tuple(one * ratio for one, ratio in zip(medians, ratios, strict=True)))
+        slower.append([together[core] / max(own[core], LEAST_S) for core in range(cores)])
+    return _Sitting(alone, slower) if alone else None
 
 
 def on_cores(runs: Sequence[Run], cores: Sequence[int]) -> Block:

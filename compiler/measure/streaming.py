@@ -59,8 +59,11 @@ class Streamed:
 
 
 def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -> Streamed:
-    """Streams the same inputs for so long, at least one frame. Raises RunError for an artifact for one device."""
-    outputs = model.stream(repeat(inputs))
+    """Streams the same inputs for so long, at least one frame. Raises RunError for an artifact for one device.
+
+    States that the artifact carries go from frame to frame.
+    """
+    outputs = model.stream(repeat(without_states(model, inputs)))
     for _ in islice(outputs, FILLING):
         pass
     _, before = model.occupancy()
@@ -74,6 +77,12 @@ def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -
     own = time.thread_time() - own
     _, after = model.occupancy()
     return Streamed(frames, now - begin, [last - first for first, last in zip(before, after, strict=True)], own)
+
+
+def without_states(model: Streaming, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The inputs that no frame before makes."""
+    states = {one["input"] for one in model.manifest["stream"].get("carried", ())} if is_divided(model) else set()
+    return {name: array for name, array in inputs.items() if name not in states}
 
 
 def is_divided(model: Streaming) -> bool:

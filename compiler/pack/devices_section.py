@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler.contract import PointReport
@@ -48,8 +48,11 @@ class Streamed:
         return 1 / sum(1 / seconds for seconds in self.alone_s) if all(self.alone_s) else 0.0
 
 
-def devices_section(parts: Parts, streamed: Streamed) -> str:
-    """A row for each device with its parts as boxes, as wide as their part of the period, and the throughput."""
+def devices_section(parts: Parts, streamed: Streamed, carried: Mapping[str, str]) -> str:
+    """A row for each device with its parts as boxes, as wide as their part of the period, and the throughput.
+
+    `carried` are outputs with the inputs that they are in the next inference.
+    """
     period = parts.period_s or 1.0
     rows = []
     for device, name in enumerate(parts.devices):
@@ -85,6 +88,9 @@ def devices_section(parts: Parts, streamed: Streamed) -> str:
     if len(parts.devices) == len(streamed.alone_s):  # two queues hide copies, which a device alone has
         ends += f"; no division can do it in less than {duration(streamed.bound_s)}"
     ends += "."
+    if carried:
+        said = ", ".join(f"{escaped(out)} is {escaped(into)} of the next inference" for out, into in carried.items())
+        ends += f" {said}: none ends earlier than {duration(parts.carried_s)} after the one before (predicted)."
     edges = sum(edge.bytes * edge.slots for edge in parts.edges)
     words = f"{ends} Between parts lie {plural(len(parts.edges), 'edge')}, {edges} bytes in all slots."
     return section("Devices", words, table(head, rows) + _frame(parts, streamed)) + _curve(streamed.curve)

@@ -56,7 +56,7 @@ def pack_divided(
     members = {**alone.members}
     lines = {*members[RECORDS].decode().splitlines(), *records}
     members[RECORDS] = "".join(f"{line}\n" for line in sorted(lines)).encode()
-    section = devices_section(divided.parts, divided.streamed)
+    section = devices_section(divided.parts, divided.streamed, options.carry)
     members[REPORT] = members[REPORT].replace(b"\n</body>", f"\n{section}\n</body>".encode())
     for folder, program in zip(folders_of(divided.parts, divided.targets), divided.programs, strict=True):
         members[f"{folder}model.so"] = program.library
@@ -70,15 +70,15 @@ def pack_divided(
         **alone.manifest,
         "options": options.to_json(),
         "weight_bytes": len(weights),
-        "stream": stream_json(divided),
+        "stream": stream_json(divided, options.carry),
         "files": files_json(members),
     }
     write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
     return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
 
 
-def stream_json(divided: Divided) -> Mapping[str, Any]:
-    """What the manifest says of parts, for loaders and people."""
+def stream_json(divided: Divided, carried: Mapping[str, str]) -> Mapping[str, Any]:
+    """What the manifest says of parts, for loaders and people; outputs `carried` are those inputs of the next frame."""
     parts = divided.parts
     return {
         "scheduler": parts.scheduler,
@@ -101,4 +101,5 @@ def stream_json(divided: Divided) -> Mapping[str, Any]:
             for folder, part in zip(folders_of(parts, divided.targets), parts.parts, strict=True)
         ],
         "edges": [{"bytes": edge.bytes, "slots": edge.slots} for edge in parts.edges],
+        **({"carried": [{"output": out, "input": into} for out, into in carried.items()]} if carried else {}),
     }

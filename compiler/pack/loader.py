@@ -680,6 +680,8 @@ class _Frames:
         described = files.manifest["stream"]
         self._binding = binding
         self._takes = [(spec.numpy, spec.shape) for spec in binding.inputs]
+        states = {one["input"] for one in described.get("carried", ())}
+        self.carried = [spec.name in states for spec in binding.inputs]
         self._files: list[int] = []
         self._turn = threading.Lock()
         self._flight: deque[tuple[int, _Seat, Any]] = deque()
@@ -737,8 +739,9 @@ class _Frames:
     def fit(self, inputs: Sequence[Any]) -> bool:
         """Whether inputs are arrays of just the types and shapes: what else may be given is found out slowly."""
         return len(inputs) == len(self._takes) and all(
-            type(value) is np.ndarray and value.dtype is dtype and value.shape == shape
-            for value, (dtype, shape) in zip(inputs, self._takes, strict=True)
+            (value is None and is_state)
+            or (type(value) is np.ndarray and value.dtype is dtype and value.shape == shape)
+            for value, is_state, (dtype, shape) in zip(inputs, self.carried, self._takes, strict=True)
         )
 
     def seat(self) -> _Seat:
@@ -810,17 +813,20 @@ class _Seat:
         self.filled, out_shapes = _tensors(binding.program_outputs)
         self._shapes = (in_shapes, out_shapes)
 
-    def copied(self, arrays: Sequence[Array]) -> Sequence[Array]:
-        """Inputs, in arrays of its own."""
+    def copied(self, arrays: Sequence[Array | None]) -> Sequence[Array | None]:
+        """Inputs, in arrays of its own; None stays what it is."""
         self._takes = self._takes or [_aligned(spec) for spec in self._binding.program_inputs]
+        found: list[Array | None] = []
         for own, array in zip(self._takes, arrays, strict=True):
-            own[...] = array
-        return self._takes
+            if array is not None:
+                own[...] = array
+            found.append(None if array is None else own)
+        return found
 
-    def aim(self, arrays: Sequence[Array], results: Sequence[Array]) -> None:
-        """At inputs and outputs, which are row-major."""
+    def aim(self, arrays: Sequence[Array | None], results: Sequence[Array]) -> None:
+        """At inputs and outputs, which are row-major; None is a state that the frame before makes."""
         for tensor, array in zip(self.taken, arrays, strict=False):
-            tensor.data = array.__array_interface__["data"][0]
+            tensor.data = None if array is None else array.__array_interface__["data"][0]
         for tensor, array in zip(self.filled, results, strict=False):
             tensor.data = array.__array_interface__["data"][0]
 
@@ -1297,25 +1303,38 @@ class Model:
     def submit(self, inputs: Mapping[str, Any]) -> Frame:
         """Begins an inference on the model's devices, and waits only while as many are in flight as may be.
 
-        Raises as `run` does, and RunError for an artifact that was not compiled for several devices.
+        A state that the artifact carries (option `carry`) may be left out: it is what the frame submitted before makes,
+        zeros in the first one. Where that one failed before it had made it, this one fails too; a state that is given
+        is taken. Raises as `run` does, and RunError for an artifact that was not compiled for several devices.
         """
-        self._streamed()
+        carried = self._streamed().carried
         _check_names("input", inputs, self.inputs)
-        for spec in self.inputs:
-            if spec.name not in inputs:
+        for spec, is_state in zip(self.inputs, carried, strict=True):
+            if spec.name not in inputs and not is_state:
                 raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
-        return self.submit_flat([inputs[spec.name] for spec in self.inputs])
+        return self.submit_flat([inputs.get(spec.name) for spec in self.inputs])
 
     def submit_flat(self, inputs: Sequence[Any]) -> Frame:
-        """As `submit`, with inputs in the order of `.inputs`."""
+        """As `submit`, with inputs in the order of `.inputs`; None for a state that is left out."""
         frames = self._streamed()
+        arrays: Sequence[Array | None] = inputs
         if frames.fit(inputs):
-            arrays, results = inputs, [_aligned(spec) for spec in self.outputs]
+            results = [_aligned(spec) for spec in self.outputs]
         else:
-            arrays, results = self._flat(inputs, None)
+            arrays, results = self._flat_with_states(inputs, frames.carried)
         seat = frames.seat()
         seat.aim(seat.copied(arrays), results)
         return Frame(frames, frames.submit(seat, results), self.outputs, results)
+
+    def _flat_with_states(
+        self, inputs: Sequence[Any], carried: Sequence[bool]
+    ) -> tuple[list[Array | None], list[Array]]:
+        """Inputs and outputs that are in order, found fit; None for states that are left out."""
+        left_out = [value is None and is_state for value, is_state in zip(inputs, carried, strict=False)]
+        zeros = (np.zeros(spec.shape, spec.numpy) for spec in self.inputs)
+        filled = [zero if absent else value for value, absent, zero in zip(inputs, left_out, zeros, strict=False)]
+        arrays, results = self._flat([*filled, *inputs[len(filled) :]], None)
+        return [None if absent else array for array, absent in zip(arrays, left_out, strict=True)], results
 
     def occupancy(self) -> tuple[int, list[float]]:
         """How many frames have ended since the parts were first used, and each part's seconds of processor time."""

@@ -32,7 +32,7 @@ from compiler.pack.divided import Divided, folders_of, pack_divided
 from compiler.pack.join import Part
 from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
-from compiler.schedule.parts.corrections import Ran, corrected
+from compiler.schedule.parts.corrections import corrected
 from compiler.schedule.parts.dividing import (
     frame_of,
     handed_over,
@@ -52,12 +52,14 @@ from compiler.schedule.parts.portions import portion
 from compiler.schedule.solvers.ideals import Division, Stage
 from compiler.session import Session
 from compiler.steps.building import Built, Front
-from compiler.steps.caller import caller_seconds, copied_bytes
+from compiler.steps.caller import copied_bytes
 from compiler.steps.core_speeds import cores_known
 from compiler.steps.dividing_costs import costs_of, key_of
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
+from compiler.steps.dividing_tried import Tried, is_faster, picked_of
 from compiler.steps.lane_costs import lane_costs
+from compiler.steps.states import carried_positions
 from compiler.steps.tiling import TiledKernels, tile_kernels
 
 WORTH = 0.98
@@ -105,7 +107,8 @@ def divided(
     with trace.step("schedule"):
         lanes = [one.lanes for one in sessions]
         cores = cores_known(session, devices, front, built, key_of(built.kernels, tiled[0]), alone)
-        costs = costs_of(session, devices, built.kernels, tiled, lanes, cores)
+        carried = carried_positions(front.loaded.graph, devices.asked.carry)
+        costs = costs_of(session, devices, built.kernels, tiled, lanes, cores, carried)
         work = _Work(devices, tiled, lanes, costs.division, built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
@@ -126,7 +129,7 @@ def divided(
             with trace.step("pack"):
                 pack(found, weights, [record] if record else [])
             with trace.step("agree"):
-                came = proved_parts(session, front, unproven, work.turns(parts), parts.round)
+                came = proved_parts(session, front, unproven, work.turns(parts), parts.round, devices.asked.carry)
                 if record is None and session.may_measure:
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)
@@ -159,83 +162,6 @@ def divided(
         notices=tuple(trace.notices),
         records_measured=come.records_measured + sum(len(one.tiled.measured) for one in tiled[1:]),
         devices=_report(devices.asked, found, came, curve),
-    )
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A division that was emitted and proved; `record` says what was measured of it, None where nothing may be.
-
-    `wins` says that one inference through it is certainly faster than by the program of one device.
-    """
-
-    found: Divided
-    weights: bytes
-    came: Came
-    record: Record | None
-    wins: bool = False
-
-    @property
-    def ratio(self) -> float:
-        """Of one inference through it to one by the program of one device, as recorded."""
-        said = self.record.variant.get("ratio") if self.record else None
-        return said if isinstance(said, float) else 1.0
-
-    @property
-    def latency_s(self) -> float:
-        """Of one inference by itself through the parts: as recorded, else as predicted."""
-        said = self.record.variant.get("latency_s") if self.record else None
-        return said if isinstance(said, float) else self.found.parts.predicted_s
-
-    @property
-    def ran(self) -> Ran | None:
-        """What the parts took beside each other, as recorded; None where nothing was measured."""
-        seconds = self.record.variant.get(PARTS_S) if self.record else None
-        if not isinstance(seconds, list) or len(seconds) != len(self.found.parts.parts):
-            return None
-        if not all(isinstance(one, float) for one in seconds):
-            return None
-        return Ran(self.found.parts, seconds, caller_seconds(self.record))
-
-    @property
-    def busiest_s(self) -> float:
-        """Of the device with most to do, for a frame: as recorded, else as predicted."""
-        return self.ran.busiest_s if self.ran else self.found.parts.period_s
-
-    @property
-    def period_s(self) -> float:
-        """From one end of an inference to the next with many in flight: as recorded, else as predicted."""
-        return self.record.seconds if self.record else self.found.parts.period_s
-
-    def point(self, *, is_picked: bool) -> PointReport:
-        """As the report tells it."""
-        parts, measured = self.found.parts, self.record is not None
-        kernels = tuple(len(part.calls) for part in parts.parts)
-        return PointReport(
-            parts.scheduler,
-            kernels,
-            parts.period_s,
-            parts.predicted_s,
-            self.period_s if measured else None,
-            self.latency_s if measured else None,
-            is_picked,
-        )
-
-
-def picked_of(tried: Sequence[Tried], objective: str | Within) -> tuple[Tried, str]:
-    """The greatest throughput, of those within a bound of latency; if none is, the least latency and a notice.
-
-    Where nothing was measured they are judged as predicted. `tried` is not empty.
-    """
-    bound_ms = objective.latency_ms if isinstance(objective, Within) else inf
-    within = [one for one in tried if one.latency_s <= bound_ms / 1e3]
-    if within:
-        return min(within, key=lambda one: one.period_s), ""
-    fastest = min(tried, key=lambda one: one.latency_s)
-    how = "measured" if fastest.record else "predicted"
-    return fastest, (
-        f"no division ends an inference within {bound_ms:g} ms: the fastest of {len(tried)} takes "
-        f"{1e3 * fastest.latency_s:.3g} ms ({how}) and is taken"
     )
 
 
@@ -299,11 +225,13 @@ class _Work:
 
         Replicas and a pipeline, then what is to gain by what is known then: the same planned anew, and a pipeline with
         stages that equal devices share; with a device beside the CPU, the whole model on one, and copies of one frame
-        beside the kernels of another.
+        beside the kernels of another. Where states are carried whole inferences cannot be at work at a time: a
+        pipeline and one device come first.
         """
         kernels, names = self.built.kernels, self.devices.asked.devices
         alone = (one_device, overlapped) if any(self.division.transfers) else ()
-        for number, way in enumerate((replicas, pipeline, replicas, pipeline, shared, *alone)):
+        first = (one_device, pipeline) if self.division.states else (replicas, pipeline)
+        for number, way in enumerate((*first, *first, shared, *alone)):
             runs = [one.ran for one in tried if one.ran and len(one.found.parts.devices) == len(names)]
             parts = way(kernels, names, corrected(self.division, runs))
             best_s = min((one.busiest_s for one in tried), default=inf)
@@ -401,12 +329,6 @@ def counted(parts: Parts) -> str:
     )
 
 
-def is_faster(record: Record | None) -> bool:
-    """Whether a record says that one inference through the parts is certainly faster than on one device."""
-    high = record.variant.get("high") if record else None
-    return isinstance(high, float) and 0 < high < 1
-
-
 def _tiled(session: Session, front: Front, built: Built) -> TiledKernels:
     """The same kernels for another target: no call is joined that was not, or is taken apart."""
     session.kept = session.kept.also_without("joins")
@@ -439,6 +361,7 @@ def _report(asked: CompileOptions, found: Divided, came: Came, curve: tuple[Poin
         came.latency_s,
         came.worst,
         curve,
+        parts.carried_s,
     )
 
 

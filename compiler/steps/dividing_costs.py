@@ -43,11 +43,13 @@ def costs_of(
     tiled: Sequence[TiledKernels],
     lanes: Sequence[int],
     cores: Record | None,
+    carried: Sequence[tuple[int, int]] = (),
 ) -> Costs:
     """What every call takes on every device, under its best tile, and what devices hand to each other.
 
     `session` is of the first target, `tiled` and `lanes` of each. `cores` says how fast each core runs the whole model
-    by the first target's program: calls take longer there in this proportion, those of other targets too.
+    by the first target's program: calls take longer there in this proportion, those of other targets too. `carried` are
+    states, by positions of outputs and inputs.
     """
     of_target = [
         [choose_lanes(menu, count, lane_costs(each.handover).split_s)[2] for menu in each.settled.menus]
@@ -71,7 +73,7 @@ def costs_of(
     bytes, shares = copied_bytes(kernels), not has_core(devices)
     caller = foreseen(known, key_of(kernels, tiled[0]), bytes) if shares else None
     caller_s = (caller_seconds(caller) if caller else usual_seconds(bytes)) if shares else None
-    division = division_of(kernels, seconds, lane_costs(handover), transfers, caller_s, slowdown)
+    division = division_of(kernels, seconds, lane_costs(handover), transfers, caller_s, slowdown, carried)
     return Costs(division, tuple(filter(None, [cores, handover, caller])))
 
 

@@ -37,6 +37,7 @@ def devices_of(options: CompileOptions) -> Devices:
             options,
             devices=(),
             objective="latency",
+            carry={},
             target=firsts[name].target,
             threads=None if firsts[name].core is None else 1,
             tuning_budget_s=options.tuning_budget_s / len(names),

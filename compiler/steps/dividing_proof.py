@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import median
+from types import MappingProxyType
 
 import numpy as np
 
 from compiler.errors import Disagreement, InternalError
+from compiler.ir.graph import Graph
 from compiler.measure.benchmark import Run
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import SPIN_US, race_plans
@@ -26,6 +28,9 @@ from compiler.steps.proving import AGREE_SECONDS, Case, in_declared_types
 
 FRAMES = 24
 """Streamed to see that frames keep apart, each with inputs of its own."""
+NO_MORE: Mapping[str, Sequence[np.ndarray]] = MappingProxyType({})
+JUDGED = 3
+"""Of frames that carry states, those in a row that the reference is evaluated for, if it is fast."""
 STREAM_SECONDS = 0.5
 """For which throughput is measured."""
 
@@ -48,31 +53,55 @@ class Came:
     caller_s: float = 0.0
 
 
-def proved_parts(session: Session, front: Front, path: Path, turns: Sequence[int], of: int) -> Came:
+def proved_parts(
+    session: Session, front: Front, path: Path, turns: Sequence[int], of: int, carried: Mapping[str, str]
+) -> Came:
     """Runs the artifact's parts against the reference, and frames in flight against single ones, bit for bit.
 
-    Frames are dealt to replicas in rounds `of` so many: each of these `turns` meets the reference.
+    Frames are dealt to replicas in rounds `of` so many: each of these `turns` meets the reference. Where outputs are
+    `carried` to inputs the frames in flight find them there, and single ones are given them by the caller; the first
+    of these meet the reference, step by step, each with the state that the one before made.
     """
     runner = session.backend.runner
     if runner is None or front.effort is None:
         raise InternalError("devices that are not here take part in no plan")
     with runner.open(path, plan=1, coded=True) as model:
         verdicts = [_agreement(session, front, model, turn, of, AGREE_SECONDS / 2 / len(turns)) for turn in turns]
-        for verdict in verdicts:
-            if not verdict.passed:
-                raise Disagreement(
-                    f"the parts of the model do not compute what it says: off by {verdict.worst:.2e} of the largest "
-                    f"value, where {verdict.tolerance:.2e} is granted",
-                    fix="compile for one device, which agreed, and report this model: it is our fault",
-                )
-        _demand_apart(model, of)
+        _demand_passed(verdicts)
+        frames = _demand_apart(model, of, carried)
+        if carried:
+            count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(front.effort.seconds, 1e-9))))
+            steps = {f"frame {number} of a stream": [*frame.values()] for number, frame in enumerate(frames[:count])}
+            verdicts.append(_agreement(session, front, model, turns[0], of, 0.0, steps))
+            _demand_passed(verdicts)
         streamed, latency_s = _measured(model, session, of)
     worst = max(verdict.worst for verdict in verdicts)
     return Came(worst, streamed.period_s, latency_s, streamed.busy, streamed.caller_s / streamed.frames)
 
 
-def _agreement(session: Session, front: Front, model: Model, turn: int, of: int, budget_s: float) -> Agreement:
-    """Of what frames at that turn of a round give; nothing else is submitted meanwhile."""
+def _demand_passed(verdicts: Sequence[Agreement]) -> None:
+    for verdict in verdicts:
+        if not verdict.passed:
+            raise Disagreement(
+                f"the parts of the model do not compute what it says: off by {verdict.worst:.2e} of the largest "
+                f"value, where {verdict.tolerance:.2e} is granted",
+                fix="compile for one device, which agreed, and report this model: it is our fault",
+            )
+
+
+def _agreement(
+    session: Session,
+    front: Front,
+    model: Model,
+    turn: int,
+    of: int,
+    budget_s: float,
+    more: Mapping[str, Sequence[np.ndarray]] = NO_MORE,
+) -> Agreement:
+    """Of what frames at that turn of a round give; nothing else is submitted meanwhile.
+
+    It is judged on random inputs, samples and edge cases, and on `more` inputs, in the model's order.
+    """
     assert front.effort is not None, "what is here was estimated"
     case = Case(front.loaded.graph, None, front.effort, front.samples)
     options = session.options
@@ -84,23 +113,39 @@ def _agreement(session: Session, front: Front, model: Model, turn: int, of: int,
         options.seed,
         precision=options.arithmetic,
         budget_s=budget_s,
-        samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
+        samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples}
+        | {name: _by_value(case.graph, arrays) for name, arrays in more.items()},
     )
 
 
-def _demand_apart(model: Model, of: int) -> None:
-    """Raises InternalError unless each of many frames in flight gives the bits that it gives by itself.
+def _by_value(graph: Graph, arrays: Sequence[np.ndarray]) -> dict[int, np.ndarray]:
+    """Inputs by value id, in their declared types: those of bfloat16 are given as their bits."""
+    return {id: array.view(graph.values[id].type.dtype.numpy) for id, array in zip(graph.inputs, arrays, strict=True)}
+
+
+def _demand_apart(model: Model, of: int, carried: Mapping[str, str]) -> list[dict[str, np.ndarray]]:
+    """The inputs of many frames, each with the states that it finds.
+
+    Raises InternalError unless each of them in flight gives the bits that it gives by itself.
 
     By itself through the same parts: the program of one device may have other bits, since a C compiler is free to
     contract products and sums in its own way in each library. Whole rounds `of` turns, so that a frame has the same
-    turn both times.
+    turn both times. States are zeros at first; single frames are given them, and those in flight carry them.
     """
     given = [model.random_inputs(seed) for seed in range(ceil(FRAMES / of) * of)]
-    alone = [model.submit(inputs).result() for inputs in given]
-    for number, (expected, streamed) in enumerate(zip(alone, model.stream(given), strict=True)):
+    states = {name: np.zeros_like(given[0][name]) for name in carried.values()}
+    alone = []
+    for number, inputs in enumerate(given):
+        given[number] = {**inputs, **states}
+        alone.append(model.submit(given[number]).result())
+        states = {into: alone[-1][out] for out, into in carried.items()}
+    unstated = [{name: array for name, array in inputs.items() if name not in states} for inputs in given]
+    in_flight = [given[0], *unstated[1:]]
+    for number, (expected, streamed) in enumerate(zip(alone, model.stream(in_flight), strict=True)):
         for name, array in expected.items():
             if array.tobytes() != streamed[name].tobytes():
                 raise InternalError(f"frame {number} gives other bits for output {name!r} when others are in flight")
+    return given
 
 
 def _measured(model: Model, session: Session, of: int) -> tuple[Streamed, float]:

@@ -8,11 +8,12 @@ from itertools import groupby
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
-from compiler.ir.parts import After, Edge, Part, Parts, Turns
+from compiler.ir.parts import After, Edge, Part, Parts, State, Turns, keepers_of
 from compiler.ir.transfers import Transfers
-from compiler.schedule.parts.units import units_of
+from compiler.schedule.parts.recurrences import recurrence_s
+from compiler.schedule.parts.units import Units, units_of
 from compiler.schedule.plans.dependencies import predecessors
-from compiler.schedule.solvers.ideals import Division, Stage, Tensor
+from compiler.schedule.solvers.ideals import Division, Recurrence, Stage, Tensor
 from compiler.schedule.solvers.least_load import least_load
 from compiler.schedule.solvers.placement import placement
 from compiler.schedule.solvers.replicas import dealt, replicated
@@ -27,14 +28,24 @@ def division_of(
     transfers: Sequence[Transfers | None] = (),
     caller_s: float | None = None,
     slowdown: Sequence[float] = (),
+    carried: Sequence[tuple[int, int]] = (),
 ) -> Division:
-    """`seconds` are of each call, in call order, for each device; all else is as in `Division`."""
+    """`seconds` are of each call, in call order, for each device; all else is as in `Division`.
+
+    `carried` are outputs with the inputs that they are in the next frame, by their positions.
+    """
     leaving = {kernels.buffers[id].storage for id in kernels.outputs}
+    storages = _storages(kernels)
     tensors = [
         Tensor(size, _set(writers), _set(readers), storage in leaving)
-        for storage, (size, writers, readers) in _storages(kernels).items()
+        for storage, (size, writers, readers) in storages.items()
         if writers or readers
     ]
+    states = []
+    for output, input in carried:
+        _, _, readers = storages[kernels.buffers[kernels.inputs[input]].storage]
+        _, writers, _ = storages[kernels.buffers[kernels.outputs[output]].storage]
+        states.append(Recurrence(output, input, _set(readers), _set(writers)))
     return Division(
         predecessors(kernels),
         seconds,
@@ -44,21 +55,47 @@ def division_of(
         transfers,
         caller_s=caller_s,
         slowdown=slowdown,
+        states=states,
     )
 
 
 def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
-    """The calls as stages, so that the device with most to do has least. It is verified."""
-    units = units_of(division.in_flight)
-    stages = units.expanded(least_load(units.division)[0])
-    return _better_than_one(kernels, devices, division, stages, "pipeline", lambda parts: parts.period_s)
+    """The calls as stages, so that the device with most to do has least. It is verified.
+
+    Where states are carried also with all of the way of each in one stage: the better of both.
+    """
+    found = [
+        _better_than_one(
+            kernels,
+            devices,
+            division,
+            units.expanded(least_load(units.division)[0]),
+            "pipeline",
+            lambda parts: parts.period_s,
+        )
+        for units in _units(division.in_flight)
+    ]
+    return min(found, key=lambda parts: parts.period_s)
 
 
 def shared(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
     """As `pipeline`, with stages that equal devices may share by taking turns. It is verified."""
-    units = units_of(division.in_flight)
-    stages = units.expanded(least_load(units.division, replicated=True)[0])
-    return parts_of(kernels, devices, division, stages, "shared pipeline")
+    found = [
+        parts_of(
+            kernels,
+            devices,
+            division,
+            units.expanded(least_load(units.division, replicated=True)[0]),
+            "shared pipeline",
+        )
+        for units in _units(division.in_flight)
+    ]
+    return min(found, key=lambda parts: parts.period_s)
+
+
+def _units(division: Division) -> list[Units]:
+    """What solvers divide: calls as free as they are, and where states are carried also without cutting their ways."""
+    return [units_of(division), *([units_of(division, whole_states=True)] if division.states else [])]
 
 
 def replicas(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
@@ -142,9 +179,8 @@ def tradeoff(kernels: KernelGraph, devices: Sequence[str], division: Division, m
 
     The one with the greatest throughput is first, that with the least latency last; `most` of them at most, from 2.
     """
-    units = units_of(division)
     ways = [
-        *((units.expanded(stages), by) for stages, by in tradeoffs(units.division)),
+        *((units.expanded(stages), by) for units in _units(division) for stages, by in tradeoffs(units.division)),
         *((stages, "replicas") for stages in replicated(division)),
     ]
     found = [parts_of(kernels, devices, division, stages, by) for stages, by in ways]
@@ -181,14 +217,48 @@ def parts_of(
             for part in made:
                 others = (made | read) - {part}
                 after[part] |= {After(one, slots) for one in others if turns[part].meets(turns[one], slots)}
+    states = []
+    for state in division.states:
+        keepers = keepers_of(kernels, [tuple(bits(calls)) for _, calls in stages], state.output)
+        makers, using = (
+            {part for call in bits(calls) for part in runs[call]} for calls in (state.writers, state.readers)
+        )
+        slots = _state_slots(turns, keepers, using)
+        states.append(State(state.output, state.input, slots))
+        for keeper in keepers:
+            after[keeper] |= {After(one, 0) for one in makers if one < keeper and turns[keeper].meets(turns[one], 0)}
+            others = {*keepers} - {keeper}
+            after[keeper] |= {After(one, slots) for one in others if turns[keeper].meets(turns[one], slots)}
+            for one in using - {keeper}:
+                after[one] |= {After(keeper, 1)} if turns[one].meets(turns[keeper], 1) else set()
+                after[keeper] |= {After(one, slots - 1)} if turns[keeper].meets(turns[one], slots - 1) else set()
     parts = tuple(
         Part(device, tuple(bits(calls)), tuple(sorted(after[number], key=lambda one: (one.frames, one.part))), own)
         for number, ((device, calls), own) in enumerate(zip(stages, turns, strict=True))
     )
     apart = tuple(device for device, transfers in enumerate(division.transfers) if transfers)
-    found = Parts(tuple(devices), parts, tuple(edges), scheduler, *_predicted(division, stages, turns), apart)
+    carried_s = recurrence_s(division, stages, seconds_of(division.in_flight, stages, by_itself=True))
+    latency_s, busy_s = _predicted(division, stages, turns)
+    found = Parts(
+        tuple(devices),
+        parts,
+        tuple(edges),
+        scheduler,
+        latency_s,
+        max(busy_s, carried_s),
+        apart,
+        tuple(states),
+        carried_s,
+    )
     found.verify(kernels)
     return found
+
+
+def _state_slots(turns: Sequence[Turns], keepers: Sequence[int], readers: Iterable[int]) -> int:
+    """So many that who keeps a state runs ahead of a reader in a later stage as far as stages lie between them."""
+    lag = max((reader - keepers[-1] for reader in readers), default=0)
+    rounds = (max((turns[part].every for part in each), default=1) for each in (keepers, readers))
+    return sum(rounds) + max(lag, 0)
 
 
 def _turns(division: Division, stages: Sequence[Stage]) -> list[Turns]:

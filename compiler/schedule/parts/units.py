@@ -1,6 +1,7 @@
-"""Calls that stay together where devices have memories of their own.
+"""Calls that stay together: where devices have memories of their own, and on the way of a state.
 
-What a part makes there is given back whole, a storage at a time. So all that write one storage are to be one part's.
+What a part makes in a memory of its own is given back whole, a storage at a time. So all that write one storage are to
+be one part's. A state whose way, from where it is read to where it is made, is one part's waits for no other part.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from compiler.schedule.solvers.ideals import Division, Stage
+from compiler.schedule.solvers.ideals import Division, Recurrence, Stage
 from compiler.schedule.solvers.sets import bits
 
 
@@ -24,18 +25,20 @@ class Units:
         return tuple((device, sum(self.calls[unit] for unit in bits(units))) for device, units in stages)
 
 
-def units_of(division: Division) -> Units:
+def units_of(division: Division, *, whole_states: bool = False) -> Units:
     """Each call by itself where all devices share a memory; else the smallest units between which a part may end.
 
-    Besides those that write one storage, calls are together that lie on a way from a unit back to it.
+    Besides those that write one storage, calls are together that lie on a way from a unit back to it. With
+    `whole_states` that holds for ways through the next frame too.
     """
     calls = [1 << call for call in range(len(division.before))]
-    if not any(division.transfers):
+    states = division.states if whole_states else ()
+    if not any(division.transfers) and not states:
         return Units(division, calls)
     unit = [*range(len(calls))]
-    for tensor in division.tensors:
+    for tensor in division.tensors if any(division.transfers) else ():
         unit = _joined(unit, [unit[call] for call in bits(tensor.writers)])
-    while len(order := _ordered(edges := _edges(division, unit))) < len(edges):
+    while len(order := _ordered(edges := _edges(division, unit, states))) < len(edges):
         unit = _joined(unit, _circle({one: reads - {*order} for one, reads in edges.items() if one not in order}))
     sets = [sum(calls[call] for call, own in enumerate(unit) if own == one) for one in order]
     number = {one: at for at, one in enumerate(order)}
@@ -49,27 +52,32 @@ def units_of(division: Division) -> Units:
     ]
     seconds = [[division.work_s(device, own) for own in sets] for device in range(len(division.seconds))]
     tensors = [replace(one, writers=units(one.writers), readers=units(one.readers)) for one in division.tensors]
-    return Units(replace(division, before=before, seconds=seconds, tensors=tensors), sets)
+    carried = [replace(one, writers=units(one.writers), readers=units(one.readers)) for one in division.states]
+    return Units(replace(division, before=before, seconds=seconds, tensors=tensors, states=carried), sets)
 
 
 def _joined(unit: Sequence[int], those: Sequence[int]) -> list[int]:
     return [min(those) if one in those else one for one in unit]
 
 
-def _edges(division: Division, unit: Sequence[int]) -> dict[int, set[int]]:
-    """For each unit those that it reads from."""
+def _edges(division: Division, unit: Sequence[int], states: Sequence[Recurrence]) -> dict[int, set[int]]:
+    """For each unit those that it reads from, of these states in the frame before."""
     found: dict[int, set[int]] = {one: set() for one in unit}
     for call, before in enumerate(division.before):
         found[unit[call]] |= {unit[one] for one in before} - {unit[call]}
+    for state in states:
+        makers = {unit[one] for one in bits(state.writers)}
+        for call in bits(state.readers):
+            found[unit[call]] |= makers - {unit[call]}
     return found
 
 
 def _ordered(edges: Mapping[int, set[int]]) -> list[int]:
     """Units, each after those that it reads from, without those on a circle and behind one."""
-    found: list[int] = []
-    while ready := [one for one in edges if one not in found and edges[one] <= {*found}][:1]:
-        found += ready
-    return found
+    found: dict[int, None] = {}
+    while (one := next((one for one in edges if one not in found and edges[one] <= found.keys()), None)) is not None:
+        found[one] = None
+    return [*found]
 
 
 def _circle(edges: Mapping[int, set[int]]) -> list[int]:

@@ -36,6 +36,19 @@ class Tensor:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """A state: an output of the model that is an input of it in the next frame, by their positions.
+
+    With the calls that read the input, and those that write the output, as sets.
+    """
+
+    output: int
+    input: int
+    readers: int
+    writers: int
+
+
+@dataclass(frozen=True)
 class Division:
     """What is to be divided among devices.
 
@@ -60,6 +73,7 @@ class Division:
     queues: frozenset[int] = frozenset()
     caller_s: float | None = None
     slowdown: Sequence[float] = ()
+    states: Sequence[Recurrence] = ()
 
     @property
     def whole(self) -> int:

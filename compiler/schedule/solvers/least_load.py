@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from itertools import product
+from operator import or_
 
 import numpy as np
 
@@ -27,7 +29,8 @@ def least_load(
     """The stages, first to last, and the seconds of the busiest device; devices that would slow it down have none.
 
     Each stage has one device, or `replicated` several equal ones: then neighbours of the result with the same calls are
-    one stage. Exact where there are at most `most_ideals` ideals. Of equal loads the one with the fewest devices is
+    one stage, which several make no faster where a call of it reads a state that it makes. Exact where there are at
+    most `most_ideals` ideals. Of equal loads the one with the fewest devices is
     taken. O(ideals² · states · kinds), a vector of ideals at a time; a state is how many of each kind are used.
     """
     sets = ideals(division.before, most_ideals)
@@ -40,6 +43,8 @@ def least_load(
         _Copies.of(division, transfers, sets) if (transfers := division.transfers_of(kind[0])) else None
         for kind in kinds
     ]
+    held = reduce(or_, (one.readers & one.writers for one in division.states), 0)
+    carrying = np.array([(one & held).bit_count() for one in sets])
     load = np.full((len(states), len(sets)), np.inf)
     load[0, 0] = 0.0
     last: dict[tuple[int, int], tuple[_Step, int]] = {}  # of a state and an ideal: the step to it, and from which ideal
@@ -47,7 +52,8 @@ def least_load(
         begins = np.array([begin for begin in range(at) if not sets[begin] & ~ideal])
         copied = [one.seconds(begins, at) if one else 0.0 for one in copies]
         for step in steps:
-            own = (work[step.kind, at] - work[step.kind, begins] + paid[begins] + copied[step.kind]) / step.count
+            own = work[step.kind, at] - work[step.kind, begins] + paid[begins] + copied[step.kind]
+            own = np.where(carrying[at] > carrying[begins], own, own / step.count)
             reached = np.maximum(load[step.state, begins], own)
             best = int(reached.argmin())
             if reached[best] < load[step.to, at]:

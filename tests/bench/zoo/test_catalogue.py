@@ -210,6 +210,19 @@ def test_the_captioner_feeds_each_word_back() -> None:
     np.testing.assert_array_equal(words, scores.argmax(axis=-1))
 
 
+def test_a_captioner_that_carries_its_state_reads_and_makes_that_of_each_layer() -> None:
+    small = {"encoder": False, "steps": 1, "hidden": 16, "vocabulary": 20, "layers": 2}
+    carrying = build("densenet_lstm_captioner", carry=True, **small)
+    states = ["h0", "c0", "h1", "c1"]
+    assert [one.name for one in carrying.graph.input] == ["features", *states]
+    assert [one.name for one in carrying.graph.output][2:] == [f"{name}_next" for name in states]
+    given = {"features": np.ones((1, 1024), np.float32)}
+    session = opened(carrying.SerializeToString())
+    first = session.run(None, given | {name: np.zeros((1, 1, 16), np.float32) for name in states})
+    second = session.run(None, given | dict(zip(states, first[2:], strict=True)))
+    assert np.abs(second[1] - first[1]).max() > 1e-3
+
+
 def test_an_unknown_network_is_refused_with_the_list() -> None:
     with pytest.raises(NoSuchNetwork, match="no network 'vgg' in the zoo; there are squeezenet1_0, "):
         build("vgg")

@@ -51,7 +51,7 @@ A76 = "cpu:cortex-a76"
             "carry hands states from inference to inference of a pipeline",
         ),
         ({"target": U65, "carry": {"y": "x"}}, "carry hands states"),
-        ({"devices": ["cpu:0", "cpu:1"], "objective": "throughput", "carry": {"y": "x"}}, "carry hands states"),
+        ({"devices": ["cpu:0", "cpu:1"], "carry": {"y": "x"}}, "carry hands states"),
         ({"devices": ["cpu", A53]}, "'cpu:cortex-a53' cannot take part in a plan with others"),
     ],
 )

@@ -14,7 +14,9 @@ from compiler.measure.cores import CoreSeconds, core_seconds, on_cores
 ALLOWED = sorted(os.sched_getaffinity(0))
 
 
-def test_what_cores_do_to_each_other_is_a_ratio_within_a_round_since_machines_change_their_speed() -> None:
+def test_what_cores_do_to_each_other_is_a_ratio_within_a_round_since_machines_change_their_speed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     speeds = iter((1.0, 3.0, 1.1))
     speed = 1.0
 
@@ -23,10 +25,50 @@ def test_what_cores_do_to_each_other_is_a_ratio_within_a_round_since_machines_ch
         speed = next(speeds) if list(at) == [0] else speed
         return {core: speed * (1 + core) * (1.25 if len(at) > 1 else 1.0) for core in at}
 
+    monkeypatch.setattr(cores, "SITTINGS", 1)
     found = core_seconds(block, 2)
     assert found is not None
     assert found.alone_s == pytest.approx((1.1, 2.2))
     assert found.together_s == pytest.approx((1.1 * 1.25, 2.2 * 1.25))
+
+
+def sat(*sittings: Sequence[Sequence[float]]) -> tuple[CoreSeconds | None, list[float]]:
+    """What comes of sittings in which rounds have these seconds for each core, and the pauses between them."""
+    rounds = iter([seconds for sitting in sittings for seconds in sitting])
+    now: Sequence[float] = ()
+    pauses: list[float] = []
+
+    def block(at: Sequence[int]) -> Mapping[int, float]:
+        nonlocal now
+        now = next(rounds) if list(at) == [0] else now
+        return {core: now[core] * (1.5 if len(at) > 1 else 1.0) for core in at}
+
+    found = core_seconds(block, 2, pause=pauses.append)
+    assert not [*rounds], "all sittings are held"
+    return found, pauses
+
+
+def test_a_core_that_is_slow_for_longer_than_a_sitting_is_measured_again() -> None:
+    slow, quiet = [(6.08, 4.7)] * 3, [(4.6, 4.7)] * 3
+    for before in ([], [slow], [slow, slow]):
+        found, pauses = sat(*before, quiet)
+        assert found is not None
+        assert found.alone_s == (4.6, 4.7)
+        assert found.together_s == pytest.approx((6.9, 7.05))
+        assert pauses == [cores.PAUSE_S] * len(before)
+
+
+def test_rounds_that_differ_are_a_disturbance_too() -> None:
+    found, pauses = sat([(4.6, 4.7), (4.6, 4.7), (6.0, 4.7)], [(4.8, 4.6)] * 3)
+    assert found is not None
+    assert found.alone_s == (4.6, 4.6)
+    assert len(pauses) == 1
+
+
+def test_cores_that_are_unequal_stay_so_after_all_sittings() -> None:
+    found, pauses = sat(*[[(4.0, 8.0)] * 3] * cores.SITTINGS)
+    assert found == CoreSeconds((4.0, 8.0), (6.0, 12.0))
+    assert len(pauses) == cores.SITTINGS - 1
 
 
 def test_a_slow_model_has_one_round(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,7 +20,7 @@ PARTS = Parts(
 
 
 def test_each_device_is_a_row_with_its_parts_and_how_busy_it_is() -> None:
-    page = devices_section(PARTS, Streamed([4e-3, 8e-3], [3e-3, 1.5e-3], 3.5e-3))
+    page = devices_section(PARTS, Streamed([4e-3, 8e-3], [3e-3, 1.5e-3], 3.5e-3), {})
     assert page.count("<tr>") == 3
     assert "part 1: 3 kernels" in page
     assert "part 2: 1 kernel<" in page
@@ -33,18 +33,18 @@ def test_each_device_is_a_row_with_its_parts_and_how_busy_it_is() -> None:
 
 
 def test_what_was_not_measured_is_not_told() -> None:
-    assert "measured" not in devices_section(PARTS, Streamed([4e-3, 8e-3], [3e-3, 1.5e-3]))
+    assert "measured" not in devices_section(PARTS, Streamed([4e-3, 8e-3], [3e-3, 1.5e-3]), {})
 
 
 def test_where_a_device_has_a_memory_of_its_own_a_frame_is_drawn_with_what_is_copied() -> None:
     drawn = Streamed([4e-3, 8e-3], [3e-3, 1.5e-3], spans=[(0.0, 3e-3), (3.5e-3, 5e-3)], messages=[Message(0, 1, 96)])
-    page = devices_section(replace(PARTS, apart=(1,)), drawn)
+    page = devices_section(replace(PARTS, apart=(1,)), drawn, {})
     assert page.count("<rect ") == 2
     assert "part 1: 3 kernels, 3 ms</title>" in page
     assert "part 1 to part 2: 96 bytes, copied between memories</title>" in page
     assert 'x1="620.0" y1="41" x2="705.0" y2="71"' in page, "from where the first part ends to where the second begins"
     assert "<b>" not in page
-    assert "<svg" not in devices_section(PARTS, Streamed([4e-3, 8e-3], [3e-3, 1.5e-3]))
+    assert "<svg" not in devices_section(PARTS, Streamed([4e-3, 8e-3], [3e-3, 1.5e-3]), {})
 
 
 def test_the_bound_is_the_sum_of_the_speeds() -> None:

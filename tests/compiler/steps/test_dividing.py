@@ -36,7 +36,7 @@ from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import division_of, pipeline, replicas
 from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
-from compiler.steps import core_speeds, dividing, dividing_costs, dividing_devices, dividing_proof
+from compiler.steps import core_speeds, dividing, dividing_costs, dividing_devices, dividing_proof, dividing_tried
 from compiler.steps.caller import usual_seconds
 from tests.compiler.schedule.kernel_graphs import chain
 from tilewright.loading import load
@@ -313,7 +313,7 @@ def test_of_divisions_within_the_bound_that_of_greatest_throughput_is_picked(bou
     """By what was measured, which need not have the order of what was predicted."""
     reached = [(4e-3, 25e-3), (5e-3, 20e-3), (7e-3, 10e-3), (8e-3, 18e-3)]
     tried = [
-        dividing.Tried(
+        dividing_tried.Tried(
             cast("Any", None),
             b"",
             cast("Any", None),
@@ -321,7 +321,7 @@ def test_of_divisions_within_the_bound_that_of_greatest_throughput_is_picked(bou
         )
         for at, (period_s, latency_s) in enumerate(reached)
     ]
-    found, notice = dividing.picked_of(tried, Within(bound_ms))
+    found, notice = dividing_tried.picked_of(tried, Within(bound_ms))
     assert found is tried[picked]
     assert ("takes 10 ms (measured)" in notice) is (bound_ms < 10)
 
@@ -333,7 +333,7 @@ def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it
     asked = CompileOptions(devices=("cpu:0", "cuda:0"))
     devices = dividing_devices.Devices(asked, asked.named_devices, (), (0, 1))
     work = dividing._Work(devices, (), (1, 1), division, cast("Any", SimpleNamespace(kernels=kernels)))
-    tried: list[dividing.Tried] = []
+    tried: list[dividing_tried.Tried] = []
     candidates = work.candidates(tried, may_race=True)
     placement, raced = next(candidates)
     assert raced
@@ -341,7 +341,7 @@ def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it
     gpu, raced = next(candidates)
     assert raced
     assert [(part.device, len(part.calls)) for part in gpu.parts] == [(1, 3)]
-    tried.append(dividing.Tried(cast("Any", None), b"", cast("Any", None), None, wins=True))
+    tried.append(dividing_tried.Tried(cast("Any", None), b"", cast("Any", None), None, wins=True))
     assert [*candidates] == []
     assert [raced for _, raced in work.candidates([], may_race=False)] == [False]
 
@@ -471,8 +471,8 @@ def test_pinning_leaves_the_caller_where_it_is(equal: tuple[Path, CompileReport]
 )
 def test_a_record_must_be_certain_that_parts_are_faster(variant: dict[str, Any], verdict: bool) -> None:
     record = stream_record("m", "", this_machine(), {"parts": "p", **variant}, 1e-3, 2)
-    assert dividing.is_faster(record) is verdict
-    assert not dividing.is_faster(None)
+    assert dividing_tried.is_faster(record) is verdict
+    assert not dividing_tried.is_faster(None)
 
 
 def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
@@ -492,6 +492,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
         transfers: object,
         caller_s: object,
         slowdown: object,
+        carried: object,
     ) -> Division:
         speeds.append(([sum(each) for each in seconds], slowdown))
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)
@@ -573,6 +574,6 @@ class Counted:
 
 @pytest.mark.parametrize("of", [1, 5])
 def test_frames_in_flight_must_give_the_bits_of_single_ones_at_the_same_turn(of: int) -> None:
-    dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=None)), of)
+    dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=None)), of, {})
     with pytest.raises(InternalError, match=r"frame 7 gives other bits for output 'y'"):
-        dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=7)), of)
+        dividing_proof._demand_apart(cast("Any", Counted(of, disturbed=7)), of, {})

@@ -18,7 +18,7 @@ from compiler.ir.program import StreamProgram
 ALIGNMENT = 64
 """Bytes; a slot of an edge begins at a multiple of it."""
 NO_CORE = -1
-SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "edge": "SPACE_EDGE"}
+SPACES = {"input": "SPACE_INPUT", "output": "SPACE_OUTPUT", "edge": "SPACE_EDGE", "state": "SPACE_STATE"}
 INCLUDED = ("tw_stream.h", "tw_handover.h", "stream.h")
 
 
@@ -59,18 +59,24 @@ def _source(
     writer.line('#include "stream.h"')
     writer.line("#include <stddef.h>")
     writer.line()
-    writer.line("enum space { SPACE_INPUT, SPACE_OUTPUT, SPACE_EDGE };")
+    writer.line("enum space { SPACE_INPUT, SPACE_OUTPUT, SPACE_EDGE, SPACE_STATE };")
     writer.line("struct port { int32_t code, bits, ndim; const int64_t *shape; size_t bytes; };")
     writer.line("struct operand { enum space space; int at; };")
     writer.line("struct after { int part; int64_t frames; };")
     writer.line("struct edge { struct port port; int slots; size_t stride; };")
+    writer.line("struct state { int output, input, slots; size_t stride; };")
+    writer.line("struct kept { int state; };")
     writer.line("struct part {")
-    writer.line("    int device; const char *folder; int first_operand, ins, outs, first_after, afters, every, turns;")
+    writer.line(
+        "    int device; const char *folder; int first_operand, ins, outs, first_after, afters, first_kept, kept;"
+    )
+    writer.line("    int every, turns;")
     writer.line("};")
     writer.line()
     ports(writer, kernels)
     _edges(writer, parts.edges)
-    _parts(writer, parts, portions, folders)
+    _states(writer, kernels, parts)
+    _parts(writer, kernels, parts, portions, folders)
     writer.line(f"enum {{ DEVICES = {len(cores)}, FRAMES = {parts.frames} }};")
     writer.line(
         f"static const int cores[DEVICES] = {{{', '.join(str(NO_CORE if one is None else one) for one in cores)}}};"
@@ -87,26 +93,48 @@ def _edges(writer: Writer, edges: Sequence[Edge]) -> None:
     for at, edge in enumerate(edges):
         writer.line(f"static const int64_t edge_shape_{at}[] = {{{edge.bytes}}};")
     rows = [
-        f"{{{{TW_UINT, 8, 1, edge_shape_{at}, {edge.bytes}UL}}, {edge.slots}, "
-        f"{max(-(-edge.bytes // ALIGNMENT) * ALIGNMENT, ALIGNMENT)}UL}}"
+        f"{{{{TW_UINT, 8, 1, edge_shape_{at}, {edge.bytes}UL}}, {edge.slots}, {_stride(edge.bytes)}UL}}"
         for at, edge in enumerate(edges)
     ]
     table(writer, "edge", "edges", "EDGES", rows)
 
 
-def _parts(writer: Writer, parts: Parts, portions: Sequence[Portion], folders: Sequence[str]) -> None:
+def _states(writer: Writer, kernels: KernelGraph, parts: Parts) -> None:
+    sizes = [kernels.buffers[kernels.inputs[state.input]].type.bytes for state in parts.states]
+    rows = [
+        f"{{{state.output}, {state.input}, {state.slots}, {_stride(size)}UL}}"
+        for state, size in zip(parts.states, sizes, strict=True)
+    ]
+    table(writer, "state", "states", "STATES", rows)
+    writer.line(f"enum {{ STATE_SLOTS = {max((state.slots for state in parts.states), default=1)} }};")
+
+
+def _stride(size: int) -> int:
+    """From slot to slot, of so many bytes each."""
+    return max(-(-size // ALIGNMENT) * ALIGNMENT, ALIGNMENT)
+
+
+def _parts(
+    writer: Writer, kernels: KernelGraph, parts: Parts, portions: Sequence[Portion], folders: Sequence[str]
+) -> None:
     operands: list[Operand] = []
     afters: list[str] = []
+    kept: list[str] = []
     rows = []
-    for part, portion, folder in zip(parts.parts, portions, folders, strict=True):
+    carried = {Operand("input", state.input): Operand("state", at) for at, state in enumerate(parts.states)}
+    each = zip(parts.parts, portions, folders, parts.kept_by(kernels), strict=True)
+    for part, portion, folder, keeps in each:
         rows.append(
             f"{{{part.device}, {c_string(folder)}, {len(operands)}, {len(portion.inputs)}, {len(portion.outputs)}, "
-            f"{len(afters)}, {len(part.after)}, {part.turns.every}, {sum(1 << turn for turn in part.turns.own)}}}"
+            f"{len(afters)}, {len(part.after)}, {len(kept)}, {len(keeps)}, "
+            f"{part.turns.every}, {sum(1 << turn for turn in part.turns.own)}}}"
         )
-        operands += [*portion.inputs, *portion.outputs]
+        operands += [*(carried.get(one, one) for one in portion.inputs), *portion.outputs]
+        kept += [f"{{{parts.states.index(state)}}}" for state in keeps]
         afters += [f"{{{after.part}, {after.frames}}}" for after in part.after]
     table(writer, "operand", "operands", "OPERANDS", [f"{{{SPACES[one.space]}, {one.at}}}" for one in operands])
     table(writer, "after", "afters", "AFTERS", afters)
+    table(writer, "kept", "kept", "KEPT", kept)
     table(writer, "part", "parts", "PARTS", rows)
 
 
@@ -122,5 +150,12 @@ def _description(parts: Parts, cores: Sequence[int | None], folders: Sequence[st
         }
         for part, folder in zip(parts.parts, folders, strict=True)
     ]
-    facts = {"devices": list(parts.devices), "cores": list(cores), "frames": parts.frames, "parts": described}
+    carried = [{"output": state.output, "input": state.input} for state in parts.states]
+    facts = {
+        "devices": list(parts.devices),
+        "cores": list(cores),
+        "frames": parts.frames,
+        "parts": described,
+        "carried": carried,
+    }
     return json.dumps(facts, sort_keys=True)

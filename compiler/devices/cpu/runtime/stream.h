@@ -21,11 +21,14 @@ typedef struct {
 
 typedef struct tw_stream tw_stream;
 
-/* JSON: the devices, the parts with the folder of each and what it waits for, how many frames are in flight at most. */
+/* JSON: the devices, the parts with the folder of each and what it waits for, how many frames are in flight at most, and by number which
+ * output is which input of the next frame (`carried`). */
 const char *tw_stream_describe(void);
 int tw_stream_create(const tw_stream_config *config, tw_stream **stream);
 /* Begins a frame and returns its number, from 0; `in` and `out` as for tw_run, row-major. Their memory must stay as it is until the frame
- * has ended. While as many frames are in flight as may be it waits for the first of them: back-pressure. */
+ * has ended. While as many frames are in flight as may be it waits for the first of them: back-pressure. An input that is a state (`carried`
+ * in tw_stream_describe) may have no data: it is what the frame before made for it, zeros in the first frame. Where that one failed before it
+ * had made it this frame fails too; giving the input begins anew. */
 int64_t tw_submit(tw_stream *stream, const tw_tensor *in, tw_tensor *out);
 /* Until a frame has ended: 0, or -1 if this frame failed; others go on. A failure is kept until it was told, or 64 others came later. */
 int tw_wait(tw_stream *stream, int64_t frame);

@@ -5,12 +5,16 @@
  *   DEVICES, cores[]               of each device the number of its core, among those the process may use; -1: it is none
  *   PARTS, parts[]                 device, folder, operands, what it waits for, and its turns: bits, of `every` frames those it does
  *   operands[], afters[], edges[]  tables that parts point into
+ *   states[], kept[]               outputs that are inputs of the next frame, and those that each part keeps; STATE_SLOTS: most slots of one
  *   FRAMES                         in flight at most
  *   description[]
  *
  * Every part does one frame after another of those whose turn is its own. It may begin frame f when each part that it is `after` has ended
  * frame f - frames, if it does that one. That is all that orders parts: what they hand over has come (frames 0), and slots of edges are free again (frames = slots). Compiler and tests
  * verify that it is enough. A device runs, of its parts that may begin, the one with the oldest frame.
+ *
+ * A part that keeps a state copies that output, when it ends, to the slot where the next frame finds it. A frame that was given its state
+ * reads that instead. A slot says whose state it holds: where a frame failed before its state was kept the next one has none, and fails.
  */
 #include <dlfcn.h>
 #include "tw_handover.h"
@@ -57,6 +61,8 @@ struct tw_stream {
     _Alignas(64) _Atomic int64_t submitted;
     _Atomic int stopping;
     struct sleeper *_Atomic sleepers; /* changed under `mutex` */
+    int64_t holds[STATES + 1][STATE_SLOTS]; /* the frame whose state is in a slot; by whom waits order, as the slot */
+    char *state[STATES + 1];
     _Atomic int64_t spoilt[FRAMES]; /* by slot of a frame: the last frame there that failed, + 1 */
     pthread_mutex_t mutex;   /* of sleepers, and of failures */
     pthread_mutex_t turn;    /* of who submits */
@@ -173,17 +179,44 @@ static long own_ns(int device) {
     return t.tv_sec * 1000000000L + t.tv_nsec;
 }
 
+/* Where a frame finds a state. */
+static char *state_slot(tw_stream *s, int state, int64_t frame) {
+    return s->state[state] + (size_t)(frame % states[state].slots) * states[state].stride;
+}
+
+static void keep_states(tw_stream *s, int part, int64_t frame) {
+    for (int at = 0; at < parts[part].kept; at++) {
+        int state = kept[parts[part].first_kept + at].state, output = PORTS_IN + states[state].output;
+        if (ports[output].bytes) memcpy(state_slot(s, state, frame + 1), s->bound[frame % FRAMES][output], ports[output].bytes);
+        s->holds[state][(frame + 1) % states[state].slots] = frame + 1;
+    }
+}
+
 static void run_part(tw_stream *s, int part, int64_t frame) {
     struct program *program = &s->programs[part];
     if (atomic_load(&s->spoilt[frame % FRAMES]) == frame + 1) return; /* nothing that it reads means anything */
     for (int at = 0; at < parts[part].ins + parts[part].outs; at++) {
         const struct operand *operand = &operands[parts[part].first_operand + at];
-        program->tensors[at].data = operand->space == SPACE_EDGE
-                                        ? s->memory[operand->at] + (size_t)(frame % edges[operand->at].slots) * edges[operand->at].stride
-                                        : s->bound[frame % FRAMES][operand->space == SPACE_OUTPUT ? PORTS_IN + operand->at : operand->at];
+        void **bound = s->bound[frame % FRAMES], *data = NULL;
+        if (operand->space == SPACE_EDGE) data = s->memory[operand->at] + (size_t)(frame % edges[operand->at].slots) * edges[operand->at].stride;
+        else if (operand->space == SPACE_OUTPUT) data = bound[PORTS_IN + operand->at];
+        else if (operand->space == SPACE_INPUT) data = bound[operand->at];
+        else if (!(data = bound[states[operand->at].input])) {
+            int slot = (int)(frame % states[operand->at].slots);
+            if (s->holds[operand->at][slot] != frame) {
+                char said[128];
+                snprintf(said, sizeof said, "the state of input %d is lost, since frame %lld failed before it was made: give that input",
+                         states[operand->at].input, (long long)frame - 1);
+                spoil(s, frame, said);
+                return;
+            }
+            data = state_slot(s, operand->at, frame);
+        }
+        program->tensors[at].data = data;
     }
     long begin = own_ns(parts[part].device);
     if (program->run(program->instance, program->tensors, program->tensors + parts[part].ins)) spoil(s, frame, program->error());
+    else keep_states(s, part, frame);
     atomic_fetch_add_explicit(&s->parts[part].work_ns, own_ns(parts[part].device) - begin, memory_order_relaxed);
 }
 
@@ -230,7 +263,9 @@ static int open_program(tw_stream *s, int part, const tw_stream_config *config, 
     }
     for (int at = 0; at < parts[part].ins + parts[part].outs; at++) {
         const struct operand *operand = &operands[parts[part].first_operand + at];
-        const struct port *port = operand->space == SPACE_EDGE ? &edges[operand->at].port : &ports[operand->space == SPACE_OUTPUT ? PORTS_IN + operand->at : operand->at];
+        const struct port *port = operand->space == SPACE_EDGE ? &edges[operand->at].port
+                                  : operand->space == SPACE_STATE ? &ports[states[operand->at].input]
+                                                                  : &ports[operand->space == SPACE_OUTPUT ? PORTS_IN + operand->at : operand->at];
         program->tensors[at] = (tw_tensor){NULL, TW_CPU, 0, port->code, port->bits, port->ndim, port->shape, NULL};
     }
     return 0;
@@ -244,6 +279,12 @@ static int start_stream(tw_stream *s, const tw_stream_config *config) {
     for (int edge = 0; edge < EDGES; edge++)
         if (!(s->memory[edge] = aligned_alloc(4096, (edges[edge].stride * (size_t)edges[edge].slots + 4095) / 4096 * 4096)))
             return fail("out of memory: what lies between parts needs %zu bytes", edges[edge].stride * (size_t)edges[edge].slots);
+    for (int state = 0; state < STATES; state++) {
+        size_t bytes = (states[state].stride * (size_t)states[state].slots + 4095) / 4096 * 4096;
+        if (!(s->state[state] = aligned_alloc(4096, bytes))) return fail("out of memory: a state needs %zu bytes", bytes);
+        memset(s->state[state], 0, bytes);
+        for (int slot = 0; slot < states[state].slots; slot++) s->holds[state][slot] = slot ? -1 : 0;
+    }
     for (int part = 0; part < PARTS; part++)
         if (open_program(s, part, config, &own)) return -1;
     for (int device = 0; device < DEVICES; device++) {
@@ -275,6 +316,7 @@ TW_EXPORT void tw_stream_destroy(tw_stream *s) {
         if (s->programs[part].library) dlclose(s->programs[part].library);
     }
     for (int edge = 0; edge < EDGES; edge++) free(s->memory[edge]);
+    for (int state = 0; state < STATES; state++) free(s->state[state]);
     pthread_mutex_destroy(&s->mutex);
     pthread_mutex_destroy(&s->turn);
     free(s);
@@ -300,6 +342,12 @@ TW_EXPORT int tw_stream_create(const tw_stream_config *config, tw_stream **strea
     return 0;
 }
 
+static int is_state(int port) {
+    for (int state = 0; state < STATES; state++)
+        if (states[state].input == port) return 1;
+    return 0;
+}
+
 TW_EXPORT int64_t tw_submit(tw_stream *s, const tw_tensor *in, tw_tensor *out) {
     for (int at = 0; at < PORTS_IN + PORTS_OUT; at++) {
         const tw_tensor *t = at < PORTS_IN ? &in[at] : &out[at - PORTS_IN];
@@ -308,7 +356,7 @@ TW_EXPORT int64_t tw_submit(tw_stream *s, const tw_tensor *in, tw_tensor *out) {
         if (t->device_type != TW_CPU) return fail("%s %d is not in CPU memory (device type %d): copy it to the host", kind, number, t->device_type);
         if (check_form(t, &ports[at], kind, number)) return -1;
         if (!is_row_major(t)) return fail("%s %d is not row-major: a stream uses tensors in place, so copy it first", kind, number);
-        if (!t->data && ports[at].bytes) return fail("%s %d has no data", kind, number);
+        if (!t->data && ports[at].bytes && !is_state(at)) return fail("%s %d has no data", kind, number);
     }
     pthread_mutex_lock(&s->turn);
     int64_t frame = atomic_load(&s->submitted);

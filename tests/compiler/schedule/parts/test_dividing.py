@@ -105,7 +105,12 @@ def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[in
     """The results of frames, parts running in a random order that their waits allow, some far ahead of others.
 
     Where a device has a memory of its own a part begins by copying its inputs there, and ends by copying its outputs.
+    States are zeros at first. A part that keeps one ends by copying it to its slot.
     """
+    states: list[tuple[int, int, list[np.ndarray | None]]] = [
+        (kernels.outputs[state.output], kernels.inputs[state.input], [None] * state.slots) for state in parts.states
+    ]
+    kept = [[parts.states.index(state) for state in own] for own in parts.kept_by(kernels)]
     copied = [
         tuple([own.buffers[id].storage for id in ids] for ids in (own.inputs, own.outputs))
         for own in (portion(kernels, parts, part).kernels for part in parts.parts)
@@ -135,6 +140,9 @@ def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[in
             if storage not in own:
                 edge = slots.get(storage)
                 frame.apart[storage] = edge[done[number] % len(edge)] if edge else private[number][storage]
+        for _, into, held in states:
+            found = held[done[number] % len(held)]
+            frame.apart[into] = np.zeros_like(frame.apart[into]) if found is None else found
         here, is_apart = frame.apart, part.device in parts.apart
         if is_apart and not inside[number] and number not in pending:
             fresh = {storage: garbage.integers(PRIME, size=array.size) for storage, array in here.items()}
@@ -147,6 +155,8 @@ def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[in
             if inside[number] == len(part.calls):
                 for storage in copied[number][1] if is_apart else ():
                     here[storage][:] = there[number][storage]
+                for out, _, held in (states[at] for at in kept[number]):
+                    held[(done[number] + 1) % len(held)] = here[out].copy()
                 done[number], inside[number] = next_turn(part, done[number] + 1), 0
         else:
             pending[number] = frame, frame.computed(Task(part.calls[inside[number]], 0, 0, 1))
@@ -158,11 +168,16 @@ def streamed(kernels: KernelGraph, parts: Parts, random: Random) -> list[dict[in
 
 def one_by_one(kernels: KernelGraph, parts: Parts) -> list[dict[int, list[int]]]:
     found = []
+    before: Frame | None = None
     for seed in range(FRAMES):
         frame = Frame(kernels, parts, seed)
+        for state in parts.states:
+            out, into = kernels.outputs[state.output], kernels.inputs[state.input]
+            frame.apart[into] = before.apart[out] if before else np.zeros_like(frame.apart[into])
         for call in range(len(kernels.calls)):
             frame.store(frame.computed(Task(call, 0, 0, 1)))
         found.append(frame.results())
+        before = frame
     return found
 
 
