@@ -54,7 +54,7 @@ class Batch:
     count: int | None = None
 
     def of(self, samples: int) -> KernelGraph:
-        """The kernels for so many samples, a divisor of `size`. Their buffers keep their ids."""
+        """The kernels for so many samples, `size` at most. Their buffers keep their ids."""
         buffers = {id: self._buffer(buffer, samples) for id, buffer in self.kernels.buffers.items()}
         calls = tuple(
             replace(call, kernel=self._kernel(call, axes, samples))

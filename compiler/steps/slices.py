@@ -96,14 +96,16 @@ def slices_of(
     estimate = _Estimate(batch, device, replace(costs, measured={}, earlier={}), session.lanes)
     if open_batch is not None:
         found = _of_open_batch(batch, estimate, open_batch, where)
-        least, most = open_batch.least, batch.size
-        if isinstance(found, Entry) or least >= session.lanes:
+        least, lanes = open_batch.least, session.lanes
+        if isinstance(found, Entry) or least >= lanes:
             return found
-        dims = json.dumps([*range(least, session.lanes), {"min": session.lanes, "max": most}])
-        session.trace.notice(
-            f"a batch of {session.lanes} and more would be faster sample by sample ({found.entry.note}), but {least} "
-            f"would leave threads without work: give dims {dims} for a program of each kind"
-        )
+        if lanes <= batch.size:
+            fewer = least if least + 1 == lanes else {"min": least, "max": lanes - 1}
+            dims = json.dumps([fewer, {"min": lanes, "max": batch.size}])
+            session.trace.notice(
+                f"a batch of {lanes} and more would be faster sample by sample ({found.entry.note}), but {least} would "
+                f"leave threads without work: give dims {dims} for a program of each kind"
+            )
         return replace(found.entry, why=f"{found.entry.why}: {least} would leave threads without work")
     seconds = {samples: estimate.seconds(samples) for samples in _sizes(batch.size, session.lanes)}
     if not seconds:
@@ -160,10 +162,10 @@ class _Estimate:
         """Of so many samples, or all: what kernels compute, and what they move beyond the caches next to a core."""
         kernels, count = self.batch.of(samples), (of or self.batch.size) // samples
         _, working_bytes = place_buffers(kernels)
+        sharing = self.lanes if count == 1 else 1
         computed = sum(cost.seconds for cost in self.costs.of(kernels, kernels.calls))
-        moved = self.device.moving_seconds(_moved_bytes(kernels), working_bytes, self.lanes)
-        turns = -(-count // self.lanes) if count > 1 else 1 / self.lanes
-        return turns * (computed + moved)
+        moved = self.device.moving_seconds(_moved_bytes(kernels), working_bytes // sharing, self.lanes)
+        return -(-count // self.lanes) * (computed + moved) / sharing
 
 
 def _moved_bytes(kernels: KernelGraph) -> int:

@@ -17,6 +17,7 @@ from compiler.codegen import scalars as c_scalar
 from compiler.contract import CompileOptions, CompileReport, DimRange
 from compiler.devices.cpu.algorithms.region import RegionLowering, spread
 from compiler.devices.cpu.codegen.lowered import Lowered
+from compiler.devices.cpu.device import CpuBackend, cpu_backend
 from compiler.errors import Disagreement
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
@@ -137,6 +138,30 @@ def test_a_batch_that_gains_nothing_stays_whole_and_says_so(tmp_path: Path) -> N
     artifact, _ = compiled(tmp_path, images)
     assert "region" not in plan_of(artifact)["calls"][0]
     assert "it saves less than the model errs by" in explained(artifact)
+
+
+@pytest.mark.parametrize(("per_byte", "samples"), [(0.0, SIZE), (1e-6, 1)])
+def test_what_moving_values_costs_decides(
+    per_byte: float, samples: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it costs as much as the memory that is worked on, a sample at a time moves the least."""
+
+    def moving_seconds(backend: CpuBackend, moved_bytes: int, working_bytes: int, lanes: int) -> float:
+        return per_byte * working_bytes * moved_bytes
+
+    monkeypatch.setattr(CpuBackend, "moving_seconds", moving_seconds)
+    artifact, _ = compiled(tmp_path, images)
+    regions = [call["region"]["most"] for call in plan_of(artifact)["calls"] if "region" in call]
+    assert regions == ([] if samples == SIZE else [SIZE // samples])
+
+
+def test_values_within_a_cores_own_cache_are_not_moved() -> None:
+    backend = cpu_backend(CompileOptions(target="cpu:x86-64-v3"), {})
+    own, shared = backend.target.l2_bytes, backend.target.l3_bytes
+    assert backend.moving_seconds(1 << 20, own // 2, 2) == 0
+    near, far = (backend.moving_seconds(1 << 20, size, 1) for size in (own, shared))
+    assert 0 < near < far
+    assert backend.moving_seconds(1 << 20, shared // 2, 1) < backend.moving_seconds(1 << 20, shared // 2, 2)
 
 
 @pytest.mark.usefixtures("always")
