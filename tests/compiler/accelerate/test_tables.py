@@ -40,10 +40,13 @@ FUNCTIONS: dict[str, tuple[Callable[[float], float], dict[str, Any]]] = {
 }
 
 
-def _bytes(path: Path, kind: str, given: tuple[float, float], taken: tuple[float, float], **attributes: Any) -> Any:
-    """What every byte becomes, and the scales of both sides."""
-    node = helper.make_node(kind, ["x"], ["y"], "one", **attributes)
-    _, network = open_network(saved(path, [node], {}, (256,)))
+def _bytes(
+    path: Path, kind: str, given: tuple[float, float], taken: tuple[float, float], *numbers: float, **attributes: Any
+) -> Any:
+    """What every byte becomes, and the scales of both sides; `numbers` are the node's other operands."""
+    held = {f"c{at}": np.array(number, np.float32) for at, number in enumerate(numbers)}
+    node = helper.make_node(kind, ["x", *held], ["y"], "one", **attributes)
+    _, network = open_network(saved(path, [node], held, (256,)))
     made = Converter(network, {"x": given, "y": taken}).convert(operators_of(chip_of(U55, "tosa")))
     (number,), (out,) = made.program.inputs, made.program.outputs
     return by_tosa(made.program, {number: EVERY})[out], made.inputs[0].scale, made.outputs[0].scale
@@ -57,6 +60,85 @@ def test_an_entry_is_the_function_rounded_once(name: str, tmp_path: Path) -> Non
     for byte, made in zip(EVERY.tolist(), found.tolist(), strict=True):
         exact = function(float(np.float32(scale * (byte - zero)))) / step + origin
         assert abs(made - min(max(exact, -128), 127)) <= 0.501
+
+
+@pytest.mark.parametrize(
+    ("kind", "numbers", "function"),
+    [
+        ("Clip", (-1.0, 2.5), lambda x: min(max(x, -1.0), 2.5)),
+        ("Clip", (1.0, 2.0), lambda x: min(max(x, 1.0), 2.0)),
+        ("Pow", (3.0,), lambda x: x**3),
+    ],
+)
+def test_a_function_of_one_number_beside_others_that_are_fixed_is_a_table(
+    kind: str, numbers: tuple[float, ...], function: Callable[[float], float], tmp_path: Path
+) -> None:
+    """The scale of the result holds more than is between the ends of a Clip."""
+    found, (scale, zero), (step, origin) = _bytes(tmp_path / "m.onnx", kind, (-3.0, 5.0), (-4.0, 4.0), *numbers)
+    for byte, made in zip(EVERY.tolist(), found.tolist(), strict=True):
+        exact = function(float(np.float32(scale * (byte - zero)))) / step + origin
+        assert abs(made - min(max(exact, -128), 127)) <= 0.501
+
+
+def _chained(path: Path, nodes: list[onnx.NodeProto], outputs: tuple[str, ...] = ("y",)) -> tuple[list[str], Any]:
+    """The operators that are written for nodes from `x`, and what every byte becomes in the first output."""
+    numbers = {"half": np.array(0.5, np.float32), "one": np.ones((1,), np.float32)}
+    model = onnx.load(saved(path, nodes, numbers, (256,)))
+    for name in outputs[1:]:
+        model.graph.output.append(helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, (256,)))
+    onnx.save(model, path)
+    _, network = open_network(path)
+    names = {name for node in nodes for name in node.output}
+    ranges = {"x": (-3.0, 5.0), **dict.fromkeys(names, (-4.0, 6.0))}
+    made = Converter(network, ranges).convert(operators_of(chip_of(U55, "tosa")))
+    (number,), (out, *_) = made.program.inputs, made.program.outputs
+    return [step.kind for step in made.program.steps], by_tosa(made.program, {number: EVERY})[out]
+
+
+AFFINE = [
+    helper.make_node("Mul", ["x", "half"], ["a"], "scaled"),
+    helper.make_node("Add", ["one", "a"], ["b"], "moved"),
+    helper.make_node("Tanh", ["b"], ["y"], "bent"),
+]
+MISH = [
+    helper.make_node("Softplus", ["x"], ["a"], "plus"),
+    helper.make_node("Tanh", ["a"], ["b"], "bent"),
+    helper.make_node("Mul", ["x", "b"], ["y"], "gated"),
+]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "function"),
+    [(AFFINE, lambda x: np.tanh(0.5 * x + 1)), (MISH, lambda x: x * np.tanh(np.log1p(np.exp(x))))],
+    ids=["chain", "value and gate"],
+)
+def test_several_operators_that_are_one_function_are_one_table(
+    nodes: list[onnx.NodeProto], function: Callable[[np.ndarray], np.ndarray], tmp_path: Path
+) -> None:
+    """Rounded once: with tables of their own each would round, and the result be off by more."""
+    kinds, found = _chained(tmp_path / "m.onnx", nodes)
+    assert kinds == ["TABLE"]
+    scale, step = 8.0 / 255, 10.0 / 255
+    real = scale * (EVERY.astype(np.float64) - round(-128 + 3.0 / scale))
+    exact = np.clip(function(real) / step + round(-128 + 4.0 / step), -128, 127)
+    assert np.abs(found - exact).max() <= 0.51
+
+
+def test_what_others_read_too_ends_a_function(tmp_path: Path) -> None:
+    kinds, _ = _chained(tmp_path / "m.onnx", AFFINE, ("y", "a"))
+    assert kinds.count("TABLE") == 1
+    assert len(kinds) > 1
+    apart, _ = _chained(tmp_path / "m.onnx", MISH, ("y", "b"))
+    assert apart[0] == "TABLE"
+    assert "MUL" in apart
+
+
+def test_a_function_of_two_numbers_is_still_refused(tmp_path: Path) -> None:
+    node = helper.make_node("Pow", ["x", "c"], ["y"], "one")
+    exponents = {"c": np.linspace(1, 2, 4, dtype=np.float32)}
+    _, network = open_network(saved(tmp_path / "m.onnx", [node], exponents, (4,)))
+    with pytest.raises(UnsupportedModel, match="Pow 'one'"):
+        Converter(network, {"x": (0.0, 1.0), "y": (0.0, 1.0)}).convert(operators_of(chip_of(U55, "tosa")))
 
 
 def test_what_has_a_table_has_no_other_form_and_tflite_has_none() -> None:
@@ -77,6 +159,7 @@ def _compiled(path: Path, nodes: list[onnx.NodeProto], samples: Path) -> tuple[d
     """What a job says, and the operators of its TOSA file."""
     pytest.importorskip("ethosu")
     weights = {"w": array(8, 4, 3, 3), "v": array(4, 8, 3, 3)}
+    weights |= {"least": np.array(0.1, np.float32), "most": np.array(0.7, np.float32)}
     model, out = saved(path, nodes, weights, IMAGE), path.with_suffix(".tw")
     np.savez(samples, x=np.random.default_rng(5).standard_normal((3, *IMAGE)).astype(np.float32))
     made = compile_for_accelerator(model, out, U55, compile_model, {"s": samples}, format="tosa")
@@ -88,7 +171,8 @@ def test_activations_that_tflite_lacks_are_tables(tmp_path: Path) -> None:
     nodes = [
         helper.make_node("Conv", ["x", "w"], ["a"], "first"),
         helper.make_node("Mish", ["a"], ["b"], "mish"),
-        helper.make_node("Conv", ["b", "v"], ["c"], "second"),
+        helper.make_node("Clip", ["b", "least", "most"], ["b1"], "between"),
+        helper.make_node("Conv", ["b1", "v"], ["c"], "second"),
         helper.make_node("Softplus", ["c"], ["y"], "plus"),
     ]
     made, kinds = _compiled(tmp_path / "m.onnx", nodes, tmp_path / "s.npz")
@@ -96,7 +180,7 @@ def test_activations_that_tflite_lacks_are_tables(tmp_path: Path) -> None:
     assert made["placement"]["totals"]["on_cpu"] == 0
     assert kinds.count("TABLE") == 2
     tables = [row for row in made["placement"]["operators"] if row["made"] == "LUT"]
-    assert [row["node"] for row in tables] == ["Mish mish_1", "Softplus plus_3"]
+    assert [row["node"] for row in tables] == ["Clip between_2", "Softplus plus_4"]
     assert tables[0]["cycles"] == 0
 
 
