@@ -7,7 +7,9 @@ device, which is why placements are also tried with all of it on one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+
+from onnx import TypeProto
 
 from compiler.accelerate.dividing import Divisible, Segment
 from compiler.errors import OptionsError
@@ -19,8 +21,13 @@ from compiler.steps.states import demand_pairs
 def demand_carried(network: Network, carried: Mapping[str, str]) -> None:
     """Raises OptionsError unless each is an output of the model and an input of its own, of one type and shape."""
     divisible = Divisible(network)
-    outputs = {one.name: divisible.type_of(one.name).type for one in network.proto.graph.output}
-    inputs = {name: divisible.type_of(name).type for name in network.inputs}
+    named = {*carried, *carried.values()}
+
+    def typed(names: Iterable[str]) -> dict[str, TypeProto]:
+        """What other tensors are does not matter, and need not be known."""
+        return {name: divisible.type_of(name).type if name in named else TypeProto() for name in names}
+
+    outputs, inputs = typed(one.name for one in network.proto.graph.output), typed(network.inputs)
     demand_pairs(carried, outputs, inputs)
     for out in carried:
         if divisible.root(out) in inputs:

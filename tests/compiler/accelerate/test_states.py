@@ -14,12 +14,13 @@ from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
 from compiler.accelerate.__main__ import main
+from compiler.accelerate.dividing import Divisible
 from compiler.accelerate.states import demand_carried, recurrence_s
 from compiler.contract import CompileOptions
-from compiler.errors import OptionsError
+from compiler.errors import OptionsError, UnsupportedModel
 from compiler.pipeline import compile_model
 from compiler.quantize.network import open_network
-from tests.compiler.accelerate.models import array
+from tests.compiler.accelerate.models import array, convolution
 from tests.seeds import each
 
 SHAPE = (1, 8, 6, 6)
@@ -117,6 +118,14 @@ def test_what_cannot_be_carried_is_refused(carry: dict[str, str], said: str, tmp
     with pytest.raises(OptionsError) as refused:
         demand_carried(open_network(_recurrent(tmp_path / "m.onnx"))[1], carry)
     assert said in str(refused.value)
+
+
+def test_shapes_of_what_is_not_carried_need_not_be_known(tmp_path: Path) -> None:
+    """As of the output of a model whose exporter left it out."""
+    network = open_network(convolution(tmp_path / "m.onnx"))[1]
+    with pytest.raises(UnsupportedModel):
+        Divisible(network).type_of("y")
+    demand_carried(network, {})
 
 
 def test_a_command_compiles_a_pipeline_that_carries_a_state(tmp_path: Path, capsys: Any) -> None:
