@@ -233,7 +233,7 @@ def test_a_refused_model_shows_the_node_in_its_graph(house: House, inside: Brows
     digest = hashlib.sha256(REFUSED).hexdigest()
     (step,) = asked(house, f"/models/{digest}/graph")["steps"]
     assert page.run("return document.querySelector('canvas').dataset.boxes") == str(len(step["nodes"])) == "3"
-    assert blamed_pixels(page) > 100
+    page.until(lambda: blamed_pixels(page) > 100, "the node in the picture")
     page.click("canvas")
     page.run("document.querySelector('canvas').focus()")
     page.keys("n")
@@ -285,7 +285,7 @@ def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(
     page.sees("insert a Cast before it")
     page.press(NODE)
     page.until(lambda: page.run(CHOSEN) == f"ImageDecoder {NODE}", "the node")
-    assert blamed_pixels(page) > 100
+    page.until(lambda: blamed_pixels(page) > 100, "the node in the picture")
     page.picture(SCREENS / "failed.png")
     page.go(f"{house.url}/#/jobs/{inexact}")
     page.sees("is the first to leave the float64 reference")
