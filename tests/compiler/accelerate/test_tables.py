@@ -75,6 +75,7 @@ def test_a_function_of_one_number_beside_others_that_are_fixed_is_a_table(
 ) -> None:
     """The scale of the result holds more than is between the ends of a Clip."""
     found, (scale, zero), (step, origin) = _bytes(tmp_path / "m.onnx", kind, (-3.0, 5.0), (-4.0, 4.0), *numbers)
+    assert found.shape == (256,)
     for byte, made in zip(EVERY.tolist(), found.tolist(), strict=True):
         exact = function(float(np.float32(scale * (byte - zero)))) / step + origin
         assert abs(made - min(max(exact, -128), 127)) <= 0.501
