@@ -6,7 +6,7 @@ x * tanh(softplus(x)). Nothing is rounded between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
@@ -72,7 +72,11 @@ def function_from(c: Converter, node: NodeProto) -> list[NodeProto]:
         return []
     first = next(at for at, one in enumerate(c.network.nodes) if one.output[0] == node.output[0])
     for one in c.network.nodes[first:]:
-        if one.output[0] not in c.done and _is_function(c, one) and _operands(c, one) <= made:
+        if (
+            one.output[0] not in c.done
+            and not made.isdisjoint(map(c.root, one.input))
+            and _is_function_of(c, one, made)
+        ):
             nodes.append(one)
             if one.output[0] not in c.schemes:
                 made.add(one.output[0])
@@ -105,11 +109,14 @@ def _operands(c: Converter, node: NodeProto) -> set[str]:
     return {c.root(name) for name in node.input if name and c.fixed(name) is None}
 
 
-def _is_function(c: Converter, node: NodeProto) -> bool:
-    """Whether a node makes numbers of those at the same place of its operands, and of single numbers."""
-    held, shape = (c.fixed(name) for name in node.input if name), c.shapes.get(node.output[0])
+def _is_function_of(c: Converter, node: NodeProto, values: Set[str]) -> bool:
+    """Whether a node makes numbers of those at the same place of these values alone, and of single numbers."""
+    if node.op_type not in FUNCTIONS:
+        return False
+    read, shape = _operands(c, node), c.shapes.get(node.output[0])
+    held = (c.fixed(name) for name in node.input if name)
     is_plain = all(one is None or np.asarray(one).size == 1 for one in held)
-    return node.op_type in FUNCTIONS and is_plain and all(c.shapes.get(one) == shape for one in _operands(c, node))
+    return read <= values and is_plain and all(c.shapes.get(one) == shape for one in read)
 
 
 def _alone(c: Converter, nodes: Sequence[NodeProto], value: str) -> bytes:
