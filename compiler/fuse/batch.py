@@ -26,7 +26,7 @@ from compiler.fuse.batch_bounds import Bounds, is_of_sample, without_bounds
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.expr import Expr, Load, Position
 from compiler.ir.index import Axis, Index, Indirect
-from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.tensor import TensorType
 
 
@@ -39,26 +39,34 @@ class Along:
 
 
 @dataclass(frozen=True)
+class Samples:
+    """How a kernel goes over samples: for each block the axis that does, if one does, and how slots are batched."""
+
+    axes: tuple[Axis | None, ...]
+    along: Mapping[str, Along]
+
+
+@dataclass(frozen=True)
 class Batch:
     """Kernels that compute `size` samples, each by itself.
 
     along  how buffers are batched, by id; others hold the same for all samples
     count  id of the scalar that says how many samples there are; None: always `size`
-    moved  for each call, for each block of its kernel, the axis that goes over samples, if it has one
+    calls  of each call
     """
 
     kernels: KernelGraph
     size: int
     along: Mapping[int, Along]
-    moved: tuple[tuple[Axis | None, ...], ...]
+    calls: tuple[Samples, ...]
     count: int | None = None
 
     def of(self, samples: int) -> KernelGraph:
         """The kernels for so many samples, `size` at most. Their buffers keep their ids."""
         buffers = {id: self._buffer(buffer, samples) for id, buffer in self.kernels.buffers.items()}
         calls = tuple(
-            replace(call, kernel=self._kernel(call, axes, samples))
-            for call, axes in zip(self.kernels.calls, self.moved, strict=True)
+            replace(call, kernel=self._kernel(call.kernel, own, samples))
+            for call, own in zip(self.kernels.calls, self.calls, strict=True)
         )
         constants = {id: self._constant(id, array, samples) for id, array in self.kernels.constants.items()}
         return replace(self.kernels, buffers=buffers, calls=calls, constants=constants)
@@ -73,20 +81,13 @@ class Batch:
             return array
         return np.ascontiguousarray(np.take(array, range(along.unit * samples), axis=along.dim))
 
-    def _kernel(self, call: Call, axes: tuple[Axis | None, ...], samples: int) -> Kernel:
-        kernel = call.kernel
-        assert isinstance(kernel, Kernel)
-        names = (slot.name for slot in (*kernel.inputs, *kernel.outputs))
-        bound = dict(zip(names, (*call.inputs, *call.outputs), strict=True))
-        known = {name: self.along[id] for name, id in bound.items() if id in self.along}
-        temps = _Kernel(kernel, self.size, known)
-        temps.spread()
-        along = temps.along
+    def _kernel(self, kernel: Kernel | Routine, own: Samples, samples: int) -> Kernel:
+        assert isinstance(kernel, Kernel), "a batch has loop nests alone"
 
         def slot(one: Slot) -> Slot:
-            return replace(one, type=_typed(one.type, along[one.name], samples)) if one.name in along else one
+            return replace(one, type=_typed(one.type, own.along[one.name], samples)) if one.name in own.along else one
 
-        mapping = {axis: self._fewer(axis, samples) for axis in axes if axis is not None}
+        mapping = {axis: self._fewer(axis, samples) for axis in own.axes if axis is not None}
         return replace(
             kernel,
             inputs=tuple(map(slot, kernel.inputs)),
@@ -95,7 +96,7 @@ class Batch:
             shared=tuple(mapping.get(axis, axis) for axis in kernel.shared),
             blocks=tuple(
                 _with_axis(block, axis, self._fewer(axis, samples)) if axis else block
-                for block, axis in zip(kernel.blocks, axes, strict=True)
+                for block, axis in zip(kernel.blocks, own.axes, strict=True)
             ),
         )
 
@@ -117,15 +118,17 @@ def batch_of(kernels: KernelGraph, count: int | None = None) -> Batch | str | No
     if count is not None:
         kernels, bounds = without_bounds(kernels, count, size)
     along = {id: Along(0, 1) for id, dims in zip(kernels.inputs, firsts, strict=True) if dims == (size,)}
-    moved = []
+    calls = []
     for call, own in zip(kernels.calls, bounds, strict=True):
         _look_at_views(kernels, call.inputs, size, along)
         found = _call(kernels, call, size, along)
         if isinstance(found, str):
             return f"{call.kernel.family} {found}"
-        if not all(is_of_sample(bound, times, found[at], size) for at, each in own.items() for bound, times in each):
+        if not all(
+            is_of_sample(bound, times, found.axes[at], size) for at, each in own.items() for bound, times in each
+        ):
             return f"{call.kernel.family} compares the size of the batch with something else than a sample"
-        moved.append(found)
+        calls.append(found)
     _look_at_views(kernels, kernels.buffers, size, along)
     for id in kernels.outputs:
         if not (_is_whole_result(kernels, id, along) or (id in along and along[id].dim == 0)) or id in kernels.inputs:
@@ -133,7 +136,7 @@ def batch_of(kernels: KernelGraph, count: int | None = None) -> Batch | str | No
     for storage, ids in kernels.lying_in.items():
         if not _lies_by_samples([kernels.buffers[id] for id in ids], along, size):
             return f"the samples of `{kernels.buffers[ids[0]]}` do not lie one after another in s{storage}"
-    return Batch(kernels, size, along, tuple(moved), count)
+    return Batch(kernels, size, along, tuple(calls), count)
 
 
 def _is_whole_result(kernels: KernelGraph, id: int, along: Mapping[int, Along]) -> bool:
@@ -160,8 +163,8 @@ def _stride(buffer: Buffer, dim: int) -> int:
     return buffer.strides[buffer.layout.dims.index((dim, 0))]
 
 
-def _call(kernels: KernelGraph, call: Call, size: int, along: dict[int, Along]) -> tuple[Axis | None, ...] | str:
-    """For each block the axis over samples; `along` gets what is known then of results, and of constants."""
+def _call(kernels: KernelGraph, call: Call, size: int, along: dict[int, Along]) -> Samples | str:
+    """How its kernel goes over samples; `along` gets what is known then of results, and of constants."""
     if not isinstance(call.kernel, Kernel):
         return "is no loop nest"
     slots = tuple(zip((*call.kernel.inputs, *call.kernel.outputs), (*call.inputs, *call.outputs), strict=True))
@@ -182,7 +185,7 @@ def _call(kernels: KernelGraph, call: Call, size: int, along: dict[int, Along]) 
             along[id] = new
         else:
             return f"reads {slot.name}, which is the same for all samples, sample by sample"
-    return found.axes
+    return Samples(tuple(found.axes), found.along)
 
 
 class _Kernel:
@@ -190,26 +193,22 @@ class _Kernel:
 
     def __init__(self, kernel: Kernel, size: int, known: Mapping[str, Along]) -> None:
         self.kernel, self.size, self.along = kernel, size, dict(known)
-        self._axes: list[Axis | None] = [None] * len(kernel.blocks)
-
-    @property
-    def axes(self) -> tuple[Axis | None, ...]:
-        return tuple(self._axes)
+        self.axes: list[Axis | None] = [None] * len(kernel.blocks)
 
     def spread(self) -> None:
         """From what is known of some slots to the axes that go over samples, and on to all slots."""
         grown = True
         while grown:
-            before = len(self.along), list(self._axes)
+            before = len(self.along), list(self.axes)
             for at, block in enumerate(self.kernel.blocks):
-                if self._axes[at] is None:
-                    self._axes[at] = self._axis(block)
-                self._spread(block, self._axes[at])
-            grown = before != (len(self.along), self._axes)
+                if self.axes[at] is None:
+                    self.axes[at] = self._axis(block)
+                self._spread(block, self.axes[at])
+            grown = before != (len(self.along), self.axes)
 
     def fault(self) -> str:
         """Why samples are not computed each by itself; empty where they are."""
-        for block, axis in zip(self.kernel.blocks, self._axes, strict=True):
+        for block, axis in zip(self.kernel.blocks, self.axes, strict=True):
             for access in _accesses(block):
                 if self._moves(access, axis) != self._wanted(access) or not self._stays(access, axis):
                     return f"reads or writes {access.slot} across samples"
@@ -222,7 +221,7 @@ class _Kernel:
 
     def _axis(self, block: Block) -> Axis | None:
         """The parallel axis that goes over samples, by a batched slot that the block accesses."""
-        shared = [axis for axis in self._axes if axis in self.kernel.shared]
+        shared = [axis for axis in self.axes if axis in self.kernel.shared]
         if shared:
             return shared[0]
         ordered = {*block.reduction, *block.sequential, *self.kernel.sequential}

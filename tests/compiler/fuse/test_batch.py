@@ -102,7 +102,7 @@ def embedding(net: Network, x: str) -> str:
 @pytest.mark.parametrize("build", [attention, token_for_each, embedding], ids=lambda one: one.__name__)
 def test_samples_that_share_axes_with_others_are_told_apart(build: Build) -> None:
     batch = check(built(build, SIZE, 5, 6), SIZE)
-    assert len(batch.moved) == len(batch.kernels.calls)
+    assert len(batch.calls) == len(batch.kernels.calls)
 
 
 def test_an_input_without_the_batch_is_the_same_for_all_samples() -> None:
