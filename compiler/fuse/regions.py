@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from compiler.ir.buffers import KernelGraph
@@ -44,7 +44,7 @@ def with_regions(graph: Graph, fuse: Fuse) -> Opened:
             node = replace(node, inputs=(*node.inputs, *extra))
             types = [values[value].type for value in node.used]
             results = [values[value].type for value in node.outputs]
-            regions[node.outputs[0]] = replace(region, inputs=_slots("x", types), outputs=_slots("y", results))
+            regions[node.outputs[0]] = replace(region, inputs=slots("x", types), outputs=slots("y", results))
         nodes.append(node)
     return Opened(Graph(values, tuple(nodes), graph.inputs, graph.outputs, constants), regions)
 
@@ -56,5 +56,6 @@ def _region(node: Node, fuse: Fuse) -> Region:
     return Region(node.op, node.op.lower(), (), (), {}, bodies, loop)
 
 
-def _slots(letter: str, types: list[TensorType]) -> tuple[Slot, ...]:
+def slots(letter: str, types: Iterable[TensorType]) -> tuple[Slot, ...]:
+    """Of a region: its operands or its results, in order."""
     return tuple(Slot(f"{letter}{at}", type) for at, type in enumerate(types))

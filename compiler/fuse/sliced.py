@@ -12,8 +12,8 @@ from dataclasses import replace
 import numpy as np
 
 from compiler.fuse.batch import Batch
+from compiler.fuse.regions import slots
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.kernel import Slot
 from compiler.ir.region import SLICES, Region
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Cost, Tile
@@ -35,7 +35,7 @@ def sliced(
     once = [call for call in kernels.calls if runs_once(batch, call)]
     body = _body(batch, kernels, [call for call in kernels.calls if not runs_once(batch, call)])
     whole, numbered = batch.kernels.buffers, batch.count is not None
-    outputs = tuple(map(Slot, (f"y{at}" for at in range(len(body.outputs))), (whole[id].type for id in body.outputs)))
+    outputs = slots("y", (whole[id].type for id in body.outputs))
     region = Region(
         SLICES, SLICES.lower(), (), outputs, {}, (body,), None, (tuple(tiles),), (tuple(costs),), count, numbered
     )
@@ -50,7 +50,7 @@ def sliced(
         **{at: Buffer.whole(at, TensorType(DType.of(array.dtype), array.shape)) for at, array in constants.items()},
     }
     types = (whole[value].type if value in whole else buffers[value].type for value in operands)
-    region = replace(region, inputs=tuple(Slot(f"x{at}", type) for at, type in enumerate(types)))
+    region = replace(region, inputs=slots("x", types))
     sources = tuple(dict.fromkeys(name for call in body.calls for name in call.sources))
     outer = KernelGraph(
         buffers,

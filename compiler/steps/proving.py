@@ -290,7 +290,8 @@ def _blamed(
                 return error
 
         found = disagreement(0)
-        for number in range(1, 1 if shapes is not None else built.slices):
+        others = range(1, built.slices) if shapes is None else ()  # what lies beyond an open size means nothing
+        for number in others:
             if not found.details.get(PLAN_FAULT):
                 break
             found = disagreement(number)

@@ -244,14 +244,11 @@ class CpuBackend:
 
         What is moved within a core's second-level cache the costs of kernels contain.
         """
-        target, rates = self.target, self.target.rates
+        target = self.target
         if 2 * working_bytes <= target.l2_bytes:
             return 0.0
-        if lanes == 1:
-            near, far = rates.l3_per_ns, rates.memory_per_ns
-        else:
-            near, far = rates.all_l3_per_ns / lanes, rates.all_memory_per_ns / lanes
-        return 1e-9 * moved_bytes / (near if 2 * lanes * working_bytes <= target.l3_bytes else far)
+        level = "L3" if 2 * lanes * working_bytes <= target.l3_bytes else "memory"
+        return lanes * moved_bytes / target.ceilings(lanes).bytes_per_s[level]
 
     def repacked_bytes(self, kernels: KernelGraph, plan: Plan, other: Plan) -> int:
         """Bytes of constants that only one of two plans packs as it does."""
