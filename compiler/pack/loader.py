@@ -1331,8 +1331,10 @@ class Model:
     ) -> tuple[list[Array | None], list[Array]]:
         """Inputs and outputs that are in order, found fit; None for states that are left out."""
         left_out = [value is None and is_state for value, is_state in zip(inputs, carried, strict=False)]
-        zeros = (np.zeros(spec.shape, spec.numpy) for spec in self.inputs)
-        filled = [zero if absent else value for value, absent, zero in zip(inputs, left_out, zeros, strict=False)]
+        filled = [
+            np.zeros(spec.shape, spec.numpy) if absent else value
+            for value, absent, spec in zip(inputs, left_out, self.inputs, strict=False)
+        ]
         arrays, results = self._flat([*filled, *inputs[len(filled) :]], None)
         return [None if absent else array for array, absent in zip(arrays, left_out, strict=True)], results
 
