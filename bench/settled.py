@@ -14,7 +14,7 @@ from bench.stages import stages
 from bench.subject import Subject
 from compiler.contract import CompileOptions
 from compiler.devices.device import Backend
-from compiler.fuse.joins import MODEL, choose_joins
+from compiler.fuse.joins import choose_joins
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.machine import Record, Setting, plausible
@@ -60,7 +60,7 @@ class Settled:
     @property
     def measured(self) -> int:
         """Calls whose time was measured; that of others is the cost model's."""
-        return sum(menu.best.cost.source != MODEL for menu in self.menus)
+        return sum(not menu.best.cost.is_modelled for menu in self.menus)
 
 
 def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str, Any]]) -> Settled:

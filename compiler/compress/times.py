@@ -74,7 +74,7 @@ class Times:
         kernels = session.backend.stored(front.fused.kernels, rounding.precision)
         tiles = tile_kernels(session, kernels, front.evaluated.kernels, rounding.tolerance, rounding.precision)
         costs = [menu.best.cost for menu in tiles.settled.menus if menu.variants]
-        source = "model" if any(cost.source == "model" for cost in costs) else "measured"
+        source = "model" if any(cost.is_modelled for cost in costs) else "measured"
         return Taken(sum(cost.seconds for cost in costs), source)
 
     def _observed(self, event: Any) -> None:

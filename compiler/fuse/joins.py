@@ -30,8 +30,6 @@ FINDERS: Mapping[str, Callable[[KernelGraph], tuple[tuple[tuple[int, ...], Call]
 """What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of
 it, a normalisation of rows and a product of them."""
 KINDS = frozenset(FINDERS)
-MODEL = "model"
-"""The source of a cost that was not measured."""
 HOPE = 1.25
 """A join is tiled where by the model it takes less than this times what its calls take apart: by as much the model may
 err."""
@@ -183,7 +181,7 @@ class _Candidate:
 
     def refusal(self, taken: Sequence[_Candidate], sync_s: float, error: float) -> str:
         """Why it is not taken whatever the path; empty when it may be."""
-        if len({cost.source == MODEL for cost in (*self.costs, self.menu.best.cost)}) > 1:
+        if len({cost.is_modelled for cost in (*self.costs, self.menu.best.cost)}) > 1:
             return "not all of them were measured"
         if any(set(self.join.calls) & set(other.join.calls) for other in taken):
             return "another join has taken one of its calls"

@@ -70,7 +70,7 @@ def density(buffer: Buffer, access: Access, share: float) -> float:
     Of a result tile tasks that are `share` of all write as large a share; of an operand they may read all that there is
     in their segment.
     """
-    own = buffer.type.elements * buffer.dtype.bytes
+    own = buffer.bytes
     if access.writes:
         return own * share / (access.end - access.begin)
     segment = whole(buffer)

@@ -65,6 +65,11 @@ class Buffer:
         return self.element or self.type.dtype
 
     @property
+    def bytes(self) -> int:
+        """Of all its elements as they lie in memory; padding of blocks and gaps of strides do not count."""
+        return self.type.elements * self.dtype.bytes
+
+    @property
     def is_contiguous(self) -> bool:
         """Whether its elements fill one stretch of memory, in the order of its physical dimensions."""
         extents = self.layout.physical(self.type.dims)

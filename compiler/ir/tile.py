@@ -120,6 +120,11 @@ class Cost:
     seconds: float
     source: str
 
+    @property
+    def is_modelled(self) -> bool:
+        """Whether it is an estimate: nobody measured it, neither now nor before."""
+        return self.source == "model"
+
 
 @dataclass(frozen=True)
 class Variant:

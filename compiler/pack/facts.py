@@ -97,4 +97,4 @@ class Facts:
     def time_of(self, call: int) -> tuple[float, str]:
         """Seconds of a call, and where they come from: `measured`, or `model` for an analytical estimate."""
         cost = self.costs[call]
-        return cost.seconds, "model" if cost.source == "model" else "measured"
+        return cost.seconds, "model" if cost.is_modelled else "measured"

@@ -7,11 +7,9 @@ from typing import Any
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.region import Region, regions_of
-from compiler.ir.tile import Cost
 from compiler.pack.chart.wording import duration, escaped
 from compiler.pack.elements import bar, section, table
 
-MODEL = "model"
 LONGEST = 200
 """Characters of a tile or of an operator's name that are shown."""
 HEAD = (
@@ -39,17 +37,12 @@ def region_json(region: Region) -> dict[str, Any]:
                     "sources": list(call.sources),
                     "tile": str(tile),
                     "predicted_s": cost.seconds,
-                    "predicted_from": _source(cost),
+                    "predicted_from": "model" if cost.is_modelled else "measured",
                     **inner,
                 }
             )
         bodies.append(calls)
     return {"kind": region.name, "most": most, "bodies": bodies}
-
-
-def _source(cost: Cost) -> str:
-    """The same whether a measurement was made for this artifact or known before."""
-    return MODEL if cost.source == MODEL else "measured"
 
 
 def inside(kernels: KernelGraph) -> str:
@@ -87,7 +80,7 @@ def _rows(region: Region, number: int) -> Sequence[tuple[str, ...]]:
             escaped(call.kernel.family, LONGEST),
             escaped(", ".join(call.sources), LONGEST),
             escaped(str(tile), LONGEST),
-            duration(cost.seconds) + (" *" if _source(cost) == MODEL else ""),
+            duration(cost.seconds) + (" *" if cost.is_modelled else ""),
             f"{cost.seconds / whole:.1%}",
             bar(cost.seconds / whole),
         )

@@ -85,9 +85,7 @@ def _evaluated(decisions: Sequence[Decision]) -> tuple[Entry, ...]:
     Those that would save most come first.
     """
     found: list[tuple[float, Entry]] = []
-    for members in _grouped(
-        decisions, lambda one: (one.choice, general(one.reason), one.before.source == "model")
-    ).values():
+    for members in _grouped(decisions, lambda one: (one.choice, general(one.reason), one.before.is_modelled)).values():
         first = members[0]
         before, after = _seconds(members)
         said = _shared(tuple(one.reason or one.why for one in members))
@@ -99,7 +97,7 @@ def _evaluated(decisions: Sequence[Decision]) -> tuple[Entry, ...]:
 def _times(decisions: Sequence[Decision]) -> str:
     """Of what is around them, without and with the choice; all have their costs from the same source."""
     before, after = _seconds(decisions)
-    source = "measured" if decisions[0].before.source != "model" else "by the model"
+    source = "by the model" if decisions[0].before.is_modelled else "measured"
     return f"{1e6 * before:.1f} us without, {1e6 * after:.1f} us with it, {source}"
 
 

@@ -78,5 +78,5 @@ def _settled(kernels: KernelGraph, menus: Iterator[Menu], workload_of: WorkloadO
 def region_cost(region: Region) -> Cost:
     """Of the dearer body, as often as it may run; of slices, which all run, known where each of their calls is."""
     seconds = max(sum(cost.seconds for cost in each) for each in region.costs)
-    is_known = region.slices and all(cost.source != "model" for each in region.costs for cost in each)
+    is_known = region.slices and not any(cost.is_modelled for each in region.costs for cost in each)
     return Cost(region.times * seconds, "record" if is_known else "model")

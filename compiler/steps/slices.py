@@ -17,7 +17,7 @@ from compiler.devices.device import LaneDevice
 from compiler.fuse.batch import Batch, batch_of
 from compiler.fuse.joins import ChosenJoins
 from compiler.fuse.sliced import runs_once, sliced
-from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu, Variant
 from compiler.pack.explanation import Entry, Explanation
 from compiler.schedule.memory.buffers import place_buffers
@@ -172,13 +172,9 @@ def _moved_bytes(kernels: KernelGraph) -> int:
     """Bytes of values between kernels that are read, and twice those that are written: lines are fetched for it."""
     outside = {*kernels.inputs, *kernels.outputs, *kernels.constants}
     return sum(
-        times * _bytes(kernels.buffers[id])
+        times * kernels.buffers[id].bytes
         for call in kernels.calls
         for ids, times in ((call.inputs, 1), (call.outputs, 2))
         for id in ids
         if kernels.buffers[id].storage not in outside
     )
-
-
-def _bytes(buffer: Buffer) -> int:
-    return buffer.type.elements * buffer.dtype.bytes

@@ -85,9 +85,7 @@ def shared_trials(
     menus: Mapping[str, Menu], workloads: Mapping[str, Workload], uses: Mapping[str, int], lanes: int
 ) -> list[Trial]:
     """What is worth measuring on several lanes, the kernel that takes most of the model's time first."""
-    worth = [
-        key for key, menu in menus.items() if menu.best.cost.source != "model" and menu.best.cost.seconds > WORTH_S
-    ]
+    worth = [key for key, menu in menus.items() if not menu.best.cost.is_modelled and menu.best.cost.seconds > WORTH_S]
     worth.sort(key=lambda key: (-uses[key] * menus[key].best.cost.seconds, key))
     found = []
     for key in worth:

@@ -30,7 +30,7 @@ def _outside(kernels: KernelGraph, access: Access, part: int, lanes: int) -> flo
     """Of a result a part writes no more than its share, however far that is spread."""
     buffer = kernels.buffers[access.buffer]
     every, size = whole(buffer), access.end - access.begin
-    bytes_of, span = buffer.type.elements * buffer.dtype.bytes, every.end - every.begin
+    bytes_of, span = buffer.bytes, every.end - every.begin
     low, high = (every.begin + span * at / lanes for at in (part, part + 1))
     own = max(0.0, min(high, access.end) - max(low, access.begin))
     moved = min(bytes_of / lanes, bytes_of * size / span) if access.writes else bytes_of * size / span

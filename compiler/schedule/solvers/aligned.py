@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from compiler.ir.accesses import Access, Accesses, density
-from compiler.ir.buffers import Buffer, KernelGraph
+from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
 from compiler.ir.tile import Menu, Variant
 from compiler.ir.touched import Regions
@@ -134,7 +134,7 @@ class _Order:
             parts.append(_Part(lane, first, last, begin, begin + work + moved * self._costs.crossing_s))
         end = max(part.end for part in parts)
         if len(parts) < self._lanes or self._is_mixed(call, variant, parts):
-            made = sum(_bytes(self._kernels.buffers[id]) for id in self._kernels.calls[call].outputs)
+            made = sum(self._kernels.buffers[id].bytes for id in self._kernels.calls[call].outputs)
             end += self._costs.handover_s + made / self._lanes * self._costs.crossing_s
         return _Option(variant, tuple(parts), max(end, *self._free))
 
@@ -166,11 +166,6 @@ class _Order:
 
     def _touched(self, call: int, variant: Variant, first: int, last: int) -> tuple[Access, ...]:
         return self._accesses.of(call, variant.tile, first, last) if variant.tiles else ()
-
-
-def _bytes(buffer: Buffer) -> int:
-    """Of its elements."""
-    return buffer.type.elements * buffer.dtype.bytes
 
 
 def _on_lanes(menu: Menu, count: int) -> list[tuple[Variant, float]]:

@@ -71,7 +71,7 @@ def _proposal(turn: Transpose, workload: Workload, reads: int, writes: int, targ
     bands = (-(-turn.reads.extent // reads), -(-turn.writes.extent // writes))
     blocks = prod((*bands, *(axis.extent for axis in turn.outer)))
     over = bands[0] * reads * bands[1] * writes / (turn.reads.extent * turn.writes.extent)
-    moved = sum(buffer.type.elements * buffer.dtype.bytes for buffer in (*workload.inputs, *workload.outputs))
+    moved = sum(buffer.bytes for buffer in (*workload.inputs, *workload.outputs))
     narrowest = min(buffer.dtype.bytes for buffer in (*workload.inputs, *workload.outputs))
     run = reads if turn.writes.extent <= writes else min(reads, writes)
     waste = max(1.0, SECTOR_BYTES / (narrowest * run))

@@ -127,7 +127,7 @@ def _tile(view: ChannelWindow, rows: int, columns: int, channels: int, threads: 
 
 def _moved(view: ChannelWindow, workload: Workload) -> int:
     """Bytes that are read or written once."""
-    return sum(buffer.type.elements * buffer.dtype.bytes for buffer in (*workload.inputs, *workload.outputs))
+    return sum(buffer.bytes for buffer in (*workload.inputs, *workload.outputs))
 
 
 def _blocks(view: ChannelWindow, rows: int, columns: int, channels: int, threads: int) -> int:
