@@ -6,6 +6,7 @@ import json
 import math
 import zipfile
 from dataclasses import replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +20,19 @@ from compiler.devices.cpu.algorithms.region import RegionLowering, spread
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.device import CpuBackend, cpu_backend
 from compiler.errors import Disagreement
+from compiler.fuse import fuse
+from compiler.fuse.batch import Batch, batch_of
+from compiler.fuse.sliced import runs_once, sliced
+from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.reproduce import reproduce
+from compiler.schedule import schedule
 from compiler.steps import slices
-from tests.compiler.fuse.test_batch import attention
+from compiler.steps.lane_costs import lane_costs
+from compiler.steps.regions import REGION
+from tests.compiler.fuse.test_batch import attention, rows_and_heads
+from tests.compiler.fuse.test_batch import opened as with_open_batch
 from tests.compiler.networks import Network
 
 SIZE = 6
@@ -251,6 +260,31 @@ def test_a_batch_of_any_size_runs_as_many_samples_as_there_are(least: int, threa
             assert part.shape == (size, 10)
             if size != least:  # for which there is a program of its own
                 np.testing.assert_array_equal(part, whole[:size])
+
+
+def test_no_more_slices_run_than_there_are_samples() -> None:
+    """What belongs to others is not written."""
+    loaded = with_open_batch(rows_and_heads, SIZE, 5, 6, sizes=DimRange(1, 2, SIZE))
+    kernels = fuse(loaded.graph).kernels
+    batch = batch_of(kernels, kernels.inputs[1])
+    assert isinstance(batch, Batch)
+    backend, one = cpu_backend(CompileOptions(target="cpu"), {}), batch.of(1)
+    inner = [call for call in one.calls if not runs_once(batch, call)]
+    best = [
+        min(backend.legal_tiles(backend.workload_of(one, call), 1, "fp32"), key=attrgetter("seconds")) for call in inner
+    ]
+    outer, _ = sliced(batch, one, SIZE, [each.tile for each in best], [Cost(each.seconds, "model") for each in best])
+    menus = [Menu("", (Variant(Tile("loops"), 1, 1, Cost(1.0, "model")),)) for _ in outer.calls[1:]]
+    menus.append(Menu("", (Variant(REGION, SIZE, 1, Cost(1.0, "model")),)))
+    plan, region = schedule(outer, menus, 1, lane_costs(None), "sequential")[0].plan, outer.calls[-1]
+    given = {kernels.inputs[0]: np.ones((SIZE, 5, 6), np.float32), kernels.inputs[1]: np.array([2])}
+    operands = [(given | dict(outer.constants))[id].reshape(-1) for id in region.inputs]
+    result = np.full(outer.buffers[region.outputs[0]].type.elements, 7, np.float32)
+    with backend.stepper(outer, plan) as stepper:
+        stepper.run(len(outer.calls) - 1, [*operands, result])
+    rows = result.reshape(SIZE, -1)
+    assert (rows[:2] != 7).all()
+    assert (rows[2:] == 7).all()
 
 
 @pytest.mark.usefixtures("always")
