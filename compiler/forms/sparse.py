@@ -84,10 +84,15 @@ def multiplies_by(kernel: Kernel | Routine, slot: Slot) -> bool:
     value = product.values[0]
     if product.monoid != "sum" or not isinstance(value, Apply) or value.function != "mul":
         return False
-    factors = (
-        factor.arg if isinstance(factor, Cast) and factor.arg.dtype.is_float else factor for factor in value.args
-    )
+    factors = map(_element, value.args)
     return any(isinstance(factor, Load) and factor.slot == slot.name for factor in factors)
+
+
+def _element(factor: Expr) -> Expr:
+    """What a factor is a widened number of; of whole numbers also less a zero point."""
+    if isinstance(factor, Apply) and factor.function == "sub" and factor.dtype is DType.I32:
+        factor = factor.args[0]
+    return factor.arg if isinstance(factor, Cast) and factor.arg.dtype is not DType.BOOL else factor
 
 
 def as_sparse_product(workload: Workload) -> SparseProduct | None:

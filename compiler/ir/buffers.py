@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
+from compiler.ir.blocks import block_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, sparse_encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
@@ -170,7 +171,8 @@ class KernelGraph:
         if buffer not in self.constants:
             return ()
         if buffer not in self._sparse_encodings:
-            self._sparse_encodings[buffer] = sparse_encodings_of(self.constants[buffer])
+            constant = self.constants[buffer]
+            self._sparse_encodings[buffer] = (*sparse_encodings_of(constant), *block_encodings_of(constant))
         return self._sparse_encodings[buffer]
 
     @cached_property

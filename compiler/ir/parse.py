@@ -7,9 +7,10 @@ other nouns by what is here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from compiler.ir import grammar
+from compiler.ir.blocks import BLOCKS_WORD, Blocks
 from compiler.ir.buffers import Buffer, row_major
 from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, TWO_OF_FOUR_WORD, Encoding, Encodings, Sparse, TwoOfFour
 from compiler.ir.index import Axis
@@ -17,6 +18,13 @@ from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tokens import Cursor
+
+SPARSE: Mapping[str, Callable[[str], Encoding]] = {
+    SPARSE_WORD: Sparse.read,
+    TWO_OF_FOUR_WORD: TwoOfFour.read,
+    BLOCKS_WORD: Blocks.read,
+}
+"""How the word of a sparse encoding is read, by what it begins with."""
 
 
 def parse_workload(text: str) -> Workload:
@@ -40,7 +48,7 @@ def parse_workload(text: str) -> Workload:
 
 
 def _is_sparse(at: Cursor) -> bool:
-    return at.next.kind == "word" and at.next.text.startswith((f"{SPARSE_WORD}_", f"{TWO_OF_FOUR_WORD}_"))
+    return at.next.kind == "word" and at.next.text.startswith(tuple(f"{word}_" for word in SPARSE))
 
 
 def _sparse(at: Cursor) -> Encodings:
@@ -50,7 +58,7 @@ def _sparse(at: Cursor) -> Encodings:
         fault = at.fault("a sparse encoding")
         try:
             word = at.word()
-            found.append(Sparse.read(word) if word.startswith(f"{SPARSE_WORD}_") else TwoOfFour.read(word))
+            found += [read(word) for begin, read in SPARSE.items() if word.startswith(f"{begin}_")]
         except ValueError as error:
             raise fault from error
     return tuple(found)

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu
-from compiler.ir.zeros import Zeros, zeros_of
+from compiler.ir.zeros import Zeros, leaves_out, zeros_of
 from compiler.pack.explanation import Entry
 
-SPARSE = "sparse"
-"""The algorithm whose kernels leave zeros out, on whichever kind of device."""
+OF_INTEGERS = "sparse_integer"
+"""The algorithm that leaves zeros out of products of whole numbers, none of which is NaN or infinite."""
 
 
 def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ...]:
@@ -27,7 +27,7 @@ def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ..
                 zeros = known[id]
                 if zeros is not None:
                     where = ", ".join(call.sources) or call.kernel.family
-                    omitted = menu.best.tile.algorithm == SPARSE
+                    omitted = leaves_out(menu.best.tile.algorithm)
                     found[str(slot.type), zeros.form, omitted].append((zeros, where))
     return tuple(
         Entry(f"{shape}: {form}", _shares([zeros for zeros, _ in members]), len(members), members[0][1], _note(omitted))
@@ -55,7 +55,8 @@ def _note(omitted: bool) -> str:
 
 def zeros_notices(menus: Sequence[Menu]) -> list[str]:
     """That zero weights are left out, where they are: it shows where an activation is not finite."""
-    count = sum(menu.best.tile.algorithm == SPARSE for menu in menus)
+    taken = [menu.best.tile.algorithm for menu in menus]
+    count = sum(leaves_out(algorithm) and algorithm != OF_INTEGERS for algorithm in taken)
     if not count:
         return []
     kernels = "1 kernel multiplies" if count == 1 else f"{count} kernels multiply"

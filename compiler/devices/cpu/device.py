@@ -19,7 +19,6 @@ from compiler.contract import CompileOptions
 from compiler.contract.kinds import AUTO
 from compiler.devices.cpu.algorithms import legal_tiles, takes_short
 from compiler.devices.cpu.algorithms.loops import LOOPS
-from compiler.devices.cpu.algorithms.sparse import SPARSE
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import count_tiles, digest_of, lower, source_of
@@ -47,6 +46,7 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program, StreamProgram
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+from compiler.ir.zeros import leaves_out
 from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
 from compiler.knowledge.making import handover_record
@@ -178,9 +178,7 @@ class CpuBackend:
         if precision == AUTO and target.rates.dots_per_fma is None:
             target = replace(target, rates=replace(target.rates, dots_per_fma=FEWEST_DOTS))
         proposed = legal_tiles(workload, target, lanes, precision)
-        return (
-            proposed if self.leaves_zeros_out else [one for one in proposed if one.tile.algorithm not in SPARSE.names]
-        )
+        return proposed if self.leaves_zeros_out else [one for one in proposed if not leaves_out(one.tile.algorithm)]
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         """Tasks of the kernel under a tile."""

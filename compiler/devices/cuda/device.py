@@ -22,7 +22,6 @@ from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import legal_tiles, model
 from compiler.devices.cuda.algorithms.loops import LOOPS
-from compiler.devices.cuda.algorithms.sparse import SPARSE
 from compiler.devices.cuda.arrays import cupy_arrays
 from compiler.devices.cuda.candidates import Candidate, Candidates
 from compiler.devices.cuda.codegen.lowered import CudaLowered
@@ -49,6 +48,7 @@ from compiler.ir.program import Program
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile, Variant
 from compiler.ir.transfers import Transfers
+from compiler.ir.zeros import leaves_out
 from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced
@@ -186,9 +186,7 @@ class CudaBackend:
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
         """Every legal tile of a workload with its expected seconds."""
         proposed = legal_tiles(workload, self.target, lanes, precision)
-        return (
-            proposed if self.leaves_zeros_out else [one for one in proposed if one.tile.algorithm not in SPARSE.names]
-        )
+        return proposed if self.leaves_zeros_out else [one for one in proposed if not leaves_out(one.tile.algorithm)]
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
         """Blocks of the kernel's grid under a tile."""

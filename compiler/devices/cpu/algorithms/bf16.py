@@ -54,13 +54,19 @@ def bf16(
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `bf16` only to fp32 contractions"
     shape = Shape.of(tile, view, target)
-    found = packing_of(view, workload, shape.panel)
-    panels = found[1] if found else Panels((0,), view.depth, view.columns, shape.panel, ())
-    groups = Groups(panels, DType.BF16)
-    packing = (found[0], groups) if found else None
+    packing = packed_ahead(workload, shape.panel)
+    panels = Panels((0,), view.depth, view.columns, shape.panel, ())
+    groups = packing[1] if packing else Groups(panels, DType.BF16)
     slots, staged = Slots(workload), staged_of(view.a)
     step = row_step(view, slots)
     return (lowering or Bf16)(name, workload, view, slots, shape, target, packing, groups, staged, step)
+
+
+def packed_ahead(workload: Workload, panel: int) -> tuple[int, Groups] | None:
+    """The position of B and its groups in panels of so many columns; None for what is no product by a constant B."""
+    view = as_contraction(workload)
+    found = packing_of(view, workload, panel) if view else None
+    return (found[0], Groups(found[1], DType.BF16)) if found else None
 
 
 def row_step(view: Contraction, slots: Slots) -> int:

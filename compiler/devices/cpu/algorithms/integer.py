@@ -68,12 +68,11 @@ def integer(
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
     shape = Shape.of(tile, form.view, target)
-    found = form.packing(workload, shape.panel)
-    panels = found[1] if found else Panels((0,), form.view.depth, form.view.columns, shape.panel, ())
-    lowering: type[Bytes | _Halves] = (by_bytes or Bytes) if target.multiplies_bytes else _Halves
+    lowering = _held(target, by_bytes)
     signed = _holds_signed(form, target)
-    groups = lowering.groups_of(form, panels, signed)
-    packing = (found[0], groups) if found else None
+    packing = packed_ahead(workload, shape.panel, target, by_bytes)
+    panels = Panels((0,), form.view.depth, form.view.columns, shape.panel, ())
+    groups = packing[1] if packing else lowering.groups_of(form, panels, signed)
     slots = Slots(workload)
     return lowering(
         name,
@@ -89,6 +88,22 @@ def integer(
         form=form,
         signed=signed,
     )
+
+
+def packed_ahead(
+    workload: Workload, panel: int, target: CpuTarget, by_bytes: type[Bytes] | None = None
+) -> tuple[int, Groups] | None:
+    """The position of B and its groups in panels of so many columns; None for what is no product by a constant B."""
+    form = as_integer(workload)
+    found = form.packing(workload, panel) if form else None
+    if form is None or found is None:
+        return None
+    return found[0], _held(target, by_bytes).groups_of(form, found[1], _holds_signed(form, target))
+
+
+def _held(target: CpuTarget, by_bytes: type[Bytes] | None) -> type[Bytes | _Halves]:
+    """In which form operands are held."""
+    return (by_bytes or Bytes) if target.multiplies_bytes else _Halves
 
 
 def _holds_signed(form: IntegerContraction, target: CpuTarget) -> bool:
@@ -201,7 +216,7 @@ class Bytes(_Integer):
         """Declares what each column adds: also its sum, times the first operand's zero point."""
         super().column_terms(emitter, column, vector)
         if self.groups.sums:
-            below = f"tw_load_i((const int32_t *)b + {self.groups.groups * self.shape.panel} + {column})"
+            below = f"tw_load_i({self.sums_of_panel} + {column})"
             if self.b_zero is not None:
                 below = f"tw_sub_i({below}, tw_mul_i(b_zero, tw_splat_i({self.view.depth})))"
             if not self._zero_by_row:

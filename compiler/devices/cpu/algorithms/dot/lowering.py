@@ -5,6 +5,9 @@ is packed in panels of `n` columns, and the inner kernel keeps the sums of m x n
 group at a time: a step loads vectors of B with one group of a column in each lane, and broadcasts one group of each row
 of A.
 
+Where B's panels are without the groups that are zero for all their columns, k goes through those that are kept, whose
+places say which group of A's rows each is multiplied with.
+
 Rows of A are read where they lie, or staged in the lane's scratch: copied along k in the form that the instruction
 wants, with padding written between. The maps that follow run on a finished tile, column by column, so that what they
 compute of a column alone is computed once for all rows.
@@ -31,6 +34,7 @@ from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.forms.contraction import Contraction, axes_of
 from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.kept_groups import KeptGroups
 from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.forms.operand import bound_of
 from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
@@ -89,9 +93,10 @@ class DotContraction(Lowering):
     slots: Slots
     shape: Shape
     target: CpuTarget
-    packing: tuple[int, Groups] | None
+    packing: tuple[int, Groups | KeptGroups] | None
+    """The position of B where it is packed ahead of time, and how."""
     groups: Groups
-    """How B is packed: ahead of time, or in the same order by the task itself."""
+    """All groups of B, as they are packed ahead of time, or by the task itself."""
     staged: Staged
     row_step: int
     total: ClassVar[DType]
@@ -162,6 +167,13 @@ class DotContraction(Lowering):
     def after_row(self) -> None:
         """What else is kept of the staged `row` number `m - first_row`."""
 
+    @property
+    def sums_of_panel(self) -> str:
+        """Where the sums of the panel's columns lie, where they are packed."""
+        if self.kept:
+            return f"(const int32_t *)(packed + {self.kept.parts[1]}) + panel * {self.shape.panel}"
+        return f"(const int32_t *)b + {self.groups.groups * self.shape.panel}"
+
     def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
         """What corrects the sums of a vector of columns, computed once for all rows."""
 
@@ -171,7 +183,12 @@ class DotContraction(Lowering):
 
     def multiply(self, rows: int) -> str:
         """The statement that gives `c` the sums of a register tile of so many rows."""
-        return f"{self.name}_{rows}(a, b, c);"
+        return f"{self.name}_{rows}(a, b, {'places, steps, ' if self.kept else ''}c);"
+
+    @property
+    def kept(self) -> KeptGroups | None:
+        """B without groups that are zero, where it is packed so."""
+        return self.packing[1] if self.packing and isinstance(self.packing[1], KeptGroups) else None
 
     def place_row(self) -> None:
         """Declares the axes of m for row number `row` of a register tile that begins at `row0`."""
@@ -223,17 +240,24 @@ class DotContraction(Lowering):
         return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)
 
     def _micro(self, rows: int) -> None:
-        """c[rows][panel] = a[rows][groups] b[groups][panel]; rows of a lie a constant distance apart."""
+        """c[rows][panel] = a[rows][groups] b[groups][panel]; rows of a lie a constant distance apart.
+
+        Where groups are left out, b has `steps` of them, and `places` says which.
+        """
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         step = self.row_step or self.row_bytes
         kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
         load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
-        head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c)"
+        which = "const uint16_t *places, long steps, " if self.kept else ""
+        head = f"void {self.name}_{rows}(const char *a, const char *b, {which}{self.scalar_type} *c)"
+        step_of_b, steps = ("step", "steps") if self.kept else ("k", self.groups.groups)
         with writer.block(f"static inline __attribute__((always_inline)) {head}"):
             writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")
-            with writer.block(f"for (long k = 0; k < {self.groups.groups}; k++)"):
+            with writer.block(f"for (long {step_of_b} = 0; {step_of_b} < {steps}; {step_of_b}++)"):
+                if self.kept:
+                    writer.line("const long k = places[step];")
                 for vector in range(shape.vectors):
-                    place = f"b + (k * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
+                    place = f"b + ({step_of_b} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
                     writer.line(f"const vi y{vector} = tw_groups({place});")
                 for row in range(rows):
                     writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * step}L);")
@@ -247,6 +271,9 @@ class DotContraction(Lowering):
         writer.line()
 
     def _declare(self) -> None:
+        if self.packing and self.kept:
+            slot = self.workload.kernel.inputs[self.packing[0]].name
+            self.writer.line(f"const char *const packed = (const char *){slot};")
         if not self.row_step:
             self.writer.line(f"{self.element} *const rows = ({self.element} *)scratch;")
         if not self.packing:
@@ -326,9 +353,15 @@ class DotContraction(Lowering):
                 self.epilogue()
 
     def point_at_panel(self) -> None:
-        """Declares `b`, the panel number `panel`."""
-        writer, view = self.writer, self.view
-        if self.packing:
+        """Declares `b`, the panel number `panel`; where groups are left out, also how many it has, and their places."""
+        writer, view, shape = self.writer, self.view, self.shape
+        if self.kept:
+            _, _, places, steps, _ = self.kept.parts
+            writer.line("const int32_t *const starts = (const int32_t *)packed + panel;")
+            writer.line("const long steps = starts[1] - starts[0];")
+            writer.line(f"const uint16_t *const places = (const uint16_t *)(packed + {places}) + starts[0];")
+            writer.line(f"const char *const b = packed + {steps} + starts[0] * {shape.panel * LANE_BYTES}L;")
+        elif self.packing:
             batch = row_major([axis for axis in view.batch if axis in view.b.axes])
             slot = self.workload.kernel.inputs[self.packing[0]].name
             place = f"(({self.index(batch)}) * {self.panels}L + panel) * {self.panel_bytes}L"

@@ -84,7 +84,12 @@ class DotProduct:
     def sums_ns(self, rows: int, vectors: int, target: CpuTarget) -> float:
         """Nanoseconds that the products of a register tile take."""
         loads = (rows + vectors) * LANE_BYTES * target.vector_floats / target.rates.l1_per_ns
-        return self.steps * max(rows * vectors / self.steps_per_ns, loads)
+        steps = self.steps * self.kept(vectors * target.vector_floats)
+        return steps * max(rows * vectors / self.steps_per_ns, loads)
+
+    def kept(self, panel: int) -> float:
+        """The share of B's groups that panels of so many columns have."""
+        return 1.0
 
     def _proposal(self, rows: int, panel: int, target: CpuTarget, lanes: int, row_blocks: int = 1) -> Proposal:
         """With so many blocks of rows at least."""
@@ -117,6 +122,6 @@ class DotProduct:
         row_bytes = self.steps * LANE_BYTES
         staged = -(-tasks // column_blocks) * tall * rows * row_bytes / STAGE_BYTES_PER_NS if self.staged else 0.0
         packed = 0.0 if self.packed else tasks * wide * panel * self.view.depth * PACK_NS
-        bytes_of_b = wide * panel * row_bytes
+        bytes_of_b = wide * panel * row_bytes * self.kept(panel)
         streams = tasks * bytes_of_b / rates.weights_per_ns if bytes_of_b > target.l2_bytes // 2 else 0.0
         return CALL_NS + max(tasks * tall * wide * tile, streams) + staged + packed

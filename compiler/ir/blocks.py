@@ -1,0 +1,96 @@
+"""Blocks of zeros: weights kept in groups of neighbours, each for as many lines as a few vectors have lanes.
+
+Instructions that add dot products take k in groups, four bytes or two bf16 to a lane, for all lanes of a vector. What
+they can leave out is a group that is zero for every line of its vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.encoding import Encoding, Encodings
+from compiler.ir.zeros import CLASSES, FEWEST, LEAST_ELEMENTS, kept
+
+BLOCKS_WORD = "blocks"
+WIDTHS = (8, 16, 32)
+"""Lines whose groups may be kept together."""
+MOST_FILL = 0.75
+"""The share of blocks, the narrowest ones, up to which they are told of at all."""
+GROUPS = {np.dtype(np.int8): 4, np.dtype(np.float32): 2}
+"""Neighbours of a group, by the constant's type: bytes, and floats that are rounded to bf16."""
+MOST_AXES = 8
+"""Dimensions of a constant."""
+
+
+@dataclass(frozen=True)
+class Blocks(Encoding):
+    """The groups that are not zero for each of some neighbouring lines, with their places.
+
+    lines  the constant's dimension of which each index is a line: filters, columns of a product's second operand
+    along  the dimension along which a group lies
+    group  how many neighbours it has
+    fills  what is kept, for each of WIDTHS, in 1 / CLASSES of all blocks
+    """
+
+    lines: int
+    along: int
+    group: int
+    fills: tuple[int, ...]
+
+    @staticmethod
+    def of(lines: int, along: int, group: int, fills: tuple[int, ...]) -> Blocks:
+        """The encoding with the word that stands for it in the text of workloads."""
+        word = "_".join(map(str, (BLOCKS_WORD, lines, along, group, *fills)))
+        return Blocks(word, word, lines, along, group, fills)
+
+    @staticmethod
+    def read(word: str) -> Blocks:
+        """From `word`. Raises ValueError for any other."""
+        first, *numbers = word.split("_")
+        if first != BLOCKS_WORD or len(numbers) != 3 + len(WIDTHS) or not all(map(str.isdecimal, numbers)):
+            raise ValueError(f"`{word}` is no encoding of blocks")
+        lines, along, group, *fills = map(int, numbers)
+        if group not in GROUPS.values() or lines == along or max(lines, along) >= MOST_AXES:
+            raise ValueError(f"`{word}` is no encoding of blocks: no such dimensions or group")
+        if not all(0 < fill <= CLASSES for fill in fills):
+            raise ValueError(f"`{word}` is no encoding of blocks: a fill is 1 to {CLASSES}")
+        return Blocks.of(lines, along, group, tuple(fills))
+
+    def fits(self, dims: tuple[int, ...]) -> bool:
+        """Whether a constant of this shape has whole groups."""
+        return max(self.lines, self.along) < len(dims) and dims[self.along] % self.group == 0
+
+    def fill(self, width: int) -> int:
+        """What is kept when so many lines are kept together."""
+        return self.fills[WIDTHS.index(width)]
+
+
+def block_encodings_of(constant: np.ndarray) -> Encodings:
+    """Those in which a constant may be kept, by its dtype, size and zeros; the first two axes are lines or groups."""
+    group = GROUPS.get(constant.dtype)
+    if group is None or constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
+        return ()
+    if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
+        return ()
+    first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
+    pairs = ((first, second), (second, first)) if second >= 0 else ()
+    return tuple(one for pair in pairs for one in _encodings(constant, *pair, group))
+
+
+def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Blocks]:
+    if constant.shape[along] % group:
+        return
+    places = np.moveaxis(kept(constant), (lines, along), (0, 1))
+    groups = places.reshape(len(places), -1, group, places[0, 0].size).any(2).reshape(len(places), -1)
+    fills = tuple(_fill(groups, width) for width in WIDTHS)
+    if fills[0] <= MOST_FILL * CLASSES:
+        yield Blocks.of(lines, along, group, fills)
+
+
+def _fill(groups: np.ndarray, width: int) -> int:
+    """The share of blocks of so many lines of bool[lines, groups] that are kept, in 1 / CLASSES; at least 1."""
+    blocks = np.add.reduceat(groups, np.arange(0, len(groups), width), axis=0, dtype=np.int64) > 0
+    return max(int(-(-int(blocks.sum()) * CLASSES // blocks.size)), 1)

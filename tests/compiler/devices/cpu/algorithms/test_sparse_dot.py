@@ -1,0 +1,205 @@
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from compiler.devices.cpu.algorithms.bf16 import bf16_tiles
+from compiler.devices.cpu.algorithms.integer import integer_tiles
+from compiler.devices.cpu.algorithms.sparse_dot import sparse_bf16_tiles, sparse_integer_tiles
+from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
+from compiler.ir.blocks import block_encodings_of
+from compiler.ir.buffers import Buffer
+from compiler.ir.encoding import DENSE
+from compiler.ir.graph import Attr
+from compiler.ir.kernel import Kernel
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Steered
+from compiler.ir.tensor import Layout
+from tests.compiler.devices.cpu.algorithms.test_integer import BYTES, Drawn, defined
+from tests.compiler.devices.cpu.algorithms.test_sparse import Layer, Sparsity
+from tests.compiler.devices.cpu.library import Case, Library, check, draws
+
+HERE = [profile.name for profile in PROFILES if runs_here(profile)]
+OF_BF16 = [profile.name for profile in PROFILES if profile.multiplies_bf16 and runs_here(profile)]
+CONSTANT = ("w", "bias", "scale")
+
+
+@dataclass(frozen=True)
+class Blocked(Sparsity):
+    """Weights [lines, inputs, taps...] of which blocks of `lines` x `group` inputs are kept at a tap, or are zero."""
+
+    group: int = 4
+
+    def of(self, weights: np.ndarray, seed: int) -> np.ndarray:
+        random = np.random.default_rng(seed)
+        lines, inputs, *taps = weights.shape
+        blocks = random.random((-(-lines // self.lines), -(-inputs // self.group), *taps)) < self.share
+        mask = blocks.repeat(self.lines, 0).repeat(self.group, 1)[:lines, :inputs]
+        return np.asarray(weights * mask).astype(weights.dtype)
+
+
+@dataclass(frozen=True)
+class BlockedCase(Case):
+    """With what is known of the zeros in its constants."""
+
+    @property
+    def workload(self) -> Workload:
+        known = (block_encodings_of(one) if at in self.constant else () for at, one in enumerate(self.inputs))
+        return replace(super().workload, encodings=tuple((DENSE, *one) for one in known))
+
+
+def channels_last(kernel: Kernel, given: list[np.ndarray], constant: tuple[int, ...]) -> BlockedCase:
+    buffers = []
+    for at, slot in enumerate((*kernel.inputs, *kernel.outputs)):
+        last = at not in constant and slot.type.rank > 2
+        layout = Layout.channels_last(slot.type.rank) if last else None
+        buffers.append(Buffer.whole(at, slot.type, layout) if layout else Buffer.whole(at, slot.type))
+    return BlockedCase(kernel, tuple(buffers), tuple(given), constant=constant)
+
+
+@st.composite
+def of_bytes(draw: st.DrawFn, target: CpuTarget) -> Case:
+    """A convolution or a product of bytes, with zero points of all kinds, under a tile of the tile stage."""
+    drawn = Drawn(draw, np.random.default_rng(draw(st.integers(0, 2**16))))
+    a_type = draw(st.sampled_from(BYTES))
+    sparsity = Blocked(draw(st.sampled_from([0.02, 0.1, 0.3])), draw(st.sampled_from([8, 16, 32])))
+    channels, filters = draw(st.sampled_from([16, 20, 64])), draw(st.sampled_from([16, 19, 32, 40, 70]))
+    attrs: dict[str, Attr] = {}
+    seed = draw(st.integers(0, 2**16))
+    if convolves := draw(st.booleans()):
+        window = draw(st.sampled_from([(3, 3), (1, 3), (2, 2), (3,)]))
+        pads, strides = ((draw(st.integers(0, 1)),) * 2 * len(window), (draw(st.integers(1, 2)),) * len(window))
+        attrs = {"group": 1, "pads": pads, "strides": strides, "dilations": (1,) * len(window), "auto_pad": "NOTSET"}
+        a = drawn.bytes(a_type, draw(st.integers(1, 2)), channels, *(draw(st.integers(4, 8)) for _ in window))
+        b = sparsity.of(drawn.bytes(np.int8, filters, channels, *window), seed)
+    else:
+        a = drawn.bytes(a_type, draw(st.sampled_from([1, 3, 15, 33])), 4 * channels)
+        b = np.ascontiguousarray(sparsity.of(drawn.bytes(np.int8, filters, 4 * channels), seed).T)
+    a_zero, b_zero = drawn.zero(a_type), drawn.zero(np.int8, *drawn.per(filters))
+    op = "ConvInteger" if convolves else "MatMulInteger"
+    kernel, given = defined(op, [a, b, a_zero, b_zero], attrs, fixed=draw(st.booleans()))
+    case = channels_last(kernel, given, tuple(range(1, len(given))))
+    options = sparse_integer_tiles(case.workload, target, draw(st.integers(1, 4)))
+    cuts = tuple(draw(st.lists(st.floats(0, 1), max_size=2)))
+    return replace(case, tile=draw(st.sampled_from(options)).tile, cuts=cuts) if options else case
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_products_without_blocks_of_zeros_equal_their_definition_bit_by_bit(name: str) -> None:
+    target = resolve(name)
+    drawn = [case for case in draws(of_bytes(target), 40) if case.tile.algorithm == "sparse_integer"]
+    assert len(drawn) > 25
+    assert len({case.tile.extent("register", "n") for case in drawn}) > 1
+    check(drawn, target, "-O1")
+
+
+@st.composite
+def of_floats(draw: st.DrawFn, target: CpuTarget) -> tuple[Layer, Case]:
+    """A convolution or a product under a tile of the tile stage."""
+    taps = draw(st.sampled_from([(3, 3), (1, 3), (3,), ()]))
+    one = Layer(
+        draw(st.sampled_from([1, 2])) if taps else draw(st.sampled_from([1, 8, 33])),
+        draw(st.sampled_from([32, 70])) * (1 if taps else 4),
+        draw(st.sampled_from([16, 19, 40])),
+        tuple(draw(st.integers(4, 9)) for _ in taps),
+        taps,
+        tuple(draw(st.integers(0, 1)) for _ in taps),
+        tuple(draw(st.integers(1, 2)) for _ in taps),
+        tuple(1 for _ in taps),
+        Blocked(draw(st.sampled_from([0.02, 0.1, 0.3])), draw(st.sampled_from([8, 16, 32])), 2),
+        draw(st.sampled_from(["", "", "scale"])),
+        tuple(draw(st.lists(st.sampled_from(["bias", "residual", "relu"]), max_size=2, unique=True))),
+    )
+    kernel = one.kernel()
+    constant = tuple(at for at, slot in enumerate(kernel.inputs) if slot.name in CONSTANT)
+    case = channels_last(kernel, list(one.arrays(draw(st.integers(0, 2**16))).values()), constant)
+    options = sparse_bf16_tiles(case.workload, target, draw(st.integers(1, 2)))
+    return one, replace(case, tile=draw(st.sampled_from(options)).tile) if options else case
+
+
+@pytest.mark.parametrize("name", OF_BF16)
+def test_products_of_bf16_without_blocks_of_zeros_are_off_by_their_rounding(name: str) -> None:
+    target = resolve(name)
+    drawn = [(one, case) for one, case in draws(of_floats(target), 30) if case.tile.algorithm == "sparse_bf16"]
+    assert len(drawn) > 15
+    library = Library.of([case for _, case in drawn], target, "-O1")
+    for number, (one, case) in enumerate(drawn):
+        (got,) = library.run(number, case)
+        names = [slot.name for slot in case.kernel.inputs]
+        arrays = dict(zip(names, case.inputs, strict=True))
+        sums = one.reference({name: np.abs(array) for name, array in arrays.items()})
+        np.testing.assert_allclose(got, one.reference(arrays), rtol=0, atol=2.0**-7 * sums.max(), err_msg=str(one))
+
+
+def product(weights: np.ndarray, rows: int = 24) -> BlockedCase:
+    """MatMulInteger of bytes by weights [lines, inputs], with zero points of 7 and 0."""
+    a = np.random.default_rng(1).integers(0, 256, (rows, weights.shape[1])).astype(np.uint8)
+    arrays = [a, np.ascontiguousarray(weights.T), np.asarray(7, np.uint8), np.asarray(0, np.int8)]
+    kernel, given = defined("MatMulInteger", list(arrays), {}, fixed=True)
+    return channels_last(kernel, given, tuple(range(1, len(given))))
+
+
+def test_panels_of_which_nothing_is_left_are_zero() -> None:
+    weights = np.zeros((64, 256), np.int8)
+    weights[16:32, 4:8] = 5
+    target = resolve(HERE[0])
+    case = product(weights)
+    options = sparse_integer_tiles(case.workload, target, 1)
+    assert options
+    check([replace(case, tile=option.tile) for option in options], target, "-O1")
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_the_fewer_blocks_are_kept_the_less_a_tile_should_take(profile: CpuTarget) -> None:
+    each = []
+    for share in (0.05, 0.2, 0.4):
+        weights = Blocked(share, 16).of(np.full((128, 512), 3, np.int8), 0)
+        case = product(weights, 196)
+        sparse = sparse_integer_tiles(case.workload, profile, 1)
+        assert {option.tile.extent("register", "n") for option in sparse} <= {8, 16, 32}
+        dense = min(option.seconds for option in integer_tiles(case.workload, profile, 1))
+        each.append(min(option.seconds for option in sparse) / dense)
+    assert each == sorted(each)
+    assert each[0] < 0.5
+
+
+def test_weights_without_blocks_of_zeros_are_offered_no_tile() -> None:
+    target = resolve(HERE[0])
+    random = np.random.default_rng(3)
+    dense = product(random.integers(1, 9, (64, 256)).astype(np.int8))
+    scattered = product(Blocked(0.3, 1, 1).of(np.ones((64, 256), np.int8), 0))
+    for case in (dense, scattered):
+        assert sparse_integer_tiles(case.workload, target, 1) == []
+        assert integer_tiles(case.workload, target, 1)
+    plain = replace(product(np.zeros((64, 256), np.int8)).workload, encodings=())
+    assert sparse_integer_tiles(plain, target, 1) == []
+
+
+def test_packed_weights_are_as_much_smaller_as_blocks_are_zero_and_no_others_are_timed() -> None:
+    weights = Blocked(0.1, 16).of(np.full((128, 512), 3, np.int8), 0)
+    case = product(weights)
+    target = next(profile for profile in PROFILES if profile.vector_floats == 16 and profile.multiplies_bytes)
+    option = min(sparse_integer_tiles(case.workload, target, 1), key=lambda one: one.tile.extent("register", "n"))
+    packing = lower("k0_product", case.workload, option.tile, target).packings[1]
+    assert isinstance(packing, Steered)
+    assert packing.elements < 0.2 * weights.size
+
+
+def test_a_nan_that_only_zero_weights_meet_stays_out_of_the_result() -> None:
+    target = next((profile for profile in PROFILES if profile.name in OF_BF16), None)
+    if target is None:
+        pytest.skip("no bf16 are multiplied here")
+    one = Layer(24, 256, 32, (), (), (), (), (), Blocked(0.1, 32, 2))
+    arrays = one.arrays(0)
+    unread = int(np.flatnonzero(~arrays["w"].any(0))[0])
+    arrays["x"][3, unread] = np.nan
+    case = channels_last(one.kernel(), list(arrays.values()), (1,))
+    tiles = [option.tile for option in sparse_bf16_tiles(case.workload, target, 1)]
+    assert tiles
+    assert bf16_tiles(case.workload, target, 1)
+    (got,) = Library.of([replace(case, tile=tiles[0])], target, "-O1").run(0, case)
+    assert np.isfinite(got).all()

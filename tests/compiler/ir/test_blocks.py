@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler.ir.blocks import WIDTHS, Blocks, block_encodings_of
+from compiler.ir.zeros import CLASSES
+
+
+def in_blocks(shape: tuple[int, int], lines: int, group: int, kept: np.ndarray, dtype: type = np.int8) -> np.ndarray:
+    """A matrix that is one where blocks of so many lines and neighbours are kept, bool[lines, groups]."""
+    mask = kept.repeat(lines, 0).repeat(group, 1)[: shape[0], : shape[1]]
+    return np.asarray(np.ones(shape, dtype) * mask)
+
+
+def test_what_blocks_of_each_width_keep_is_told() -> None:
+    kept = np.zeros((4, 16), bool)
+    kept[0, :4], kept[1, 4:8] = True, True
+    matrix = in_blocks((64, 64), 16, 4, kept)
+    (first, second) = block_encodings_of(matrix)
+    assert isinstance(first, Blocks)
+    assert (first.lines, first.along, first.group) == (0, 1, 4)
+    assert [first.fill(width) for width in WIDTHS] == [CLASSES // 8, CLASSES // 8, CLASSES // 4]
+    assert isinstance(second, Blocks)
+    assert (second.lines, second.along) == (1, 0)
+    halves = in_blocks((64, 64), 16, 4, kept, np.float32)
+    assert [one.group for one in block_encodings_of(halves) if isinstance(one, Blocks)] == [2, 2]
+
+
+def test_filters_have_a_block_at_each_tap() -> None:
+    filters = np.zeros((32, 16, 3, 3), np.int8)
+    filters[:, 4:8, 1, 2] = 1
+    lines, columns = block_encodings_of(filters)
+    assert isinstance(lines, Blocks)
+    assert lines.fill(32) == -(-CLASSES // 36)
+    assert (columns.name, lines.name) == ("blocks_1_0_4_4_8_8", "blocks_0_1_4_2_2_2")
+
+
+def test_a_matrix_among_axes_of_one_keeps_its_dimensions() -> None:
+    matrix = np.zeros((1, 64, 64), np.int8)
+    matrix[0, :4, :16] = 1
+    assert [(one.lines, one.along) for one in block_encodings_of(matrix) if isinstance(one, Blocks)] == [(1, 2), (2, 1)]
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        np.ones((64, 64), np.int8),
+        (np.random.default_rng(0).random((64, 64)) < 0.3).astype(np.int8),
+        np.zeros((8, 8), np.int8),
+        np.zeros((64, 66), np.uint8),
+        np.zeros(4096, np.int8),
+        np.zeros((63, 33), np.int8),
+    ],
+    ids=["dense", "scattered", "small", "unsigned", "vector", "no groups"],
+)
+def test_nothing_is_told_of_what_has_no_blocks(constant: np.ndarray) -> None:
+    assert block_encodings_of(constant) == ()
+
+
+@pytest.mark.parametrize(
+    "word", ["blocks", "blocks_0_1_4_1_1", "blocks_0_0_4_1_1_1", "blocks_0_1_3_1_1_1", "blocks_0_1_4_1_1_65"]
+)
+def test_no_other_word_is_an_encoding_of_blocks(word: str) -> None:
+    with pytest.raises(ValueError, match="no encoding of blocks"):
+        Blocks.read(word)
+    one = Blocks.of(1, 0, 2, (3, 4, 5))
+    assert Blocks.read(one.word) == one
+    assert one.fits((4, 8))
+    assert not one.fits((3, 8))
+    assert not one.fits((4,))
