@@ -134,7 +134,7 @@ def compress(
             levels.append([_timed(times, layer, x, one) for one in pruned])
             progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
         whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
-        dense_s = times.of_model(model, whole, data).seconds
+        dense_s = times.of_model(model, whole, values[:1], data).seconds
     progress.begin("search")
     search = _Search(layers, levels, dense_s, unseen)
     choice, deviation = search.found(options)

@@ -14,12 +14,12 @@ from typing import Literal
 
 import numpy as np
 
-from compiler.compress.forms import Form, mask_of
+from compiler.compress.forms import BLOCKS, Form, mask_of
 
 Method = Literal["obs", "wanda", "magnitude"]
 DAMPING = 0.01
 """Of the mean of the Gram matrix's diagonal, added to it, as SparseGPT does."""
-BLOCK = 128
+SPAN = 128
 """Columns whose mask is chosen at once, and whose updates reach the columns behind them together; a multiple of 4."""
 
 
@@ -60,10 +60,10 @@ def inverse_factor(gram: np.ndarray) -> np.ndarray:
 
 
 def _by_result(scores: np.ndarray, form: Form, share: float) -> np.ndarray:
-    """A mask with the same share in each result, or in each four of 1x4."""
+    """A mask with the same share in each result, or in each few that have their zeros together."""
     if form == "2:4":
         return mask_of(scores, form, share)
-    many = 4 if form == "1x4" else 1
+    _, many = BLOCKS[form]
     return np.concatenate([mask_of(scores[at : at + many], form, share) for at in range(0, len(scores), many)])
 
 
@@ -71,8 +71,8 @@ def _surgeon(weights: np.ndarray, factor: np.ndarray, form: Form, share: float) 
     """Columns from the first to the last: zeros are made, and what they were is taken over by the columns behind."""
     left = weights.copy()
     columns = left.shape[1]
-    for begin in range(0, columns, BLOCK):
-        end = min(begin + BLOCK, columns)
+    for begin in range(0, columns, SPAN):
+        end = min(begin + SPAN, columns)
         upper = factor[begin:end, begin:end]
         block = left[:, begin:end]
         kept = mask_of(np.square(block / np.diag(upper)), form, share)

@@ -1,24 +1,27 @@
 """What a layer takes at each share of zeros: its kernels' times by the tile search, in a model of the layer alone.
 
-A convolution's model has channels last on both sides, as a layer finds them inside of a network of ours. Nothing is
-emitted: times are those of the search's best tiles, measured, from records, or by the cost model where the budget is
-spent. Layers of equal shape and equal zeros share a time.
+Nothing is emitted: times are those of the search's best tiles, measured, from records, or by the cost model where the
+budget is spent. Layers of equal shape and equal zeros share a time. In precision int8 they are those of the layer in
+bytes, and of the whole once it is quantised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from onnx import NodeProto, TensorProto, helper, numpy_helper
 
+from compiler.compress.alone import model_of, stored
 from compiler.compress.layers import Layer
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, QuantizeOptions
+from compiler.ir.blocks import block_encodings_of
 from compiler.ir.encoding import sparse_encodings_of
 from compiler.pipeline import front_of
+from compiler.quantize import quantize
+from compiler.quantize.samples import Sample
 from compiler.session import Session
 from compiler.steps.tiling import roundings, tile_kernels
 from compiler.trace import StopRequest, Trace, never_stops
@@ -33,7 +36,7 @@ class Taken:
 
 
 class Times:
-    """Times of layers and models on one target."""
+    """Times of layers and models on one target, in the precision of the options."""
 
     def __init__(
         self,
@@ -46,29 +49,38 @@ class Times:
         stop_requested: StopRequest = never_stops,
     ) -> None:
         self.options, self.folder, self.measure = options, folder, measure
+        self.in_bytes = options.precision == "int8"
         self.on_record, self.stop_requested = on_record, stop_requested
         self.records: list[Mapping[str, Any]] = [*records]
         self._known: dict[tuple[object, ...], Taken] = {}
 
     def of_layer(self, layer: Layer, x: tuple[int, ...], weights: np.ndarray) -> Taken:
         """Of a layer with these weights on an input of this shape."""
-        words = tuple(str(one) for one in sparse_encodings_of(weights))
+        constant = stored(layer, weights, in_bytes=self.in_bytes)
+        words = tuple(str(one) for one in (*sparse_encodings_of(constant), *block_encodings_of(constant)))
         attributes = tuple(sorted(one.SerializeToString() for one in layer.node.attribute))
         key = (layer.node.op_type, attributes, len(layer.node.input), x, weights.shape, words)
         if key not in self._known:
             file = self.folder / "layer.onnx"
-            file.write_bytes(_model(layer.node, x, weights))
-            self._known[key] = self.of_model(file, self.options)
+            file.write_bytes(model_of(layer, x, weights, in_bytes=self.in_bytes))
+            self._known[key] = self._of_file(file, self.options)
         return self._known[key]
 
     def of_model(
-        self, file: Path, options: CompileOptions | None = None, data: Mapping[str, Path] | None = None
+        self, file: Path, options: CompileOptions, samples: Sequence[Sample], data: Mapping[str, Path] | None = None
     ) -> Taken:
-        """The sum over the kernels of a model."""
+        """The sum over the kernels of a model in fp32; in precision int8 it is quantised on the samples first."""
+        if not self.in_bytes:
+            return self._of_file(file, options, data)
+        whole = self.folder / "whole.onnx"
+        quantize(file, whole, QuantizeOptions(), samples, data=data)
+        return self._of_file(whole, options)
+
+    def _of_file(self, file: Path, options: CompileOptions, data: Mapping[str, Path] | None = None) -> Taken:
+        """The sum over the kernels of a model as it is."""
+        options = replace(options, precision=options.arithmetic)
         trace = Trace(self._observed)
-        session = Session.of(
-            options or self.options, self.records, trace, self.stop_requested, self.measure, self.folder
-        )
+        session = Session.of(options, self.records, trace, self.stop_requested, self.measure, self.folder)
         front = front_of(session, file, data)
         rounding, _ = roundings(session)
         kernels = session.backend.stored(front.fused.kernels, rounding.precision)
@@ -81,41 +93,3 @@ class Times:
         if event.kind == "record":
             self.records.append(event.data)
             self.on_record(event.data)
-
-
-def _model(node: NodeProto, x: tuple[int, ...], weights: np.ndarray) -> bytes:
-    """A model of one layer alone, with a bias where it has one."""
-    own = NodeProto()
-    own.CopyFrom(node)
-    result = own.output[0]
-    own.output[0] = "made"
-    own.input[0], own.input[1] = "read", "w"
-    constants = [numpy_helper.from_array(weights, "w")]
-    if len(own.input) > 2 and own.input[2]:
-        own.input[2] = "b"
-        count = weights.shape[0] if node.op_type == "Conv" else _results(node, weights)
-        constants.append(numpy_helper.from_array(np.linspace(-0.1, 0.1, count, dtype=np.float32), "b"))
-    assert result, "a layer has a result"
-    given, nodes, made = [*x], [own], "made"
-    own.input[0] = "x"
-    if node.op_type == "Conv":
-        rank = len(x)
-        given = [x[0], *x[2:], x[1]]
-        own.input[0] = "inner"
-        nodes.insert(0, helper.make_node("Transpose", ["x"], ["inner"], perm=[0, rank - 1, *range(1, rank - 1)]))
-        nodes.append(helper.make_node("Transpose", ["made"], ["y"], perm=[0, *range(2, rank), 1]))
-        made = "y"
-    graph = helper.make_graph(
-        nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, given)],
-        [helper.make_tensor_value_info(made, TensorProto.FLOAT, None)],
-        constants,
-    )
-    opset = [helper.make_opsetid("", 17)]
-    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
-
-
-def _results(node: NodeProto, weights: np.ndarray) -> int:
-    transposed = any(one.name == "transB" and one.i for one in node.attribute)
-    return int(weights.shape[0 if transposed else 1])

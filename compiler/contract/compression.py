@@ -50,10 +50,10 @@ class CompressOptions(Derived):
         "allows",
         examples=[0.8],
     )
-    form: Literal["unstructured", "1x4", "2:4"] = Field(
+    form: Literal["unstructured", "1x4", "4x16", "2:4"] = Field(
         default="unstructured",
-        description="which weights become zero together: each by itself; those of four neighbouring results; two of "
-        "each four neighbouring inputs",
+        description="which weights become zero together: each by itself; those of four neighbouring results; those of "
+        "four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring inputs",
     )
     method: Literal["obs", "wanda", "magnitude"] = Field(
         default="obs",
@@ -63,10 +63,10 @@ class CompressOptions(Derived):
     keep: KeptNodes = Field(default=(), description="names of nodes that stay dense", examples=[["/head/Conv"]])
     ends: StrictBool = Field(default=False, description="whether the first and last layers are pruned too")
     target: StrictStr = Field(default="cpu", description="as of a compilation: the device whose times count")
-    precision: Literal["fp32", "tf32", "fp16", "bf16"] = Field(
+    precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = Field(
         default="fp32",
         description="as of a compilation, of the times: on CUDA targets `2:4` weights are multiplied faster in fp16 "
-        "and bf16",
+        "and bf16, on CPUs `4x16` in bf16 and int8. The result is in fp32, and still to be quantised",
     )
     threads: StrictInt | None = Field(
         default=1, ge=1, le=MAX_THREADS, description="as of a compilation, of the times; null: all cores"

@@ -44,8 +44,11 @@ def compress(
     sparsity: Annotated[
         float | None, typer.Option("--sparsity", help="The share of zeros, 0 to 1; as little error then.")
     ] = None,
-    form: Annotated[str | None, typer.Option("--form", help="unstructured (default), 1x4 or 2:4.")] = None,
+    form: Annotated[str | None, typer.Option("--form", help="unstructured (default), 1x4, 4x16 or 2:4.")] = None,
     method: Annotated[str | None, typer.Option("--method", help="obs (default), wanda or magnitude.")] = None,
+    precision: Annotated[
+        str | None, typer.Option("--precision", help="In which layers are timed: fp32 (default), bf16, int8, ...")
+    ] = None,
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="The name of a node that stays dense; repeatable.")
     ] = None,
@@ -72,7 +75,7 @@ def compress(
     with failures(as_json):
         wanted = given.other_options(option)
         wanted |= given.given_of(largest_error=largest_error, latency_ms=latency_ms, sparsity=sparsity)
-        wanted |= given.given_of(form=form, method=method, keep=keep, ends=ends or None)
+        wanted |= given.given_of(form=form, method=method, precision=precision, keep=keep, ends=ends or None)
         if dim:
             wanted["dims"] = given.sizes(dim)
         target = output or Path(model).with_suffix(".pruned.onnx")

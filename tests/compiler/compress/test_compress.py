@@ -12,6 +12,8 @@ from onnx import numpy_helper
 
 from compiler.compress import compress
 from compiler.compress.__main__ import main
+from compiler.compress.alone import SCALE, model_of
+from compiler.compress.alone import stored as in_a_layer
 from compiler.compress.gram import inputs_of
 from compiler.compress.layers import GROUPED, layers_of
 from compiler.contract import CompressOptions
@@ -159,6 +161,59 @@ def test_columns_times_rows_are_what_the_layer_computes(tmp_path: Path) -> None:
         wanted = np.moveaxis(values[layer.inner.outputs[0]], 1, -1).reshape(len(made), -1)
         assert np.allclose(made, wanted)
         assert np.array_equal(layer.shaped(layer.rows(layer.weights)), layer.weights)
+
+
+def test_blocks_of_zeros_pay_in_bytes(tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("Conv", ["x", d.weights("w0", 64, 16, 1, 1)], "a", "first")
+    d.node("Conv", ["a", d.weights("w1", 64, 64, 3, 3), d.weights("b1", 64)], "b", "window", pads=[1] * 4)
+    d.node("Flatten", [d.node("GlobalAveragePool", ["b"], "gap")], "flat")
+    d.node("Gemm", ["flat", d.weights("w2", 256, 64), d.weights("b2", 256)], "c", "product", transB=1)
+    d.node("MatMul", ["c", d.weights("w3", 256, 32)], "y", "last")
+    source = saved(d.model({"x": (4, 16, 12, 12)}, {"y": (4, 32)}), tmp_path)
+    found = {}
+    for precision in ("fp32", "int8"):
+        options = CompressOptions(
+            sparsity=0.9, form="4x16", method="magnitude", precision=precision, tuning_budget_s=0.0, derived_samples=2
+        )
+        report = compress(source, tmp_path / f"{precision}.onnx", options)
+        layers = {layer["node"]: layer for layer in report["layers"] if layer["levels"]}
+        assert set(layers) == {"window", "product"}
+        assert report["predicted_ms"] < report["dense_ms"]
+        found[precision] = layers["window"]
+    assert found["int8"]["us"] < 0.5 * found["int8"]["dense_us"]
+    assert found["int8"]["dense_us"] < found["fp32"]["dense_us"]
+    both = [stored(tmp_path / f"{precision}.onnx")["w1"] for precision in found]
+    assert np.array_equal(both[0], both[1]), "what is written is in fp32"
+
+
+def test_a_layer_alone_in_bytes_computes_what_it_does_in_fp32_but_for_rounding(tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("Conv", ["x", d.weights("w0", 32, 8, 3, 3)], "a", "window", strides=[2, 1], pads=[1, 0, 1, 0])
+    d.node("Flatten", [d.node("GlobalAveragePool", ["a"], "gap")], "flat")
+    d.node("Gemm", ["flat", d.weights("w1", 48, 32), d.weights("b1", 48)], "y", "product", transB=1)
+    path = saved(d.model({"x": (2, 8, 9, 10)}, {"y": (2, 48)}), tmp_path)
+    _, network = open_network(path)
+    sample = {"x": np.zeros((2, 8, 9, 10), np.float32)}
+    layers, _ = layers_of(network, Evaluated(path, CompressOptions(sparsity=0.5)).loaded(sample).graph, (), ends=True)
+    random = np.random.default_rng(2)
+    for layer, x in zip(layers, ((2, 8, 9, 10), (2, 32)), strict=True):
+        weights = (layer.weights * (random.random(layer.weights.shape) < 0.3)).astype(np.float32)
+        weights[3] = 0
+        given = random.integers(0, 256, [x[0], *x[2:], x[1]] if len(x) > 2 else x).astype(np.uint8)
+        results = []
+        for in_bytes in (True, False):
+            model = model_of(layer, x, weights, in_bytes=in_bytes)
+            session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
+            real = given if in_bytes else (given.astype(np.float32) - 128) * SCALE
+            (result,) = session.run(None, {"x": real})
+            results.append((result.astype(np.float32) - 128) * SCALE if in_bytes else result)
+        rounded, exact = results
+        assert np.abs(rounded - np.clip(exact, -128 * SCALE, 127 * SCALE)).max() < 1.5 * SCALE
+        assert np.abs(exact).max() > 20 * SCALE
+        kept = in_a_layer(layer, weights, in_bytes=True)
+        assert kept.dtype == np.int8
+        assert not kept[weights == 0].any()
 
 
 @pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")

@@ -15,7 +15,7 @@ def correlated(columns: int = 64, rows: int = 16) -> tuple[np.ndarray, np.ndarra
     return random.normal(size=(rows, columns)), inputs.T @ inputs / len(inputs)
 
 
-@pytest.mark.parametrize("form", ["unstructured", "1x4", "2:4"])
+@pytest.mark.parametrize("form", ["unstructured", "1x4", "4x16", "2:4"])
 def test_moving_what_remains_beats_leaving_it_on_correlated_inputs(form: str) -> None:
     weights, gram = correlated()
     error: dict[str, float] = {}
@@ -66,6 +66,16 @@ def test_four_neighbouring_results_share_their_zeros(method: str, share: float) 
 
 
 @pytest.mark.parametrize("method", ["obs", "wanda", "magnitude"])
+@pytest.mark.parametrize("share", [0.5, 0.75])
+def test_four_inputs_of_sixteen_results_share_their_zeros(method: str, share: float) -> None:
+    weights, gram = correlated(rows=32)
+    kept = Pruner(weights, gram, method, "4x16").at(share) != 0  # type: ignore[arg-type]
+    blocks = kept.reshape(2, 16, 16, 4)
+    assert np.array_equal(blocks.any((1, 3)), blocks.all((1, 3)))
+    assert 1 - kept.mean() == pytest.approx(share, abs=0.02)
+
+
+@pytest.mark.parametrize("method", ["obs", "wanda", "magnitude"])
 def test_two_of_four_neighbouring_inputs_remain(method: str) -> None:
     weights, gram = correlated()
     kept = Pruner(weights, gram, method, "2:4").at(0.5) != 0  # type: ignore[arg-type]
@@ -78,5 +88,7 @@ def test_the_least_magnitudes_go_first_and_a_form_that_does_not_fit_is_refused()
     assert mask_of(scores, "unstructured", 0.5).tolist() == [[True, False, False, True]]
     assert obstacle("1x4", 6, 8) is not None
     assert obstacle("2:4", 8, 6) is not None
+    assert "8 results, which are no multiple of 16" in str(obstacle("4x16", 8, 8))
+    assert "6 inputs, which are no multiple of 4" in str(obstacle("4x16", 16, 6))
     with pytest.raises(ValueError, match="no form 1x4"):
         mask_of(scores, "1x4", 0.5)

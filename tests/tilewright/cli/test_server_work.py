@@ -400,14 +400,16 @@ def test_compress_sends_samples_and_options_and_fetches_the_model(
 ) -> None:
     compressing(server, b"pruned")
     (tmp_path / "s.npz").write_bytes(b"arrays")
-    given = ("--samples", tmp_path / "s.npz", "--largest-error", 0.05, "--form", "1x4", "--keep", "head", "--ends")
-    done = command("compress", model, *given, "--method", "wanda", "-o", tmp_path / "p.onnx", "--json")
+    given = ("--samples", tmp_path / "s.npz", "--largest-error", 0.05, "--form", "4x16", "--keep", "head", "--ends")
+    others = ("--method", "wanda", "--precision", "int8")
+    done = command("compress", model, *given, *others, "-o", tmp_path / "p.onnx", "--json")
     assert done.exit_code == 0, done.output
     assert (tmp_path / "p.onnx").read_bytes() == b"pruned"
     assert json.loads(done.stdout) == {**COMPRESSED, "job": JOB, "model": str(tmp_path / "p.onnx")}
     parts = {name: content for name, _, content in parts_of(server.sent("/compressions")[-1])}
     assert parts["samples"] == b"arrays"
-    options = {"largest_error": 0.05, "form": "1x4", "method": "wanda", "keep": ["head"], "ends": True}
+    options = {"largest_error": 0.05, "form": "4x16", "method": "wanda", "precision": "int8"}
+    options |= {"keep": ["head"], "ends": True}
     assert json.loads(parts["options"]) == options
 
 

@@ -1,0 +1,91 @@
+"""A layer as a model of its own, whose kernels are those that the layer has inside of its network.
+
+A convolution's channels lie last outside of it, as they do between layers. In bytes its input and its result are bytes,
+and its weights are rounded as quantisation rounds them: what is zero stays zero. Scales of activations do not matter.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from onnx import NodeProto, TensorProto, helper, numpy_helper
+
+from compiler.compress.layers import Layer
+from compiler.quantize.scheme import quantised_weights, weight_scales
+
+SCALE = np.float32(0.02)
+"""Of activations in bytes, about a zero point of 128."""
+ZERO = np.uint8(128)
+LEAST = np.float32(1e-6)
+"""Scale of a result all of whose weights are zero."""
+
+
+def stored(layer: Layer, weights: np.ndarray, *, in_bytes: bool) -> np.ndarray:
+    """The weights as the model holds them: in float32, or in int8."""
+    return quantised_weights(weights, _scales(layer, weights), layer.axis) if in_bytes else weights
+
+
+def _scales(layer: Layer, weights: np.ndarray) -> np.ndarray:
+    return np.asarray(np.maximum(weight_scales(weights, layer.axis), LEAST))
+
+
+def model_of(layer: Layer, x: tuple[int, ...], weights: np.ndarray, *, in_bytes: bool) -> bytes:
+    """The layer with these weights on an input of this shape, with a bias where it has one."""
+    maker = _Maker()
+    own = NodeProto()
+    own.CopyFrom(layer.node)
+    convolves = own.op_type == "Conv"
+    rank = len(x)
+    given = [x[0], *x[2:], x[1]] if convolves else [*x]
+    read = maker.node("Transpose", ["x"], perm=[0, rank - 1, *range(1, rank - 1)]) if convolves else "x"
+    if in_bytes:
+        read = maker.node("DequantizeLinear", [read, *maker.scheme])
+    factor = maker.constant(stored(layer, weights, in_bytes=in_bytes))
+    if in_bytes:
+        factor = maker.node("DequantizeLinear", [factor, maker.constant(_scales(layer, weights))], axis=layer.axis)
+    has_bias = len(own.input) > 2 and bool(own.input[2])
+    count = weights.shape[layer.axis]
+    del own.input[:], own.output[:]
+    own.input.extend([read, factor])
+    if has_bias:
+        own.input.append(maker.constant(np.linspace(-0.1, 0.1, count, dtype=np.float32)))
+    own.output.append("made")
+    maker.nodes.append(own)
+    made = maker.node("QuantizeLinear", ["made", *maker.scheme]) if in_bytes else "made"
+    if convolves:
+        made = maker.node("Transpose", [made], perm=[0, *range(2, rank), 1])
+    kind = TensorProto.UINT8 if in_bytes else TensorProto.FLOAT
+    graph = helper.make_graph(
+        maker.nodes,
+        "layer",
+        [helper.make_tensor_value_info("x", kind, given)],
+        [helper.make_tensor_value_info(made, kind, None)],
+        maker.constants,
+    )
+    opset = [helper.make_opsetid("", 17)]
+    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
+
+
+class _Maker:
+    """Nodes and constants under names of their own."""
+
+    def __init__(self) -> None:
+        self.nodes: list[NodeProto] = []
+        self.constants: list[TensorProto] = []
+
+    @property
+    def scheme(self) -> tuple[str, str]:
+        """Scale and zero point of activations."""
+        return self.constant(np.asarray(SCALE)), self.constant(np.asarray(ZERO))
+
+    def constant(self, array: np.ndarray) -> str:
+        name = f"constant{len(self.constants)}"
+        self.constants.append(numpy_helper.from_array(array, name))
+        return name
+
+    def node(self, operator: str, inputs: list[str], **attributes: Any) -> str:
+        """The name of its result."""
+        result = f"value{len(self.nodes)}"
+        self.nodes.append(helper.make_node(operator, inputs, [result], **attributes))
+        return result
