@@ -12,8 +12,8 @@ from onnx import TensorProto, helper, numpy_helper
 from bench.zoo import build
 
 SEED = 7
-FORMS: Mapping[str, int] = {"unstructured": 1, "1x4": 4, "1x8": 8}
-"""Neighbouring filters that are zero at the same places."""
+FORMS: Mapping[str, tuple[int, int]] = {"unstructured": (1, 1), "1x4": (1, 4), "1x8": (1, 8), "4x16": (4, 16)}
+"""Neighbouring inputs and filters that are zero together."""
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,10 @@ def with_channels_last(array: np.ndarray) -> np.ndarray:
 def _drawn(shape: tuple[int, ...], share: float, form: str) -> np.ndarray:
     """Standard normal weights, filters first, of which about a share is zero."""
     random = np.random.default_rng(SEED)
-    mask = random.random((-(-shape[0] // FORMS[form]), *shape[1:])) >= share
-    return np.asarray(random.standard_normal(shape) * mask.repeat(FORMS[form], 0)[: shape[0]], np.float32)
+    inputs, filters = FORMS[form]
+    mask = random.random((-(-shape[0] // filters), -(-shape[1] // inputs), *shape[2:])) >= share
+    whole = mask.repeat(filters, 0).repeat(inputs, 1)[: shape[0], : shape[1]]
+    return np.asarray(random.standard_normal(shape) * whole, np.float32)
 
 
 def _given(shape: tuple[int, ...]) -> np.ndarray:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from compiler.ir.zeros import leaves_out
+
 
 @dataclass(frozen=True)
 class Row:
@@ -31,4 +33,4 @@ class Row:
     @property
     def leaves_out(self) -> bool:
         """Whether the search took a kernel that multiplies no zeros."""
-        return self.taken == "sparse"
+        return leaves_out(self.taken)

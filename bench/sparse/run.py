@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -20,18 +20,30 @@ import openvino
 from bench import report
 from bench.engines.tilewright import calls
 from bench.race.spread import Ratio
-from bench.sparse.layers import FORMS, LAYERS, Layer, with_channels_last
+from bench.sparse.layers import FORMS, LAYERS, Convolution, Layer
 from bench.sparse.picture import picture
+from bench.sparse.quantised import in_bytes
 from bench.sparse.row import Row
 from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
+from compiler.ir.zeros import leaves_out
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 
 ROUNDS = 25
+PRODUCTS = {"Conv", "MatMul", "Gemm", "ConvInteger", "MatMulInteger"}
+"""Operators that a row's algorithms are of."""
 PEERS = ("onnxruntime", "openvino")
-CLOSE = 2e-3
-"""Of the largest value: outputs further from ONNX Runtime's than this make a time mean nothing."""
+CLOSE = {"fp32": 2e-3, "bf16": 2e-2, "int8": 2e-2}
+"""Of the largest value, by precision: outputs further from ONNX Runtime's than this make a time mean nothing.
+
+In bytes that is a few steps. ONNX Runtime computes in fp32 where we do in bf16.
+"""
+DEFAULT_FORMS: Mapping[str, Sequence[str]] = {
+    "fp32": ("unstructured", "1x4", "1x8"),
+    "bf16": ("4x16",),
+    "int8": ("4x16",),
+}
 
 
 def main(arguments: list[str]) -> int:
@@ -40,7 +52,15 @@ def main(arguments: list[str]) -> int:
     names = [layer.name for layer in LAYERS]
     parser.add_argument("layers", nargs="*", metavar="LAYER", help=f"of {', '.join(map(repr, names))} (default: all)")
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 16], help="images (default: 1 16)")
-    parser.add_argument("--forms", nargs="+", choices=[*FORMS], default=[*FORMS], help="of zeros (default: all)")
+    parser.add_argument(
+        "--precision",
+        choices=[*CLOSE],
+        default="fp32",
+        help="of all engines but for ONNX Runtime in bf16, which is fp32",
+    )
+    parser.add_argument(
+        "--forms", nargs="+", choices=[*FORMS], help="of zeros (default: those that kernels of the precision leave out)"
+    )
     parser.add_argument(
         "--shares", type=_share, nargs="+", default=[0.7, 0.8, 0.9, 0.95], help="of zeros (default: 0.7 0.8 0.9 0.95)"
     )
@@ -52,6 +72,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if unknown := set(given.layers) - set(names):
         parser.error(f"no such layer: {', '.join(sorted(unknown))}")
+    given.forms = given.forms or DEFAULT_FORMS[given.precision]
     section = report.Section("sparse", arguments, PEERS)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     rows: list[Row] = []
@@ -67,7 +88,7 @@ def main(arguments: list[str]) -> int:
     print(text, end="")
     if given.markdown:
         section.append(given.markdown, text)
-    return int(any(row.distance > CLOSE for row in rows))
+    return int(any(row.distance > CLOSE[given.precision] for row in rows))
 
 
 def _share(text: str) -> float:
@@ -83,19 +104,19 @@ def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
     Every engine reads and fills arrays of its own, so that its call is all that is timed.
     """
     kinds = [(form, share) for form in given.forms for share in given.shares]
-    x, ours_x = (layer.input(batch, channels_last=last) for last in (False, True))
     with tempfile.TemporaryDirectory(prefix="tilewright-sparse-") as name, ExitStack() as opened:
-        folder = Path(name)
-        dense = _compiled(layer, batch, 0.0, given.forms[0], folder, given.budget)
-        theirs = layer.pruned(batch, 0.0, given.forms[0], channels_last=False).SerializeToString()
-        peers = {"onnxruntime": _onnxruntime(theirs, x), "openvino": _openvino(theirs, x)}
-        artifacts = [_compiled(layer, batch, share, form, folder, given.budget) for form, share in kinds]
+        maker = _Maker(layer, batch, given.precision, Path(name), given.budget)
+        dense = maker.artifact(0.0, given.forms[0])
+        plain = maker.model(0.0, given.forms[0], channels_last=False)
+        x, ours_x = (maker.input(channels_last=last) for last in (False, True))
+        peers = {"onnxruntime": _onnxruntime(plain, x), "openvino": _openvino(plain, x, given.precision)}
+        artifacts = [maker.artifact(share, form) for form, share in kinds]
         models = [opened.enter_context(Model(artifact, lanes=1)) for artifact in (dense, *artifacts)]
         distances = [
-            _distance(model.run_flat([ours_x])[0], _expected(layer, batch, share, form, x))
+            _distance(model.run_flat([ours_x])[0], _expected(maker.model(share, form, channels_last=True), ours_x))
             for model, (form, share) in zip(models[1:], kinds, strict=True)
         ]
-        results = [np.zeros(spec.shape, np.float32) for spec in models[0].outputs]
+        results = [np.zeros(spec.shape, ours_x.dtype) for spec in models[0].outputs]
         ways: list[Callable[[], Any]] = [model.bind([ours_x], results) for model in models]
         seconds = taken_in_turns([*ways, *peers.values()], given.rounds)
         ours, each, theirs = seconds[0], seconds[1 : len(models)], seconds[len(models) :]
@@ -123,19 +144,44 @@ def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
         return rows
 
 
-def _compiled(layer: Layer, batch: int, share: float, form: str, folder: Path, budget: float) -> Path:
-    artifact = folder / f"{form}_{round(1e4 * share)}.tw"
-    model = artifact.with_suffix(".onnx")
-    model.write_bytes(layer.pruned(batch, share, form, channels_last=True).SerializeToString())
-    compile_model(model, artifact, CompileOptions(tuning_budget_s=budget, threads=1))
-    return artifact
+@dataclass(frozen=True)
+class _Maker:
+    """Models and artifacts of a layer in one precision."""
+
+    layer: Layer
+    batch: int
+    precision: str
+    folder: Path
+    budget: float
+
+    def model(self, share: float, form: str, *, channels_last: bool) -> bytes:
+        """The layer with such weights; in int8 from bytes to bytes."""
+        if self.precision != "int8":
+            return bytes(self.layer.pruned(self.batch, share, form, channels_last=channels_last).SerializeToString())
+        plain = self.layer.pruned(self.batch, share, form, channels_last=False)
+        x = self.layer.input(self.batch, channels_last=False)
+        return in_bytes(plain, x, self.folder, channels_last=channels_last and isinstance(self.layer, Convolution))
+
+    def input(self, *, channels_last: bool) -> np.ndarray:
+        """What the model takes."""
+        x = self.layer.input(self.batch, channels_last=channels_last)
+        return np.random.default_rng(1).integers(0, 256, x.shape).astype(np.uint8) if self.precision == "int8" else x
+
+    def artifact(self, share: float, form: str) -> Path:
+        """Ours, as a layer lies in the midst of a network."""
+        artifact = self.folder / f"{form}_{round(1e4 * share)}.tw"
+        model = artifact.with_suffix(".onnx")
+        model.write_bytes(self.model(share, form, channels_last=True))
+        precision = "fp32" if self.precision == "int8" else self.precision
+        compile_model(model, artifact, CompileOptions(tuning_budget_s=self.budget, threads=1, precision=precision))
+        return artifact
 
 
 def _taken(artifact: Path) -> str:
-    """The algorithms of the convolutions and products, each once; `sparse` alone where one leaves zeros out."""
+    """The algorithms of the convolutions and products, each once; where one leaves zeros out, that one alone."""
     families = ((call["tile"].split()[0], {*call["family"].split("+")}) for call in calls(artifact))
-    found = dict.fromkeys(name for name, family in families if family & {"Conv", "MatMul", "Gemm"})
-    return "sparse" if "sparse" in found else ", ".join(found)
+    found = dict.fromkeys(name for name, family in families if family & PRODUCTS)
+    return next(filter(leaves_out, found), ", ".join(found))
 
 
 def _onnxruntime(model: bytes, x: np.ndarray) -> Callable[[], Any]:
@@ -146,23 +192,25 @@ def _onnxruntime(model: bytes, x: np.ndarray) -> Callable[[], Any]:
     return partial(session.run_with_iobinding, binding)
 
 
-def _openvino(model: bytes, x: np.ndarray) -> Callable[[], Any]:
+def _openvino(model: bytes, x: np.ndarray, precision: str) -> Callable[[], Any]:
     core = openvino.Core()
-    wanted = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": 1}
+    hint = "bf16" if precision == "bf16" else "f32"
+    wanted = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1}
     request = core.compile_model(core.read_model(model), "CPU", wanted).create_infer_request()
     request.set_input_tensor(openvino.Tensor(x, shared_memory=True))
     return partial(request.infer)
 
 
-def _expected(layer: Layer, batch: int, share: float, form: str, x: np.ndarray) -> np.ndarray:
+def _expected(model: bytes, x: np.ndarray) -> np.ndarray:
     """What ONNX Runtime makes of the pruned weights."""
-    session = single_threaded(layer.pruned(batch, share, form, channels_last=False).SerializeToString())
-    return with_channels_last(session.run(None, {session.get_inputs()[0].name: x})[0])
+    session = single_threaded(model)
+    return np.asarray(session.run(None, {session.get_inputs()[0].name: x})[0])
 
 
 def _distance(found: np.ndarray, right: np.ndarray) -> float:
     """The largest difference, relative to the largest value."""
-    return float(np.abs(found.astype(np.float64) - right).max() / np.abs(right).max())
+    wide = right.astype(np.float64)
+    return float(np.abs(found - wide).max()) / float(np.abs(wide).max())
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -9,6 +10,7 @@ import pytest
 
 from bench.sparse.layers import FORMS, LAYERS, RESNET18, Convolution, Network, Product, with_channels_last
 from bench.sparse.picture import picture
+from bench.sparse.quantised import in_bytes
 from bench.sparse.row import Row
 from bench.sparse.run import main, table
 from bench.turns import single_threaded
@@ -20,10 +22,11 @@ LARGE = Network("resnet18")
 @pytest.mark.parametrize("layer", [RESNET18[0], Product(8, 64, 64)])
 def test_weights_have_the_share_of_zeros_in_the_form_that_was_asked(layer: Convolution | Product, form: str) -> None:
     weights = layer.weights(0.8, form)
-    assert (weights == 0).mean() == pytest.approx(0.8, abs=0.02)
+    assert (weights == 0).mean() == pytest.approx(0.8, abs=0.02 if form != "4x16" else 0.1)
     filters = weights if isinstance(layer, Convolution) else weights.T
-    groups = (filters != 0).reshape(-1, FORMS[form], *filters.shape[1:])
-    assert (groups.any(1) == groups.all(1)).all()
+    inputs, results = FORMS[form]
+    groups = (filters != 0).reshape(-1, results, filters.shape[1] // inputs, inputs, *filters.shape[2:])
+    assert (groups.any((1, 3)) == groups.all((1, 3))).all()
     assert (layer.weights() != 0).all()
 
 
@@ -44,6 +47,34 @@ def test_a_layer_is_the_same_in_both_layouts(layer: Convolution | Product) -> No
         session = single_threaded(layer.pruned(3, 0.7, "1x4", channels_last=last).SerializeToString())
         outputs.append(session.run(None, {"x": layer.input(3, channels_last=last)})[0])
     np.testing.assert_allclose(with_channels_last(outputs[0]), outputs[1], atol=1e-6)
+
+
+def test_a_layer_in_bytes_is_the_same_in_both_layouts_and_near_to_fp32(tmp_path: Path) -> None:
+    layer = Convolution(16, 32, 6, 3, 2)
+    plain, x = layer.pruned(2, 0.5, "4x16", channels_last=False), layer.input(2, channels_last=False)
+    (exact,) = single_threaded(plain.SerializeToString()).run(None, {"x": x})
+    models = [onnx.load_from_string(in_bytes(plain, x, tmp_path, channels_last=last)) for last in (False, True)]
+    known = {one.name: onnx.numpy_helper.to_array(one) for one in models[0].graph.initializer}
+    (first,) = (node for node in models[0].graph.node if models[0].graph.input[0].name in node.input)
+    (last,) = (node for node in models[0].graph.node if models[0].graph.output[0].name in node.output)
+    scale, zero = (known[name] for name in first.input[1:])
+    given = np.clip(np.rint(x / scale) + zero, 0, 255).astype(np.uint8)
+    outputs = []
+    for model, array in zip(models, (given, with_channels_last(given)), strict=True):
+        session = single_threaded(model.SerializeToString())
+        outputs.append(session.run(None, {model.graph.input[0].name: array})[0])
+    np.testing.assert_array_equal(with_channels_last(outputs[0]), outputs[1])
+    step, middle = (known[name] for name in last.input[1:])
+    found = (outputs[0].astype(np.float32) - middle) * step
+    assert np.abs(found - exact).max() < 0.03 * np.abs(exact).max()
+
+
+def test_matrices_in_bytes_have_no_layout(tmp_path: Path) -> None:
+    layer = Product(5, 16, 32)
+    plain, x = layer.pruned(2, 0.5, "4x16", channels_last=False), layer.input(2, channels_last=False)
+    model = onnx.load_from_string(in_bytes(plain, x, tmp_path, channels_last=False))
+    types = {value.type.tensor_type.elem_type for value in (*model.graph.input, *model.graph.output)}
+    assert types == {onnx.TensorProto.UINT8}
 
 
 def test_a_network_is_pruned_everywhere_and_takes_any_batch() -> None:
