@@ -17,10 +17,11 @@ from math import prod
 import numpy as np
 
 from compiler.forms.contraction import as_contraction, is_constant
+from compiler.forms.integer import BYTES
 from compiler.forms.normal_form import Slots, contract_temps, without_unit_axes
 from compiler.forms.windowed import Image, Sweep, as_image
 from compiler.ir.encoding import Sparse
-from compiler.ir.expr import Apply, Cast, Expr, Load
+from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.index import Axis, flatten
 from compiler.ir.kernel import Block, Kernel, Routine, Slot
 from compiler.ir.machine import Workload
@@ -77,17 +78,28 @@ class SparseProduct:
 
 
 def multiplies_by(kernel: Kernel | Routine, slot: Slot) -> bool:
-    """Whether a sum of products has a slot's elements, as they are or widened, for one of its factors."""
+    """Whether a sum of products has a slot's elements, as they are or widened, for one of its factors.
+
+    Bytes less a zero point of 0 are such elements: a zero of theirs adds nothing.
+    """
     if not isinstance(kernel, Kernel) or kernel.sequential or not kernel.blocks:
         return False
     product = kernel.blocks[0]
     value = product.values[0]
     if product.monoid != "sum" or not isinstance(value, Apply) or value.function != "mul":
         return False
-    factors = (
-        factor.arg if isinstance(factor, Cast) and factor.arg.dtype.is_float else factor for factor in value.args
-    )
+    factors = map(_element, value.args)
     return any(isinstance(factor, Load) and factor.slot == slot.name for factor in factors)
+
+
+def _element(factor: Expr) -> Expr:
+    """A factor without the zero point of 0 and the widening around it."""
+    if isinstance(factor, Apply) and factor.function == "sub":
+        value, zero = factor.args
+        zero = zero.arg if isinstance(zero, Cast) else zero
+        factor = value if isinstance(zero, Const) and zero.value == 0 else factor
+    widened = isinstance(factor, Cast) and (factor.arg.dtype.is_float or factor.arg.dtype in BYTES)
+    return factor.arg if isinstance(factor, Cast) and widened else factor
 
 
 def as_sparse_product(workload: Workload) -> SparseProduct | None:
