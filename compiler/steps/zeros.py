@@ -12,7 +12,9 @@ from compiler.ir.zeros import Zeros, zeros_of
 from compiler.pack.explanation import Entry
 
 SPARSE = "sparse"
-"""The algorithm whose kernels leave zeros out, on whichever kind of device."""
+"""The algorithm whose kernels leave zeros out among floats, on whichever kind of device."""
+LEAVE_OUT = (SPARSE, "sparse_integer")
+"""All algorithms whose kernels leave zeros out."""
 
 
 def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ...]:
@@ -27,7 +29,7 @@ def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ..
                 zeros = known[id]
                 if zeros is not None:
                     where = ", ".join(call.sources) or call.kernel.family
-                    omitted = menu.best.tile.algorithm == SPARSE
+                    omitted = menu.best.tile.algorithm in LEAVE_OUT
                     found[str(slot.type), zeros.form, omitted].append((zeros, where))
     return tuple(
         Entry(f"{shape}: {form}", _shares([zeros for zeros, _ in members]), len(members), members[0][1], _note(omitted))
@@ -54,7 +56,7 @@ def _note(omitted: bool) -> str:
 
 
 def zeros_notices(menus: Sequence[Menu]) -> list[str]:
-    """That zero weights are left out, where they are: it shows where an activation is not finite."""
+    """That zero weights are left out among floats, where they are: it shows where an activation is not finite."""
     count = sum(menu.best.tile.algorithm == SPARSE for menu in menus)
     if not count:
         return []

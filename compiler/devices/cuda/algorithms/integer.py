@@ -291,16 +291,8 @@ class _CudaInteger(CudaContraction):
 
     @cached_property
     def a(self) -> Operand:
-        a = self.form.a
-        element = a.value.dtype
-        side = self._side("a", _or(a, Const(0, element)), self.view.m, "first_m", self.m)
-        if a.condition is None or a.fixed_zero == 0:
-            return reading(side, self.slots)
-        padding = _zero_of(a)
-        access = access_of(side.value, side.k[-1], self.slots, element)
-        if access.is_copy and side.depth % access.count == 0:
-            return Filled(side, self.slots, access, padding)
-        return reading(replace(side, value=_or(a, padding)), self.slots)
+        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
+        return reading_bytes(side, self.form.a, self.slots)
 
     @cached_property
     def _b_side(self) -> Side:
@@ -367,6 +359,22 @@ class _CudaInteger(CudaContraction):
                     taken.append("b_zero * row_sum")
                 writer.line("int &sum = acc[i][j][2 * half + odd];")
                 writer.line(f"sum = (int)((unsigned)sum - {' - '.join(taken)});")
+
+
+def reading_bytes(side: Side, operand: Bytes, slots: Slots) -> Operand:
+    """How bytes that are `padded` come to shared memory: where they are padded they are the zero point."""
+    if operand.condition is None or operand.fixed_zero == 0:
+        return reading(side, slots)
+    padding = _zero_of(operand)
+    access = access_of(side.value, side.k[-1], slots, side.element)
+    if access.is_copy and side.depth % access.count == 0:
+        return Filled(side, slots, access, padding)
+    return reading(replace(side, value=_or(operand, padding)), slots)
+
+
+def padded(operand: Bytes) -> Expr:
+    """The bytes of an operand, 0 where it is padded."""
+    return _or(operand, Const(0, operand.value.dtype))
 
 
 def _or(operand: Bytes, otherwise: Expr) -> Expr:

@@ -10,4 +10,4 @@ from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.sparse.lowering import lower_cuda_sparse
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 
-SPARSE = CudaAlgorithm(("sparse",), cuda_sparse_tiles, lower_cuda_sparse)
+SPARSE = CudaAlgorithm(("sparse", "sparse_integer"), cuda_sparse_tiles, lower_cuda_sparse)
