@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.devices.cuda.algorithms.contraction.operand import access_of, half_of
+from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.contraction.tiles import (
     CHAIN_CYCLES,
     MOST_OFFSET,
@@ -27,7 +27,7 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     shape_of,
     splits,
 )
-from compiler.devices.cuda.algorithms.integer import padded
+from compiler.devices.cuda.algorithms.integer import reading_of
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
@@ -85,11 +85,8 @@ def _integer_tiles(form: IntegerContraction, workload: Workload, target: CudaTar
         return []
     if a.condition is not None and a.zero is not None and a.zero.axes:
         return []
-    element = a.value.dtype
-    access = access_of(padded(a), view.k[-1], Slots(workload), element)
-    is_filled = a.condition is not None and a.fixed_zero != 0
-    reading = Reading(access.count, len(access.loads), access.is_copy and not is_filled)
-    shape = Shape(view.batches, view.rows, view.columns, view.depth, element, reading, None)
+    reading = reading_of(form, Slots(workload))
+    shape = Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
     return [*_cheapest("sparse_integer", shape, a.fixed_zero != 0, target)]
 
 
