@@ -17,11 +17,10 @@ from math import prod
 import numpy as np
 
 from compiler.forms.contraction import as_contraction, is_constant
-from compiler.forms.integer import BYTES
 from compiler.forms.normal_form import Slots, contract_temps, without_unit_axes
 from compiler.forms.windowed import Image, Sweep, as_image
 from compiler.ir.encoding import Sparse
-from compiler.ir.expr import Apply, Cast, Const, Expr, Load
+from compiler.ir.expr import Apply, Cast, Expr, Load
 from compiler.ir.index import Axis, flatten
 from compiler.ir.kernel import Block, Kernel, Routine, Slot
 from compiler.ir.machine import Workload
@@ -78,10 +77,7 @@ class SparseProduct:
 
 
 def multiplies_by(kernel: Kernel | Routine, slot: Slot) -> bool:
-    """Whether a sum of products has a slot's elements, as they are or widened, for one of its factors.
-
-    Bytes less a zero point of 0 are such elements: a zero of theirs adds nothing.
-    """
+    """Whether a sum of products has a slot's elements, as they are or widened, for one of its factors."""
     if not isinstance(kernel, Kernel) or kernel.sequential or not kernel.blocks:
         return False
     product = kernel.blocks[0]
@@ -93,13 +89,10 @@ def multiplies_by(kernel: Kernel | Routine, slot: Slot) -> bool:
 
 
 def _element(factor: Expr) -> Expr:
-    """A factor without the zero point of 0 and the widening around it."""
-    if isinstance(factor, Apply) and factor.function == "sub":
-        value, zero = factor.args
-        zero = zero.arg if isinstance(zero, Cast) else zero
-        factor = value if isinstance(zero, Const) and zero.value == 0 else factor
-    widened = isinstance(factor, Cast) and (factor.arg.dtype.is_float or factor.arg.dtype in BYTES)
-    return factor.arg if isinstance(factor, Cast) and widened else factor
+    """What a factor is a widened number of; of whole numbers also less a zero point."""
+    if isinstance(factor, Apply) and factor.function == "sub" and factor.dtype is DType.I32:
+        factor = factor.args[0]
+    return factor.arg if isinstance(factor, Cast) and factor.arg.dtype is not DType.BOOL else factor
 
 
 def as_sparse_product(workload: Workload) -> SparseProduct | None:

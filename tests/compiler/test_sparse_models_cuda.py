@@ -27,6 +27,7 @@ from compiler.prove.agree import agree
 from compiler.rewrite import rewrite
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.on_double import needs_double
+from tests.compiler.quantize.models import samples
 from tests.cuda_double.double import MODES
 
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
@@ -211,3 +212,14 @@ def test_zeros_among_bytes_are_left_out_and_no_bit_of_a_result_changes(quantised
 def test_a_preflight_says_how_zeros_among_bytes_lie(quantised: Path) -> None:
     found = preflight(quantised, OPTIONS)["sparse"]
     assert [(one["name"], one["form"]) for one in found] == [("w1", "2:4"), ("w0", "2:4"), ("w2", "2:4")]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_pruned_model_that_is_quantised_in_the_same_job_keeps_its_zeros(model: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(9).normal(size=(2, 6, 8, 9, 9)).astype(np.float32)
+    archive, artifact = samples(tmp_path / "s.npz", x=x), tmp_path / "model.tw"
+    report = compile_model(model, artifact, replace(OPTIONS, precision="int8"), samples={"s.npz": archive})
+    assert report.quantised is not None
+    taken = algorithms(artifact)
+    # The first layer is dense, and the pointwise one has a single step of k, in which by the model nothing is gained.
+    assert (taken.count("sparse_integer"), taken.count("integer")) == (2, 2)
