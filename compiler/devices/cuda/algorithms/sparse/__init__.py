@@ -1,5 +1,7 @@
 """Products and convolutions by constant weights of which two of each four neighbours along k are zero, by `mma.sp`.
 
+`sparse` multiplies floats of 16 bits, `sparse_integer` bytes.
+
 form      which kernels these are
 tiles     the legal tiles and what they should take
 product   the multiply step: weights are the sparse operand, so that columns of the result are rows of the product

@@ -143,7 +143,7 @@ class SparseWork(Work):
     def _held(self) -> int:
         """Registers for what is not copied: pieces of bytes lie four in one."""
         reading, count = self.shape.a, self.m * self.depth // self.threads
-        packed = 4 // self.shape.element.bytes if self.algorithm == "sparse_integer" and reading.count > 1 else 1
+        packed = 4 if self.algorithm == "sparse_integer" and reading.count > 1 else 1
         return 0 if reading.is_copy else -(-count * max(reading.loads, 1) // packed)
 
     def _cycles(self, target: CudaTarget) -> float:
