@@ -158,7 +158,8 @@ class TwoOfFour(Encoding):
     def pruned(self, constant: np.ndarray) -> np.ndarray:
         """The constant with all but the two largest of each four neighbours set to zero; of equals the first stay."""
         groups = self._grouped(constant)
-        ranks = np.argsort(np.argsort(-np.abs(groups), axis=-1, kind="stable"), axis=-1)
+        sizes = np.abs(groups if constant.dtype.kind == "f" else groups.astype(np.int64))  # -128 has no size in int8
+        ranks = np.argsort(np.argsort(-sizes, axis=-1, kind="stable"), axis=-1)
         zeroed = np.where(ranks < KEPT, groups, np.zeros((), constant.dtype))
         return np.moveaxis(zeroed.reshape(*zeroed.shape[:-2], -1), -1, self.axis)
 
@@ -204,8 +205,13 @@ def pruned(array: np.ndarray, encodings: Encodings) -> np.ndarray:
 
 
 def two_of_four_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those by which two of each four neighbours of a constant are kept, one for each dimension along which it fits."""
-    if constant.dtype.kind != "f" or constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
+    """Those by which two of each four neighbours of a constant are kept, one for each dimension along which it fits.
+
+    Floats and int8 are multiplied so, for which zeros are those of a zero point of 0.
+    """
+    if constant.dtype.kind != "f" and constant.dtype != np.int8:
+        return ()
+    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
         return ()
     if np.count_nonzero(constant) > KEPT / GROUP * constant.size:
         return ()

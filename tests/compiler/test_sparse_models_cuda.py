@@ -6,6 +6,7 @@ import json
 import zipfile
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +27,7 @@ from compiler.prove.agree import agree
 from compiler.rewrite import rewrite
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.on_double import needs_double
+from tests.compiler.quantize.models import samples
 from tests.cuda_double.double import MODES
 
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
@@ -34,6 +36,11 @@ OPTIONS = CompileOptions(target="cuda:sm_80", precision="fp16", scheduler="seque
 
 def weights(*shape: int, axis: int, seed: int) -> np.ndarray:
     dense = np.random.default_rng(seed).normal(size=shape).astype(np.float32) / np.float32(np.sqrt(np.prod(shape[1:])))
+    return TwoOfFour.of(axis).pruned(dense)
+
+
+def octets(*shape: int, axis: int, seed: int) -> np.ndarray:
+    dense = np.random.default_rng(seed).integers(-127, 128, shape).astype(np.int8)
     return TwoOfFour.of(axis).pruned(dense)
 
 
@@ -125,3 +132,94 @@ def test_sparsity_off_multiplies_every_weight(model: Path) -> None:
 def test_a_preflight_says_how_the_zeros_lie(model: Path) -> None:
     found = preflight(model, OPTIONS)["sparse"]
     assert [(one["name"], one["form"]) for one in found] == [("w0", "2:4"), ("w2", "2:4"), ("w1", "2:4")]
+
+
+QUANTISED = {
+    "scale": np.float32(0.05),
+    "middle": np.uint8(128),
+    "few": np.int8(3),
+    "weight_scale": np.float32(0.01),
+    "scales": np.linspace(0.008, 0.012, 96, dtype=np.float32),
+    "none": np.int8(0),
+    "w0": octets(64, 32, 3, 3, axis=1, seed=1),
+    "b0": np.arange(-320, 320, 10, dtype=np.int32),
+    "w1": octets(96, 64, 3, 3, axis=1, seed=2),
+    "w2": octets(96, 128, axis=0, seed=3),
+}
+
+
+@pytest.fixture(scope="module")
+def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Convolutions of bytes, with a scale for each filter too, and a product whose activations are signed."""
+    nodes = [
+        helper.make_node("QuantizeLinear", ["x", "scale", "middle"], ["q"]),
+        helper.make_node(
+            "QLinearConv",
+            ["q", "scale", "middle", "w0", "weight_scale", "none", "scale", "middle", "b0"],
+            ["c0"],
+            pads=[1] * 4,
+        ),
+        helper.make_node("DequantizeLinear", ["c0", "scale", "middle"], ["d0"]),
+        helper.make_node("DequantizeLinear", ["w1", "scales"], ["d1"], axis=0),
+        helper.make_node("Conv", ["d0", "d1"], ["c1"], strides=[2, 2]),
+        helper.make_node("Relu", ["c1"], ["r1"]),
+        helper.make_node("GlobalAveragePool", ["r1"], ["e"]),
+        helper.make_node("Flatten", ["e"], ["f"]),
+        helper.make_node("QuantizeLinear", ["f", "scale", "few"], ["g"]),
+        helper.make_node("DequantizeLinear", ["g", "scale", "few"], ["d2"]),
+        helper.make_node("DequantizeLinear", ["w2", "weight_scale", "none"], ["d3"]),
+        helper.make_node("MatMul", ["d2", "d3"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "quantised",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6, 32, 9, 9])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in QUANTISED.items()],
+    )
+    path = tmp_path_factory.mktemp("quantised") / "model.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
+    return path
+
+
+@needs_double
+@pytest.mark.usefixtures("no_gpu")
+def test_zeros_among_bytes_are_left_out_and_no_bit_of_a_result_changes(quantised: Path, tmp_path: Path) -> None:
+    options = replace(OPTIONS, precision="fp32")
+    found: dict[str, list[np.ndarray]] = {}
+
+    def run(artifact: Path, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        outcome = on_double(artifact, "plain").run({"x": inputs[0]}, MODES[2])
+        assert (outcome.error, outcome.fault, outcome.left) == ("", "", {}), outcome
+        return [outcome.outputs["y"]]
+
+    x = np.random.default_rng(8).uniform(-6, 6, (6, 32, 9, 9)).astype(np.float32)
+    for sparsity, count in (("auto", 3), ("off", 0)):
+        artifact = tmp_path / f"{sparsity}.tw"
+        report = compile_model(quantised, artifact, replace(options, sparsity=sparsity), dump=tmp_path / sparsity)
+        assert algorithms(artifact).count("sparse_integer") == count
+        assert algorithms(artifact).count("integer") == 3 - count
+        assert not any("no zero weights" in notice for notice in report.notices)  # bytes are never infinite
+        said = next((tmp_path / sparsity).glob("*_explanation.txt")).read_text()
+        assert said.count("kept and multiplied without zeros") == count
+        found[sparsity] = run(artifact, [x])
+    np.testing.assert_array_equal(found["auto"], found["off"])
+    graph = load(quantised, options, OPERATORS).graph
+    verdict = agree(partial(run, tmp_path / "auto.tw"), graph, OPERATORS, 2e-3, 0, budget_s=0.0)
+    assert verdict.passed, verdict
+
+
+def test_a_preflight_says_how_zeros_among_bytes_lie(quantised: Path) -> None:
+    found = preflight(quantised, OPTIONS)["sparse"]
+    assert [(one["name"], one["form"]) for one in found] == [("w1", "2:4"), ("w0", "2:4"), ("w2", "2:4")]
+
+
+@pytest.mark.usefixtures("no_gpu")
+def test_a_pruned_model_that_is_quantised_in_the_same_job_keeps_its_zeros(model: Path, tmp_path: Path) -> None:
+    x = np.random.default_rng(9).normal(size=(2, 6, 8, 9, 9)).astype(np.float32)
+    archive, artifact = samples(tmp_path / "s.npz", x=x), tmp_path / "model.tw"
+    report = compile_model(model, artifact, replace(OPTIONS, precision="int8"), samples={"s.npz": archive})
+    assert report.quantised is not None
+    taken = algorithms(artifact)
+    # The first layer is dense, and the pointwise one has a single step of k, in which by the model nothing is gained.
+    assert (taken.count("sparse_integer"), taken.count("integer")) == (2, 2)

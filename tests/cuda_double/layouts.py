@@ -62,6 +62,25 @@ def sparse_fragments(a: np.ndarray, b: np.ndarray, selector: int) -> tuple[np.nd
     return registers_a, np.stack(registers_b), metadata
 
 
+def sparse_byte_fragments(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Registers of a (16 x 64), b (64 x 8) and the metadata as mma.sp.m16n8k64 has them for 8 bits, row by row.
+
+    Two of each four neighbours in a row of a are not zero. "Matrix Fragments for sparse mma.m16n8k64 with .u8 / .s8":
+    of a, a register holds four of eight columns; of the metadata, threads 0 and 1 of a group have
+    columns 0 to 31 of its two rows, threads 2 and 3 the others, which is the order of CUTLASS's `host_reorder.h` too.
+    """
+    given, metadata = np.zeros((16, 32), a.dtype), np.zeros(32, np.uint32)
+    for row in range(16):
+        for firstcol in range(0, 64, 4):
+            first, second = (int(place) for place in np.flatnonzero(a[row, firstcol : firstcol + 4]))
+            given[row, firstcol // 2 : firstcol // 2 + 2] = a[row, firstcol + first], a[row, firstcol + second]
+            lane = row % 8 * 4 + (2 if firstcol >= 32 else 0) + (1 if row >= 8 else 0)
+            metadata[lane] |= np.uint32((first | second << 2) << firstcol % 32)
+    registers_a, _ = fragments(given, b[:32], 4)
+    registers_b = [packed(b[T[:, None] * 4 + np.arange(4) + row, G[:, None]]) for row in (0, 16, 32, 48)]
+    return registers_a, np.stack(registers_b), metadata
+
+
 def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
     """Where a dense byte offset lies.
 

@@ -34,6 +34,7 @@ from tests.cuda_double.layouts import (
     fragments,
     k_major,
     mn_major,
+    sparse_byte_fragments,
     sparse_fragments,
     swizzle,
 )
@@ -389,6 +390,38 @@ def sparse_product(
     wide_a, wide_b = a[:, :, None].astype(np.float64), b[None].astype(np.float64)
     products = np.multiply(wide_a, wide_b, out=np.zeros((16, 32, 8)), where=wide_a != 0)
     return device.download(sums, (4, 32), np.float32), (d + products.sum(1))[rows, columns].T
+
+
+@pytest.mark.parametrize("kind", ["s8", "s8_u8"])
+def test_sparse_mma_of_bytes_neither_saturates_nor_reads_what_no_index_names(device: Device, kind: str) -> None:
+    """Of the dtypes of a and b in this order; sums wrap around."""
+    random, b_type = np.random.default_rng(15), np.uint8 if kind.endswith("u8") else np.int8
+    kept = np.argsort(random.random((16, 16, 4)), axis=-1).reshape(16, 64) < 2
+    values: np.ndarray = random.integers(1, 129, (16, 64)) * random.choice([-1, 1], (16, 64))
+    a = (values.clip(-128, 127) * kept).astype(np.int8)
+    b = random.integers(np.iinfo(b_type).min, np.iinfo(b_type).max + 1, (64, 8)).astype(b_type)
+    b[5] = np.iinfo(b_type).max
+    d: np.ndarray = random.integers(-1000, 1000, (16, 8)).astype(np.int32)
+    d[2:4, 1] = np.iinfo(np.int32).max, np.iinfo(np.int32).min
+    rows, columns = G[:, None] + np.array([0, 0, 8, 8]), 2 * T[:, None] + np.array([0, 1, 0, 1])
+    operands = [device.upload(registers) for registers in sparse_byte_fragments(a, b)]
+    sums = device.upload(np.ascontiguousarray(d[rows, columns].T))
+    device.launch(f"mma_sp_{kind}_0", [1], [32], [*operands, sums])
+    expected = (d + a.astype(np.int64) @ b.astype(np.int64)).astype(np.int32)
+    np.testing.assert_array_equal(device.download(sums, (4, 32), np.int32), expected[rows, columns].T)
+
+
+@pytest.mark.parametrize("places", [0b0000, 0b0101, 0b1010, 0b1111, 0b0001])
+@pytest.mark.parametrize("at", [0, 13, 30])
+def test_the_double_refuses_metadata_of_bytes_that_is_undefined(module: Path, places: int, at: int) -> None:
+    a, b = np.tile(np.array([1, 0, 1, 0], np.int8), (16, 16)), np.ones((64, 8), np.int8)
+    *fragments_of_both, metadata = sparse_byte_fragments(a, b)
+    metadata[at] = metadata[at] & ~np.uint32(0xF0000000) | np.uint32(places << 28)
+    with Device(module, MODES[0]) as device:
+        operands = [device.upload(registers) for registers in (*fragments_of_both, metadata)]
+        sums = device.upload(np.zeros((4, 32), np.int32))
+        with pytest.raises(Fault, match="protocol"):
+            device.launch("mma_sp_s8_0", [1], [32], [*operands, sums])
 
 
 @pytest.mark.parametrize("places", [0b0000, 0b0101, 0b1010, 0b1111, 0b0001])

@@ -25,6 +25,7 @@ from tests.cuda_double.layouts import (
     fragments,
     k_major,
     mn_major,
+    sparse_byte_fragments,
     sparse_fragments,
     swizzle,
 )
@@ -147,6 +148,20 @@ def sparse_mma(device: Device, kind: str, selector: int) -> list[Outcome]:
     device.launch(f"mma_sp_{kind}_{selector}", [1], [32], [*operands, sums])
     expected = d + (a.astype(np.float64) @ b.astype(np.float64)).astype(np.float32)
     return [Outcome(device.download(sums, (4, 32), np.float32), expected[rows, columns].T)]
+
+
+def sparse_byte_mma(device: Device, kind: str) -> list[Outcome]:
+    """The same of signed bytes, by bytes of the dtype that `kind` names last."""
+    kept = np.argsort(np.random.default_rng(17).random((16, 16, 4)), axis=-1).reshape(16, 64) < 2
+    a, d = (integers((16, 64), 18) * kept).astype(np.int8), integers((16, 8), 19, np.int32)
+    b = np.abs(integers((64, 8), 20)).astype(np.uint8) if kind.endswith("u8") else integers((64, 8), 20, np.int8)
+    b[:, 3:] += 127 if kind.endswith("u8") else 0  # of which some are negative as signed ones
+    rows, columns = G[:, None] + np.array([0, 0, 8, 8]), 2 * T[:, None] + np.array([0, 1, 0, 1])
+    operands = [device.upload(registers) for registers in sparse_byte_fragments(a, b)]
+    sums = device.upload(np.ascontiguousarray(d[rows, columns].T))
+    device.launch(f"mma_sp_{kind}_0", [1], [32], [*operands, sums])
+    expected = d + a.astype(np.int32) @ b.astype(np.int32)
+    return [Outcome(device.download(sums, (4, 32), np.int32), expected[rows, columns].T)]
 
 
 def bulk_copy(device: Device) -> list[Outcome]:
@@ -272,9 +287,12 @@ FAMILIES: tuple[Family, ...] = (
     _of_intrinsics(
         "mma.sp",
         [
-            Trial(f"{kind} selector {selector}", partial(sparse_mma, kind=kind, selector=selector))
-            for kind in ("f16", "bf16")
-            for selector in (0, 1)
+            *(
+                Trial(f"{kind} selector {selector}", partial(sparse_mma, kind=kind, selector=selector))
+                for kind in ("f16", "bf16")
+                for selector in (0, 1)
+            ),
+            *(Trial(kind, partial(sparse_byte_mma, kind=kind)) for kind in ("s8", "s8_u8")),
         ],
     ),
     _of_intrinsics(

@@ -32,6 +32,7 @@ from compiler.ir.encoding import DENSE, GROUP, TwoOfFour, pruned
 from compiler.ir.evaluate import evaluate
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
+from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
 from compiler.measure.memory import allocate, read_buffer, write_buffer
@@ -54,6 +55,24 @@ NETWORKS: tuple[tuple[str, dict[str, int]], ...] = (
     ("mobilenet_v2", {"size": 64}),
 )
 """Their kernels are what algorithms are tried on."""
+OF_BYTES = (
+    """workload
+  kernel MatMulInteger(in x: i8[70, 516], in w: i8[516, 136]; out y: i32[70, 136])
+    for m:70, n:136
+      y[m, n] = sum<i32> k:516 . mul(sub(cast(x[m, k]):i32, 3:i32), cast(w[k, n]):i32)
+  input b0: i8[70, 516] plain
+  constant b0: i8[516, 136] plain
+  output b0: i32[70, 136] plain""",
+    """workload
+  kernel ConvInteger(in x: u8[1, 32, 90], in w: i8[40, 32, 3]; out y: i32[1, 40, 90])
+    for n:1, k:40, o:90
+      y[0, k, o] = sum<i32> c:32, r:3 . mul(where(and(ge(#(o + r - 1):i64, 0:i64), lt(#(o + r - 1):i64, 90:i64)),
+        sub(cast(x[0, c, o + r - 1]):i32, {zero}:i32), 0:i32), cast(w[k, c, r]):i32)
+  input b0: u8[1, 32, 90] <0 2 1>
+  constant b0: i8[40, 32, 3] plain
+  output b0: i32[1, 40, 90] <0 2 1>""",
+)
+"""Products of bytes, which those networks have none of; the convolution with a zero point of 0 and another."""
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 ELEMENTS = {"fp16": DType.F16, "bf16": DType.BF16}
 TOLERANCE = {"fp32": 1e-5, "tf32": 1e-3, "fp16": 2e-3, "bf16": 1.6e-2}
@@ -67,7 +86,7 @@ TILES, SUBJECTS = 3, 40
 tiles of one family.
 """
 SPARSE_KERNELS = 4
-"""Kernels that are also tried with weights that are zero at two of each four places."""
+"""Kernels that are also tried with weights that are zero at two of each four places; those of bytes all are."""
 SLACK = 256
 """Bytes after an operand that no kernel may touch."""
 
@@ -157,7 +176,8 @@ def run(device: Device, subject: Subject) -> list[Outcome]:
 def inputs_of(workload: Workload) -> tuple[np.ndarray, ...]:
     """Random arrays by what a kernel does with them.
 
-    Floats in [-1, 1), zero where a constant is known to be; integers that may be indices all zero, others small.
+    Floats in [-1, 1), zero where a constant is known to be; integers that may be indices all zero, bytes any, others
+    small.
     """
     random = np.random.default_rng(0)
     zero = reads_indices(workload.kernel)
@@ -170,7 +190,11 @@ def _array(type: TensorType, random: np.random.Generator, *, zero: bool) -> np.n
         return random.uniform(-1, 1, type.dims).astype(type.dtype.numpy)
     if type.dtype is DType.BOOL:
         return random.integers(0, 2, type.dims).astype(np.bool_)
-    return np.zeros(type.dims, type.dtype.numpy) if zero else random.integers(1, 10, type.dims).astype(type.dtype.numpy)
+    if zero:
+        return np.zeros(type.dims, type.dtype.numpy)
+    limits = np.iinfo(type.dtype.numpy)
+    least, most = (limits.min, limits.max) if type.dtype.bytes == 1 else (1, 9)
+    return random.integers(least, most + 1, type.dims).astype(type.dtype.numpy)
 
 
 def _rounded(array: np.ndarray, buffer: Buffer) -> np.ndarray:
@@ -191,10 +215,10 @@ def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
         by_algorithm: dict[tuple[str, Workload], list[Proposal]] = {}
         for proposal in proposals(dense, target, precision):
             by_algorithm.setdefault((proposal.tile.algorithm, dense), []).append(proposal)
-        if sparse_left and precision in ELEMENTS:
+        if (sparse_left and precision in ELEMENTS) or dense in of_bytes():
             for sparse in _zero_at_two_of_four(dense):
                 if found := SPARSE.tiles(sparse, target, precision):
-                    by_algorithm["sparse", sparse] = found
+                    by_algorithm[found[0].tile.algorithm, sparse] = found
                     sparse_left -= 1
         for (_, workload), found in by_algorithm.items():
             ranked = sorted(found, key=lambda proposal: proposal.seconds)
@@ -222,13 +246,21 @@ def proposals(workload: Workload, target: CudaTarget, precision: str) -> list[Pr
 @lru_cache(maxsize=4)
 def _workloads(element: DType | None) -> tuple[Workload, ...]:
     """The distinct kernels of all networks whose meaning is quickly worked out."""
-    found: dict[Workload, None] = {}
+    found: dict[Workload, None] = {} if element else dict.fromkeys(of_bytes())
     for name, options in NETWORKS:
         graph = kernel_graph(name, element, **options)
         for call in (*graph.calls, *(join.call for join in joins(graph))):
             if isinstance(call.kernel, Kernel) and _points(call.kernel) <= MOST_POINTS:
                 found[workload_of(graph, call)] = None
     return tuple(found)
+
+
+@lru_cache(maxsize=1)
+def of_bytes() -> tuple[Workload, ...]:
+    """Those of OF_BYTES."""
+    product, convolution = OF_BYTES
+    texts = (product, *(convolution.replace("{zero}", str(zero)) for zero in (0, 7)))
+    return tuple(map(parse_workload, texts))
 
 
 def kernel_graph(name: str, element: DType | None, **options: int) -> KernelGraph:

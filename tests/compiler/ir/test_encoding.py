@@ -99,8 +99,19 @@ def test_two_of_four_is_found_along_the_dimensions_that_have_it() -> None:
     one_more = along_inputs.copy()
     one_more[3, 4:8, 1, 2] = 1
     assert two_of_four_encodings_of(one_more) == ()
-    assert two_of_four_encodings_of((along_inputs * 9).astype(np.int8)) == ()
     assert two_of_four_encodings_of(along_inputs.astype(np.float16)) == (TwoOfFour.of(1),)
+
+
+def test_two_of_four_is_found_among_signed_bytes_and_no_other_integers() -> None:
+    octets = np.random.default_rng(7).integers(-128, 128, (32, 64)).astype(np.int8)
+    octets[:, ::4] = -128
+    assert two_of_four_encodings_of(octets) == ()
+    along_rows = TwoOfFour.of(1).pruned(octets)
+    assert along_rows.dtype == np.int8
+    assert (along_rows[:, ::4] == -128).all()  # the largest of its four
+    assert two_of_four_encodings_of(along_rows) == (TwoOfFour.of(1),)
+    assert two_of_four_encodings_of(along_rows.view(np.uint8)) == ()
+    assert two_of_four_encodings_of(along_rows.astype(np.int32)) == ()
 
 
 def test_a_number_that_is_none_counts_as_a_weight() -> None:

@@ -69,6 +69,8 @@ template <int selector>
 TW_DEVICE void tw_mma_sp_m16n8k32_f16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata, TW_AT) { twd::mma_sp(twd::Type::F16, d, a, b, metadata, selector, at); }
 template <int selector>
 TW_DEVICE void tw_mma_sp_m16n8k32_bf16(float (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata, TW_AT) { twd::mma_sp(twd::Type::BF16, d, a, b, metadata, selector, at); }
+TW_DEVICE void tw_mma_sp_m16n8k64_s8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata, TW_AT) { twd::mma_sp(twd::Type::S8, d, a, b, metadata, 0, at); }
+TW_DEVICE void tw_mma_sp_m16n8k64_s8_u8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata, TW_AT) { twd::mma_sp(twd::Type::S8_U8, d, a, b, metadata, 0, at); }
 
 TW_DEVICE void tw_barrier_sync(int id, int threads, TW_AT) { twd::barrier(id, threads, true, at); }
 TW_DEVICE void tw_barrier_arrive(int id, int threads, TW_AT) { twd::barrier(id, threads, false, at); }

@@ -199,21 +199,23 @@ MMA(mma_m16n8k32_u8, int)
 MMA(mma_m16n8k32_u8_s8, int)
 MMA(mma_m16n8k32_s8_u8, int)
 
-#define MMA_SP(name, type, selector)                                                                                 \
-    extern "C" __global__ void name(const unsigned *a, const unsigned *b, const unsigned *metadata, float *d) {      \
+#define MMA_SP(name, T, call)                                                                                        \
+    extern "C" __global__ void name(const unsigned *a, const unsigned *b, const unsigned *metadata, T *d) {          \
         unsigned fragment_a[4], fragment_b[4];                                                                       \
-        float sums[4];                                                                                               \
+        T sums[4];                                                                                                   \
         for (int i = 0; i < 4; i++) {                                                                                \
             fragment_a[i] = a[i * 32 + threadIdx.x], fragment_b[i] = b[i * 32 + threadIdx.x];                        \
             sums[i] = d[i * 32 + threadIdx.x];                                                                       \
         }                                                                                                            \
-        tw_mma_sp_m16n8k32_##type<selector>(sums, fragment_a, fragment_b, metadata[threadIdx.x]);                    \
+        tw_mma_sp_##call(sums, fragment_a, fragment_b, metadata[threadIdx.x]);                                       \
         for (int i = 0; i < 4; i++) d[i * 32 + threadIdx.x] = sums[i];                                               \
     }
-MMA_SP(mma_sp_f16_0, f16, 0)
-MMA_SP(mma_sp_f16_1, f16, 1)
-MMA_SP(mma_sp_bf16_0, bf16, 0)
-MMA_SP(mma_sp_bf16_1, bf16, 1)
+MMA_SP(mma_sp_f16_0, float, m16n8k32_f16<0>)
+MMA_SP(mma_sp_f16_1, float, m16n8k32_f16<1>)
+MMA_SP(mma_sp_bf16_0, float, m16n8k32_bf16<0>)
+MMA_SP(mma_sp_bf16_1, float, m16n8k32_bf16<1>)
+MMA_SP(mma_sp_s8_0, int, m16n8k64_s8)
+MMA_SP(mma_sp_s8_u8_0, int, m16n8k64_s8_u8)
 
 #if TW_SM90
 /* ---- Bulk copies and clusters -------------------------------------------------------------------------------------------- */

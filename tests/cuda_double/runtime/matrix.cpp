@@ -225,59 +225,63 @@ namespace {
 
 struct SparseLane {
     Type type;
-    float *d;
+    void *d;
     const unsigned *a, *b;
     unsigned metadata, selector;
     Site at;
 };
 
-/* "Sparse MMA .m16n8k32 metadata layout for .f16/.bf16 type": the bits of a row's four columns from 4 * chunk on, of the lane of the
- * row's group that holds them. */
+/* The bits of a row's four columns from 4 * chunk on, of the lane of the row's group that holds them: "Sparse MMA .m16n8k32 metadata
+ * layout for .f16/.bf16 type", where a lane has 16 columns of two rows, and "Sparse MMA .m16n8k64 metadata layout" for columns 0-31 and
+ * 32-63 "for .u8/.s8", where it has 32 of one. */
 unsigned places_of(void **arguments, int row, int chunk, unsigned selector) {
-    const int lane = row % 8 * 4 + (int)selector * 2 + chunk / 4;
-    return ((SparseLane *)arguments[lane])->metadata >> (row / 8 * 16 + chunk % 4 * 4) & 15;
+    const bool octets = ((SparseLane *)arguments[0])->type == Type::S8 || ((SparseLane *)arguments[0])->type == Type::S8_U8;
+    const int lane = row % 8 * 4 + (octets ? chunk / 8 * 2 + row / 8 : (int)selector * 2 + chunk / 4);
+    return ((SparseLane *)arguments[lane])->metadata >> (octets ? chunk % 8 * 4 : row / 8 * 16 + chunk % 4 * 4) & 15;
 }
 
 /* Two indices, the second above the first: "0b0100, 0b1000, 0b1001, 0b1100, 0b1101, 0b1110 are the meaningful values of indices". */
 bool is_ordered(unsigned places) { return places >> 2 > (places & 3); }
 
-/* d (16 x 8) += a (16 x 32, in 16 columns) b (32 x 8): each given element of a is put where its index says, what is not given is 0. */
-void multiply_sparse(void **arguments) {
+/* d (16 x 8) += a (16 x 16 * per, of which half is given) b (16 * per x 8). A register holds `per` neighbours along k. Each given
+ * element of a is multiplied by that of b which its index names; what is not given is not multiplied: not with infinities either. How
+ * many given products of floats are added at a time is not known: 8, as of dense ones. */
+template <class T> void multiply_sparse(void **arguments, Type type_a, Type type_b, int per) {
     const SparseLane &first = *(SparseLane *)arguments[0];
-    float a[16][32] = {}, b[32][8], d[16][8];
+    const int kept = 8 * per;
+    T a[16][32], b[64][8], d[16][8];
     for (int l = 0; l < 32; l++) {
         const SparseLane &lane = *(SparseLane *)arguments[l];
         const int g = l / 4, t = l % 4;
-        for (int i = 0; i < 4; i++) {
-            const int row = g + i % 2 * 8, chunk = t + i / 2 * 4; /* columns 2t, 2t + 1 of the given ones are those of four columns of a */
+        for (int i = 0; i < 4; i++)
+            for (int e = 0; e < per; e++) {
+                a[g + i % 2 * 8][i / 2 * (kept / 2) + t * per + e] = (T)element(type_a, lane.a[i], e);
+                b[i * 4 * per + t * per + e][g] = (T)element(type_b, lane.b[i], e);
+            }
+        for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t * 2 + i % 2] = ((const T *)lane.d)[i];
+    }
+    for (int row = 0; row < 16; row++) {
+        T beside[32][8];
+        for (int i = 0; i < kept; i++) {
+            const int chunk = i / 2;
             const unsigned places = places_of(arguments, row, chunk, first.selector);
             if (!is_ordered(places)) fault("protocol", "%s:%d: mma.sp with the indices %u of row %d, columns %d to %d", first.at.file, first.at.line, places, row, chunk * 4, chunk * 4 + 3);
-            for (int e = 0; e < 2; e++) a[row][chunk * 4 + (places >> 2 * e & 3)] = element(lane.type, lane.a[i], e);
+            memcpy(beside[i], b[chunk * 4 + (int)(places >> i % 2 * 2 & 3)], sizeof beside[i]);
         }
-        for (int i = 0; i < 4; i++)
-            for (int e = 0; e < 2; e++) b[8 * i + 2 * t + e][g] = element(lane.type, lane.b[i], e);
-        for (int i = 0; i < 4; i++) d[g + i / 2 * 8][t * 2 + i % 2] = lane.d[i];
+        if constexpr (std::is_same_v<T, float>) {
+            for (int i = 0; i < kept; i += 8) add_products<8>(d[row], a[row] + i, beside + i, 8);
+        } else {
+            for (int i = 0; i < kept; i++)
+                for (int column = 0; column < 8; column++) d[row][column] = (T)((unsigned)d[row][column] + (unsigned)(a[row][i] * beside[i][column]));
+        }
     }
-    /* What is not given is not multiplied: not with infinities either. How many given products are added at a time is not known:
-     * 8, as of dense ones. */
-    for (int row = 0; row < 16; row++)
-        for (int part = 0; part < 2; part++) {
-            float given[8], beside[8][8];
-            for (int i = 0; i < 8; i++) {
-                const int chunk = part * 4 + i / 2;
-                const int column = chunk * 4 + (int)(places_of(arguments, row, chunk, first.selector) >> i % 2 * 2 & 3);
-                given[i] = a[row][column];
-                for (int j = 0; j < 8; j++) beside[i][j] = b[column][j];
-            }
-            add_products<8>(d[row], given, beside, 8);
-        }
     for (int l = 0; l < 32; l++)
-        for (int i = 0; i < 4; i++) ((SparseLane *)arguments[l])->d[i] = d[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2];
+        for (int i = 0; i < 4; i++) ((T *)((SparseLane *)arguments[l])->d)[i] = d[l / 4 + i / 2 * 8][l % 4 * 2 + i % 2];
 }
 
 } // namespace
 
-void mma_sp(Type type, float *d, const unsigned *a, const unsigned *b, unsigned metadata, unsigned selector, Site at) {
+void mma_sp(Type type, void *d, const unsigned *a, const unsigned *b, unsigned metadata, unsigned selector, Site at) {
     SparseLane own{type, d, a, b, metadata, selector, at};
     whole_warp("mma.sp", at);
     if (selector > 1) fault("protocol", "%s:%d: mma.sp.m16n8k32 of 16 bits with the selector %u", at.file, at.line, selector);
@@ -289,7 +293,11 @@ void mma_sp(Type type, float *d, const unsigned *a, const unsigned *b, unsigned 
             if (lane.type != first.type || lane.selector != first.selector || lane.at.line != first.at.line)
                 fault("divergence", "lanes of a warp meet in mma.sp at %s:%d and line %d", first.at.file, first.at.line, lane.at.line);
         }
-        multiply_sparse(arguments);
+        switch (first.type) {
+        case Type::S8: return multiply_sparse<int32_t>(arguments, Type::S8, Type::S8, 4);
+        case Type::S8_U8: return multiply_sparse<int32_t>(arguments, Type::S8, Type::U8, 4);
+        default: return multiply_sparse<float>(arguments, first.type, first.type, 2);
+        }
     });
 }
 

@@ -6,7 +6,7 @@ contraction  products and convolutions by tensor cores or multiply-adds, block t
 image        convolutions of few channels, from an image in shared memory
 separable    a window channel by channel and the product over its channels, the window's results in shared memory
 excitation   the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
-sparse       products by weights that are zero at two of each four places, by sparse tensor cores
+sparse       products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too
 integer      products of bytes with zero points, exactly in int32
 window       sums and extremes over a window, channel by channel: the window slides in registers
 gemv         a few rows times a constant matrix, which is read once

@@ -36,11 +36,13 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     MOST_PROPOSALS,
     MOST_REGISTERS,
     PARTS,
+    SHARED_BYTES_PER_CLOCK,
     STAGES,
     STEP_BYTES,
     STEP_NS,
     WARP,
     WARP_TILES,
+    Reading,
 )
 from compiler.devices.cuda.algorithms.model import PORT_BYTES, seconds, share
 from compiler.devices.cuda.codegen.fragments import (
@@ -89,15 +91,23 @@ def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -
         return []
     slots = Slots(workload)
     packed = form.packing(workload, 1) is not None
-    a_count = access_of(form.a.value, view.k[-1], slots, form.a.value.dtype).count
+    a = reading_of(form, slots)
     b_count = 16 if packed else access_of(form.b.value, view.k[-1], slots, form.b.value.dtype).count
-    works = (_Work(form, tile, a_count, b_count) for tile in _tiles(view.depth))
+    works = (_Work(form, tile, a, b_count) for tile in _tiles(view.depth))
     found = [
         Proposal(work.tile, seconds(work.ns(target), target), share=share(work.blocks, target))
         for work in works
         if work.fits(target)
     ]
     return sorted(found, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
+
+
+def reading_of(form: IntegerContraction, slots: Slots) -> Reading:
+    """How A is read along k: through registers where it is padded with a zero point that is not 0."""
+    a = form.a
+    access = access_of(padded(a), form.view.k[-1], slots, a.value.dtype)
+    is_filled = a.condition is not None and a.fixed_zero != 0
+    return Reading(access.count, len(access.loads), access.is_copy and not is_filled)
 
 
 def _tiles(depth: int) -> Iterator[Tile]:
@@ -115,11 +125,11 @@ def _tiles(depth: int) -> Iterator[Tile]:
 
 @dataclass(frozen=True)
 class _Work:
-    """One tile and what it costs; operands are brought `a_count` and `b_count` bytes at once."""
+    """One tile and what it costs; B is brought `b_count` bytes at once."""
 
     form: IntegerContraction
     tile: Tile
-    a_count: int
+    a: Reading
     b_count: int
 
     @property
@@ -155,7 +165,7 @@ class _Work:
     def _gathered(self) -> int:
         """Bytes that a thread takes one by one in a step."""
         m, n, k, _ = self._block
-        rows = m * (self.a_count == 1) + n * (self.b_count == 1)
+        rows = m * (self.a.count == 1) + n * (self.b_count == 1)
         return rows * k // self.threads
 
     @property
@@ -181,9 +191,11 @@ class _Work:
         steps = ceil(ceil(self.form.view.depth / k) / self.parts)
         busy = min(self.blocks, target.multiprocessors)
         per_ns = min(PORT_BYTES * target.clock_ghz, target.l2_per_ns / busy)
-        cycles = m * n * k / (target.mma_per_clock * RATE) + self._gathered * self.threads / WARP * ELEMENT_CYCLES / 4
+        read = self.threads // WARP * sum(self._warp) * k / SHARED_BYTES_PER_CLOCK
+        gathered = self._gathered * self.threads / WARP * ELEMENT_CYCLES / 4
+        cycles = max(m * n * k / (target.mma_per_clock * RATE), read) + gathered
         chain = k // FRAGMENT_DEPTH * CHAIN_CYCLES / target.clock_ghz
-        waiting = LATENCY_NS if self._gathered else LATENCY_NS / (stages - 1)
+        waiting = LATENCY_NS if self._gathered or not self.a.is_copy else LATENCY_NS / (stages - 1)
         step = max(
             together * (m + n) * k / per_ns, together * cycles / target.clock_ghz + STEP_NS, chain + STEP_NS, waiting
         )
@@ -291,16 +303,8 @@ class _CudaInteger(CudaContraction):
 
     @cached_property
     def a(self) -> Operand:
-        a = self.form.a
-        element = a.value.dtype
-        side = self._side("a", _or(a, Const(0, element)), self.view.m, "first_m", self.m)
-        if a.condition is None or a.fixed_zero == 0:
-            return reading(side, self.slots)
-        padding = _zero_of(a)
-        access = access_of(side.value, side.k[-1], self.slots, element)
-        if access.is_copy and side.depth % access.count == 0:
-            return Filled(side, self.slots, access, padding)
-        return reading(replace(side, value=_or(a, padding)), self.slots)
+        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
+        return reading_bytes(side, self.form.a, self.slots)
 
     @cached_property
     def _b_side(self) -> Side:
@@ -367,6 +371,22 @@ class _CudaInteger(CudaContraction):
                     taken.append("b_zero * row_sum")
                 writer.line("int &sum = acc[i][j][2 * half + odd];")
                 writer.line(f"sum = (int)((unsigned)sum - {' - '.join(taken)});")
+
+
+def reading_bytes(side: Side, operand: Bytes, slots: Slots) -> Operand:
+    """How bytes that are `padded` come to shared memory: where they are padded they are the zero point."""
+    if operand.condition is None or operand.fixed_zero == 0:
+        return reading(side, slots)
+    padding = _zero_of(operand)
+    access = access_of(side.value, side.k[-1], slots, side.element)
+    if access.is_copy and side.depth % access.count == 0:
+        return Filled(side, slots, access, padding)
+    return reading(replace(side, value=_or(operand, padding)), slots)
+
+
+def padded(operand: Bytes) -> Expr:
+    """The bytes of an operand, 0 where it is padded."""
+    return _or(operand, Const(0, operand.value.dtype))
 
 
 def _or(operand: Bytes, otherwise: Expr) -> Expr:

@@ -1,9 +1,11 @@
 """B packed for sparse tensor cores: of each four neighbours along k two elements, and where among the four they are.
 
 Block tile by block tile as `codegen.panels` has them. A tile of `depth` x `columns` is a row of depth / 2 elements for
-each column, then the metadata: for 16 columns and 64 of k a word of each lane of a warp, as mma.sp.m16n8k32 takes them
-from the lanes of its selector 0 for the first 32 of k and of selector 1 for the others ("Matrix Fragments for sparse
-mma.m16n8k32" of the PTX ISA). So no lane has a word that is not used, and 32 words lie side by side.
+each column, then the metadata: for 16 columns and 64 of k a word of each lane of a warp. For elements of 16 bits
+mma.sp.m16n8k32 takes them from the lanes of its selector 0 for the first 32 of k and of selector 1 for the others, each
+16 of k of two columns; for bytes mma.sp.m16n8k64 takes them from all lanes, each 32 of k of one column ("Matrix
+Fragments for sparse mma.m16n8k32 with .f16 and .bf16 types" and "mma.m16n8k64 with .u8 / .s8" of the PTX ISA). So no
+lane has a word that is not used, and 32 words lie side by side.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class SparsePanels:
     """B[batch, k, n] as bytes[batch, tiles of n, tiles of k, tile], zero-padded.
 
     Of each four neighbours along k, counted from 0, at most two are not zero. `matrix` says where B lies in the
-    constant (its `panel` means nothing here), `element` what the elements become: a float of 16 bits.
+    constant (its `panel` means nothing here), `element` what the elements become: a float of 16 bits, or a signed byte.
     """
 
     matrix: Panels
@@ -39,7 +41,7 @@ class SparsePanels:
 
     def __post_init__(self) -> None:
         assert self.columns % WORD_COLUMNS == 0 == self.depth % WORD_DEPTH, "metadata are words of whole warps"
-        assert self.element.bytes == 2, "sparse tensor cores take two of four elements of 16 bits"
+        assert self.element.bytes == 2 or self.element is DType.I8, "of two of four elements: 16 bits, or signed bytes"
 
     @property
     def row_bytes(self) -> int:
@@ -85,7 +87,8 @@ class SparsePanels:
         """Tiles that keep two of each four elements, any two."""
         random = np.random.default_rng(self.depth)
         _, across, down, _ = self.shape
-        tile = random.uniform(0.1, 1, (1, 1, self.columns, self.depth)).astype(np.float32)
+        largest = 1 if self.element.is_float else np.iinfo(np.int8).max
+        tile = largest * random.uniform(0.1, 1, (1, 1, self.columns, self.depth)).astype(np.float32)
         order = random.random((1, 1, self.columns, self.depth // GROUP, GROUP)).argsort(-1)
         packed = self._packed(np.where((order < KEPT).reshape(tile.shape), tile, 0))
         return np.tile(packed.reshape(-1), len(self.matrix.starts) * across * down)
@@ -101,13 +104,17 @@ class SparsePanels:
         octets = [np.ascontiguousarray(part).view(np.uint8) for part in (values, self._metadata(places))]
         return np.concatenate([part.reshape(*tiles.shape[:2], -1) for part in octets], axis=-1)
 
-    @staticmethod
-    def _metadata(places: np.ndarray) -> np.ndarray:
-        """uint32[across, down, 16 columns, 64 of k, lanes] of the places [across, down, columns, groups, 2]."""
+    def _metadata(self, places: np.ndarray) -> np.ndarray:
+        """uint32[across, down, 16 columns, 64 of k, lane / 4, lane % 4] of places [across, down, columns, groups, 2].
+
+        Of the 64 of k a lane has a part: a quarter, of the column lane / 4 and then of the one 8 further, or of bytes
+        a half, of one of these, so that neighbouring lanes have the same half.
+        """
         first, second = np.moveaxis(places.astype(np.uint32), -1, 0)
         across, down, columns, _ = first.shape
-        groups = (first | second << 2).reshape(across, down, columns, -1, 4)  # of 16 neighbours
-        halves = np.bitwise_or.reduce(groups << np.arange(0, 16, 4, dtype=np.uint32), axis=-1)
-        rows = halves.reshape(across, down, columns // WORD_COLUMNS, 2, 8, -1, 4)  # upper rows, row, 64 of k, lane % 4
-        words = rows[:, :, :, 0] | rows[:, :, :, 1] << np.uint32(16)
-        return np.asarray(words.transpose(0, 1, 2, 4, 3, 5).astype("<u4"))
+        parts = 2 * self.element.bytes
+        shape = (across, down, columns // WORD_COLUMNS, 2, 8, -1, parts, WORD_DEPTH // GROUP // parts)
+        upper, row, step, part, group = range(3, 8)
+        groups = (first | second << 2).reshape(shape).transpose(0, 1, 2, step, row, part, upper, group)
+        lanes = groups.reshape(*groups.shape[:5], 4, 8)
+        return np.asarray(np.bitwise_or.reduce(lanes << np.arange(0, 32, 4, dtype=np.uint32), axis=-1).astype("<u4"))

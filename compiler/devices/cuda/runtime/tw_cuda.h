@@ -264,7 +264,10 @@ TW_DEVICE void tw_mma_m16n8k32_s8_u8(int (&d)[4], const unsigned (&a)[4], const 
  *   a        as of m16n8k16: of the given elements, 16 a row
  *   b[i]     column g, rows 8i + 2t, 8i + 2t + 1
  *   metadata of lanes with t = 2 * selector, the others' is not read, for columns 0 .. 15 of a, and t = 2 * selector + 1 for 16 .. 31:
- *            in the lower half of row g, in the upper half of row g + 8, four bits for each four columns from the lowest on */
+ *            in the lower half of row g, in the upper half of row g + 8, four bits for each four columns from the lowest on
+ * 8-bit, with k = 64:
+ *   a        as of m16n8k32: of the given elements, 32 a row;  b[i]  column g, rows 16i + 4t .. 16i + 4t + 3; sums wrap around
+ *   metadata of all lanes (the selector is 0): of row g + 8 * (t % 2), columns 32 * (t / 2) and the 31 after it, likewise */
 #if __CUDACC_VER_MAJOR__ > 12 || (__CUDACC_VER_MAJOR__ == 12 && __CUDACC_VER_MINOR__ >= 5)
 #define TW_MMA_SP "mma.sp::ordered_metadata" /* PTX ISA 8.5: mma.sp may be much slower on some architectures */
 #else
@@ -283,6 +286,18 @@ TW_DEVICE void tw_mma_sp_m16n8k32_bf16(float (&d)[4], const unsigned (&a)[4], co
                  "{%0, %1, %2, %3}, %12, %13;"
                  : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(metadata), "n"(selector));
+}
+TW_DEVICE void tw_mma_sp_m16n8k64_s8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata) {
+    asm volatile(TW_MMA_SP ".sync.aligned.m16n8k64.row.col.s32.s8.s8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, "
+                 "{%0, %1, %2, %3}, %12, 0;"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(metadata));
+}
+TW_DEVICE void tw_mma_sp_m16n8k64_s8_u8(int (&d)[4], const unsigned (&a)[4], const unsigned (&b)[4], unsigned metadata) {
+    asm volatile(TW_MMA_SP ".sync.aligned.m16n8k64.row.col.s32.s8.u8.s32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9, %10, %11}, "
+                 "{%0, %1, %2, %3}, %12, 0;"
+                 : "+r"(d[0]), "+r"(d[1]), "+r"(d[2]), "+r"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b[0]), "r"(b[1]), "r"(b[2]), "r"(b[3]), "r"(metadata));
 }
 
 /* ---- Barriers ----------------------------------------------------------------------------------------------------- */

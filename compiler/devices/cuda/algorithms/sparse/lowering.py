@@ -1,7 +1,14 @@
 """Products by weights that are zero at two of each four places along k, as one CUDA kernel: `sparse`.
 
 Pipeline, split k and maps are those of any contraction (`contraction.lowering`). B is packed without its zeros, with
-the places of what is kept (`codegen.sparse_panels`): 9 bytes for each 16 of a dense one.
+the places of what is kept (`codegen.sparse_panels`): 9 bytes for each 16 of a dense one in 16 bits.
+
+`sparse_integer` is the same of bytes, summed exactly in int32; B takes 10 bytes for each 16. A may have a zero point p,
+B has none, so that
+
+    sum (A - p) B  =  sum A B  -  p sum B
+
+where the sums of B over k are one more product of the same fragments, with ones (`algorithms.integer`).
 """
 
 from __future__ import annotations
@@ -11,26 +18,36 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
 
+from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
-from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, weights_of
-from compiler.devices.cuda.algorithms.sparse.product import SparseProduct
-from compiler.devices.cuda.codegen.fragments import unrolled
+from compiler.devices.cuda.algorithms.integer import padded, reading_bytes
+from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer, weights_of
+from compiler.devices.cuda.algorithms.sparse.product import SparseByteProduct, SparseProduct
+from compiler.devices.cuda.codegen.fragments import MMA_N, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand, Packed
+from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.integer import IntegerContraction
+from compiler.ir.expr import Expr
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
+from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
 
 def lower_cuda_sparse(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel that `as_sparse_contraction` accepts under a tile of `cuda_sparse_tiles`.
+    """A kernel that `as_sparse_contraction` or `as_sparse_integer` accepts under a tile of `cuda_sparse_tiles`.
 
     Levels: `grid` or `cluster` (parts of k), `block` (m, n, k, stages), `warp` (m, n).
     """
+    if tile.algorithm == "sparse_integer":
+        form = as_sparse_integer(workload)
+        assert form is not None, "the tile stage offers `sparse_integer` only to kernels of that form"
+        return _CudaSparseInteger(name, workload, form.view, tile, form, **switches_of(target)).lower()
     view = as_sparse_contraction(workload)
     assert view is not None, "the tile stage offers `sparse` only to kernels of that form"
     return _CudaSparse(name, workload, view, tile, **switches_of(target)).lower()
@@ -58,22 +75,35 @@ class PackedSparse(Packed):
 
 @dataclass(frozen=True)
 class _CudaSparse(CudaContraction):
-    called: ClassVar[Mapping[str, str]] = {"sparse": "16-bit sparse tensor cores, two of four weights"}
+    called: ClassVar[Mapping[str, str]] = {
+        "sparse": "16-bit sparse tensor cores, two of four weights",
+        "sparse_integer": "8-bit sparse tensor cores, two of four weights",
+    }
 
     @cached_property
     def product(self) -> SparseProduct:
         half = half_of(self.view, self.workload, exact=False)
         assert half is not None, "`sparse` is for operands of 16 bits"
-        tile = self.tile
-        block, warp = ((tile.extent(level, "m"), tile.extent(level, "n")) for level in ("block", "warp"))
-        return SparseProduct(half, *block, *warp)
+        return SparseProduct(half, *self._extents)
+
+    @property
+    def _extents(self) -> tuple[int, int, int, int]:
+        """m and n of a block, m and n of a warp."""
+        m, n, warp_m, warp_n = (self.tile.extent(level, axis) for level in ("block", "warp") for axis in "mn")
+        return m, n, warp_m, warp_n
+
+    @property
+    def _weights(self) -> tuple[Expr, DType]:
+        """B as the kernel has it, and the dtype in which it is packed."""
+        return self.view.b, self.product.element
 
     @cached_property
     def _panels(self) -> tuple[int, SparsePanels]:
-        found = weights_of(self.view, self.workload)
+        value, element = self._weights
+        found = weights_of(self.view, value, self.workload)
         assert found is not None
         position, matrix = found
-        return position, SparsePanels(replace(matrix, panel=0), self.n, self.depth, self.product.element)
+        return position, SparsePanels(replace(matrix, panel=0), self.n, self.depth, element)
 
     @property
     def packings(self) -> Mapping[int, Packing]:
@@ -90,3 +120,46 @@ class _CudaSparse(CudaContraction):
     def stage_bytes(self) -> int:
         _, panels = self._panels
         return self.a.side.bytes + self.b.side.bytes + panels.metadata_bytes
+
+
+@dataclass(frozen=True)
+class _CudaSparseInteger(_CudaSparse):
+    form: IntegerContraction
+
+    total: ClassVar[DType] = DType.I32
+
+    @cached_property
+    def product(self) -> SparseByteProduct:
+        a = self.form.a
+        return SparseByteProduct(a.value.dtype, *self._extents, column_sums=a.fixed_zero != 0)
+
+    @property
+    def _weights(self) -> tuple[Expr, DType]:
+        return self.form.b.value, DType.I8
+
+    @cached_property
+    def a(self) -> Operand:
+        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
+        return reading_bytes(side, self.form.a, self.slots)
+
+    def _steps(self, writer: Writer) -> None:
+        super()._steps(writer)
+        if self.product.column_sums:
+            self._correct(writer)
+
+    def _correct(self, writer: Writer) -> None:
+        """What the zero point of A takes from the sums of this part of k. Unsigned, for they wrap around."""
+        view, zero = self.view, self.form.a.zero
+        assert zero is not None, "sums of columns are those of a zero point"
+        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
+        emitter = CudaEmitter(writer, self.slots.address, elements)
+        columns, rows, _ = self.product.sums
+        with unrolled(writer, rows, "j"), unrolled(writer, 2, "odd"), emitter.scope():
+            if zero.axes & {*view.m}:
+                row = f"first_m + warp_m + j * {MMA_N} + lane % 4 * 2 + odd"
+                writer.line(f"const int row = min({row}, {view.rows - 1});")
+                decode(writer, view.m, "row", "int", zero.axes)
+            writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(zero)};")
+            with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
+                writer.line("int &sum = acc[i][j][2 * half + odd];")
+                writer.line("sum = (int)((unsigned)sum - a_zero * (unsigned)column_sums[i][2 * half]);")

@@ -2,12 +2,15 @@
 
 `mma.sp` takes its sparse operand as the first: a warp has 16 columns of C as the rows of the product and 8 rows of C as
 its columns, so that a tile of 8 rows is not half empty. A lies in shared memory as rows along k, B as
-`codegen.sparse_panels` has it: rows of what is kept, behind them the metadata.
+`codegen.sparse_panels` has it: rows of what is kept, behind them the metadata. An instruction takes 64 bytes of a row
+of A, and 32 of what is kept, whatever the dtype: of a word of metadata, 16-bit floats are two products, bytes are one.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.fragments import MMA_M, MMA_N, WARP, Immediate, load_a_fragments, unrolled
@@ -15,9 +18,16 @@ from compiler.devices.cuda.codegen.rows import Padded, Rows
 from compiler.devices.cuda.codegen.sparse_panels import WORD_DEPTH, WORDS_BYTES
 from compiler.ir.tensor import DType
 
-INSTRUCTIONS = {DType.F16: "tw_mma_sp_m16n8k32_f16", DType.BF16: "tw_mma_sp_m16n8k32_bf16"}
-SELECTORS = 2
-"""Products whose metadata one word of each lane holds."""
+INSTRUCTIONS: Mapping[DType, tuple[str, ...]] = {
+    DType.F16: ("tw_mma_sp_m16n8k32_f16<0>", "tw_mma_sp_m16n8k32_f16<1>"),
+    DType.BF16: ("tw_mma_sp_m16n8k32_bf16<0>", "tw_mma_sp_m16n8k32_bf16<1>"),
+    DType.I8: ("tw_mma_sp_m16n8k64_s8",),
+    DType.U8: ("tw_mma_sp_m16n8k64_s8_u8",),
+}
+"""By the dtype of A, the products whose metadata one word of each lane holds, in their order along k. The weights of
+bytes are signed."""
+ONES = "0x01010101"
+"""Four bytes in a register."""
 
 
 @dataclass(frozen=True)
@@ -31,6 +41,8 @@ class SparseProduct(Immediate):
     warp_n: int
 
     as_tf32 = False
+    sum_type: ClassVar[str] = "float"
+    """C type of a sum."""
 
     @property
     def threads(self) -> int:
@@ -59,22 +71,23 @@ class SparseProduct(Immediate):
         writer.line(f"const int b_lane = (warp_n + lane % 16) * {kept} + lane / 16 * 16;")
         words = f"warp_n / {MMA_M} * {depth // WORD_DEPTH * WORDS_BYTES}"
         writer.line(f"const int metadata_lane = {self.n * kept} + {words} + lane * 4;")
-        writer.line(f"float acc{''.join(f'[{extent}]' for extent in self.sums)} = {{}};")
+        writer.line(f"{self.sum_type} acc{''.join(f'[{extent}]' for extent in self.sums)} = {{}};")
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
         """Adds the products of one step of `depth` elements, 64 by a word of metadata."""
         columns, rows, _ = self.sums
         pitch, kept = self.layout(depth).pitch, self.kept_layout(depth).pitch
         row_bytes = WORD_DEPTH * self.element.bytes  # of A, of the elements that a word is for
+        instructions = INSTRUCTIONS[self.element]
         writer.line("#pragma unroll")
         with writer.block(f"for (int k = 0; k < {depth // WORD_DEPTH}; k++)"):
             writer.line(f"unsigned metadata[{columns}];")
             with unrolled(writer, columns, "i"):
                 place = f"metadata_lane + (i * {depth // WORD_DEPTH} + k) * {WORDS_BYTES}"
                 writer.line(f"metadata[i] = *(const unsigned *)(b_tile + {place});")
-            for selector in range(SELECTORS):
+            for at, instruction in enumerate(instructions):
                 of_a, of_b = (
-                    f"k * {whole}{f' + {whole // SELECTORS * selector}' if selector else ''}"
+                    f"k * {whole}{f' + {whole // len(instructions) * at}' if at else ''}"
                     for whole in (row_bytes, row_bytes // 2)
                 )
                 with writer.block(""):
@@ -83,14 +96,38 @@ class SparseProduct(Immediate):
                     with unrolled(writer, rows, "j"):
                         writer.line(f"tw_ldmatrix_x4(a[j], a_tile + a_lane + {of_a} + j * {MMA_N * pitch});")
                     with unrolled(writer, columns, "i"), unrolled(writer, rows, "j"):
-                        instruction = f"{INSTRUCTIONS[self.element]}<{selector}>"
                         writer.line(f"{instruction}(acc[i][j], b[i], a[j], metadata[i]);")
+                    self._multiply_ones(writer, instruction)
+
+    def _multiply_ones(self, writer: Writer, instruction: str) -> None:
+        """Beside the products: nothing."""
 
     def put(self, writer: Writer, pitch: int) -> None:
-        """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""
+        """Stores a thread's sums to `sums`, as [m][pitch] in shared memory."""
         columns, rows, _ = self.sums
         with unrolled(writer, columns, "i"), unrolled(writer, rows, "j"):
             place = f"(warp_m + j * {MMA_N} + lane % 4 * 2) * {pitch} + warp_n + i * {MMA_M} + lane / 4"
-            writer.line(f"float *const at = sums + {place};")
+            writer.line(f"{self.sum_type} *const at = sums + {place};")
             for element, offset in enumerate((0, pitch, 8, pitch + 8)):
                 writer.line(f"at[{offset}] = acc[i][j][{element}];")
+
+
+@dataclass(frozen=True)
+class SparseByteProduct(SparseProduct):
+    """The same of bytes, summed in int32; `column_sums` says whether those of B along k are taken as well."""
+
+    column_sums: bool
+
+    sum_type: ClassVar[str] = "int"
+
+    def declare(self, writer: Writer, depth: int) -> None:
+        """Sums of 0, those of columns where they are needed, and the place of the thread's warp in the tile."""
+        super().declare(writer, depth)
+        if self.column_sums:
+            writer.line(f"int column_sums[{self.sums[0]}][4] = {{}}; /* of B, the same in all rows */")
+
+    def _multiply_ones(self, writer: Writer, instruction: str) -> None:
+        if self.column_sums:
+            writer.line(f"const unsigned ones[4] = {{{', '.join([ONES] * 4)}}};")
+            with unrolled(writer, self.sums[0], "i"):
+                writer.line(f"{instruction}(column_sums[i], b[i], ones, metadata[i]);")

@@ -2,7 +2,8 @@
 
 They are those of `mma`, with 64 elements of k at least in a step, so that a word of metadata is whole, and with tiles
 of 8 rows. The model is a product's: tensor cores take twice as many places of k in a cycle, and of B 9 bytes are moved
-and read where a dense one has 16. A is moved and read whole, so that narrow tiles gain less.
+and read where a dense one has 16; 10 where elements are bytes, of which they take twice as many again. A is moved and
+read whole, so that narrow tiles gain less.
 """
 
 from __future__ import annotations
@@ -26,8 +27,12 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     shape_of,
     splits,
 )
-from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction
+from compiler.devices.cuda.algorithms.integer import reading_of
+from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer
 from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.integer import IntegerContraction
+from compiler.forms.normal_form import Slots
+from compiler.ir.encoding import GROUP, KEPT
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
 from compiler.tuning.proposal import Proposal
@@ -48,35 +53,52 @@ TILES = (
 """m and n of a block tile, m and n of a warp's part of it."""
 DEPTHS = (64, 128)
 """Elements of k in a step."""
-PLACES = 32
-"""Of k in an instruction."""
+ROW_BYTES = 64
+"""Of a row of A in an instruction."""
 RATE = 2 * 0.8
 """Places of k in a cycle, for one of a dense product (NVIDIA, "A100 Tensor Core GPU Architecture", 2020), and how near
 warps come to that."""
-KEPT_BYTES = 9 / 16
-"""Of a dense element's bytes, for one of B: half of the elements, and two bits for each of them."""
+PLACE_BYTES = 1 / 4
+"""For each element that is kept: two bits."""
+ROWS = 8
+"""In an instruction."""
 
 
 def cuda_sparse_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
     """The most promising tiles by the model, best first; none for what is no product by such weights."""
-    view = as_sparse_contraction(workload)
     buffers = (*workload.inputs, *workload.outputs)
-    if view is None or any(buffer.span >= MOST_OFFSET for buffer in buffers):
+    if any(buffer.span >= MOST_OFFSET for buffer in buffers):
         return []
-    half = half_of(view, workload, exact=precision in ("fp32", "tf32"))
-    if half is None or not view.batches * view.rows * view.columns:
+    view, form = as_sparse_contraction(workload), as_sparse_integer(workload)
+    if form is not None:
+        return _integer_tiles(form, workload, target)
+    half = half_of(view, workload, exact=precision in ("fp32", "tf32")) if view is not None else None
+    if view is None or half is None or not view.batches * view.rows * view.columns:
         return []
-    return [*_cheapest(shape_of(view, workload, half), target)]
+    return [*_cheapest("sparse", shape_of(view, workload, half), False, target)]
+
+
+def _integer_tiles(form: IntegerContraction, workload: Workload, target: CudaTarget) -> list[Proposal]:
+    """The same of bytes; none for what pads rows of many zero points."""
+    view, a = form.view, form.a
+    if not view.batches * view.rows * view.columns * view.depth:
+        return []
+    if a.condition is not None and a.zero is not None and a.zero.axes:
+        return []
+    reading = reading_of(form, Slots(workload))
+    shape = Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
+    return [*_cheapest("sparse_integer", shape, a.fixed_zero != 0, target)]
 
 
 @lru_cache(maxsize=256)
-def _cheapest(shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
+def _cheapest(algorithm: str, shape: Shape, summed: bool, target: CudaTarget) -> tuple[Proposal, ...]:
     """The most promising tiles of a product, best first."""
-    best = heapq.nsmallest(MOST_PROPOSALS, _works(shape, target), key=lambda work: work.ns(target))
+    works = _works(algorithm, shape, summed, target)
+    best = heapq.nsmallest(MOST_PROPOSALS, works, key=lambda work: work.ns(target))
     return tuple(work.proposal(target) for work in best)
 
 
-def _works(shape: Shape, target: CudaTarget) -> Iterator[SparseWork]:
+def _works(algorithm: str, shape: Shape, summed: bool, target: CudaTarget) -> Iterator[SparseWork]:
     for m, n, part_m, part_n in TILES:
         for depth in DEPTHS:
             steps = -(-shape.depth // depth)
@@ -84,19 +106,21 @@ def _works(shape: Shape, target: CudaTarget) -> Iterator[SparseWork]:
                 if stages > (2 if not shape.a.is_copy else max(steps + 1, 2)):
                     continue
                 for parts, cluster in splits(shape, m, n, steps, target):
-                    work = SparseWork("sparse", shape, m, n, part_m, part_n, depth, stages, parts, cluster)
+                    work = SparseWork(algorithm, shape, m, n, part_m, part_n, depth, stages, parts, cluster, summed)
                     if work.fits(target):
                         yield work
 
 
 @dataclass(frozen=True)
 class SparseWork(Work):
-    """One tile and what it costs."""
+    """One tile and what it costs; `summed` says whether columns of B are summed too, as products with ones."""
+
+    summed: bool
 
     @property
     def _kept_bytes(self) -> float:
         """Of a column of B in one step of k, metadata included."""
-        return self.depth * self.shape.element.bytes * KEPT_BYTES
+        return self.depth * KEPT / GROUP * (self.shape.element.bytes + PLACE_BYTES)
 
     @once
     def step_bytes(self) -> int:
@@ -107,19 +131,28 @@ class SparseWork(Work):
     def registers(self) -> int:
         """An estimate: sums, operands of both instructions of a word, addresses, what is gathered."""
         own = self.part_m * self.part_n // WARP + 2 * (self.part_m // 8 * 4 + self.part_n // 16 * 5)
-        return own + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
+        summed = self.part_n // 4 if self.summed else 0
+        return own + summed + 40 + self._held + 3 * (self.m * self.depth // (self.threads * self.shape.a.count))
 
     @once
     def _sides(self) -> tuple[tuple[Reading, int], ...]:
         """A alone: B is packed."""
         return ((self.shape.a, self.m * self.depth // self.threads),)
 
+    @once
+    def _held(self) -> int:
+        """Registers for what is not copied: pieces of bytes lie four in one."""
+        reading, count = self.shape.a, self.m * self.depth // self.threads
+        packed = 4 if self.algorithm == "sparse_integer" and reading.count > 1 else 1
+        return 0 if reading.is_copy else -(-count * max(reading.loads, 1) // packed)
+
     def _cycles(self, target: CudaTarget) -> float:
-        products = self.m * self.n * self.depth
+        rows = self.m + (self.m // self.part_m * ROWS if self.summed else 0)
+        products = rows * self.n * self.depth * self.shape.element.bytes / 2  # as many as of 16 bits would take
         warps = self.threads // WARP
         read = warps * (self.part_m * self.depth * self.shape.element.bytes + self.part_n * self._kept_bytes)
         gathered = self._gathered * self.threads / WARP / 4
         return max(products / (target.mma_per_clock * RATE), read / SHARED_BYTES_PER_CLOCK) + gathered
 
     def _chain_ns(self, target: CudaTarget) -> float:
-        return self.depth / PLACES * CHAIN_CYCLES / target.clock_ghz
+        return self.depth * self.shape.element.bytes / ROW_BYTES * CHAIN_CYCLES / target.clock_ghz

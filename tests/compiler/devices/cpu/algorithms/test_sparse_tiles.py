@@ -110,6 +110,15 @@ def test_only_factors_that_are_weights_as_they_are_count() -> None:
     assert [multiplies_by(halves, slot) for slot in halves.inputs] == [False, True, False]
 
 
+@pytest.mark.parametrize("zero", ["0:i32", "cast(0:i8):i32", "cast(z[j]):i32"])
+def test_bytes_count_less_their_zero_point(zero: str) -> None:
+    kernel = parse_kernel(
+        "kernel MatMulInteger(in x: u8[64, 32], in w: i8[32, 8], in z: i8[8]; out y: i32[64, 8])\n  for i:64, j:8\n"
+        f"    y[i, j] = sum<i32> k:32 . mul(sub(cast(x[i, k]):i32, 3:i32), sub(cast(w[k, j]):i32, {zero}))"
+    )
+    assert [multiplies_by(kernel, slot) for slot in kernel.inputs] == [True, True, False]
+
+
 def test_workloads_with_sparse_weights_are_read_back_equal_and_have_keys_of_their_own() -> None:
     workload = SHAPES[0]
     workload.verify()

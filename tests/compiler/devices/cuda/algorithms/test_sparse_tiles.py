@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from compiler.devices.cuda.algorithms import legal_tiles
@@ -18,7 +19,13 @@ from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType, Layout
 from tests.compiler.devices.cuda.algorithms.test_contraction import convolution, workload_of
 from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import A100, H200, product
+from tests.compiler.devices.cuda.algorithms.test_integer import SMALL
+from tests.compiler.devices.cuda.algorithms.test_integer import convolution as byte_convolution
+from tests.compiler.devices.cuda.algorithms.test_integer import product as byte_product
+from tests.compiler.devices.cuda.on_double import workload_of as dense_workload_of
 from tests.parse import parse_kernel
+
+L4 = next(one for one in PROFILES if one.name == "cuda:sm_89")
 
 
 def along(workload: Workload, axis: int) -> Workload:
@@ -105,6 +112,68 @@ def test_large_products_should_gain_and_single_rows_not(target: CudaTarget) -> N
 
     assert 0.5 < ratio(2048, 768, 3072) < 0.95
     assert ratio(1, 768, 768) > 1
+
+
+def of_bytes(rows: int, depth: int, columns: int, a_zero: int = 0, b_zero: int = 0, dtype: type = np.int8) -> Workload:
+    """A product of unsigned bytes by constant weights that are zero at two of each four places along k."""
+    weights: np.ndarray = np.zeros((depth, columns), dtype)
+    return along(dense_workload_of(byte_product(np.zeros((rows, depth), np.uint8), weights, a_zero, b_zero, SMALL)), 0)
+
+
+@pytest.mark.parametrize("target", PROFILES, ids=lambda target: target.name)
+@pytest.mark.parametrize("zero", [0, 3])
+def test_every_proposal_for_bytes_fits_the_device(target: CudaTarget, zero: int) -> None:
+    workload = of_bytes(200, 400, 96, zero)
+    proposals = cuda_sparse_tiles(workload, target, "fp32")
+    assert len(proposals) > 20
+    assert [one.seconds for one in proposals] == sorted(one.seconds for one in proposals)
+    assert {one.tile.algorithm for one in proposals} == {"sparse_integer"}
+    for proposal in proposals[::6]:
+        lowered = lower_cuda("k", workload, proposal.tile, target)
+        assert lowered.shared_bytes <= target.block_shared_bytes
+        assert lowered.block <= 256
+
+
+def test_only_signed_weights_with_a_zero_point_of_0_are_taken_among_bytes() -> None:
+    assert cuda_sparse_tiles(of_bytes(64, 256, 64), A100, "fp32")
+    assert not cuda_sparse_tiles(of_bytes(64, 256, 64, b_zero=1), A100, "fp32")
+    assert not cuda_sparse_tiles(of_bytes(64, 256, 64, dtype=np.uint8), A100, "fp32")
+    assert not cuda_sparse_tiles(of_bytes(64, 254, 64), A100, "fp32")  # no whole groups along k
+    dense = replace(of_bytes(64, 256, 64), encodings=())
+    assert not cuda_sparse_tiles(dense, A100, "fp32")
+    assert not cuda_sparse_tiles(along(dense, 1), A100, "fp32")
+    assert {one.tile.algorithm for one in legal_tiles(of_bytes(64, 256, 64), A100, 1, "fp32")} >= {
+        "integer",
+        "sparse_integer",
+    }
+
+
+def test_bytes_that_are_padded_with_a_zero_point_are_not_copied_ahead() -> None:
+    for zero, most in ((0, 6), (7, 2)):
+        case = byte_convolution(64, 64, zero, SMALL)
+        at = max(case.constant, key=lambda one: case.inputs[one].size)
+        encodings = tuple((DENSE, *[TwoOfFour.of(1)] * (one == at)) for one in range(len(case.inputs)))
+        proposals = cuda_sparse_tiles(replace(dense_workload_of(case), encodings=encodings), A100, "fp32")
+        assert max(one.tile.extent("block", "stages") for one in proposals) == most
+
+
+@pytest.mark.parametrize("target", [A100, H200], ids=lambda target: target.name)
+def test_large_products_of_bytes_should_gain(target: CudaTarget) -> None:
+    tried = legal_tiles(of_bytes(4096, 4096, 1024), target, 1, "fp32")
+    sparse, dense = (
+        min(one.seconds for one in tried if one.tile.algorithm == name) for name in ("sparse_integer", "integer")
+    )
+    assert 0.5 < sparse / dense < 0.95
+
+
+def test_sums_of_weights_take_time() -> None:
+    without, summed = (
+        {one.tile: one.seconds for one in cuda_sparse_tiles(of_bytes(4096, 4096, 1024, zero), L4, "fp32")}
+        for zero in (0, 3)
+    )
+    both = without.keys() & summed.keys()
+    assert all(without[tile] <= summed[tile] for tile in both)
+    assert any(without[tile] < summed[tile] for tile in both)
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])

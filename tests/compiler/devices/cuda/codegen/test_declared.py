@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import lru_cache
 from importlib.resources import files
 
@@ -15,6 +16,7 @@ from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.emit.side_by_side import can_share, side_by_side
 from compiler.devices.cuda.target import resolve
+from compiler.ir.encoding import DENSE, TwoOfFour
 from compiler.ir.parse import parse_workload
 from tests.compiler.devices.cuda.algorithms.test_integer import SMALL, product
 from tests.compiler.devices.cuda.on_double import workload_of
@@ -53,7 +55,11 @@ def lowered() -> tuple[tuple[str, CudaLowered], ...]:
     """Kernels of small networks under a few tiles of each algorithm, with the algorithm's name."""
     found = [(one.tile.algorithm, one.lowered) for kind in PRECISIONS for one in subjects(H200, kind)]
     bytes_ = workload_of(product(np.zeros((196, 256), np.uint8), np.zeros((256, 64), np.int8), 3, 0, SMALL))
-    others = (("routine", parse_workload(TOP)), ("transpose", parse_workload(TURN)), ("integer", bytes_))
+    encodings = tuple((DENSE, *[TwoOfFour.of(0)] * (at == 1)) for at in range(len(bytes_.inputs)))
+    others = (
+        *(("routine", parse_workload(TOP)), ("transpose", parse_workload(TURN)), ("integer", bytes_)),
+        ("sparse_integer", replace(bytes_, encodings=encodings)),
+    )
     for name, workload in others:
         tiles = [proposal.tile for proposal in BY_NAME[name].tiles(workload, H200, "fp32")]
         found += [(name, lower_cuda("k0", workload, tile, H200)) for tile in tiles[:5]]

@@ -10,7 +10,7 @@ from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.ir.encoding import TwoOfFour
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
-from tests.cuda_double.layouts import G, T, packed, sparse_fragments
+from tests.cuda_double.layouts import G, T, packed, sparse_byte_fragments, sparse_fragments
 
 
 def panels(depth: int, columns: int, tile: tuple[int, int], element: DType = DType.F16) -> SparsePanels:
@@ -45,6 +45,51 @@ def test_a_warp_finds_its_fragments_and_metadata_where_the_manual_has_them(eleme
             np.testing.assert_array_equal(np.stack(loaded), registers)
             holders = step % 2 == T // 2
             np.testing.assert_array_equal(words[first // 16, step // 2][holders], metadata[holders])
+
+
+def byte_weights(depth: int, columns: int) -> np.ndarray:
+    """The same of signed bytes."""
+    random = np.random.default_rng(4)
+    dense: np.ndarray = random.integers(1, 128, (depth, columns)) * random.choice([-1, 1], (depth, columns))
+    return TwoOfFour.of(0).pruned(dense.astype(np.int8))
+
+
+def test_a_warp_finds_its_bytes_and_metadata_where_the_manual_has_them() -> None:
+    packing = panels(128, 32, (32, 128), DType.I8)
+    constant = byte_weights(128, 32)
+    octets = packing.pack(constant)
+    assert octets.size == packing.elements == 32 * 128 * 10 // 16
+    rows = octets[: 32 * packing.row_bytes].reshape(32, packing.row_bytes).view(np.int8)
+    words = octets[32 * packing.row_bytes :].view("<u4").reshape(2, 2, 32)  # 16 columns, 64 of k, lanes
+    for first in (0, 16):
+        for step in range(2):
+            a = constant.T[first : first + 16, 64 * step : 64 * step + 64]
+            registers, _, metadata = sparse_byte_fragments(a, np.zeros((64, 8), np.int8))
+            given = rows[first : first + 16, 32 * step : 32 * step + 32]
+            loaded = [
+                packed(given[(G + row)[:, None], T[:, None] * 4 + np.arange(4) + at])
+                for at in (0, 16)
+                for row in (0, 8)
+            ]
+            np.testing.assert_array_equal(np.stack(loaded), registers)
+            np.testing.assert_array_equal(words[first // 16, step], metadata)
+
+
+def test_words_of_bytes_are_those_of_cutlass() -> None:
+    """`host_reorder.h` puts the word of row r and of 32 columns, two a row, where a lane loads it from."""
+    constant = byte_weights(64, 16)
+    words = panels(64, 16, (16, 64), DType.I8).pack(constant)[16 * 32 :].view("<u4")
+    places = [np.flatnonzero(group) for group in constant.T.reshape(-1, 4)]
+    nibbles = np.array([first | second << 2 for first, second in places], np.uint32).reshape(16, 2, 8)
+    given = (nibbles << np.arange(0, 32, 4, dtype=np.uint32)).sum(-1, dtype=np.uint32)  # [rows, 32 columns]
+    reordered = np.zeros((16, 2), np.uint32)
+    for row in range(16):
+        for column in range(2):
+            at, to = row % 8 * 2 + row // 8, column
+            if at % 2 != column:
+                at, to = (at + 1, 0) if column else (at - 1, 1)
+            reordered[at, to] = given[row, column]
+    np.testing.assert_array_equal(words, reordered.reshape(-1))
 
 
 def test_words_are_those_of_cutlass_in_another_order() -> None:
@@ -110,11 +155,46 @@ def test_every_pair_of_places_is_ordered_and_distinct() -> None:
         np.testing.assert_array_equal(unpacked(packing, packing.pack(constant))[:64], constant)
 
 
-def test_a_third_weight_among_four_is_refused() -> None:
+def test_bytes_of_sizes_that_tiles_do_not_divide_are_kept() -> None:
+    packing, constant = panels(84, 37, (16, 64), DType.I8), byte_weights(84, 37)
+    constant[12:24, :5] = 0
+    constant[40:44, 7] = 0, 0, 0, -128
+    found = unpacked_bytes(packing, packing.pack(constant))
+    np.testing.assert_array_equal(found[:84, :37], constant)
+    assert not found[84:].any()
+    assert not found[:, 37:].any()
+
+
+def unpacked_bytes(packing: SparsePanels, octets: np.ndarray) -> np.ndarray:
+    """The same as `unpacked`, of bytes."""
+    _, across, down, size = packing.shape
+    found = np.zeros((down * packing.depth, across * packing.columns), np.int64)
+    for number, tile in enumerate(octets.reshape(-1, size)):
+        given = tile[: packing.columns * packing.row_bytes].view(np.int8).reshape(packing.columns, -1)
+        words = tile[packing.columns * packing.row_bytes :].view("<u4")
+        for column in range(packing.columns):
+            for at in range(packing.depth // 2):
+                lane = column % 8 * 4 + at % 32 // 16 * 2 + column // 8 % 2
+                word = words[(column // 16 * (packing.depth // 64) + at // 32) * 32 + lane]
+                place = int(word) >> at % 16 * 2 & 3
+                row = number % down * packing.depth + at // 2 * 4 + place
+                found[row, number // down * packing.columns + column] += given[column, at]
+    return found
+
+
+@pytest.mark.parametrize("element", [DType.F16, DType.I8])
+def test_a_third_weight_among_four_is_refused(element: DType) -> None:
     constant = weights(64, 16)
     constant[8:12, 3] = 1
     with pytest.raises(ValueError, match="more than two of four"):
-        panels(64, 16, (16, 64)).pack(constant)
+        panels(64, 16, (16, 64), element).pack(constant)
+
+
+def test_a_specimen_of_bytes_has_metadata_that_the_hardware_takes() -> None:
+    packing = panels(200, 70, (32, 128), DType.I8)
+    found = unpacked_bytes(packing, packing.specimen())
+    assert ((found != 0).reshape(-1, 4, found.shape[1]).sum(1) == 2).all()
+    assert np.abs(found).max() <= 127
 
 
 def test_a_specimen_has_metadata_that_the_hardware_takes() -> None:

@@ -25,14 +25,19 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.trace import StopRequest, never_stops
 from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import product
+from tests.compiler.devices.cuda.algorithms.test_integer import SMALL
+from tests.compiler.devices.cuda.algorithms.test_integer import product as byte_product
+from tests.compiler.devices.cuda.on_double import workload_of
 from tests.cuda_double.double import build_runtime, compile_kernels, compiler_there
 from tests.kept import kept
 
 TARGET = resolve("cuda", Gpu("double", (9, 0), 4, 64 * 1024, 8 << 30, 1.8, "cuda:sm_90/0"))
 WORKLOAD = replace(product(16, 40, 136), encodings=((DENSE,), (DENSE, TwoOfFour.of(0))))
-TILE = Tile(
-    "sparse",
-    (Level("block", (("m", 16), ("n", 32), ("k", 64), ("stages", 2))), Level("warp", (("m", 16), ("n", 16)))),
+LEVELS = (Level("block", (("m", 16), ("n", 32), ("k", 64), ("stages", 2))), Level("warp", (("m", 16), ("n", 16))))
+TILE = Tile("sparse", LEVELS)
+OF_BYTES = replace(
+    workload_of(byte_product(np.zeros((16, 136), np.uint8), np.zeros((136, 40), np.int8), 3, 0, SMALL)),
+    encodings=((DENSE,), (DENSE, TwoOfFour.of(0)), (DENSE,), (DENSE,)),
 )
 
 
@@ -50,13 +55,18 @@ def built(lowered: CudaLowered, image: bytes, workload: Workload) -> BuiltKernel
 
 @pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 @pytest.mark.parametrize("mistake", ["", "(acc[i][j], b[i], a[j], 0xeeeeeeeeu)"])
-def test_sparse_weights_are_measured_beside_plain_loops(monkeypatch: pytest.MonkeyPatch, mistake: str) -> None:
+@pytest.mark.parametrize(
+    ("workload", "tile"), [(WORKLOAD, TILE), (OF_BYTES, Tile("sparse_integer", LEVELS))], ids=["floats", "bytes"]
+)
+def test_sparse_weights_are_measured_beside_plain_loops(
+    monkeypatch: pytest.MonkeyPatch, workload: Workload, tile: Tile, mistake: str
+) -> None:
     """A wrong one is dropped; metadata that the hardware does not define would be a fault of the double."""
-    sparse = lower_cuda("sparse", WORKLOAD, TILE, TARGET)
+    sparse = lower_cuda("sparse", workload, tile, TARGET)
     right = "(acc[i][j], b[i], a[j], metadata[i])"
     assert right in sparse.text
     sparse = replace(sparse, text=sparse.text.replace(right, mistake or right))
-    loops = lower_cuda("loops", WORKLOAD, LOOPS.tiles(WORKLOAD, TARGET, "fp32")[0].tile, TARGET)
+    loops = lower_cuda("loops", workload, LOOPS.tiles(workload, TARGET, "fp32")[0].tile, TARGET)
     library = compile_kernels(PREAMBLE + sparse.text + loops.text, "plain", "specimens.cu")
     image = f"cubin of {library.name}\0".encode()
     file = kept(f"image of {library.name}", ".image", lambda made: made.write_bytes(image))
@@ -64,7 +74,7 @@ def test_sparse_weights_are_measured_beside_plain_loops(monkeypatch: pytest.Monk
     monkeypatch.setenv("TW_DOUBLE", f"module={file}:sm_90:{library}")
 
     def build(trials: Sequence[Trial], *, stop_requested: StopRequest = never_stops) -> list[BuiltKernel | None]:
-        return [built(sparse, image, WORKLOAD) for _ in trials]
+        return [built(sparse, image, workload) for _ in trials]
 
     notices: list[str] = []
     machine = CudaMachine(
@@ -78,7 +88,7 @@ def test_sparse_weights_are_measured_beside_plain_loops(monkeypatch: pytest.Monk
         warm_s=0.0,
     )
     with machine:
-        records = list(machine.measure([Trial(WORKLOAD, "a", TILE, 1)], 60.0))
+        records = list(machine.measure([Trial(workload, "a", tile, 1)], 60.0))
     assert (len(records), len(notices)) == ((0, 1) if mistake else (1, 0)), notices
 
 
