@@ -41,8 +41,8 @@ In bytes that is a few steps. ONNX Runtime computes in fp32 where we do in bf16.
 """
 DEFAULT_FORMS: Mapping[str, Sequence[str]] = {
     "fp32": ("unstructured", "1x4", "1x8"),
-    "bf16": ("4x16",),
-    "int8": ("4x16",),
+    "bf16": ("unstructured", "4x16"),
+    "int8": ("unstructured", "4x16"),
 }
 
 

@@ -17,8 +17,8 @@ import numpy as np
 from compiler.compress.alone import model_of, stored
 from compiler.compress.layers import Layer
 from compiler.contract import CompileOptions, QuantizeOptions
-from compiler.ir.blocks import block_encodings_of
-from compiler.ir.encoding import sparse_encodings_of
+from compiler.contract.kinds import AUTO
+from compiler.ir.without_zeros import encodings_without_zeros
 from compiler.pipeline import front_of
 from compiler.quantize import quantize
 from compiler.quantize.samples import Sample
@@ -57,7 +57,8 @@ class Times:
     def of_layer(self, layer: Layer, x: tuple[int, ...], weights: np.ndarray) -> Taken:
         """Of a layer with these weights on an input of this shape."""
         constant = stored(layer, weights, in_bytes=self.in_bytes)
-        words = tuple(str(one) for one in (*sparse_encodings_of(constant), *block_encodings_of(constant)))
+        halves = self.options.precision in ("bf16", AUTO)
+        words = tuple(map(str, encodings_without_zeros(constant, halves=halves)))
         attributes = tuple(sorted(one.SerializeToString() for one in layer.node.attribute))
         key = (layer.node.op_type, attributes, len(layer.node.input), x, weights.shape, words)
         if key not in self._known:

@@ -1,7 +1,8 @@
-"""Panels for dot-product instructions without the groups that are zero for all columns of a panel."""
+"""Panels for dot-product instructions by steps that say where they read rows of A: those that are not zero alone."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -10,28 +11,41 @@ import numpy as np
 from compiler.forms.cache_lines import LINE_BYTES
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.ir.blocks import Blocks
+from compiler.ir.picks import Picks, steps_of
 from compiler.ir.tensor import DType
 from compiler.ir.zeros import CLASSES
 
-MOST_GROUPS = 1 << 16
-"""Places of groups that 16 bits can tell."""
+MOST_PLACES = 1 << 16
+"""Places that 16 bits can tell."""
 
 
 @dataclass(frozen=True)
-class KeptGroups:
-    """One matrix B[k, n] as its panels' groups that are not zero for every column, each with its place.
+class PlacedSteps(ABC):
+    """One matrix B[k, n] in panels of a number of steps each, every step with a place.
 
     In bytes, each part filled up to whole cache lines: int32[panels + 1], at which step each panel begins;
-    int32[panels, panel], sums of columns, where `groups` has them; uint16[kept], which group each step is;
-    dtype[kept, panel, group], the steps.
+    int32[panels, panel], sums of columns, where `groups` has them; uint16[kept], the places; the steps.
 
-    groups  how all groups would be packed
-    fill    what is kept at most, in 1 / CLASSES of all panels' groups
+    groups  how all of B would be packed
+    fill    how many steps there are at most, in 1 / CLASSES of those of all groups
     """
 
     groups: Groups
     fill: int
     dtype: DType = DType.U8
+
+    @property
+    @abstractmethod
+    def step_bytes(self) -> int:
+        """Of one step."""
+
+    @abstractmethod
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant, given in its logical shape: uint8[elements]."""
+
+    @abstractmethod
+    def specimen(self) -> np.ndarray:
+        """As many steps as there is room for: uint8[elements]."""
 
     @property
     def count(self) -> int:
@@ -52,7 +66,7 @@ class KeptGroups:
     def parts(self) -> tuple[int, int, int, int, int]:
         """At which byte beginnings, sums, places and steps begin, and the end."""
         sums = LANE_BYTES * self.panel * self.count if self.groups.sums else 0
-        sizes = (LANE_BYTES * (self.count + 1), sums, 2 * self.kept, LANE_BYTES * self.panel * self.kept)
+        sizes = (LANE_BYTES * (self.count + 1), sums, 2 * self.kept, self.step_bytes * self.kept)
         ends = [0]
         for size in sizes:
             ends.append(ends[-1] + -(-size // LINE_BYTES) * LINE_BYTES)
@@ -64,33 +78,113 @@ class KeptGroups:
         """Bytes of the packed constant."""
         return self.parts[-1]
 
-    def pack(self, constant: np.ndarray) -> np.ndarray:
-        """The constant, given in its logical shape, without the groups that are zero: uint8[elements]."""
+    def _dense(self, constant: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All groups, dtype[panels, groups, panel, group], and the sums as they are packed behind them."""
         each = self.groups.pack(constant)
-        size = self.groups.groups * self.panel * self.groups.group
-        steps = each[:, :size].reshape(self.count, self.groups.groups, self.panel * self.groups.group)
-        return self._packed(steps, np.asarray((steps != 0).any(2)), np.ascontiguousarray(each[:, size:]))
+        shape = (self.count, self.groups.groups, self.panel, self.groups.group)
+        size = int(np.prod(shape[1:]))
+        return each[:, :size].reshape(shape), np.ascontiguousarray(each[:, size:])
 
-    def specimen(self) -> np.ndarray:
-        """As many steps as there is room for, anywhere: uint8[elements]."""
-        random = np.random.default_rng(self.kept)
-        mask = np.zeros(self.count * self.groups.groups, bool)
-        mask[random.permutation(mask.size)[: self.kept]] = True
-        shape = (self.count, self.groups.groups, self.panel * self.groups.group)
-        sums = np.zeros((self.count, LANE_BYTES * self.panel if self.groups.sums else 0), np.uint8)
-        return self._packed(random.integers(1, 3, shape).astype(self.groups.dtype.numpy), mask.reshape(shape[:2]), sums)
+    def _no_sums(self) -> np.ndarray:
+        return np.zeros((self.count, LANE_BYTES * self.panel if self.groups.sums else 0), np.uint8)
 
-    def _packed(self, steps: np.ndarray, mask: np.ndarray, sums: np.ndarray) -> np.ndarray:
-        """Of dtype[panels, groups, panel * group], where bool[panels, groups] holds, and the bytes of sums."""
-        panels, places = np.nonzero(mask)
-        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(mask.sum(1))])
-        pieces = (starts.astype("<i4"), sums, places.astype("<u2"), steps[panels, places])
+    def _laid_out(self, counts: np.ndarray, sums: np.ndarray, places: np.ndarray, steps: np.ndarray) -> np.ndarray:
+        """The parts one after another: how many steps each panel has, sums, places, steps as bytes."""
+        starts = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
         packed = np.zeros(self.elements, np.uint8)
+        pieces = (starts.astype("<i4"), sums, places.astype("<u2"), steps)
         for begin, end, piece in zip(self.parts, self.parts[1:], pieces, strict=False):
             octets = np.ascontiguousarray(piece).view(np.uint8).reshape(-1)
             assert len(octets) <= end - begin, "the encoding says how much is kept at most"
             packed[begin : begin + len(octets)] = octets
         return packed
+
+
+@dataclass(frozen=True)
+class KeptGroups(PlacedSteps):
+    """The groups that are not zero for every column of their panel: dtype[kept, panel, group].
+
+    The place of a step is the number of its group.
+    """
+
+    @property
+    def step_bytes(self) -> int:
+        """A group for each column."""
+        return LANE_BYTES * self.panel
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant without the groups that are zero."""
+        groups, sums = self._dense(constant)
+        return self._packed(groups, np.asarray((groups != 0).any((2, 3))), sums)
+
+    def specimen(self) -> np.ndarray:
+        """Groups anywhere."""
+        random = np.random.default_rng(self.kept)
+        mask = np.zeros(self.count * self.groups.groups, bool)
+        mask[random.permutation(mask.size)[: self.kept]] = True
+        shape = (self.count, self.groups.groups, self.panel, self.groups.group)
+        some = random.integers(1, 3, shape).astype(self.groups.dtype.numpy)
+        return self._packed(some, mask.reshape(shape[:2]), self._no_sums())
+
+    def _packed(self, groups: np.ndarray, mask: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        panels, places = np.nonzero(mask)
+        return self._laid_out(mask.sum(1), sums, places, groups[panels, places])
+
+
+@dataclass(frozen=True)
+class PickedGroups(PlacedSteps):
+    """Groups of weights that are not zero, each column's from anywhere in a window of A's row.
+
+    A step is dtype[panel, group], the weights, then as many bytes of which each group says which elements of the window
+    its weights are multiplied with. The place of a step is the element of a row at which its window begins.
+
+    window    elements
+    by_bytes  whether an element is told byte by byte, or as one number of its own width
+    """
+
+    window: int = 0
+    by_bytes: bool = True
+
+    @property
+    def step_bytes(self) -> int:
+        """A group of weights for each column, and where they are multiplied."""
+        return 2 * LANE_BYTES * self.panel
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant without its zeros."""
+        groups, sums = self._dense(constant)
+        lines = groups.transpose(0, 2, 1, 3).reshape(self.count, self.panel, -1)[:, :, : self.groups.panels.depth]
+        return self._packed(lines, sums)
+
+    def specimen(self) -> np.ndarray:
+        """Columns that have about as many weights as there is room for, anywhere."""
+        random = np.random.default_rng(self.kept)
+        shape = (self.count, self.panel, self.groups.panels.depth)
+        share = self.fill / CLASSES
+        while True:
+            lines = (random.random(shape) < share).astype(self.groups.dtype.numpy)
+            if steps_of(lines != 0, self.groups.group, self.window).counts.sum() <= self.kept:
+                return self._packed(lines, self._no_sums())
+            share *= 0.9
+
+    def _packed(self, lines: np.ndarray, sums: np.ndarray) -> np.ndarray:
+        """Of dtype[panels, panel, depth]."""
+        steps = steps_of(np.asarray(lines != 0), self.groups.group, self.window)
+        panel, number = np.nonzero(np.arange(steps.bases.shape[1]) < steps.counts[:, None])
+        bases, places = steps.bases[panel, number], steps.places[panel, number]
+        column = np.arange(self.panel)[:, None]
+        weights = lines[panel[:, None, None], column, bases[:, None, None] + np.maximum(places, 0)]
+        weights = np.where(places >= 0, weights, np.zeros((), weights.dtype))
+        told = self._told(np.maximum(places, 0)).view(np.uint8).reshape(len(panel), -1)
+        both = np.concatenate([np.ascontiguousarray(weights).view(np.uint8).reshape(len(panel), -1), told], axis=1)
+        return self._laid_out(steps.counts, sums, bases, both)
+
+    def _told(self, places: np.ndarray) -> np.ndarray:
+        """Which element of a window, in as many bytes as it has."""
+        width = self.groups.dtype.bytes
+        if not self.by_bytes:
+            return places.astype(f"<u{width}")
+        return np.ascontiguousarray(places[..., None] * width + np.arange(width)).astype(np.uint8)
 
 
 def block_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int | None:
@@ -99,14 +193,50 @@ def block_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int |
     None where the matrix is not the whole constant, with lines for columns and along k what a group is, or has too many
     groups.
     """
+    if not _is_whole(groups, encoding, dims) or groups.groups > MOST_PLACES or encoding.group % groups.group:
+        return None
+    last = groups.panels.source[-2]
+    return encoding.fill(groups.panels.panel) if last[0] % groups.group == 0 else None
+
+
+def pick_fill(groups: Groups, encoding: Picks, dims: tuple[int, ...], window: int) -> int | None:
+    """The steps that a constant of shape `dims` in this encoding takes at most, in 1 / CLASSES of those of all groups.
+
+    None where the matrix is not the whole constant with its axes in the encoding's order, or windows are others.
+    """
+    panels = groups.panels
+    if (encoding.group, encoding.window) != (groups.group, window) or panels.depth > MOST_PLACES:
+        return None
+    if not _is_whole(groups, encoding, dims):
+        return None
+    others = [axis for axis, dim in enumerate(dims) if axis not in (encoding.lines, encoding.along) and dim > 1]
+    taps = [(dims[axis], _step(dims, axis)) for axis in others]
+    found = [(extent, step) for extent, step in panels.source[:-2] if extent > 1]
+    return encoding.fill(panels.panel) if _joined(found) == _joined(taps) else None
+
+
+def _is_whole(groups: Groups, encoding: Blocks | Picks, dims: tuple[int, ...]) -> bool:
+    """Whether B is all of a constant, with lines for columns and the other dimension that is named innermost in k."""
     panels = groups.panels
     *depth, (columns, column_step) = panels.source
-    whole = int(np.prod(dims))
-    if panels.starts != (0,) or panels.depth * panels.columns != whole or groups.shift or not depth:
-        return None
-    steps = [int(np.prod(dims[axis + 1 :])) for axis in (encoding.lines, encoding.along)]
-    if [column_step, depth[-1][1]] != steps or columns != dims[encoding.lines]:
-        return None
-    if depth[-1][0] % groups.group or encoding.group % groups.group or groups.run or groups.groups > MOST_GROUPS:
-        return None
-    return encoding.fill(panels.panel)
+    if panels.starts != (0,) or panels.depth * panels.columns != int(np.prod(dims)) or groups.shift or groups.run:
+        return False
+    if not depth or columns != dims[encoding.lines]:
+        return False
+    return [column_step, depth[-1][1]] == [_step(dims, encoding.lines), _step(dims, encoding.along)]
+
+
+def _step(dims: tuple[int, ...], axis: int) -> int:
+    """Elements from one index of a dimension to the next."""
+    return int(np.prod(dims[axis + 1 :]))
+
+
+def _joined(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Axes (extent, step), outermost first, of which those that lie one in another are one."""
+    made: list[tuple[int, int]] = []
+    for extent, step in axes:
+        if made and made[-1][1] == extent * step:
+            made[-1] = (made[-1][0] * extent, step)
+        else:
+            made.append((extent, step))
+    return made

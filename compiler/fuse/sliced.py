@@ -58,6 +58,7 @@ def sliced(
         kernels.inputs,
         kernels.outputs,
         {**constants, **_constants(kernels, once)},
+        kernels.halves,
     )
     return outer, region
 
@@ -70,7 +71,7 @@ def _body(batch: Batch, kernels: KernelGraph, calls: Sequence[Call]) -> KernelGr
     given = tuple(storage for storage in read if storage not in written | constant)
     outputs = tuple(id for id in kernels.outputs if id in batch.along)
     buffers = {**_touched(kernels, calls), **{id: kernels.buffers[id] for id in (*given, *outputs)}}
-    return KernelGraph(buffers, tuple(calls), given, outputs, _constants(kernels, calls))
+    return KernelGraph(buffers, tuple(calls), given, outputs, _constants(kernels, calls), kernels.halves)
 
 
 def _touched(kernels: KernelGraph, calls: Sequence[Call]) -> dict[int, Buffer]:

@@ -19,8 +19,8 @@ WIDTHS = (8, 16, 32)
 """Lines whose groups may be kept together."""
 MOST_FILL = 0.75
 """The share of blocks, the narrowest ones, up to which they are told of at all."""
-GROUPS = {np.dtype(np.int8): 4, np.dtype(np.float32): 2}
-"""Neighbours of a group, by the constant's type: bytes, and floats that are rounded to bf16."""
+GROUPS = (2, 4)
+"""Neighbours of a group: floats that are rounded to bf16, and bytes."""
 MOST_AXES = 8
 """Dimensions of a constant."""
 
@@ -53,7 +53,7 @@ class Blocks(Encoding):
         if first != BLOCKS_WORD or len(numbers) != 3 + len(WIDTHS) or not all(map(str.isdecimal, numbers)):
             raise ValueError(f"`{word}` is no encoding of blocks")
         lines, along, group, *fills = map(int, numbers)
-        if group not in GROUPS.values() or lines == along or max(lines, along) >= MOST_AXES:
+        if group not in GROUPS or lines == along or max(lines, along) >= MOST_AXES:
             raise ValueError(f"`{word}` is no encoding of blocks: no such dimensions or group")
         if not all(0 < fill <= CLASSES for fill in fills):
             raise ValueError(f"`{word}` is no encoding of blocks: a fill is 1 to {CLASSES}")
@@ -63,15 +63,17 @@ class Blocks(Encoding):
         """Whether a constant of this shape has whole groups."""
         return max(self.lines, self.along) < len(dims) and dims[self.along] % self.group == 0
 
-    def fill(self, width: int) -> int:
-        """What is kept when so many lines are kept together."""
-        return self.fills[WIDTHS.index(width)]
+    def fill(self, width: int) -> int | None:
+        """What is kept when so many lines are kept together; None where that is not told."""
+        return self.fills[WIDTHS.index(width)] if width in WIDTHS else None
 
 
-def block_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those in which a constant may be kept, by its dtype, size and zeros; the first two axes are lines or groups."""
-    group = GROUPS.get(constant.dtype)
-    if group is None or constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
+def block_encodings_of(constant: np.ndarray, group: int) -> Encodings:
+    """Those of blocks of so many neighbours in which a constant may be kept, by its size and zeros.
+
+    The first two axes are lines or groups.
+    """
+    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
         return ()
     if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
         return ()

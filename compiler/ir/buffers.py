@@ -13,12 +13,12 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
-from compiler.ir.blocks import block_encodings_of
-from compiler.ir.encoding import DENSE, Encodings, encodings_of, sparse_encodings_of, two_of_four_encodings_of
+from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
+from compiler.ir.without_zeros import encodings_without_zeros
 
 
 @dataclass(frozen=True)
@@ -131,13 +131,17 @@ class Call:
 
 @dataclass(frozen=True)
 class KernelGraph:
-    """Calls in execution order over buffers. Constants are given by buffer, in logical (unpacked) form."""
+    """Calls in execution order over buffers. Constants are given by buffer, in logical (unpacked) form.
+
+    `halves` says whether kernels may take floats as bf16, so that constants tell of zeros that these leave out too.
+    """
 
     buffers: Mapping[int, Buffer]
     calls: tuple[Call, ...]
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
     constants: Mapping[int, np.ndarray] = field(default_factory=dict)
+    halves: bool = False
 
     @cached_property
     def readers(self) -> Mapping[int, tuple[int, ...]]:
@@ -171,8 +175,8 @@ class KernelGraph:
         if buffer not in self.constants:
             return ()
         if buffer not in self._sparse_encodings:
-            constant = self.constants[buffer]
-            self._sparse_encodings[buffer] = (*sparse_encodings_of(constant), *block_encodings_of(constant))
+            found = encodings_without_zeros(self.constants[buffer], halves=self.halves)
+            self._sparse_encodings[buffer] = found
         return self._sparse_encodings[buffer]
 
     @cached_property

@@ -16,6 +16,7 @@ from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, TWO_OF_FOUR_WORD, Encod
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
+from compiler.ir.picks import PICKS_WORD, Picks
 from compiler.ir.tensor import DType
 from compiler.ir.tokens import Cursor
 
@@ -23,6 +24,7 @@ SPARSE: Mapping[str, Callable[[str], Encoding]] = {
     SPARSE_WORD: Sparse.read,
     TWO_OF_FOUR_WORD: TwoOfFour.read,
     BLOCKS_WORD: Blocks.read,
+    PICKS_WORD: Picks.read,
 }
 """How the word of a sparse encoding is read, by what it begins with."""
 

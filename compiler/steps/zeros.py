@@ -11,8 +11,8 @@ from compiler.ir.tile import Menu
 from compiler.ir.zeros import Zeros, leaves_out, zeros_of
 from compiler.pack.explanation import Entry
 
-OF_INTEGERS = "sparse_integer"
-"""The algorithm that leaves zeros out of products of whole numbers, none of which is NaN or infinite."""
+INTEGER = "integer"
+"""How the names of algorithms end that multiply whole numbers, none of which is NaN or infinite."""
 
 
 def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ...]:
@@ -56,7 +56,7 @@ def _note(omitted: bool) -> str:
 def zeros_notices(menus: Sequence[Menu]) -> list[str]:
     """That zero weights are left out, where they are: it shows where an activation is not finite."""
     taken = [menu.best.tile.algorithm for menu in menus]
-    count = sum(leaves_out(algorithm) and algorithm != OF_INTEGERS for algorithm in taken)
+    count = sum(leaves_out(algorithm) and not algorithm.endswith(INTEGER) for algorithm in taken)
     if not count:
         return []
     kernels = "1 kernel multiplies" if count == 1 else f"{count} kernels multiply"

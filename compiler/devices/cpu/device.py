@@ -94,7 +94,7 @@ class CpuBackend:
             workload = self.workload_of(kernels, kernels.calls[at])
             return takes_short(workload, self.target, "fp32" if at in exact else "bf16")
 
-        return with_short_activations(kernels, DType.BF16, takes, exact)
+        return with_short_activations(replace(kernels, halves=True), DType.BF16, takes, exact)
 
     @property
     def joins(self) -> frozenset[str]:

@@ -17,8 +17,10 @@ from compiler.ir.target import Ceilings
 CPUINFO = Path("/proc/cpuinfo")
 CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
-BYTE_DOT, BF16_DOT = "avx512_vnni", "avx512_bf16"
+BYTE_DOT, BF16_DOT, VBMI = "avx512_vnni", "avx512_bf16", "avx512vbmi"
 """Dot products of four bytes (VPDPBUSD) and of two bf16 (VDPBF16PS) for each lane of a 512-bit vector."""
+NEAR_BYTES, FAR_BYTES = 16, 64
+"""Windows out of which instructions pick elements: parts of a vector, and vectors of AVX-512."""
 TILES = ("amx_tile", "amx_int8", "amx_bf16")
 """Registers of 16 x 64 bytes, and their products of bytes and of bf16."""
 ARM_BYTE_DOT, ARM_MIXED_DOT, ARM_BF16_DOT = "asimddp", "i8mm", "bf16"
@@ -102,6 +104,16 @@ class CpuTarget:
     def multiplies_bf16(self) -> bool:
         """Whether one instruction adds two products of bf16 to each fp32 lane of a whole vector."""
         return bool({BF16_DOT, ARM_BF16_DOT} & {*self.features})
+
+    def picks_from(self, window_bytes: int, element_bytes: int) -> bool:
+        """Whether one instruction picks for each lane of a vector some elements of a window.
+
+        Of 16 bytes any vector does (VPSHUFB, TBL); of 64 that of AVX-512 does, 16-bit elements (VPERMW), and bytes
+        where it has AVX-512VBMI (VPERMB).
+        """
+        if window_bytes == NEAR_BYTES:
+            return self.vector_floats >= 8 or self.machine == "aarch64"
+        return self.vector_floats == 16 and (element_bytes == 2 or VBMI in self.features)
 
     @property
     def has_tiles(self) -> bool:
@@ -203,8 +215,8 @@ _ARM_CORES = (
 """Where their figures are from: docs/arm.md."""
 
 PROFILES: tuple[CpuTarget, ...] = (
-    _with(_V4, "amx", BYTE_DOT, BF16_DOT, *TILES),
-    _with(_V4, "bf16", BYTE_DOT, BF16_DOT),
+    _with(_V4, "amx", BYTE_DOT, BF16_DOT, VBMI, *TILES),
+    _with(_V4, "bf16", BYTE_DOT, BF16_DOT, VBMI),
     _with(_V4, "vnni", BYTE_DOT),
     _V4,
     _with(_V3, "vnni", "avx_vnni"),

@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 from compiler.forms.groups import Groups
-from compiler.forms.kept_groups import KeptGroups, block_fill
+from compiler.forms.kept_groups import KeptGroups, PickedGroups, block_fill, pick_fill
 from compiler.ir.blocks import Blocks, block_encodings_of
 from compiler.ir.packing import Panels, Steered
+from compiler.ir.picks import Picks, pick_encodings_of
 from compiler.ir.tensor import DType
 from compiler.ir.zeros import CLASSES
 
@@ -43,7 +44,11 @@ def unpacked(packing: KeptGroups, packed: np.ndarray) -> tuple[np.ndarray, np.nd
 def test_what_is_kept_is_all_that_is_not_zero(dtype: DType, panel: int) -> None:
     constant = matrix(np.float32 if dtype is DType.BF16 else np.int8)
     groups = Groups(panels(panel), dtype, sums=dtype is DType.I8)
-    encoding = next(one for one in block_encodings_of(constant) if isinstance(one, Blocks) and one.lines == 1)
+    encoding = next(
+        one
+        for one in block_encodings_of(constant, 2 if dtype is DType.BF16 else 4)
+        if isinstance(one, Blocks) and one.lines == 1
+    )
     fill = block_fill(groups, encoding, constant.shape)
     assert fill is not None
     packing = KeptGroups(groups, fill)
@@ -56,6 +61,52 @@ def test_what_is_kept_is_all_that_is_not_zero(dtype: DType, panel: int) -> None:
         wanted = np.ascontiguousarray(dense[:, size:]).view(np.uint8).reshape(-1)
         np.testing.assert_array_equal(sums[: wanted.size], wanted)
     assert packed.nbytes == packing.elements < dense.nbytes
+
+
+def of_steps(packing: PickedGroups, packed: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """B[k, columns] as the steps say it, and the sums."""
+    begin, sums, places, steps, _ = packing.parts
+    starts = packed[begin:sums].view("<i4")[: packing.count + 1]
+    bases = packed[places:steps].view("<u2")
+    dtype, group = packing.groups.dtype, packing.groups.group
+    whole = np.zeros((packing.groups.panels.depth, packing.count * packing.panel), dtype.numpy)
+    for panel in range(packing.count):
+        for step in range(starts[panel], starts[panel + 1]):
+            octets = packed[steps + step * packing.step_bytes :][: packing.step_bytes].reshape(
+                2, packing.panel, group, -1
+            )
+            weights = np.ascontiguousarray(octets[0]).view(dtype.numpy)[..., 0]
+            if packing.by_bytes:
+                which = octets[1, :, :, 0] // dtype.bytes
+            else:
+                which = np.ascontiguousarray(octets[1]).view(f"<u{dtype.bytes}")[..., 0]
+            for column, at in np.argwhere(weights != 0):
+                k = bases[step] + which[column, at]
+                assert whole[k, panel * packing.panel + column] == 0
+                whole[k, panel * packing.panel + column] = weights[column, at]
+    return whole[:, :COLUMNS], packed[sums:places]
+
+
+@pytest.mark.parametrize(
+    ("dtype", "panel", "window", "by_bytes"),
+    [(DType.I8, 16, 64, True), (DType.I8, 4, 16, True), (DType.BF16, 32, 32, False), (DType.BF16, 8, 8, True)],
+)
+def test_steps_have_every_weight_once(dtype: DType, panel: int, window: int, by_bytes: bool) -> None:
+    random = np.random.default_rng(6)
+    drawn = random.integers(-100, 100, (DEPTH, COLUMNS)) * (random.random((DEPTH, COLUMNS)) < 0.15)
+    constant = drawn.astype(np.float32 if dtype is DType.BF16 else np.int8)
+    groups = Groups(panels(panel), dtype, sums=dtype is DType.I8)
+    known = [one for one in pick_encodings_of(constant, groups.group) if isinstance(one, Picks)]
+    (fill,) = {found for one in known if (found := pick_fill(groups, one, constant.shape, window)) is not None}
+    packing = PickedGroups(groups, fill, window=window, by_bytes=by_bytes)
+    got, sums = of_steps(packing, packing.pack(constant))
+    np.testing.assert_array_equal(got.astype(np.float32), constant.astype(np.float32))
+    if groups.sums:
+        wanted = constant.astype(np.int32).sum(0)
+        np.testing.assert_array_equal(sums.view("<i4")[:COLUMNS], wanted)
+    specimen = packing.specimen()
+    starts = specimen[: 4 * (packing.count + 1)].view("<i4")
+    assert 0.7 * packing.kept < starts[-1] <= packing.kept
 
 
 def test_a_specimen_has_as_many_steps_as_there_is_room_for() -> None:
@@ -72,6 +123,19 @@ def test_a_specimen_has_as_many_steps_as_there_is_room_for() -> None:
 def test_more_than_there_is_room_for_is_refused() -> None:
     with pytest.raises(AssertionError, match="how much is kept"):
         KeptGroups(Groups(panels(16), DType.I8), 1).pack(np.ones((DEPTH, COLUMNS), np.int8))
+
+
+def test_steps_are_those_of_a_constant_in_the_order_of_k() -> None:
+    taps = Groups(Panels((0,), DEPTH, COLUMNS, 16, ((6, 12), (12, 1), (COLUMNS, 72))), DType.I8)
+    fills = (9, 10)
+    assert pick_fill(taps, Picks.of(0, 2, 4, 64, fills), (COLUMNS, 6, 12), 64) == 9
+    assert pick_fill(taps, Picks.of(0, 2, 4, 64, fills), (COLUMNS, 6, 12), 16) is None
+    innermost = Groups(Panels((0,), DEPTH, COLUMNS, 16, ((12, 6), (6, 1), (COLUMNS, 72))), DType.I8)
+    assert pick_fill(innermost, Picks.of(0, 1, 4, 64, fills), (COLUMNS, 12, 6), 64) is None
+    swapped = Groups(Panels((0,), DEPTH, COLUMNS, 16, ((3, 1), (2, 3), (12, 6), (COLUMNS, 72))), DType.I8)
+    assert pick_fill(swapped, Picks.of(0, 1, 4, 64, fills), (COLUMNS, 12, 2, 3), 64) is None
+    straight = Groups(Panels((0,), DEPTH, COLUMNS, 16, ((2, 3), (3, 1), (12, 6), (COLUMNS, 72))), DType.I8)
+    assert pick_fill(straight, Picks.of(0, 1, 4, 64, fills), (COLUMNS, 12, 2, 3), 64) == 9
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ recurrent    recurrent layers, step by step
 separable    a window channel by channel and the pointwise product that reads it, through rows that stay in a cache
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
 sparse       products and convolutions by constant weights of which a good part is zero
-sparse_dot   products of bytes, and of bf16, without blocks of weights that are zero
+sparse_dot   products of bytes, and of bf16, without weights that are zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
 amx_attention  attention by such tiles, where the job's precision is bf16
@@ -51,7 +51,14 @@ from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
 from compiler.devices.cpu.algorithms.separable import SEPARABLE
 from compiler.devices.cpu.algorithms.sparse import SPARSE
-from compiler.devices.cpu.algorithms.sparse_dot import SPARSE_BF16, SPARSE_INTEGER
+from compiler.devices.cpu.algorithms.sparse_dot import (
+    FAR_BF16,
+    FAR_INTEGER,
+    NEAR_BF16,
+    NEAR_INTEGER,
+    SPARSE_BF16,
+    SPARSE_INTEGER,
+)
 from compiler.devices.cpu.algorithms.window import BYTE_GROUPS, WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
@@ -73,10 +80,14 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     SEPARABLE,
     SPARSE,
     SPARSE_INTEGER,
+    NEAR_INTEGER,
+    FAR_INTEGER,
     WINDOW,
     WINOGRAD,
     BF16,
     SPARSE_BF16,
+    NEAR_BF16,
+    FAR_BF16,
     AMX_BF16,
     AMX_INTEGER,
     AMX_BF16_WINDOW,

@@ -28,10 +28,11 @@ WHERE_NEEDED = {
     "tw_bytes.h": "tw_bytes",
     "tw_spread.h": "tw_spread",
     "tw_table.h": "tw_table",
+    "tw_pick.h": "tw_pick",
 }
 """Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, of
 functions whose results are rounded to these, of products by tiles, of rounding to bytes, of vectors of bytes, of
-bytes brought to the lanes of their group, and of functions of a byte as tables."""
+bytes brought to the lanes of their group, of functions of a byte as tables, and of elements picked for each lane."""
 
 
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:

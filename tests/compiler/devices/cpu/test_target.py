@@ -27,8 +27,8 @@ def pretended(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):  # type: ignore[
 
 V4 = "avx512f avx512bw avx512cd avx512dq avx512vl avx2 fma bmi2 sse4_2 popcnt"
 FEATURES = {
-    "cpu:x86-64-v4-amx": f"{V4} avx512_vnni avx512_bf16 amx_tile amx_int8 amx_bf16",
-    "cpu:x86-64-v4-bf16": f"{V4} avx512_vnni avx512_bf16",
+    "cpu:x86-64-v4-amx": f"{V4} avx512_vnni avx512_bf16 avx512vbmi amx_tile amx_int8 amx_bf16",
+    "cpu:x86-64-v4-bf16": f"{V4} avx512_vnni avx512_bf16 avx512vbmi",
     "cpu:x86-64-v4-vnni": f"{V4} avx512_vnni avx_vnni",
     "cpu:x86-64-v4": V4,
     "cpu:x86-64-v3-vnni": "avx2 fma bmi2 sse4_2 popcnt avx_vnni",

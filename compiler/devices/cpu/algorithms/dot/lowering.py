@@ -5,8 +5,8 @@ is packed in panels of `n` columns, and the inner kernel keeps the sums of m x n
 group at a time: a step loads vectors of B with one group of a column in each lane, and broadcasts one group of each row
 of A.
 
-Where B's panels are without the groups that are zero for all their columns, k goes through those that are kept, whose
-places say which group of A's rows each is multiplied with.
+Where B is packed without zeros, k goes through the steps that are left, whose places say where each reads A's rows: one
+group, or a window, from which every lane picks the elements that its own weights are multiplied with.
 
 Rows of A are read where they lie, or staged in the lane's scratch: copied along k in the form that the instruction
 wants, with padding written between. The maps that follow run on a finished tile, column by column, so that what they
@@ -30,11 +30,11 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
-from compiler.devices.cpu.target import CpuTarget
+from compiler.devices.cpu.target import NEAR_BYTES, CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.forms.contraction import Contraction, axes_of
 from compiler.forms.groups import LANE_BYTES, Groups
-from compiler.forms.kept_groups import KeptGroups
+from compiler.forms.kept_groups import PickedGroups, PlacedSteps
 from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.forms.operand import bound_of
 from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
@@ -93,7 +93,7 @@ class DotContraction(Lowering):
     slots: Slots
     shape: Shape
     target: CpuTarget
-    packing: tuple[int, Groups | KeptGroups] | None
+    packing: tuple[int, Groups | PlacedSteps] | None
     """The position of B where it is packed ahead of time, and how."""
     groups: Groups
     """All groups of B, as they are packed ahead of time, or by the task itself."""
@@ -186,9 +186,9 @@ class DotContraction(Lowering):
         return f"{self.name}_{rows}(a, b, {'places, steps, ' if self.kept else ''}c);"
 
     @property
-    def kept(self) -> KeptGroups | None:
-        """B without groups that are zero, where it is packed so."""
-        return self.packing[1] if self.packing and isinstance(self.packing[1], KeptGroups) else None
+    def kept(self) -> PlacedSteps | None:
+        """B without zeros, where it is packed so."""
+        return self.packing[1] if self.packing and isinstance(self.packing[1], PlacedSteps) else None
 
     def place_row(self) -> None:
         """Declares the axes of m for row number `row` of a register tile that begins at `row0`."""
@@ -242,33 +242,62 @@ class DotContraction(Lowering):
     def _micro(self, rows: int) -> None:
         """c[rows][panel] = a[rows][groups] b[groups][panel]; rows of a lie a constant distance apart.
 
-        Where groups are left out, b has `steps` of them, and `places` says which.
+        Without zeros, b has `steps` steps, and `places` says where each of them reads rows.
         """
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
-        step = self.row_step or self.row_bytes
         kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
-        load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
         which = "const uint16_t *places, long steps, " if self.kept else ""
         head = f"void {self.name}_{rows}(const char *a, const char *b, {which}{self.scalar_type} *c)"
-        step_of_b, steps = ("step", "steps") if self.kept else ("k", self.groups.groups)
+        step, steps = ("step", "steps") if self.kept else ("k", self.groups.groups)
         with writer.block(f"static inline __attribute__((always_inline)) {head}"):
             writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")
-            with writer.block(f"for (long {step_of_b} = 0; {step_of_b} < {steps}; {step_of_b}++)"):
+            with writer.block(f"for (long {step} = 0; {step} < {steps}; {step}++)"):
                 if self.kept:
                     writer.line("const long k = places[step];")
-                for vector in range(shape.vectors):
-                    place = f"b + ({step_of_b} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
-                    writer.line(f"const vi y{vector} = tw_groups({place});")
-                for row in range(rows):
-                    writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * step}L);")
-                    for vector in range(shape.vectors):
-                        acc = f"acc[{row}][{vector}]"
-                        writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
+                if isinstance(self.kept, PickedGroups):
+                    self._picked_step(rows, self.kept)
+                else:
+                    self._step(rows, step)
             writer.line(f"#pragma GCC unroll {rows}")
             with writer.block(f"for (int row = 0; row < {rows}; row++)"):
                 for vector in range(shape.vectors):
                     writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
         writer.line()
+
+    def _step(self, rows: int, step: str) -> None:
+        """Group `k` of all rows with the vectors of one step of B."""
+        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
+        load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
+        for vector in range(shape.vectors):
+            place = f"b + ({step} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
+            writer.line(f"const vi y{vector} = tw_groups({place});")
+        for row in range(rows):
+            writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * self._row_distance}L);")
+            for vector in range(shape.vectors):
+                acc = f"acc[{row}][{vector}]"
+                writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
+
+    def _picked_step(self, rows: int, picked: PickedGroups) -> None:
+        """The window of all rows that begins at element `k`, of which each lane picks what its weights are for."""
+        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
+        element = picked.groups.dtype.bytes
+        load, pick = "tw_groups", {1: "tw_pick_bytes", 2: "tw_pick_halves"}[element]
+        if picked.window * element == NEAR_BYTES:
+            load, pick = "tw_pick_near_window", "tw_pick_near"
+        for vector in range(shape.vectors):
+            place = f"b + step * {picked.step_bytes} + {vector * lanes * LANE_BYTES}"
+            writer.line(f"const vi y{vector} = tw_groups({place});")
+            writer.line(f"const vi which{vector} = tw_groups({place} + {shape.panel * LANE_BYTES});")
+        for row in range(rows):
+            writer.line(f"const vi x{row} = {load}(a + k * {element} + {row * self._row_distance}L);")
+            for vector in range(shape.vectors):
+                acc = f"acc[{row}][{vector}]"
+                writer.line(f"{acc} = {self.dot}({acc}, {pick}(x{row}, which{vector}), y{vector});")
+
+    @property
+    def _row_distance(self) -> int:
+        """Bytes from a row of A to the next."""
+        return self.row_step or self.row_bytes
 
     def _declare(self) -> None:
         if self.packing and self.kept:
@@ -353,14 +382,14 @@ class DotContraction(Lowering):
                 self.epilogue()
 
     def point_at_panel(self) -> None:
-        """Declares `b`, the panel number `panel`; where groups are left out, also how many it has, and their places."""
-        writer, view, shape = self.writer, self.view, self.shape
+        """Declares `b`, the panel number `panel`; without zeros, also how many steps it has, and their places."""
+        writer, view = self.writer, self.view
         if self.kept:
             _, _, places, steps, _ = self.kept.parts
             writer.line("const int32_t *const starts = (const int32_t *)packed + panel;")
             writer.line("const long steps = starts[1] - starts[0];")
             writer.line(f"const uint16_t *const places = (const uint16_t *)(packed + {places}) + starts[0];")
-            writer.line(f"const char *const b = packed + {steps} + starts[0] * {shape.panel * LANE_BYTES}L;")
+            writer.line(f"const char *const b = packed + {steps} + starts[0] * {self.kept.step_bytes}L;")
         elif self.packing:
             batch = row_major([axis for axis in view.batch if axis in view.b.axes])
             slot = self.workload.kernel.inputs[self.packing[0]].name

@@ -6,12 +6,18 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from compiler.devices.cpu.algorithms.bf16 import bf16_tiles
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.integer import integer_tiles
-from compiler.devices.cpu.algorithms.sparse_dot import sparse_bf16_tiles, sparse_integer_tiles
+from compiler.devices.cpu.algorithms.sparse_dot import (
+    FAR_BF16,
+    FAR_INTEGER,
+    NEAR_BF16,
+    NEAR_INTEGER,
+    SPARSE_BF16,
+    SPARSE_INTEGER,
+)
 from compiler.devices.cpu.emit.lower import lower
-from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
-from compiler.ir.blocks import block_encodings_of
+from compiler.devices.cpu.target import FAR_BYTES, NEAR_BYTES, PROFILES, CpuTarget, resolve, runs_here
 from compiler.ir.buffers import Buffer
 from compiler.ir.encoding import DENSE
 from compiler.ir.graph import Attr
@@ -19,12 +25,22 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import Layout
+from compiler.ir.without_zeros import encodings_without_zeros
 from tests.compiler.devices.cpu.algorithms.test_integer import BYTES, Drawn, defined
 from tests.compiler.devices.cpu.algorithms.test_sparse import Layer, Sparsity
 from tests.compiler.devices.cpu.library import Case, Library, check, draws
 
 HERE = [profile.name for profile in PROFILES if runs_here(profile)]
 OF_BF16 = [profile.name for profile in PROFILES if profile.multiplies_bf16 and runs_here(profile)]
+PICKING = [name for name in HERE if resolve(name).multiplies_bytes]
+FAR = [name for name in PICKING if resolve(name).picks_from(FAR_BYTES, 1)]
+PICKS = (NEAR_INTEGER, FAR_INTEGER, NEAR_BF16, FAR_BF16)
+INTEGERS = [
+    *((SPARSE_INTEGER, name) for name in HERE),
+    *((NEAR_INTEGER, name) for name in PICKING),
+    *((FAR_INTEGER, name) for name in FAR),
+]
+FLOATS = [(algorithm, name) for algorithm in (SPARSE_BF16, NEAR_BF16, FAR_BF16) for name in OF_BF16]
 CONSTANT = ("w", "bias", "scale")
 
 
@@ -48,7 +64,10 @@ class BlockedCase(Case):
 
     @property
     def workload(self) -> Workload:
-        known = (block_encodings_of(one) if at in self.constant else () for at, one in enumerate(self.inputs))
+        known = (
+            encodings_without_zeros(one, halves=True) if at in self.constant else ()
+            for at, one in enumerate(self.inputs)
+        )
         return replace(super().workload, encodings=tuple((DENSE, *one) for one in known))
 
 
@@ -61,12 +80,17 @@ def channels_last(kernel: Kernel, given: list[np.ndarray], constant: tuple[int, 
     return BlockedCase(kernel, tuple(buffers), tuple(given), constant=constant)
 
 
+def drawn_sparsity(draw: st.DrawFn, anywhere: bool, group: int) -> Blocked:
+    share = draw(st.sampled_from([0.02, 0.1, 0.3]))
+    return Blocked(share, 1, 1) if anywhere else Blocked(share, draw(st.sampled_from([8, 16, 32])), group)
+
+
 @st.composite
-def of_bytes(draw: st.DrawFn, target: CpuTarget) -> Case:
+def of_bytes(draw: st.DrawFn, target: CpuTarget, algorithm: Algorithm) -> Case:
     """A convolution or a product of bytes, with zero points of all kinds, under a tile of the tile stage."""
     drawn = Drawn(draw, np.random.default_rng(draw(st.integers(0, 2**16))))
     a_type = draw(st.sampled_from(BYTES))
-    sparsity = Blocked(draw(st.sampled_from([0.02, 0.1, 0.3])), draw(st.sampled_from([8, 16, 32])))
+    sparsity = drawn_sparsity(draw, algorithm in PICKS, 4)
     channels, filters = draw(st.sampled_from([16, 20, 64])), draw(st.sampled_from([16, 19, 32, 40, 70]))
     attrs: dict[str, Attr] = {}
     seed = draw(st.integers(0, 2**16))
@@ -83,22 +107,22 @@ def of_bytes(draw: st.DrawFn, target: CpuTarget) -> Case:
     op = "ConvInteger" if convolves else "MatMulInteger"
     kernel, given = defined(op, [a, b, a_zero, b_zero], attrs, fixed=draw(st.booleans()))
     case = channels_last(kernel, given, tuple(range(1, len(given))))
-    options = sparse_integer_tiles(case.workload, target, draw(st.integers(1, 4)))
+    options = algorithm.tiles(case.workload, target, draw(st.integers(1, 4)))
     cuts = tuple(draw(st.lists(st.floats(0, 1), max_size=2)))
     return replace(case, tile=draw(st.sampled_from(options)).tile, cuts=cuts) if options else case
 
 
-@pytest.mark.parametrize("name", HERE)
-def test_products_without_blocks_of_zeros_equal_their_definition_bit_by_bit(name: str) -> None:
+@pytest.mark.parametrize(("algorithm", "name"), INTEGERS, ids=lambda one: one if isinstance(one, str) else one.names[0])
+def test_products_without_zeros_equal_their_definition_bit_by_bit(algorithm: Algorithm, name: str) -> None:
     target = resolve(name)
-    drawn = [case for case in draws(of_bytes(target), 40) if case.tile.algorithm == "sparse_integer"]
+    drawn = [case for case in draws(of_bytes(target, algorithm), 40) if case.tile.algorithm in algorithm.names]
     assert len(drawn) > 25
     assert len({case.tile.extent("register", "n") for case in drawn}) > 1
     check(drawn, target, "-O1")
 
 
 @st.composite
-def of_floats(draw: st.DrawFn, target: CpuTarget) -> tuple[Layer, Case]:
+def of_floats(draw: st.DrawFn, target: CpuTarget, algorithm: Algorithm) -> tuple[Layer, Case]:
     """A convolution or a product under a tile of the tile stage."""
     taps = draw(st.sampled_from([(3, 3), (1, 3), (3,), ()]))
     one = Layer(
@@ -110,21 +134,22 @@ def of_floats(draw: st.DrawFn, target: CpuTarget) -> tuple[Layer, Case]:
         tuple(draw(st.integers(0, 1)) for _ in taps),
         tuple(draw(st.integers(1, 2)) for _ in taps),
         tuple(1 for _ in taps),
-        Blocked(draw(st.sampled_from([0.02, 0.1, 0.3])), draw(st.sampled_from([8, 16, 32])), 2),
+        drawn_sparsity(draw, algorithm in PICKS, 2),
         draw(st.sampled_from(["", "", "scale"])),
         tuple(draw(st.lists(st.sampled_from(["bias", "residual", "relu"]), max_size=2, unique=True))),
     )
     kernel = one.kernel()
     constant = tuple(at for at, slot in enumerate(kernel.inputs) if slot.name in CONSTANT)
     case = channels_last(kernel, list(one.arrays(draw(st.integers(0, 2**16))).values()), constant)
-    options = sparse_bf16_tiles(case.workload, target, draw(st.integers(1, 2)))
+    options = algorithm.tiles(case.workload, target, draw(st.integers(1, 2)))
     return one, replace(case, tile=draw(st.sampled_from(options)).tile) if options else case
 
 
-@pytest.mark.parametrize("name", OF_BF16)
-def test_products_of_bf16_without_blocks_of_zeros_are_off_by_their_rounding(name: str) -> None:
+@pytest.mark.parametrize(("algorithm", "name"), FLOATS, ids=lambda one: one if isinstance(one, str) else one.names[0])
+def test_products_of_bf16_without_zeros_are_off_by_their_rounding(algorithm: Algorithm, name: str) -> None:
     target = resolve(name)
-    drawn = [(one, case) for one, case in draws(of_floats(target), 30) if case.tile.algorithm == "sparse_bf16"]
+    pairs = draws(of_floats(target, algorithm), 30)
+    drawn = [(one, case) for one, case in pairs if case.tile.algorithm in algorithm.names]
     assert len(drawn) > 15
     library = Library.of([case for _, case in drawn], target, "-O1")
     for number, (one, case) in enumerate(drawn):
@@ -143,12 +168,14 @@ def product(weights: np.ndarray, rows: int = 24) -> BlockedCase:
     return channels_last(kernel, given, tuple(range(1, len(given))))
 
 
-def test_panels_of_which_nothing_is_left_are_zero() -> None:
+@pytest.mark.parametrize("algorithm", [SPARSE_INTEGER, NEAR_INTEGER], ids=lambda one: one.names[0])
+def test_panels_of_which_nothing_is_left_are_zero(algorithm: Algorithm) -> None:
     weights = np.zeros((64, 256), np.int8)
     weights[16:32, 4:8] = 5
-    target = resolve(HERE[0])
+    weights[40, 255] = -3
+    target = resolve(PICKING[0] if algorithm in PICKS else HERE[0])
     case = product(weights)
-    options = sparse_integer_tiles(case.workload, target, 1)
+    options = algorithm.tiles(case.workload, target, 1)
     assert options
     check([replace(case, tile=option.tile) for option in options], target, "-O1")
 
@@ -159,7 +186,7 @@ def test_the_fewer_blocks_are_kept_the_less_a_tile_should_take(profile: CpuTarge
     for share in (0.05, 0.2, 0.4):
         weights = Blocked(share, 16).of(np.full((128, 512), 3, np.int8), 0)
         case = product(weights, 196)
-        sparse = sparse_integer_tiles(case.workload, profile, 1)
+        sparse = SPARSE_INTEGER.tiles(case.workload, profile, 1)
         assert {option.tile.extent("register", "n") for option in sparse} <= {8, 16, 32}
         dense = min(option.seconds for option in integer_tiles(case.workload, profile, 1))
         each.append(min(option.seconds for option in sparse) / dense)
@@ -167,39 +194,52 @@ def test_the_fewer_blocks_are_kept_the_less_a_tile_should_take(profile: CpuTarge
     assert each[0] < 0.5
 
 
-def test_weights_without_blocks_of_zeros_are_offered_no_tile() -> None:
+@pytest.mark.parametrize("profile", [one for one in PROFILES if one.multiplies_bytes], ids=lambda profile: profile.name)
+def test_zeros_anywhere_are_left_out_where_lanes_pick(profile: CpuTarget) -> None:
+    assert profile.picks_from(NEAR_BYTES, 1)
+    case = product(Blocked(0.1, 1, 1).of(np.full((128, 512), 3, np.int8), 0), 196)
+    assert SPARSE_INTEGER.tiles(case.workload, profile, 1) == []
+    picked = NEAR_INTEGER.tiles(case.workload, profile, 1)
+    dense = min(option.seconds for option in integer_tiles(case.workload, profile, 1))
+    assert min(option.seconds for option in picked) < 0.6 * dense
+    assert "tw_pick_near(" in lower("k0_product", case.workload, picked[0].tile, profile).text
+
+
+def test_weights_without_zeros_are_offered_no_tile() -> None:
     target = resolve(HERE[0])
     random = np.random.default_rng(3)
     dense = product(random.integers(1, 9, (64, 256)).astype(np.int8))
-    scattered = product(Blocked(0.3, 1, 1).of(np.ones((64, 256), np.int8), 0))
-    for case in (dense, scattered):
-        assert sparse_integer_tiles(case.workload, target, 1) == []
-        assert integer_tiles(case.workload, target, 1)
+    scattered = product(Blocked(0.45, 1, 1).of(np.ones((64, 256), np.int8), 0))
     plain = replace(product(np.zeros((64, 256), np.int8)).workload, encodings=())
-    assert sparse_integer_tiles(plain, target, 1) == []
+    for workload in (dense.workload, plain):
+        assert NEAR_INTEGER.tiles(workload, target, 1) == []
+        assert SPARSE_INTEGER.tiles(workload, target, 1) == []
+        assert integer_tiles(workload, target, 1)
+    assert SPARSE_INTEGER.tiles(scattered.workload, target, 1) == []
 
 
-def test_packed_weights_are_as_much_smaller_as_blocks_are_zero_and_no_others_are_timed() -> None:
-    weights = Blocked(0.1, 16).of(np.full((128, 512), 3, np.int8), 0)
+@pytest.mark.parametrize(
+    ("algorithm", "sparsity"), [(SPARSE_INTEGER, Blocked(0.1, 16)), (FAR_INTEGER, Blocked(0.1, 1, 1))]
+)
+def test_packed_weights_are_smaller_and_no_others_are_timed(algorithm: Algorithm, sparsity: Blocked) -> None:
+    weights = sparsity.of(np.full((128, 512), 3, np.int8), 0)
     case = product(weights)
-    target = next(profile for profile in PROFILES if profile.vector_floats == 16 and profile.multiplies_bytes)
-    option = min(sparse_integer_tiles(case.workload, target, 1), key=lambda one: one.tile.extent("register", "n"))
+    target = next(profile for profile in PROFILES if profile.picks_from(FAR_BYTES, 1))
+    option = min(algorithm.tiles(case.workload, target, 1), key=lambda one: one.tile.extent("register", "n"))
     packing = lower("k0_product", case.workload, option.tile, target).packings[1]
     assert isinstance(packing, Steered)
-    assert packing.elements < 0.2 * weights.size
+    assert packing.elements < 0.4 * weights.size
 
 
+@pytest.mark.skipif(not OF_BF16, reason="no bf16 are multiplied here")
 def test_a_nan_that_only_zero_weights_meet_stays_out_of_the_result() -> None:
-    target = next((profile for profile in PROFILES if profile.name in OF_BF16), None)
-    if target is None:
-        pytest.skip("no bf16 are multiplied here")
+    target = resolve(OF_BF16[0])
     one = Layer(24, 256, 32, (), (), (), (), (), Blocked(0.1, 32, 2))
     arrays = one.arrays(0)
     unread = int(np.flatnonzero(~arrays["w"].any(0))[0])
     arrays["x"][3, unread] = np.nan
     case = channels_last(one.kernel(), list(arrays.values()), (1,))
-    tiles = [option.tile for option in sparse_bf16_tiles(case.workload, target, 1)]
+    tiles = [option.tile for option in SPARSE_BF16.tiles(case.workload, target, 1)]
     assert tiles
-    assert bf16_tiles(case.workload, target, 1)
     (got,) = Library.of([replace(case, tile=tiles[0])], target, "-O1").run(0, case)
     assert np.isfinite(got).all()

@@ -1,0 +1,159 @@
+"""Weights whose zeros lie anywhere, as steps in which each line picks a few elements out of one window of its inputs.
+
+Instructions that add dot products take a group of inputs, four bytes or two bf16, for a line in each lane. Where lanes
+can pick their groups by themselves from a vector of neighbouring inputs, a step has for each line its next few weights
+that are not zero, if all of them lie in one window. The window begins at the least input that a line still lacks, so
+that lines wait for each other little: the number of steps is near to the weights of the fullest line over a group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.encoding import Encoding, Encodings
+from compiler.ir.zeros import CLASSES, FEWEST, LEAST_ELEMENTS, kept
+
+PICKS_WORD = "picks"
+WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
+    (4, 64): (16, 32),
+    (4, 16): (4, 8, 16, 32),
+    (2, 32): (16, 32),
+    (2, 8): (4, 8, 16, 32),
+}
+"""Lines that step together, by the neighbours of a group and of a window: windows of 64 and of 16 bytes."""
+MOST_FILL = 0.6
+"""The share of the dense form's steps, for the fewest lines, up to which steps are told of at all."""
+MOST_AXES = 8
+"""Dimensions of a constant."""
+
+
+@dataclass(frozen=True)
+class Picks(Encoding):
+    """Steps in which each line has a group of weights anywhere in a window.
+
+    lines   the constant's dimension of which each index is a line: filters, columns of a product's second operand
+    along   the dimension that is innermost among a line's inputs; the others are taken in their order
+    group   weights of a line in a step
+    window  neighbouring inputs among which they lie
+    fills   how many steps there are for each of WINDOWS' numbers of lines, in 1 / CLASSES of those of the dense form
+    """
+
+    lines: int
+    along: int
+    group: int
+    window: int
+    fills: tuple[int, ...]
+
+    @staticmethod
+    def of(lines: int, along: int, group: int, window: int, fills: tuple[int, ...]) -> Picks:
+        """The encoding with the word that stands for it in the text of workloads."""
+        word = "_".join(map(str, (PICKS_WORD, lines, along, group, window, *fills)))
+        return Picks(word, word, lines, along, group, window, fills)
+
+    @staticmethod
+    def read(word: str) -> Picks:
+        """From `word`. Raises ValueError for any other."""
+        first, *numbers = word.split("_")
+        if first != PICKS_WORD or len(numbers) < 4 or not all(map(str.isdecimal, numbers)):
+            raise ValueError(f"`{word}` is no encoding of picks")
+        lines, along, group, window, *fills = map(int, numbers)
+        if len(fills) != len(WINDOWS.get((group, window), ())) or lines == along or max(lines, along) >= MOST_AXES:
+            raise ValueError(f"`{word}` is no encoding of picks: no such dimensions or window")
+        if not all(0 < fill <= CLASSES for fill in fills):
+            raise ValueError(f"`{word}` is no encoding of picks: a fill is 1 to {CLASSES}")
+        return Picks.of(lines, along, group, window, tuple(fills))
+
+    def fits(self, dims: tuple[int, ...]) -> bool:
+        """Whether a constant of this shape has such lines, none shorter than a window."""
+        if max(self.lines, self.along) >= len(dims):
+            return False
+        return int(np.prod(dims)) // max(dims[self.lines], 1) >= self.window
+
+    def fill(self, width: int) -> int | None:
+        """The steps where so many lines step together; None where it is not told."""
+        widths = WINDOWS[self.group, self.window]
+        return self.fills[widths.index(width)] if width in widths else None
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The steps of panels of lines.
+
+    counts  int64[panels]
+    bases   int64[panels, most steps]: where the windows begin
+    places  int64[panels, most steps, lines, group]: which element of the window each weight is multiplied with; -1 for
+            none
+    """
+
+    counts: np.ndarray
+    bases: np.ndarray
+    places: np.ndarray
+
+
+def steps_of(mask: np.ndarray, group: int, window: int) -> Steps:
+    """The steps of bool[panels, lines, inputs]; there are as many inputs as a window has at least."""
+    panels, lines, inputs = mask.shape
+    nowhere = inputs + window
+    panel, line, where = np.nonzero(mask)
+    numbers = mask.sum(2)
+    each = np.full((panels, lines, int(numbers.max(initial=0)) + group), nowhere)
+    begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers.reshape(-1))])
+    each[panel, line, np.arange(len(where)) - begins[panel * lines + line]] = where
+    done = np.zeros((panels, lines, 1), np.int64)
+    bases, places = [], []
+    while True:
+        ahead = np.take_along_axis(each, done + np.arange(group), 2)
+        base = ahead[:, :, 0].min(1)
+        if (base == nowhere).all():
+            break
+        begin = np.minimum(base, inputs - window)[:, None, None]
+        inside = ahead < begin + window
+        bases.append(np.where(base == nowhere, -1, begin[:, 0, 0]))
+        places.append(np.where(inside, ahead - begin, -1))
+        done += inside.sum(2, keepdims=True)
+    starts = np.array(bases, np.int64).reshape(len(bases), panels).T
+    chosen = np.array(places, np.int64).reshape(len(places), panels, lines, group).swapaxes(0, 1)
+    return Steps((starts >= 0).sum(1), starts, chosen)
+
+
+def in_panels(lines: np.ndarray, width: int) -> np.ndarray:
+    """[lines, inputs] as [panels, width, inputs], filled up with zeros."""
+    panels = -(-len(lines) // width)
+    whole = np.zeros((panels * width, lines.shape[1]), lines.dtype)
+    whole[: len(lines)] = lines
+    return whole.reshape(panels, width, -1)
+
+
+def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
+    """Those by groups of a size in which a constant may be kept, by its zeros.
+
+    The first two axes are lines or innermost.
+    """
+    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
+        return ()
+    if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
+        return ()
+    first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
+    pairs = ((first, second), (second, first)) if second >= 0 else ()
+    return tuple(one for pair in pairs for one in _encodings(constant, *pair, group))
+
+
+def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:
+    mask = np.moveaxis(kept(constant), (lines, along), (0, -1))
+    places = mask.reshape(len(mask), -1)
+    for (of, window), widths in WINDOWS.items():
+        if of == group and places.shape[1] >= window:
+            fills = tuple(_fill(places, group, window, width) for width in widths)
+            if fills[0] <= MOST_FILL * CLASSES:
+                yield Picks.of(lines, along, group, window, fills)
+
+
+def _fill(places: np.ndarray, group: int, window: int, width: int) -> int:
+    """The share of the dense form's steps, in 1 / CLASSES, rounded up; at least 1, and at most all."""
+    panels = in_panels(places, width)
+    counts = steps_of(panels, group, window).counts
+    dense = len(panels) * -(-places.shape[1] // group)
+    return min(max(int(-(-int(counts.sum()) * CLASSES // dense)), 1), CLASSES)

@@ -1,0 +1,21 @@
+"""All encodings in which a constant may be kept without some of its zeros."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.ir.blocks import block_encodings_of
+from compiler.ir.encoding import Encodings, sparse_encodings_of
+from compiler.ir.picks import pick_encodings_of
+
+
+def encodings_without_zeros(constant: np.ndarray, *, halves: bool) -> Encodings:
+    """Of fp32 the elements alone, and where `halves` says that kernels may round it to bf16, groups of two.
+
+    Of signed bytes groups of four. None of a constant of which too little is zero, or of another type.
+    """
+    group = 4 if constant.dtype == np.int8 else 2 if constant.dtype == np.float32 and halves else 0
+    if not group:
+        return sparse_encodings_of(constant)
+    grouped = (*block_encodings_of(constant, group), *pick_encodings_of(constant, group))
+    return (*sparse_encodings_of(constant), *grouped)

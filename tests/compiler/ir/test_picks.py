@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.ir.encoding import Sparse
+from compiler.ir.picks import WINDOWS, Picks, in_panels, pick_encodings_of, steps_of
+from compiler.ir.without_zeros import encodings_without_zeros
+from compiler.ir.zeros import CLASSES
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(
+    st.integers(1, 3),
+    st.sampled_from([1, 4, 16]),
+    st.integers(16, 90),
+    st.sampled_from([(4, 16), (2, 8)]),
+    st.sampled_from([0.0, 0.05, 0.3, 1.0]),
+    st.integers(0, 2**16),
+)
+def test_each_weight_is_in_one_step_within_its_window(
+    panels: int, lines: int, inputs: int, form: tuple[int, int], share: float, seed: int
+) -> None:
+    group, window = form
+    mask = np.random.default_rng(seed).random((panels, lines, inputs)) < share
+    steps = steps_of(mask, group, window)
+    found = np.zeros(mask.shape, np.int64)
+    for panel in range(panels):
+        for step in range(steps.counts[panel]):
+            base, places = steps.bases[panel, step], steps.places[panel, step]
+            assert 0 <= base <= inputs - window
+            assert places.max() < window
+            line, _ = np.nonzero(places >= 0)
+            found[panel, line, base + places[places >= 0]] += 1
+    np.testing.assert_array_equal(found, mask)
+    assert (steps.counts >= -(-mask.sum(2).max(1) // group)).all()
+
+
+def test_lines_that_are_about_as_full_take_hardly_more_steps_than_the_fullest() -> None:
+    mask = np.random.default_rng(0).random((1, 16, 2304)) < 0.2
+    (count,) = steps_of(mask, 4, 64).counts
+    assert count <= 1.1 * mask.sum(2).max() / 4
+
+
+def test_lines_fill_panels_up() -> None:
+    lines = np.arange(10).reshape(5, 2)
+    panels = in_panels(lines, 4)
+    assert panels.shape == (2, 4, 2)
+    np.testing.assert_array_equal(panels.reshape(8, 2)[:5], lines)
+    assert not panels[1, 1:].any()
+
+
+def test_zeros_anywhere_are_told_of_by_both_axes_and_all_windows() -> None:
+    weights = (np.random.default_rng(1).random((64, 128)) < 0.1).astype(np.int8)
+    found = [one for one in pick_encodings_of(weights, 4) if isinstance(one, Picks)]
+    assert {(one.lines, one.along, one.window) for one in found} == {(0, 1, 64), (0, 1, 16), (1, 0, 64), (1, 0, 16)}
+    (wide,) = (one for one in found if (one.lines, one.window) == (0, 64))
+    places = steps_of(in_panels(weights != 0, 16), 4, 64).counts.sum()
+    assert wide.fill(16) == -(-int(places) * CLASSES // (4 * 32))
+    assert wide.fill(4) is None
+    assert wide.fits((64, 128))
+    assert not wide.fits((64, 32))
+
+
+def test_nothing_is_told_of_what_would_take_about_as_many_steps() -> None:
+    half = (np.random.default_rng(2).random((64, 128)) < 0.49).astype(np.int8)
+    assert {one.window for one in pick_encodings_of(half, 4) if isinstance(one, Picks)} == {16}, "by four lines alone"
+    one_full_line = np.zeros((64, 128), np.int8)
+    one_full_line[::16] = 1
+    found = {(one.lines, one.window) for one in pick_encodings_of(one_full_line, 4) if isinstance(one, Picks)}
+    assert found == {(1, 64), (1, 16), (0, 16)}, "of 64 lines 16 step together with a full one, four need not"
+    assert pick_encodings_of(np.zeros((16, 32), np.int8), 4) == ()
+
+
+def test_only_types_that_are_multiplied_in_groups_tell_of_them() -> None:
+    zeros = np.zeros((64, 128), np.float32)
+    kinds = {type(one) for one in encodings_without_zeros(zeros, halves=False)}
+    assert kinds == {Sparse}
+    groups = {one.group for one in encodings_without_zeros(zeros, halves=True) if isinstance(one, Picks)}
+    assert groups == {2}
+    assert {one.group for one in encodings_without_zeros(zeros.astype(np.int8), halves=False)} == {4}  # type: ignore[attr-defined]
+    assert encodings_without_zeros(zeros.astype(np.uint8), halves=True) == ()
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["picks", "picks_0_1_4_64_1", "picks_0_0_4_64_1_1", "picks_0_1_4_32_1_1", "picks_0_1_2_8_0_1", "picks_0_1_2"],
+)
+def test_no_other_word_is_an_encoding_of_picks(word: str) -> None:
+    with pytest.raises(ValueError, match="no encoding of picks"):
+        Picks.read(word)
+    for (group, window), widths in WINDOWS.items():
+        one = Picks.of(1, 0, group, window, tuple(range(1, 1 + len(widths))))
+        assert Picks.read(one.word) == one
