@@ -57,7 +57,7 @@ def _product_of_bytes(s: Sketch) -> Graph:
 
 
 def _between(s: Sketch) -> Graph:
-    """Views, a pool or a Relu between a DequantizeLinear and a QuantizeLinear of the same scale."""
+    """Views, a pool, a Relu, padding or a Resize between a DequantizeLinear and a QuantizeLinear of the same scale."""
     dtype = DType.I8 if s.rng.integers(2) else DType.U8
     scale, zero = s.c(s.rng.uniform(0.01, 2), DType.F32), s.c(s.rng.integers(0, 100), dtype)
 
@@ -65,8 +65,10 @@ def _between(s: Sketch) -> Graph:
         return s("DequantizeLinear", s.x(1, 4, 6, dtype=dtype), scale, zero)
 
     x = dequantised()
+    if not s.rng.integers(3):
+        x = s.many("Split", x, None, outputs=2, axis=2, split=(2, 4))[int(s.rng.integers(2))]
     for _ in range(int(s.rng.integers(3))):
-        kind = int(s.rng.integers(5))
+        kind = int(s.rng.integers(8))
         if kind == 0:
             x = s("Transpose", x, perm=(0, 2, 1))
         if kind == 1:
@@ -77,6 +79,12 @@ def _between(s: Sketch) -> Graph:
             x = s("Reshape", x, None, shape=(1, s.dims(x)[2], s.dims(x)[1]))
         if kind == 4 and s.dims(x) == (1, 4, 6):
             x = s("Concat", x, dequantised(), axis=1)
+        if kind == 5:
+            x = s("Resize", x, None, None, None, mode="nearest", scales=(1.0, 1.0, 2.0))
+        if kind == 6:
+            x = s("Pad", x, None, pads=(0, 0, 1, 0, 0, 2), constant_value=float(s.rng.choice([0.0, 0.7, -9.0, 1e9])))
+        if kind == 7:
+            x = s("Pad", x, None, pads=(0, 1, 0, 0, 0, 0), mode="reflect")
     return s.graph(s("QuantizeLinear", x, scale, zero))
 
 
