@@ -9,8 +9,16 @@ TW_INLINE tw_bytes tw_splat_bytes(int x) { return (tw_bytes){0} + (uint8_t)x; }
 TW_INLINE tw_bytes tw_load_bytes(const void *p) { return *(const tw_bytes_any *)p; }
 TW_INLINE void tw_store_bytes(void *p, tw_bytes x) { *(tw_bytes_any *)p = x; }
 #if defined(__AVX512BW__) && TW_LANES == 16
-TW_INLINE tw_bytes tw_load_bytes_n(const void *p, long n) { return (tw_bytes)_mm512_maskz_loadu_epi8(~0ull >> (64 - n), p); }
-TW_INLINE void tw_store_bytes_n(void *p, tw_bytes x, long n) { _mm512_mask_storeu_epi8(p, ~0ull >> (64 - n), (__m512i)x); }
+TW_INLINE tw_bytes tw_load_bytes_n(const void *p, long n) {
+    if (n == 16) return (tw_bytes)_mm512_zextsi128_si512(_mm_loadu_si128(p));
+    if (n == 32) return (tw_bytes)_mm512_zextsi256_si512(_mm256_loadu_si256(p));
+    return (tw_bytes)_mm512_maskz_loadu_epi8(~0ull >> (64 - n), p);
+}
+TW_INLINE void tw_store_bytes_n(void *p, tw_bytes x, long n) {
+    if (n == 16) _mm_storeu_si128(p, _mm512_castsi512_si128((__m512i)x));
+    else if (n == 32) _mm256_storeu_si256(p, _mm512_castsi512_si256((__m512i)x));
+    else _mm512_mask_storeu_epi8(p, ~0ull >> (64 - n), (__m512i)x);
+}
 #else
 TW_INLINE tw_bytes tw_load_bytes_n(const void *p, long n) {
     tw_bytes x = {0};
