@@ -336,7 +336,25 @@ def _moves(view: View, node: Node) -> bool:
     return len(node.outputs) == 1
 
 
+def quantised_before_resize(view: View, node: Node) -> Rewrite | No | None:
+    """quantise(resize(x)) = resize(quantise(x)), where the Resize takes the nearest of fewer elements."""
+    resize = view.producer(node.used[0], "Resize")
+    if resize is None or not _moves(view, resize) or view.type(node.outputs[0]).dtype not in BYTES:
+        return None
+    if any(view.scalar(parameter) is None for parameter in node.used[1:]):
+        return No("scale or zero point is not one constant")
+    if view.type(resize.outputs[0]).elements <= view.type(resize.used[0]).elements:
+        return No("there are not more elements behind the Resize")
+    if (refusal := view.enclosed(node, (resize,))) is not None:
+        return refusal
+    draft = view.draft(node)
+    quantised = draft.node(node.op, (resize.inputs[0], *node.inputs[1:]), node.attrs)
+    draft.node(resize.op, (quantised, *resize.inputs[1:]), resize.attrs, resize.source)
+    return draft.done("what it repeats is rounded once")
+
+
 RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("QuantizeLinear",), bytes_between),
+    Rule(EXACT, ("QuantizeLinear",), quantised_before_resize),
     Rule(REASSOCIATES, PRODUCTS, products_of_bytes),
 )

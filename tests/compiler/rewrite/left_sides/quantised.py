@@ -88,6 +88,25 @@ def _between(s: Sketch) -> Graph:
     return s.graph(s("QuantizeLinear", x, scale, zero))
 
 
+def _enlarged(s: Sketch, scale: float = 2.0) -> Graph:
+    """Numbers enlarged, then rounded to bytes."""
+    modes = ("floor", "ceil", "round_prefer_floor")
+    larger = s(
+        "Resize",
+        s.x(1, 2, 5),
+        None,
+        None,
+        None,
+        mode="nearest",
+        scales=(1.0, 1.0, scale),
+        nearest_mode=modes[int(s.rng.integers(3))],
+    )
+    dtype = DType.I8 if s.rng.integers(2) else DType.U8
+    return s.graph(
+        s("QuantizeLinear", larger, s.c(s.rng.uniform(0.01, 2), DType.F32), s.c(s.rng.integers(0, 100), dtype))
+    )
+
+
 def _read_between(s: Sketch) -> Graph:
     """A view that is a graph output as well."""
     scale = _power(s)
@@ -98,6 +117,7 @@ def _read_between(s: Sketch) -> Graph:
 LEFT: Mapping[str, Drawing] = {
     "bytes_between": _between,
     "products_of_bytes": _product_of_bytes,
+    "quantised_before_resize": _enlarged,
 }
 
 REFUSED: Mapping[str, Refusal] = {
@@ -106,4 +126,5 @@ REFUSED: Mapping[str, Refusal] = {
         lambda s: s.graph(s("MatMul", _dequantised_input(s, 2, 3), _dequantised_weights(s, (3, 4), 0, each=True))),
         "which is no channel of the result",
     ),
+    "quantised_before_resize": (lambda s: _enlarged(s, 0.5), "not more elements"),
 }

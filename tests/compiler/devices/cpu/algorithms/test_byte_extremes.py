@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler.devices.cpu.algorithms.byte_extremes import extreme_tiles, extremes_of
-from compiler.devices.cpu.target import PROFILES, runs_here
+from compiler.devices.cpu.target import PROFILES, CpuTarget, runs_here
 from compiler.ir.buffers import Buffer
 from compiler.ir.graph import Attr, Node
 from compiler.ir.kernel import Kernel
@@ -100,15 +100,20 @@ def pooled(kind: str, x_type: DType, y_type: DType) -> tuple[Case, np.ndarray]:
     return case_of(graph, x, *([other] if kind == "added" else [])), rounded.astype(y_type.numpy)
 
 
-@pytest.mark.parametrize("width", TARGETS)
-def test_maps_to_bytes_follow(width: int) -> None:
+def judge_maps(target: CpuTarget) -> None:
+    """Maps of the greatest bytes give what whole numbers do."""
     types = [(DType.U8, DType.I8), (DType.I8, DType.I8), (DType.I8, DType.U8), (DType.U8, DType.U8)]
     drawn = [pooled(kind, *pair) for kind, pair in zip(("bytes", "floats", "added", "both"), types, strict=True)]
-    tiled = [replace(one, tile=extreme_tiles(one.workload, TARGETS[width], 1)[0].tile, cuts=(0.6,)) for one, _ in drawn]
-    library = Library.of(tiled, TARGETS[width], "-O1")
+    tiled = [replace(one, tile=extreme_tiles(one.workload, target, 1)[0].tile, cuts=(0.6,)) for one, _ in drawn]
+    library = Library.of(tiled, target, "-O1")
     for number, (one, (_, want)) in enumerate(zip(tiled, drawn, strict=True)):
         found = [result for result in library.run(number, one) if result.dtype == want.dtype]
         assert any(np.array_equal(result, want) for result in found), library.lowered[number].text
+
+
+@pytest.mark.parametrize("width", TARGETS)
+def test_maps_to_bytes_follow(width: int) -> None:
+    judge_maps(TARGETS[width])
 
 
 def test_a_window_that_sees_nothing_has_an_extreme_that_no_byte_stands_for() -> None:
@@ -140,11 +145,16 @@ def rounded(op: str, scale: float, zero: int, dtype: DType) -> Case:
     return case_of(s.graph(s("QuantizeLinear", wide, s.c(1.0), s.c(zero, dtype))), bytes)
 
 
-@pytest.mark.parametrize("width", TARGETS)
-def test_what_is_no_number_and_what_no_integer_holds_becomes_what_the_definition_says(width: int) -> None:
+def judge_edges(target: CpuTarget) -> None:
+    """What is no number, and what no integer holds, becomes what the definition says."""
     made = [
         rounded(op, scale, zero, dtype)
         for dtype, zeros in ((DType.U8, (0, 7, 255)), (DType.I8, (-128, -9, 127)))
         for op, scale, zero in zip(("Sqrt", "Relu", "Neg"), (3e38, 2.0**25, 0.5), zeros, strict=True)
     ]
-    check([replace(one, tile=extreme_tiles(one.workload, TARGETS[width], 1)[0].tile) for one in made], TARGETS[width])
+    check([replace(one, tile=extreme_tiles(one.workload, target, 1)[0].tile) for one in made], target, "-O1")
+
+
+@pytest.mark.parametrize("width", TARGETS)
+def test_what_is_no_number_and_what_no_integer_holds_becomes_what_the_definition_says(width: int) -> None:
+    judge_edges(TARGETS[width])
