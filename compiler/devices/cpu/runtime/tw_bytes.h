@@ -46,7 +46,17 @@ TW_EXTREME(min, epu8, u8, tw_bytes, <)
 TW_EXTREME(max, epi8, i8, tw_signed_bytes, >)
 TW_EXTREME(min, epi8, i8, tw_signed_bytes, <)
 
-/* The lower three bytes of each of the first n lanes, one after another. */
+/* All bytes of each of the first n lanes, their lower two, or their lower three, one after another. */
+TW_INLINE void tw_bytes_fours(void *p, vi x, long n) { memcpy(p, &x, 4 * n); }
+TW_INLINE void tw_bytes_twos(void *p, vi x, long n) {
+#if defined(__AVX512BW__) && TW_LANES == 16
+    __m256i dense = _mm512_cvtepi32_epi16((__m512i)x);
+#else
+    typedef uint16_t halves __attribute__((vector_size(2 * TW_LANES)));
+    halves dense = __builtin_convertvector((vu)x, halves);
+#endif
+    memcpy(p, &dense, 2 * n);
+}
 TW_INLINE void tw_bytes_threes(void *p, vi x, long n) {
 #if defined(__AVX512BW__) && TW_LANES == 16
     const __m512i low = _mm512_broadcast_i32x4(_mm_setr_epi8(0, 1, 2, 4, 5, 6, 8, 9, 10, 12, 13, 14, -1, -1, -1, -1));

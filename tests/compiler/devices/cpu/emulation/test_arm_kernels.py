@@ -64,8 +64,9 @@ def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     )
 
 
-def test_pools_of_bytes_in_neon() -> None:
+def test_pools_and_shuffles_of_bytes_in_neon() -> None:
     target = arm(NEON)
+    test_transpose.judge_shuffled(target)
     test_byte_sums.judge(target)
     test_byte_extremes.judge_maps(target)
     test_byte_extremes.judge_edges(target)
