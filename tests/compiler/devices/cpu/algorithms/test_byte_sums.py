@@ -148,6 +148,14 @@ def test_what_is_contiguous_along_no_channel_and_what_ends_in_floats_is_left_to_
     assert byte_sums_of(mean.workload) is None
 
 
+def test_maps_that_differ_from_channel_to_channel_are_left_to_others() -> None:
+    s = Sketch(0, F32)
+    mean = s("AveragePool", s("DequantizeLinear", s.x(1, 64, 9, 8, dtype=U8), s.c(0.5)), kernel_shape=(2, 2))
+    scaled = s("Mul", mean, s.c(np.arange(1.0, 65.0).reshape(64, 1, 1)))
+    graph = s.graph(s("QuantizeLinear", scaled, s.c(4.0), s.c(7, U8)))
+    assert byte_sums_of(case_of(graph, Pool((1, 64, 9, 8), (2, 2)).image).workload) is None
+
+
 def test_sums_that_16_bits_may_not_hold_are_left_to_others() -> None:
     assert byte_sums_of(Pool((1, 16, 33, 33), (16, 16), (16, 16)).case().workload) is not None
     assert byte_sums_of(Pool((1, 16, 33, 33), (17, 17), (16, 16)).case().workload) is None
