@@ -41,6 +41,8 @@ INTEGERS: Mapping[DType, str] = {
 }
 """Integers that 32-bit lanes hold, and what ends the names of the C functions that load and store them."""
 ARITHMETIC = frozenset(("add", "sub", "mul"))
+LEAST_FACTOR = 2.0**-100
+"""Of a product of numbers that stays far from what fp32 cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -552,7 +554,8 @@ def by_multiplication(expr: Expr) -> Expr:
 def by_one_factor(expr: Expr) -> Expr:
     """x * a / b * c = x * (a c / b), where a, b and c depend on positions alone: one product for all channels.
 
-    Numbers among them are multiplied in float64.
+    Numbers among them are multiplied in float64. Where their product is too large or too small for fp32, nothing is
+    changed.
     """
     number, value, factors, divisors = 1.0, expr, list[Expr](), list[Expr]()
     while (split := _factor(value)) is not None:
@@ -564,7 +567,7 @@ def by_one_factor(expr: Expr) -> Expr:
                 return expr
             else:
                 number = number / term.value if is_divisor else number * term.value
-    if value is expr:
+    if value is expr or not LEAST_FACTOR <= abs(number) <= 1 / LEAST_FACTOR:
         return expr
     whole: Expr = Const(number, DType.F32)
     factor = reduce(_times, factors, whole)

@@ -281,7 +281,10 @@ def test_factors_that_depend_on_positions_alone_become_one_and_numbers_among_the
     assert chain.transform(by_one_factor) == of("mul", x, factor)
 
 
-def test_what_is_divided_by_zero_or_holds_data_stays() -> None:
+def test_what_is_divided_by_zero_or_holds_data_stays_and_so_do_numbers_whose_product_fp32_does_not_hold() -> None:
     x, y = Load("x0", (), DType.F32), Load("x1", (), DType.F32)
+    large, small = Const(1e30, DType.F32), Const(1e-30, DType.F32)
     for expr in (of("div", x, Const(0.0, DType.F32)), of("mul", x, y), of("div", Const(2.0, DType.F32), x)):
         assert expr.transform(by_one_factor) == expr
+    for expr in (of("div", of("mul", x, large), small), of("mul", of("mul", x, small), small)):
+        assert by_one_factor(expr) == expr

@@ -50,7 +50,7 @@ RESULT_NS = 4.0
 
 @dataclass(frozen=True)
 class ByteSums:
-    """A kernel of this form.
+    """A kernel of this form, in normal form, and its slots.
 
     byte     what is summed, over the position of `columns` in place of its output and tap
     guards   conditions under which it counts: each of that position, or of `row` and outer axes

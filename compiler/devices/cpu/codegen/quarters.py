@@ -43,7 +43,7 @@ class ByteVector:
         Lanes are of fp32 where the value is, else integers.
         """
         results = _composed(maps, self.slots)
-        read = [load for expr in results.values() for load in expr.loads]
+        read = [load for expr in results.values() for load in expr.loads if load != value]
         loads = [load for load in dict.fromkeys(read) if lies_along(load, self.channel, self.slots)]
         whole = {load: self._named("tw_bytes", self.loaded(load.slot, load.index)) for load in loads}
         emitter = Emitter(self.writer, self.slots.address, Vector(self.channel))
