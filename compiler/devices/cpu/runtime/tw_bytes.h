@@ -48,6 +48,11 @@ TW_EXTREME(min, epi8, i8, tw_signed_bytes, <)
 
 /* All bytes of each of the first n lanes, their lower two, or their lower three, one after another. */
 TW_INLINE void tw_bytes_fours(void *p, vi x, long n) { memcpy(p, &x, 4 * n); }
+TW_INLINE void tw_bytes_eights(void *p, vi x, vi y, long n) { /* of x, then of y */
+    vf rows[2] = {tw_bits(x), tw_bits(y)};
+    tw_zip(rows, 2);
+    memcpy(p, rows, 8 * n);
+}
 TW_INLINE void tw_bytes_twos(void *p, vi x, long n) {
 #if defined(__AVX512BW__) && TW_LANES == 16
     __m256i dense = _mm512_cvtepi32_epi16((__m512i)x);

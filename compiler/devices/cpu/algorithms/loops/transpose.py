@@ -3,7 +3,7 @@
 A square of TW_LANES x TW_LANES elements is read along memory, transposed and written along memory. Where the result's
 axis is a short one inside the operand's (the channels of two groups shuffled into one another), that many vectors are
 interleaved instead. So are bytes, such as the three planes of an image that is quantised, or the channels of two groups
-that get another scale: two, three or four bytes of each lane are stored.
+that get another scale: two, three, four or eight bytes for each lane are stored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from compiler.ir.tensor import DType
 
 ZIPPED = (2, 4, 8)
 """Numbers of vectors that can be interleaved."""
-PLANES = {2: "twos", 3: "threes", 4: "fours"}
+PLANES = {2: "twos", 3: "threes", 4: "fours", 8: "eights"}
 """Numbers of vectors whose bytes are interleaved, and how the C function is called that stores them."""
 BYTES = (DType.U8, DType.I8)
 STRETCH = 2048
@@ -229,9 +229,10 @@ class _Transposed(Lowering):
         emitter = Emitter(self.writer, self.slots.address)
         emitter.names = {self.transpose.writes: "0"}
         slot, offset = self.slots.address(store.slot, store.index)
-        four = f"tw_four({', '.join([value for _, value in found] + ['(vi){0}'] * (4 - planes))})"
+        values = [value for _, value in found] + ["(vi){0}"] * (-planes % 4)
+        lanes = ", ".join(f"tw_four({', '.join(values[at : at + 4])})" for at in range(0, len(values), 4))
         count = vector.count or str(self.target.vector_floats)
-        self.writer.line(f"tw_bytes_{PLANES[planes]}({slot} + {emitter.index(offset)}, {four}, {count});")
+        self.writer.line(f"tw_bytes_{PLANES[planes]}({slot} + {emitter.index(offset)}, {lanes}, {count});")
 
     def _maps(self, vector: Vector, names: Mapping[Axis, str]) -> tuple[Store, str]:
         """The blocks at one vector along the operands' axis: where the result goes, and its C name."""
