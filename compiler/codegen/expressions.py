@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import reduce
 from typing import ClassVar
 
 import numpy as np
@@ -40,6 +41,8 @@ INTEGERS: Mapping[DType, str] = {
 }
 """Integers that 32-bit lanes hold, and what ends the names of the C functions that load and store them."""
 ARITHMETIC = frozenset(("add", "sub", "mul"))
+LEAST_FACTOR = 2.0**-100
+"""Of a product of numbers that stays far from what fp32 cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -278,8 +281,8 @@ class Emitter:
         """A conversion to integers; "" where it has no vector form."""
         source, (low, high) = expr.arg.dtype, bounds(expr.dtype)
         if source is DType.F32 and expr.saturate and expr.dtype is not DType.I32:
-            if (quantised := _quantised(expr.arg)) is not None:
-                value, zero = quantised
+            if (rounded := quantised(expr)) is not None:
+                value, zero = rounded
                 return f"tw_quantised({self.vf(value)}, {low}, {high}, {zero})"
             return f"tw_saturated({self.vf(expr.arg)}, {literal(low, source)}, {literal(high, source)})"
         if source not in INTEGERS:
@@ -485,9 +488,11 @@ def _has_form(part: Expr) -> bool:
     return has_vectors(part.dtype) or isinstance(part, Const)
 
 
-def _quantised(expr: Expr) -> tuple[Expr, int] | None:
-    """(x, z) of round(x), or round(x) + z for a constant whole number z that an integer of INTEGERS may be."""
-    zero = 0
+def quantised(expr: Expr) -> tuple[Expr, int] | None:
+    """(x, z) of round(x) + z that is saturated to integers, z a constant whole number that these may be."""
+    if not isinstance(expr, Cast) or not expr.saturate or expr.arg.dtype is not DType.F32:
+        return None
+    expr, zero = expr.arg, 0
     if isinstance(expr, Apply) and expr.function == "add":
         expr, constant = expr.args
         constant = constant.arg if isinstance(constant, Cast) and constant.arg.dtype in INTEGERS else constant
@@ -544,3 +549,50 @@ def by_multiplication(expr: Expr) -> Expr:
         with np.errstate(divide="ignore"):
             return Apply("mul", (value, Const(float(np.float32(1) / np.float32(count.value)), DType.F32)))
     return Apply("mul", (value, Apply("reciprocal", (count,))))
+
+
+def by_one_factor(expr: Expr) -> Expr:
+    """x * a / b * c = x * (a c / b), where a, b and c depend on positions alone: one product for all channels.
+
+    Numbers among them are multiplied in float64. Where their product is too large or too small for fp32, nothing is
+    changed.
+    """
+    number, value, factors, divisors = 1.0, expr, list[Expr](), list[Expr]()
+    while (split := _factor(value)) is not None:
+        function, value, other = split
+        for term, is_divisor in _terms(other, is_divisor=function == "div"):
+            if not isinstance(term, Const):
+                (divisors if is_divisor else factors).append(term)
+            elif term.value == 0:
+                return expr
+            else:
+                number = number / term.value if is_divisor else number * term.value
+    if value is expr or not LEAST_FACTOR <= abs(number) <= 1 / LEAST_FACTOR:
+        return expr
+    whole: Expr = Const(number, DType.F32)
+    factor = reduce(_times, factors, whole)
+    return Apply("mul", (value, Apply("div", (factor, reduce(_times, divisors))) if divisors else factor))
+
+
+def _times(one: Expr, other: Expr) -> Expr:
+    return Apply("mul", (one, other))
+
+
+def _terms(factor: Expr, *, is_divisor: bool) -> Iterator[tuple[Expr, bool]]:
+    """What a factor is a product of, each with whether it is divided by."""
+    if not isinstance(factor, Apply) or factor.function not in ("mul", "div"):
+        yield factor, is_divisor
+        return
+    left, right = factor.args
+    yield from _terms(left, is_divisor=is_divisor)
+    yield from _terms(right, is_divisor=is_divisor != (factor.function == "div"))
+
+
+def _factor(expr: Expr) -> tuple[str, Expr, Expr] | None:
+    """What a value is multiplied or divided by that depends on positions alone: the function, the value, the other."""
+    if not isinstance(expr, Apply) or expr.function not in ("mul", "div") or expr.dtype is not DType.F32:
+        return None
+    value, other = expr.args
+    if expr.function == "mul" and is_positional(value):
+        value, other = other, value
+    return (expr.function, value, other) if is_positional(other) and not is_positional(value) else None

@@ -10,7 +10,7 @@ from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Graph
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
-from compiler.ir.tensor import TensorType
+from compiler.ir.tensor import Layout, TensorType
 
 FIRST_FRESH = 1 << 24
 """From here on values are fusion's own: a model has fewer."""
@@ -33,7 +33,8 @@ class Draft:
     """All ops and the types of values.
 
     `views` says for a value that no op makes which values' memory it is: a window of one, or the slices that make up a
-    Concat; those must be stored. `like` says of a value that is not the model's which one it lies like.
+    Concat; those must be stored. `like` says of a value that is not the model's which one it lies like, `layouts` how
+    values lie that do not lie plainly, once that is chosen.
     """
 
     graph: Graph
@@ -41,6 +42,7 @@ class Draft:
     types: dict[int, TensorType]
     views: dict[int, tuple[int, ...]] = field(default_factory=dict)
     like: dict[int, int] = field(default_factory=dict)
+    layouts: Mapping[int, Layout] = field(default_factory=dict)
 
     def fresh(self, type: TensorType, like: int) -> int:
         """A value of fusion's own that lies like another."""

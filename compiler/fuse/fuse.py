@@ -112,7 +112,8 @@ def _laid_out(
     draft: Draft, layouts: Mapping[int, Layout], without: frozenset[str], refusals: Sequence[Refusal]
 ) -> tuple[KernelGraph, tuple[Refusal, ...]]:
     """The kernel graph under some layouts, and the refusals that stand; the draft stays as it is."""
-    draft, refusals = replace(draft, ops=list(draft.ops), views=dict(draft.views)), list(refusals)
+    draft = replace(draft, ops=list(draft.ops), views=dict(draft.views), layouts=layouts)
+    refusals = list(refusals)
     buffers = Buffers(_buffers(draft, layouts))
     if "views" not in without:
         place_concats(draft, buffers)

@@ -6,18 +6,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from math import prod
 
+from compiler.forms.dequantised import dequantised
 from compiler.forms.normal_form import substitute
 from compiler.fuse.draft import Draft, Op, bind, is_guarded_copy, joined_family, only_block, size, store_axes, work
-from compiler.ir.expr import Expr, Load, Position
+from compiler.ir.expr import Expr, Load, Position, Where
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
 from compiler.ir.kernel import Block, Kernel
-from compiler.ir.tensor import DType
+from compiler.ir.tensor import DType, Layout
 
 BYTES = (DType.U8, DType.I8)
 MAX_EXPR = 160
 """Forms in one block's expressions after inlining: keeps generated code and compile times in bounds."""
 MAX_REPEATED_WORK = 2.5
 """How often an element of a map with arithmetic may be computed again by the kernel that takes it in."""
+MAX_TAPS = 25
+"""How often a byte may be made a float by the windows of a pool along whose channels it lies in memory."""
 CHEAP_WORK = 6
 """Work per element (see `work`) up to which repetition is tolerated at all."""
 
@@ -32,7 +35,8 @@ def inline(producer: Op, consumer: Op, draft: Draft) -> Op | str:
     if axes is None:
         return "the map does not store its output in order"
     slot = next(s.name for s, bound in zip(consumer.kernel.inputs, consumer.inputs, strict=True) if bound == value)
-    if reason := _refusal(block.values[0], consumer.kernel, slot, draft.types[value].elements):
+    most = MAX_TAPS if _lie_in_channels(producer, draft) else 1
+    if reason := _refusal(block.values[0], consumer.kernel, slot, draft.types[value].elements, most):
         return reason
     inner = {name.name: f"p_{name.name}" for name in producer.kernel.inputs}
     taken = block.values[0].transform(_renamed(inner))
@@ -77,8 +81,17 @@ def _loads_in(index: Index) -> tuple[Load, ...]:
     return Position(index).loads
 
 
-def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int) -> str:
-    """Why taking the expression in would cost more than storing it; empty when it would not."""
+def _lie_in_channels(producer: Op, draft: Draft) -> bool:
+    """Whether what a map reads has its channels last in memory, where pools run in vectors of bytes."""
+    (read, *others) = producer.inputs
+    return not others and draft.layouts.get(read) == Layout.channels_last(draft.types[read].rank)
+
+
+def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int, most: int) -> str:
+    """Why taking the expression in would cost more than storing it; empty when it would not.
+
+    A pool may make a byte a float `most` times.
+    """
     moves = is_guarded_copy(expr)
     for block in consumer.blocks:
         loads = [load for value in block.values for load in value.loads if load.slot == slot]
@@ -94,6 +107,8 @@ def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int) -> str:
         repeated = len(loads) * points / max(elements, 1)
         if repeated > 1 and _quantises(expr):
             return f"its bytes would be made {repeated:.1f} times of longer elements"
+        if repeated <= most and dequantised(expr) is not None and _pools(block, slot):
+            continue
         if not moves and repeated > 1 and (repeated > MAX_REPEATED_WORK or work(expr) > CHEAP_WORK):
             return f"its {work(expr)} units of work would be done {repeated:.1f} times per element"
     return ""
@@ -102,6 +117,14 @@ def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int) -> str:
 def _quantises(expr: Expr) -> bool:
     """Whether bytes are made of longer elements: stored they are read faster, and copied without computing anything."""
     return expr.dtype in BYTES and any(load.dtype.bytes > 1 for load in expr.loads)
+
+
+def _pools(block: Block, slot: str) -> bool:
+    """Whether a block combines elements of a slot as they are, but for those that lie beside it."""
+    value = block.values[0]
+    while isinstance(value, Where) and not value.otherwise.loads:
+        value = value.then
+    return bool(block.monoid) and isinstance(value, Load) and value.slot == slot
 
 
 def _is_product(block: Block) -> bool:

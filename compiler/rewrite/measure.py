@@ -54,6 +54,8 @@ PRODUCTS = {
 """Operators that sum products: what they weigh apart from their operations."""
 OPERATIONS = 1000
 """Operations that weigh 1."""
+OF_BYTES = {"Resize": OTHER - 1}
+"""What an operator weighs that gives elements of one byte, where it is less than otherwise."""
 DIVIDES = 1
 """What a QuantizeLinear weighs more whose scale is not known to be 1: it divides."""
 ALONE = 3
@@ -85,4 +87,6 @@ def _weight(node: Node, type_of: TypeOf, constant_of: ConstantOf) -> int:
     if node.op == "QuantizeLinear":
         scale = constant_of(node.used[1])
         return WEIGHTS[node.op] + (0 if scale is not None and bool((scale == 1).all()) else DIVIDES)
+    if node.op in OF_BYTES and type_of(node.outputs[0]).dtype.bytes == 1:
+        return OF_BYTES[node.op]
     return WEIGHTS.get(node.op, OTHER)

@@ -71,6 +71,7 @@ WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
     ),
     "quantisation, of networks with Relu and Clip": ("saturated_anyway",),
     "quantisation, of networks with Gelu, Swish and the like": ("function_of_a_byte",),
+    "quantisation, of networks that enlarge before they convolve": ("quantised_before_resize",),
     "exporters of TensorFlow and Keras": (
         "identity",
         "relu_of_relu",

@@ -9,13 +9,15 @@ channel,
 whose right sum is over integers, and exact. What follows (bias, activation, residual addition, QuantizeLinear) stays as
 it is.
 
-Between a DequantizeLinear and a QuantizeLinear of the same scale and zero, a view or a pool of maxima gives the bytes
-it takes, and a Relu those not below zero: (s (q - z)) / s rounds to q - z, since it is off by less than 1/2 in floats
-of at least 11 significant bits in which all of it is finite (micro_kws_qdq has three such chains).
+Between a DequantizeLinear and a QuantizeLinear of the same scale and zero, a view, a pool of maxima, a Pad or a Resize
+to the nearest element gives the bytes it takes, and a Relu those not below zero: (s (q - z)) / s rounds to q - z, since
+it is off by less than 1/2 in floats of at least 11 significant bits in which all of it is finite (micro_kws_qdq has
+three such chains).
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from math import prod
 
@@ -209,8 +211,11 @@ def _constant(view: View, value: int) -> np.ndarray | None:
     return OPERATORS[node.op].reference(node, arrays)[0]
 
 
-MOVES = having(Trait.MOVES) | {"MaxPool"}
-"""Operators whose results are elements of their first input, or (of a Concat) of any, for bytes as for floats."""
+MOVES = having(Trait.MOVES) | {"MaxPool", "Pad", "Resize"}
+"""Operators whose results are elements of their first input, or (of a Concat) of any, for bytes as for floats.
+
+Of a Pad also its constant. A Resize may mix elements (see `_moves`).
+"""
 SPREAD = 255
 """What a byte differs from a zero point by, at most."""
 CHAIN = 6
@@ -218,7 +223,7 @@ CHAIN = 6
 
 
 def bytes_between(view: View, node: Node) -> Rewrite | No | None:
-    """quantise(move(dequantise(q, s, z)), s, z) = move(q), for views, maxima, concat;
+    """quantise(move(dequantise(q, s, z)), s, z) = move(q), for views, maxima, concat, padding;
     relu between them is max(q, z).
     """
     scale, zero = view.scalar(node.used[1]), _zero(view, node)
@@ -232,24 +237,65 @@ def bytes_between(view: View, node: Node) -> Rewrite | No | None:
     if isinstance(rounded(np.asarray(SPREAD * scale), view.type(node.used[0]).dtype), No):
         return No(f"bytes of scale {scale:g} may be infinite in {view.type(node.used[0]).dtype}")
     between = [one for one in swallowed.values() if one.op != "DequantizeLinear"]
-    if (refusal := view.enclosed(node, between)) is not None:
+    if (refusal := view.enclosed(node, [one for one in between if one.op != "Split"])) is not None:
         return refusal
     if not between:
         source = next(iter(swallowed.values())).used[0]
         return view.draft(node).same(source, why="it has just been dequantised with the same scale")
-    draft = view.draft(node)
-    bytes_of: dict[int, int] = {}
-    for one in reversed(swallowed.values()):
-        if one.op == "DequantizeLinear":
-            bytes_of[one.outputs[0]] = one.used[0]
-            continue
-        inputs = tuple(value if value is None else bytes_of.get(value, value) for value in one.inputs)
-        if one.op == "Relu":
-            low = draft.constant(np.asarray(zero, view.type(node.outputs[0]).dtype.numpy))
-            bytes_of[one.outputs[0]] = draft.node("Clip", (*inputs, low), {}, one.source)
+    writer = _Bytes(view, node, zero)
+    for value, one in reversed(swallowed.items()):
+        writer.write(value, one)
+    return writer.draft.done(f"{', '.join(one.op for one in between)} of bytes")
+
+
+class _Bytes:
+    """Operators written again, of bytes. `root` rounds their results to bytes, of zero point `zero`."""
+
+    def __init__(self, view: View, root: Node, zero: int) -> None:
+        self.view, self.root, self.zero = view, root, zero
+        self.draft = view.draft(root)
+        self.bytes_of: dict[int, int] = {}
+
+    def write(self, value: int, node: Node) -> None:
+        """The bytes of a value that a node makes of others, whose bytes are known."""
+        if node.op == "DequantizeLinear":
+            self.bytes_of[value] = node.used[0]
+            return
+        inputs = tuple(one if one is None else self.bytes_of.get(one, one) for one in node.inputs)
+        if node.op == "Relu":
+            low = self.draft.constant(np.asarray(self.zero, self.view.type(self.root.outputs[0]).dtype.numpy))
+            self.bytes_of[value] = self.draft.node("Clip", (*inputs, low), {}, node.source)
+        elif node.op == "Split":
+            where = (None,) * 4
+            self.bytes_of[value] = self.draft.node("Slice", (inputs[0], *where), _part(self.view, node, value))
+        elif node.op == "Pad":
+            beside = {"constant_value": _rounded(self.view, self.root, _beside(node))}
+            self.bytes_of[value] = self.draft.node(node.op, inputs, {**node.attrs, **beside}, node.source)
         else:
-            bytes_of[one.outputs[0]] = draft.node(one.op, inputs, one.attrs, one.source)
-    return draft.done(f"{', '.join(one.op for one in between)} of bytes")
+            self.bytes_of[value] = self.draft.node(node.op, inputs, node.attrs, node.source)
+
+
+def _part(view: View, split: Node, value: int) -> dict[str, Attr]:
+    """Where a Slice begins and ends that gives one part of a Split."""
+    axis = split.attrs.get("axis", 0)
+    assert isinstance(axis, int)
+    sizes = {part: view.dims(part)[axis] for part in split.outputs}
+    begin = sum(sizes[part] for part in split.outputs[: split.outputs.index(value)])
+    return {"starts": (begin,), "ends": (begin + sizes[value],), "axes": (axis,), "steps": (1,)}
+
+
+def _beside(pad: Node) -> float:
+    """The number with which a Pad fills, in a mode in which it does."""
+    number = pad.attrs.get("constant_value", 0)
+    assert isinstance(number, int | float)
+    return float(number)
+
+
+def _rounded(view: View, root: Node, number: float) -> int:
+    """The byte that a QuantizeLinear of constant scale and zero point makes of a number."""
+    parameters = [None if value is None else view.constant(value) for value in root.inputs[1:]]
+    (byte,) = OPERATORS[root.op].reference(root, (np.asarray(number, np.float32), *parameters))
+    return int(byte)
 
 
 def _zero(view: View, node: Node) -> int | None:
@@ -266,7 +312,7 @@ def _reached(view: View, root: Node, value: int, found: dict[int, Node], length:
     Each node joins `found` after its readers.
     """
     node = view.producer(value, "DequantizeLinear", "Relu", *MOVES)
-    if node is None or len(node.outputs) != 1 or not length:
+    if node is None or not length or not _moves(view, node):
         return False
     found.pop(value, None)
     found[value] = node
@@ -278,7 +324,37 @@ def _reached(view: View, root: Node, value: int, found: dict[int, Node], length:
     return all(_reached(view, root, source, found, length - 1) for source in sources)
 
 
+def _moves(view: View, node: Node) -> bool:
+    """Whether an operator of MOVES gives nothing but elements, in one result; or is a Split of dequantised bytes."""
+    if node.op == "Split":
+        return view.producer(node.used[0], "DequantizeLinear") is not None
+    if node.op == "Resize":
+        crops = node.attrs.get("coordinate_transformation_mode") == "tf_crop_and_resize"
+        return node.attrs.get("mode", "nearest") == "nearest" and not crops
+    if node.op == "Pad" and node.attrs.get("mode", "constant") == "constant":
+        return math.isfinite(_beside(node))
+    return len(node.outputs) == 1
+
+
+def quantised_before_resize(view: View, node: Node) -> Rewrite | No | None:
+    """quantise(resize(x)) = resize(quantise(x)), where the Resize takes the nearest of fewer elements."""
+    resize = view.producer(node.used[0], "Resize")
+    if resize is None or not _moves(view, resize) or view.type(node.outputs[0]).dtype not in BYTES:
+        return None
+    if any(view.scalar(parameter) is None for parameter in node.used[1:]):
+        return No("scale or zero point is not one constant")
+    if view.type(resize.outputs[0]).elements <= view.type(resize.used[0]).elements:
+        return No("there are not more elements behind the Resize")
+    if (refusal := view.enclosed(node, (resize,))) is not None:
+        return refusal
+    draft = view.draft(node)
+    quantised = draft.node(node.op, (resize.inputs[0], *node.inputs[1:]), node.attrs)
+    draft.node(resize.op, (quantised, *resize.inputs[1:]), resize.attrs, resize.source)
+    return draft.done("what it repeats is rounded once")
+
+
 RULES: tuple[Rule, ...] = (
     Rule(EXACT, ("QuantizeLinear",), bytes_between),
+    Rule(EXACT, ("QuantizeLinear",), quantised_before_resize),
     Rule(REASSOCIATES, PRODUCTS, products_of_bytes),
 )

@@ -431,6 +431,23 @@ def test_what_rounds_a_concat_to_bytes_runs_where_its_operands_are_made() -> Non
     assert not any(kernels.buffers[value].type.dtype is DType.F32 for call in kernels.calls for value in call.outputs)
 
 
+@pytest.mark.parametrize(("window", "has_channels_last", "one"), [(3, True, True), (7, True, False), (3, False, False)])
+def test_pools_read_the_bytes_of_which_they_combine_the_floats(window: int, has_channels_last: bool, one: bool) -> None:
+    """Each byte is in 28 windows of 49 taps, and would be made a float as often."""
+    s = Sketch(1, DType.F32)
+    x = s.x(1, 4, 24, 24, dtype=DType.U8)
+    if has_channels_last:
+        weights = s.c(s.rng.integers(-128, 128, (4, 4, 1, 1)), DType.I8)
+        sums = s("Cast", s("ConvInteger", x, weights, kernel_shape=(1, 1)), to=1)
+        x = s("QuantizeLinear", sums, s.c(2.0**9), s.c(100, DType.U8))
+    wide = s("DequantizeLinear", x, s.c(0.25), s.c(3, DType.U8))
+    mean = s("AveragePool", wide, kernel_shape=(window, window))
+    kernels = agrees(s.graph(s("QuantizeLinear", mean, s.c(0.5), s.c(7, DType.U8))))
+    joined = "DequantizeLinear+AveragePool+QuantizeLinear"
+    assert (joined in families(kernels)) is one
+    assert ("AveragePool+QuantizeLinear" in families(kernels)) is not one
+
+
 def test_two_maps_become_one_that_the_product_after_them_takes_in() -> None:
     """A layer of DenseNet: what normalises and clips reads a Concat, of which more is read elsewhere."""
     net = Network()

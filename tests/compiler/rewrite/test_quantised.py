@@ -131,3 +131,29 @@ def test_operands_that_are_both_data_are_multiplied_as_bytes() -> None:
     after = rewrite(before)
     assert ops(after.graph)["MatMulInteger"] == 1
     assert_same_meaning(before, after, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    "attrs", [{"mode": "linear"}, {"coordinate_transformation_mode": "tf_crop_and_resize"}], ids=str
+)
+def test_a_resize_that_mixes_elements_or_gives_others_is_of_floats(attrs: dict[str, str]) -> None:
+    s = Sketch(1, F32)
+    x = s("DequantizeLinear", s.x(1, 2, 5, dtype=U8), s.c(0.25), s.c(3, U8))
+    roi = {"roi": (0.0, 0.0, -0.5, 1.0, 1.0, 1.5), "extrapolation_value": 9.0}
+    larger = s("Resize", x, None, None, None, **{"mode": "nearest", "scales": (1.0, 1.0, 2.0), **roi, **attrs})
+    after = rewrite(s.graph(s("QuantizeLinear", larger, s.c(0.25), s.c(3, U8))))
+    assert [node.op for node in after.graph.nodes] == ["DequantizeLinear", "Resize", "QuantizeLinear"]
+
+
+def test_a_split_of_which_a_part_is_read_as_floats_stays_beside_the_bytes_of_the_other() -> None:
+    s = Sketch(1, F32)
+    x = s("DequantizeLinear", s.x(1, 6, 5, dtype=U8), s.c(0.25), s.c(3, U8))
+    left, right = s.many("Split", x, None, outputs=2, axis=-2, split=(2, 4))
+    before = s.graph(s("Exp", left), s("QuantizeLinear", right, s.c(0.25), s.c(3, U8)))
+    after = rewrite(before)
+    (part,) = (
+        node for node in after.graph.nodes if node.op == "Slice" and after.graph.type(node.outputs[0]).dtype is U8
+    )
+    assert part.used[0] in after.graph.inputs
+    assert "QuantizeLinear" not in ops(after.graph)
+    assert_same_meaning(before, after)

@@ -4,6 +4,7 @@ attention    two products and the softmax between them
 contraction  register-blocked matrix products and convolutions
 byte_groups  convolutions of bytes in groups of channels, by dot products within vectors
 byte_extremes  the greatest or the least byte of a window, channel by channel
+byte_sums    sums of bytes over a window, channel by channel, that end in bytes: average pools
 gated        the same for products with a gate on one operand, which is moved to the other
 gemv         a few rows times a constant matrix, read once
 integer      products of bytes, summed in int32
@@ -41,6 +42,7 @@ from compiler.devices.cpu.algorithms.amx_window import AMX_BF16_WINDOW, AMX_INTE
 from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
+from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
 from compiler.devices.cpu.algorithms.gated import GATED
 from compiler.devices.cpu.algorithms.gemv import GEMV
@@ -72,6 +74,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     ATTENTION,
     BYTE_EXTREMES,
     BYTE_GROUPS,
+    BYTE_SUMS,
     CONTRACTION,
     GATED,
     GEMV,

@@ -57,7 +57,7 @@ def _product_of_bytes(s: Sketch) -> Graph:
 
 
 def _between(s: Sketch) -> Graph:
-    """Views, a pool or a Relu between a DequantizeLinear and a QuantizeLinear of the same scale."""
+    """Views, a pool, a Relu, padding or a Resize between a DequantizeLinear and a QuantizeLinear of the same scale."""
     dtype = DType.I8 if s.rng.integers(2) else DType.U8
     scale, zero = s.c(s.rng.uniform(0.01, 2), DType.F32), s.c(s.rng.integers(0, 100), dtype)
 
@@ -65,8 +65,10 @@ def _between(s: Sketch) -> Graph:
         return s("DequantizeLinear", s.x(1, 4, 6, dtype=dtype), scale, zero)
 
     x = dequantised()
+    if not s.rng.integers(3):
+        x = s.many("Split", x, None, outputs=2, axis=2, split=(2, 4))[int(s.rng.integers(2))]
     for _ in range(int(s.rng.integers(3))):
-        kind = int(s.rng.integers(5))
+        kind = int(s.rng.integers(8))
         if kind == 0:
             x = s("Transpose", x, perm=(0, 2, 1))
         if kind == 1:
@@ -77,7 +79,32 @@ def _between(s: Sketch) -> Graph:
             x = s("Reshape", x, None, shape=(1, s.dims(x)[2], s.dims(x)[1]))
         if kind == 4 and s.dims(x) == (1, 4, 6):
             x = s("Concat", x, dequantised(), axis=1)
+        if kind == 5:
+            x = s("Resize", x, None, None, None, mode="nearest", scales=(1.0, 1.0, 2.0))
+        if kind == 6:
+            x = s("Pad", x, None, pads=(0, 0, 1, 0, 0, 2), constant_value=float(s.rng.choice([0.0, 0.7, -9.0, 1e9])))
+        if kind == 7:
+            x = s("Pad", x, None, pads=(0, 1, 0, 0, 0, 0), mode="reflect")
     return s.graph(s("QuantizeLinear", x, scale, zero))
+
+
+def _enlarged(s: Sketch, scale: float = 2.0) -> Graph:
+    """Numbers enlarged, then rounded to bytes."""
+    modes = ("floor", "ceil", "round_prefer_floor")
+    larger = s(
+        "Resize",
+        s.x(1, 2, 5),
+        None,
+        None,
+        None,
+        mode="nearest",
+        scales=(1.0, 1.0, scale),
+        nearest_mode=modes[int(s.rng.integers(3))],
+    )
+    dtype = DType.I8 if s.rng.integers(2) else DType.U8
+    return s.graph(
+        s("QuantizeLinear", larger, s.c(s.rng.uniform(0.01, 2), DType.F32), s.c(s.rng.integers(0, 100), dtype))
+    )
 
 
 def _read_between(s: Sketch) -> Graph:
@@ -90,6 +117,7 @@ def _read_between(s: Sketch) -> Graph:
 LEFT: Mapping[str, Drawing] = {
     "bytes_between": _between,
     "products_of_bytes": _product_of_bytes,
+    "quantised_before_resize": _enlarged,
 }
 
 REFUSED: Mapping[str, Refusal] = {
@@ -98,4 +126,5 @@ REFUSED: Mapping[str, Refusal] = {
         lambda s: s.graph(s("MatMul", _dequantised_input(s, 2, 3), _dequantised_weights(s, (3, 4), 0, each=True))),
         "which is no channel of the result",
     ),
+    "quantised_before_resize": (lambda s: _enlarged(s, 0.5), "not more elements"),
 }

@@ -2,7 +2,8 @@
 
 A square of TW_LANES x TW_LANES elements is read along memory, transposed and written along memory. Where the result's
 axis is a short one inside the operand's (the channels of two groups shuffled into one another), that many vectors are
-interleaved instead. So are the three planes of an image that is quantised: three bytes of each lane are stored.
+interleaved instead. So are bytes, such as the three planes of an image that is quantised, or the channels of two groups
+that get another scale: two, three, four or eight bytes for each lane are stored.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ from compiler.ir.tensor import DType
 
 ZIPPED = (2, 4, 8)
 """Numbers of vectors that can be interleaved."""
-PLANES = 3
-"""Vectors whose bytes are interleaved."""
+PLANES = {2: "twos", 3: "threes", 4: "fours", 8: "eights"}
+"""Numbers of vectors whose bytes are interleaved, and how the C function is called that stores them."""
 BYTES = (DType.U8, DType.I8)
 STRETCH = 2048
 """Places of an image that a task has where planes are interleaved: whole vectors of any target."""
@@ -51,9 +52,9 @@ class RegisterTranspose:
 def transpose_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> RegisterTranspose | None:
     """How a kernel in normal form is transposed.
 
-    None unless it is a map with one result, of fp32 or rounded to bytes at last, whose operands are fp32 and contiguous
-    along another axis than the result. Squares need at least half a vector's lanes along both axes, interleaving an
-    extent in ZIPPED of the result's axis, and bytes one of PLANES.
+    None unless it is a map with one result, of fp32 or rounded to bytes at last, whose operands are fp32 (or bytes, as
+    the result is) and contiguous along another axis than the result. Squares need at least half a vector's lanes along
+    both axes, interleaving an extent in ZIPPED of the result's axis, and of bytes one in PLANES.
     """
     stores = [store for block in kernel.blocks for store in block.stores if store.slot in slots.buffers]
     if kernel.sequential or len(stores) != 1 or any(temp.type.rank for temp in kernel.temps):
@@ -69,13 +70,16 @@ def transpose_of(kernel: Kernel, slots: Slots, target: CpuTarget) -> RegisterTra
         load for block in kernel.blocks for value in block.values for load in value.loads if load.slot in slots.buffers
     ]
     read = [slots.address(load.slot, load.index)[1] for load in loads]
+    kinds = {load.type for load in loads}
+    if kinds != {DType.F32} and not (result in BYTES and kinds <= {*BYTES}):
+        return None
     for writes in kernel.shared:
         if written.coefficient(writes) != 1 or any(offset.coefficient(writes) in (1, None) for offset in read):
             continue
         for reads in kernel.shared:
             steps = {offset.coefficient(reads) for offset in read}
-            if reads != writes and 1 in steps and steps <= {0, 1} and all(load.type is DType.F32 for load in loads):
-                short = (PLANES,) if result in BYTES else ZIPPED
+            if reads != writes and 1 in steps and steps <= {0, 1}:
+                short = tuple(PLANES) if result in BYTES else ZIPPED
                 zips = written.coefficient(reads) == writes.extent and writes.extent in short
                 wide = result is DType.F32 and min(reads.extent, writes.extent) >= target.vector_floats // 2
                 return RegisterTranspose(reads, writes, zips) if zips or (wide and written.coefficient(reads)) else None
@@ -111,7 +115,9 @@ class _Transposed(Lowering):
 
     @property
     def _has_planes(self) -> bool:
-        return self.transpose.writes.extent == PLANES
+        """Whether results are bytes, which are interleaved."""
+        (result,) = self.workload.outputs
+        return result.type.dtype in BYTES
 
     @property
     def _bands(self) -> int:
@@ -210,21 +216,23 @@ class _Transposed(Lowering):
         writer.line(f"long {reads} = tile % {stretches} * {STRETCH};")
         writer.line(f"const long past = tw_least_of({reads} + {STRETCH}, {reads.extent});")
         with writer.block(f"for (; {reads} + TW_LANES <= past; {reads} += TW_LANES)"):
-            self._three(Vector(reads))
+            self._beside(Vector(reads))
         if rest := reads.extent % self.target.vector_floats:
             with writer.block(f"if ({reads} < past)"):
-                self._three(Vector(reads, str(rest)))
+                self._beside(Vector(reads, str(rest)))
 
-    def _three(self, vector: Vector) -> None:
+    def _beside(self, vector: Vector) -> None:
         """The bytes of all planes at a vector of places, side by side."""
-        found = [self._maps(vector, {self.transpose.writes: f"{place}L"}) for place in range(PLANES)]
+        planes = self.transpose.writes.extent
+        found = [self._maps(vector, {self.transpose.writes: f"{place}L"}) for place in range(planes)]
         store = found[0][0]
         emitter = Emitter(self.writer, self.slots.address)
         emitter.names = {self.transpose.writes: "0"}
         slot, offset = self.slots.address(store.slot, store.index)
-        threes = f"tw_four({', '.join(value for _, value in found)}, (vi){{0}})"
+        values = [value for _, value in found] + ["(vi){0}"] * (-planes % 4)
+        lanes = ", ".join(f"tw_four({', '.join(values[at : at + 4])})" for at in range(0, len(values), 4))
         count = vector.count or str(self.target.vector_floats)
-        self.writer.line(f"tw_bytes_threes({slot} + {emitter.index(offset)}, {threes}, {count});")
+        self.writer.line(f"tw_bytes_{PLANES[planes]}({slot} + {emitter.index(offset)}, {lanes}, {count});")
 
     def _maps(self, vector: Vector, names: Mapping[Axis, str]) -> tuple[Store, str]:
         """The blocks at one vector along the operands' axis: where the result goes, and its C name."""

@@ -6,10 +6,12 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from compiler.devices.cpu.algorithms.loops.transpose import PLANES as PLANES_OF
 from compiler.devices.cpu.emit.lower import lower
-from compiler.devices.cpu.target import PROFILES, runs_here
+from compiler.devices.cpu.target import PROFILES, CpuTarget, runs_here
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import evaluate
+from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import Case, Library, array_of, check, draws
 from tests.parse import parse_kernel
 
@@ -84,3 +86,49 @@ def test_three_planes_that_are_quantised_are_interleaved_as_bytes(lanes: int) ->
     assert lowered.text.count("tw_bytes_threes(") == 2
     assert lowered.tiles == 4
     check([case], TARGETS[lanes], "-O1")
+
+
+SHUFFLED = """
+kernel Shuffle(in x: {x}[3, {z}, {b}]; out y: {y}[3, {bz}])
+  for n:3, c:{bz}
+    y[n, c] = {value}
+"""
+VALUES = (
+    "saturate(add(round(mul(cast(sub(cast({at}):i32, 7:i32)):f32, 0.75:f32)), 3.0:f32)):{y}",
+    "saturate({at}):{y}",
+)
+
+
+def shuffled(x: DType, y: DType, z: int, b: int, value: str) -> tuple[Case, np.ndarray]:
+    """Channels of z groups of b bytes shuffled into one another, and what becomes of them by numpy."""
+    text = value.format(at=f"x[n, (c)%{z}, (c)//{z}]", y=y)
+    kernel = parse_kernel(SHUFFLED.format(x=x, y=y, z=z, b=b, bz=b * z, value=text))
+    limits, ends = np.iinfo(x.numpy), np.iinfo(y.numpy)
+    array = np.random.default_rng(b).integers(limits.min, limits.max + 1, (3, z, b)).astype(x.numpy)
+    turned = array.astype(np.int64).transpose(0, 2, 1).reshape(3, b * z)
+    whole = np.rint(0.75 * (turned - 7)) + 3 if value is VALUES[0] else turned
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    return Case(kernel, buffers, (array,), cuts=(0.5,)), np.asarray(np.clip(whole, ends.min, ends.max), y.numpy)
+
+
+def judge_shuffled(target: CpuTarget) -> None:
+    """Bytes of groups are interleaved, and are what numpy has."""
+    types = [(DType.U8, DType.U8), (DType.I8, DType.I8), (DType.U8, DType.I8), (DType.I8, DType.U8)]
+    drawn = [shuffled(*types[(z + b) % 4], z, b, value) for z in (2, 3, 4, 8) for b in (5, 16, 29) for value in VALUES]
+    library = Library.of([case for case, _ in drawn], target, "-O1")
+    for number, (case, want) in enumerate(drawn):
+        (got,) = library.run(number, case)
+        np.testing.assert_array_equal(got, want, err_msg=f"{case}\n{library.lowered[number].text}")
+        assert any(f"tw_bytes_{name}(" in library.lowered[number].text for name in PLANES_OF.values())
+
+
+@pytest.mark.parametrize("lanes", sorted(TARGETS))
+def test_bytes_of_two_three_four_and_eight_groups_are_interleaved(lanes: int) -> None:
+    judge_shuffled(TARGETS[lanes])
+
+
+def test_bytes_of_five_groups_are_moved_one_by_one() -> None:
+    case, want = shuffled(DType.U8, DType.U8, 5, 16, VALUES[0])
+    library = Library.of([case], TARGETS[max(TARGETS)], "-O1")
+    assert "tw_bytes_" not in library.lowered[0].text
+    np.testing.assert_array_equal(library.run(0, case)[0], want)

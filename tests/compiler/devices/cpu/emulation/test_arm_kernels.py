@@ -13,6 +13,8 @@ from compiler.ir.evaluate import evaluate
 from tests.compiler.devices.cpu.algorithms import (
     test_attention,
     test_bf16,
+    test_byte_extremes,
+    test_byte_sums,
     test_byte_windows,
     test_contraction,
     test_gated,
@@ -60,6 +62,14 @@ def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     test_winograd.judge(
         [(one, case) for one, case in filters if test_winograd.error_of(case) < test_winograd.MOST_ERROR], target
     )
+
+
+def test_pools_and_shuffles_of_bytes_in_neon() -> None:
+    target = arm(NEON)
+    test_transpose.judge_shuffled(target)
+    test_byte_sums.judge(target)
+    test_byte_extremes.judge_maps(target)
+    test_byte_extremes.judge_edges(target)
 
 
 def test_gated_products_in_neon() -> None:
