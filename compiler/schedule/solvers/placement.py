@@ -22,6 +22,10 @@ MOST_GROUPS = 5
 """Of a fork: every way to give them to devices is tried."""
 
 
+_Cost = tuple[float, float]
+"""Seconds, and those of them in which devices handed over: where pairs differ these decide between equal ends."""
+
+
 @dataclass(frozen=True)
 class _Step:
     """How a state was reached: from which one, by which stages."""
@@ -39,28 +43,33 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
     """
     sets = ideals(division.before, most_ideals)
     homes = range(len(division.seconds))
-    best: dict[tuple[int, int], float] = {(0, home): division.entered_s(home, 0) for home in homes}
+    differ = bool(division.pairs)
+    best: dict[tuple[int, int], _Cost] = {(0, home): (division.entered_s(home, 0), 0.0) for home in homes}
     reached: dict[tuple[int, int], _Step] = {}
     groups: dict[int, tuple[int, ...]] = {}
 
-    def offer(state: tuple[int, int], seconds: float, before: tuple[int, int], stages: tuple[Stage, ...]) -> None:
-        if state not in best or seconds < best[state]:
-            best[state], reached[state] = seconds, _Step(before, stages)
+    def offer(state: tuple[int, int], before: _Cost, seconds: float, handed: float, step: _Step) -> None:
+        cost = before[0] + seconds, before[1] + (handed if differ else 0.0)
+        if state not in best or cost < best[state]:
+            best[state], reached[state] = cost, step
 
     for at, ideal in enumerate(sets):
-        moved = division.taking_over_s(ideal)
-        leaves = [best.get((ideal, home), float("inf")) + division.left_s(home, ideal) for home in homes]
-        nearest = min(homes, key=leaves.__getitem__)
-        for home in homes:
-            offer((ideal, home), leaves[nearest] + moved + division.entered_s(home, ideal), (ideal, nearest), ())
+        crossing = division.crossing_bytes(ideal)
+        known = [(home, best[ideal, home], reached[ideal, home]) for home in homes if (ideal, home) in reached]
+        for home, entered_s in [(home, division.entered_s(home, ideal)) for home in homes if known]:
+            for other, before, step in known:
+                if other != home:
+                    moved = division.between(other, home).of(crossing)
+                    left = before[0] + division.left_s(other, ideal), before[1]
+                    offer((ideal, home), left, moved + entered_s, moved, step)
         for larger in sets[at + 1 :]:
             added = larger & ~ideal
             if ideal & ~larger or added.bit_count() > MOST_FORKED:
                 continue
             if added.bit_count() == 1:
                 for home in homes:
-                    seconds = best[ideal, home] + division.work_s(home, added)
-                    offer((larger, home), seconds, (ideal, home), ((home, added),))
+                    step = _Step((ideal, home), ((home, added),))
+                    offer((larger, home), best[ideal, home], division.work_s(home, added), 0.0, step)
                 continue
             if added not in groups:
                 groups[added] = components(division, added)
@@ -68,14 +77,16 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
                 continue
             for stages in _forks(groups[added], len(homes)):
                 for home in homes:
-                    seconds = best[ideal, home] + forked_s(division, ideal, home, stages)
-                    offer((larger, home), seconds, (ideal, home), stages)
-    seconds, home = min((best[division.whole, home] + division.left_s(home, division.whole), home) for home in homes)
+                    seconds = forked_s(division, ideal, home, stages)
+                    handed = sum(_handed_s(division, ideal, home, one) for one in stages) if differ else 0.0
+                    offer((larger, home), best[ideal, home], seconds, handed, _Step((ideal, home), stages))
+    ends = [(best[division.whole, home], division.left_s(home, division.whole), home) for home in homes]
+    (seconds, _), left_s, home = min(ends, key=lambda end: (end[0][0] + end[1], end[0][1], end[2]))
     state, steps = (division.whole, home), list[tuple[Stage, ...]]()
     while state in reached:
         steps.append(reached[state].stages)
         state = reached[state].before
-    return _merged(steps[::-1]), seconds
+    return _merged(steps[::-1]), seconds + left_s
 
 
 def forked_s(division: Division, ideal: int, home: int, stages: tuple[Stage, ...]) -> float:
@@ -84,11 +95,15 @@ def forked_s(division: Division, ideal: int, home: int, stages: tuple[Stage, ...
     A home with a memory of its own is left before, and entered again after.
     """
     again = division.left_s(home, ideal) + division.entered_s(home, ideal | sum(calls for _, calls in stages))
-    return again + max(
-        division.part_s(device, calls)
-        + (0.0 if device == home else division.lent_s(ideal, calls) + division.returned_s(calls))
-        for device, calls in stages
-    )
+    return again + max(division.part_s(*stage) + _handed_s(division, ideal, home, stage) for stage in stages)
+
+
+def _handed_s(division: Division, ideal: int, home: int, stage: Stage) -> float:
+    """What a stage of a fork is lent from home, and home is given back; nothing of a stage at home."""
+    device, calls = stage
+    if device == home:
+        return 0.0
+    return division.lent_s(ideal, calls, home, device) + division.returned_s(calls, device, home)
 
 
 def components(division: Division, calls: int) -> tuple[int, ...]:
