@@ -307,7 +307,8 @@ def _pairs(found: Survey, options: CompileOptions) -> tuple[list[Pair], Types, T
     """
     pairs, body = sorted(options.carry.items()), found.model.body
     outputs: Types = dict.fromkeys(body.outputs)
-    inputs: Types = {one.name: found.types.get(one.name) for one in body.inputs}
+    open_ = [one.name for one in body.inputs if one.name not in options.constant_inputs]
+    inputs: Types = {name: found.types.get(name) for name in open_}
     if found.graph is not None:
         outputs, inputs = ports_of(found.graph)
     whole = kinds.of(options.compiled_for).whole

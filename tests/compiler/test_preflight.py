@@ -367,6 +367,10 @@ def test_names_of_states_are_checked_beside_refused_nodes(tmp_path: Path) -> Non
     answer = looked_at(model, tmp_path, {**PIPELINE, "carry": {"nothing": "h"}})
     assert answer["problem"]["code"] == "unsupported_model"
     assert any("carry names 'nothing', which is no output" in one["reason"] for one in answer["refusals"])
+    fixed = {**PIPELINE, "carry": {"next": "xx"}, "inputs": {"x": {"value": 0.5}}}
+    answer = looked_at(model, tmp_path, fixed)
+    assert answer["problem"]["code"] == "unsupported_model"
+    assert answer["corrected"]["carry"] == {}, "x, which is near, is a constant"
     answer = looked_at(model, tmp_path, {**PIPELINE, "carry": {"z": "h"}})
     assert [one["node"] for one in answer["refusals"]] == ["alien"]
     assert answer["carried"] == [{"output": "z", "input": "h", "dtype": "f32", "shape": [2, 3]}]
