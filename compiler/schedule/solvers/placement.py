@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from compiler.schedule.solvers.ideals import Division, Stage, ideals
@@ -75,10 +76,10 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
                 groups[added] = components(division, added)
             if not 1 < len(groups[added]) <= MOST_GROUPS:
                 continue
+            forks = Forks(division, ideal, added)
             for stages in _forks(groups[added], len(homes)):
                 for home in homes:
-                    seconds = forked_s(division, ideal, home, stages)
-                    handed = sum(_handed_s(division, ideal, home, one) for one in stages) if differ else 0.0
+                    seconds, handed = forks.cost(home, stages)
                     offer((larger, home), best[ideal, home], seconds, handed, _Step((ideal, home), stages))
     ends = [(best[division.whole, home], division.left_s(home, division.whole), home) for home in homes]
     (seconds, _), left_s, home = min(ends, key=lambda end: (end[0][0] + end[1], end[0][1], end[2]))
@@ -89,21 +90,32 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
     return _merged(steps[::-1]), seconds + left_s
 
 
-def forked_s(division: Division, ideal: int, home: int, stages: tuple[Stage, ...]) -> float:
-    """From the end of an ideal at home to the end of stages that run at the same time, their results at home.
+class Forks:
+    """What forks cost that begin where an ideal has ended at home, and end with so many calls more there."""
 
-    A home with a memory of its own is left before, and entered again after.
-    """
-    again = division.left_s(home, ideal) + division.entered_s(home, ideal | sum(calls for _, calls in stages))
-    return again + max(division.part_s(*stage) + _handed_s(division, ideal, home, stage) for stage in stages)
+    def __init__(self, division: Division, ideal: int, added: int) -> None:
+        self._division, self._ideal, self._added = division, ideal, added
+        self._part_s = cache(division.part_s)
+        self._handed_s = cache(self._handed)
+        self._again_s = cache(self._again)
 
+    def cost(self, home: int, stages: tuple[Stage, ...]) -> _Cost:
+        """Until stages that run at the same time have ended, their results at home."""
+        handed = [self._handed_s(home, *stage) for stage in stages]
+        ends = [self._part_s(*stage) + own for stage, own in zip(stages, handed, strict=True)]
+        return self._again_s(home) + max(ends), sum(handed)
 
-def _handed_s(division: Division, ideal: int, home: int, stage: Stage) -> float:
-    """What a stage of a fork is lent from home, and home is given back; nothing of a stage at home."""
-    device, calls = stage
-    if device == home:
-        return 0.0
-    return division.lent_s(ideal, calls, home, device) + division.returned_s(calls, device, home)
+    def _again(self, home: int) -> float:
+        """A home with a memory of its own is left before, and entered again after."""
+        left_s = self._division.left_s(home, self._ideal)
+        return left_s + self._division.entered_s(home, self._ideal | self._added)
+
+    def _handed(self, home: int, device: int, calls: int) -> float:
+        """What a stage is lent from home, and home is given back; nothing of a stage at home."""
+        if device == home:
+            return 0.0
+        lent_s = self._division.lent_s(self._ideal, calls, home, device)
+        return lent_s + self._division.returned_s(calls, device, home)
 
 
 def components(division: Division, calls: int) -> tuple[int, ...]:

@@ -10,7 +10,7 @@ from random import Random
 import pytest
 
 from compiler.schedule.solvers.ideals import Crossing, Division, Tensor
-from compiler.schedule.solvers.placement import forked_s, placement
+from compiler.schedule.solvers.placement import Forks, placement
 from compiler.schedule.solvers.sets import bits
 from tests.compiler.schedule.solvers.test_least_load import (
     is_closed,
@@ -49,7 +49,7 @@ def least(division: Division) -> float:
                 stages = tuple(
                     (device, sum(1 << call for call, on in own.items() if on == device)) for device in {*own.values()}
                 )
-                found.append(forked_s(division, done, home, stages) + left(done | calls, home, True))
+                found.append(Forks(division, done, calls).cost(home, stages)[0] + left(done | calls, home, True))
         return min(found)
 
     return min(left(0, home, False) for home in homes)
