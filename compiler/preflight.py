@@ -6,6 +6,7 @@ import difflib
 import math
 from collections.abc import Container, Mapping
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from compiler.errors import (
 )
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
 from compiler.frontend.correct import correct, open_inputs
-from compiler.frontend.model import Input
+from compiler.frontend.model import Body, Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
@@ -36,8 +37,9 @@ from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
-from compiler.quantize.compilation import foreseen_layers
+from compiler.quantize.compilation import QUANTISING, foreseen_layers
 from compiler.steps.foreseeing import proof_notices, proof_problem
+from compiler.steps.states import Pair, Types, corrected_pairs, demand_pairs, ports_of
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""
@@ -84,6 +86,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      they read inside: `reason`, `fix`, `node`, `operator`, `inputs`
     outputs          `name`, `dtype`, `shape`; as inference finds them (for an axis with a range what the file calls it,
                      or null), else as the file declares them, with dtype null
+    carried          states that go from inference to inference by the option `carry`: `output`, `input`, and the
+                     `dtype` and `shape` of both, null where they are not known; none where a pair is refused
     parameters       elements of the file's tensors that are read
     weight_bytes     their bytes
     sparse           weight tensors of which at least half is zero, the largest first: `name`, `shape`, `share` of
@@ -119,6 +123,7 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         drawn = found.graph
         if drawn and judged.ranges:
             drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
+        found = replace(found, options=replace(found.options, carry=corrected_pairs(*_pairs(found, options))))
         left = open_inputs(found.model.body.inputs, _largest(given))
         impossible = _whole_problem(given)
         if found.graph and chosen.precision == "int8" and not kinds.of(chosen.compiled_for).whole:
@@ -172,9 +177,11 @@ def _answer(
     refused, gflop = _count(graph) if graph else ([], None)
     effort = reference_effort(graph) if graph else None
     uses = [_operator(use, refused) for use in found.uses]
+    states = _carry_problem(found, options)
     asked = [
         (_target_problem(options) if target["name"] is None else impossible),
         _without_problem(options),
+        states,
         (proof_problem(effort, options) if effort else None),
     ]
     others = [Refusal(one.message, one.fix) for one in asked if one is not None]
@@ -192,6 +199,7 @@ def _answer(
         "inputs": [_input(entry, entry.name not in left, drawn, derived) for entry in found.model.body.inputs],
         "samples": [_wanted(drawn, open_) for open_ in derived.unproven] if drawn else [],
         "outputs": _outputs(found),
+        "carried": [] if states else [*map(partial(_state, found), sorted(options.carry.items()))],
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
         "sparse": _sparse(found.constants),
@@ -212,7 +220,7 @@ def _answer(
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "samples", "outputs", "notices", "sparse")
+    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse")
     return {
         "ok": False,
         "problem": error.to_json(),
@@ -282,6 +290,48 @@ def _without_problem(options: CompileOptions) -> TilewrightError | None:
     except OptionsError as error:
         return error
     return None
+
+
+def _carry_problem(found: Survey, options: CompileOptions) -> TilewrightError | None:
+    try:
+        demand_pairs(*_pairs(found, options))
+    except OptionsError as error:
+        return error
+    return None
+
+
+def _pairs(found: Survey, options: CompileOptions) -> tuple[list[Pair], Types, Types, list[str]]:
+    """What `demand_pairs` judges: of a file with a refused node by names, and by types as far as they are known.
+
+    An accelerator takes no output as a state that is an input as it is; cores copy it.
+    """
+    pairs, body = sorted(options.carry.items()), found.model.body
+    outputs: Types = dict.fromkeys(body.outputs)
+    open_ = [one.name for one in body.inputs if one.name not in options.constant_inputs]
+    inputs: Types = {name: found.types.get(name) for name in open_}
+    if found.graph is not None:
+        outputs, inputs = ports_of(found.graph)
+    whole = kinds.of(options.compiled_for).whole
+    return pairs, outputs, inputs, [out for out in outputs if _root(body, out) in inputs] if whole else []
+
+
+def _root(body: Body, name: str) -> str:
+    """The tensor that a name stands for, behind what rounds to bytes and back."""
+    rounded = {call.outputs[0]: call.inputs[0] for call in body.calls if call.op in QUANTISING}
+    while name in rounded:
+        name = rounded.pop(name)
+    return name
+
+
+def _state(found: Survey, pair: Pair) -> dict[str, Any]:
+    """A state that is carried."""
+    type = found.types.get(pair[1])
+    return {
+        "output": pair[0],
+        "input": pair[1],
+        "dtype": str(type.dtype) if type else None,
+        "shape": [*type.dims] if type else None,
+    }
 
 
 def _profile(name: str) -> str:

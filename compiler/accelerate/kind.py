@@ -119,7 +119,7 @@ def demand_possible(options: CompileOptions) -> None:
             f"{options.compiled_for} takes one size of each",
             fix="give one value for each name",
         )
-    fixed = sorted(name for name, spec in options.inputs.items() if spec.value is not None)
+    fixed = sorted(options.constant_inputs)
     if fixed:
         raise OptionsError(
             f"input {fixed[0]!r:.100} is given a value, and {options.compiled_for} takes shapes alone",

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from onnx import TypeProto
+from onnx import TensorProto, ValueInfoProto
 
 from compiler.accelerate.dividing import Divisible, Segment
-from compiler.errors import OptionsError
 from compiler.quantize.network import Network
 from compiler.schedule.solvers.recurrence import maximum_cycle_mean
 from compiler.steps.states import demand_pairs
@@ -23,17 +22,20 @@ def demand_carried(network: Network, carried: Mapping[str, str]) -> None:
     divisible = Divisible(network)
     named = {*carried, *carried.values()}
 
-    def typed(names: Iterable[str]) -> dict[str, TypeProto]:
+    def typed(names: Iterable[str]) -> dict[str, str | None]:
         """What other tensors are does not matter, and need not be known."""
-        return {name: divisible.type_of(name).type if name in named else TypeProto() for name in names}
+        found = {name: divisible.type_of(name) if name in named else divisible.types.get(name) for name in names}
+        return {name: _said(one) if one else None for name, one in found.items()}
 
     outputs, inputs = typed(one.name for one in network.proto.graph.output), typed(network.inputs)
-    demand_pairs(carried, outputs, inputs)
-    for out in carried:
-        if divisible.root(out) in inputs:
-            raise OptionsError(
-                f"carry names output {out!r:.100}, which is an input as it is", fix="give that input to each inference"
-            )
+    unmade = [out for out in outputs if divisible.root(out) in inputs]
+    demand_pairs(sorted(carried.items()), outputs, inputs, unmade)
+
+
+def _said(value: ValueInfoProto) -> str:
+    """Its type and shape."""
+    tensor = value.type.tensor_type
+    return f"{TensorProto.DataType.Name(tensor.elem_type).lower()}{[dim.dim_value for dim in tensor.shape.dim]}"
 
 
 def recurrence_s(

@@ -443,6 +443,11 @@ class CompileOptions(Refusing):
                 "carry hands states from inference to inference of a pipeline on several devices alone",
                 fix=f"name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
             )
+        if both := sorted({*self.carry.values()} & self.constant_inputs):
+            raise OptionsError(
+                f"carry makes input {both[0]!r:.100} a state, and inputs gives it a value, which makes it a constant",
+                fix="leave that input out of one of the two",
+            )
         if not self.named_devices:
             if self.objective != "latency":
                 raise OptionsError(
@@ -477,6 +482,11 @@ class CompileOptions(Refusing):
                 f"dims {which}, and a plan for several devices takes one size of each",
                 fix=f"give one value for each name, such as {json.dumps({'dims': {name: 1}})}, or leave devices out",
             )
+
+    @property
+    def constant_inputs(self) -> frozenset[str]:
+        """Names of the inputs that are given a value."""
+        return frozenset(name for name, spec in self.inputs.items() if spec.value is not None)
 
     @property
     def named_devices(self) -> tuple[NamedDevice, ...]:

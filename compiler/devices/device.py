@@ -84,8 +84,12 @@ class RecordingClock(StageClock, Protocol):
 class LaneDevice(Protocol):
     """What a device answers on which lanes, its cores, share the tile tasks of kernels and wait for each other."""
 
-    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
-        """What it costs one lane to see another's result, with the cores as they are; None if unknown."""
+    def handover(self, known: Sequence[Record], *, measure: bool, pair: tuple[int, int] | None = None) -> Record | None:
+        """What it costs one lane to see another's result, with the cores as they are; None if unknown.
+
+        Between a `pair` of cores, the lower first, by position among those of the process; without one it is the
+        machine's figure.
+        """
         ...
 
     def regions(self, kernels: KernelGraph) -> Regions:

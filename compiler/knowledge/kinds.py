@@ -14,6 +14,11 @@ from compiler.errors import InternalError
 
 STATE = "state"
 """Whether the cores were `near` to each other or `far`."""
+PAIR = "pair"
+"""Which two cores a hand-over is between, the lower first, by position among those of the process.
+
+Left out: it is the machine's figure, of its first two cores.
+"""
 AGAIN = "again"
 """Measured once more, beside its rivals, because it led. Such a record counts before one without."""
 FROM = "from"
@@ -91,7 +96,7 @@ HANDOVER = Kind(
     "handover",
     "from a store on one core to its being seen on another",
     "`handover`",
-    frozenset((STATE, BYTE_S, UPGRADE_S)),
+    frozenset((STATE, PAIR, BYTE_S, UPGRADE_S)),
 )
 STAGE = Kind(
     "stage",

@@ -1,4 +1,4 @@
-"""What records say of kernels: by tile on one lane, by tile on several, and the best of each."""
+"""What records say of kernels: by tile on one lane, by tile on several, and the best of each; and of hand-overs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from typing import Any
 
 from compiler.ir.machine import Record, Setting
 from compiler.ir.target import Target
-from compiler.knowledge.kinds import AGAIN, KERNEL
+from compiler.knowledge.kinds import AGAIN, HANDOVER, KERNEL, PAIR
 from compiler.knowledge.records import Records
+
+
+def known_handovers(records: Sequence[Record], target: Target, pair: tuple[int, int] | None = None) -> list[Record]:
+    """Those of hand-overs between a pair of cores, or, without one, of the machine's."""
+    wanted = [*pair] if pair else None
+    return [one for one in Records.of(records).find(HANDOVER, target) if one.variant.get(PAIR) == wanted]
 
 
 def known_alone(records: Sequence[Record], target: Target, setting: Setting) -> Mapping[tuple[str, str], Record]:

@@ -22,6 +22,7 @@ from compiler.knowledge.kinds import (
     HANDOVER,
     KERNEL,
     MACHINE,
+    PAIR,
     PLAN,
     SEARCH,
     SECONDS,
@@ -119,15 +120,16 @@ def machine_record(name: str, about: str, target: Target, took: Timed, lanes: in
     return record_of(MACHINE, name, MACHINE.name, about, target, {}, took, lanes)
 
 
-def handover_record(measured: Handover, target: Target) -> Record:
+def handover_record(measured: Handover, target: Target, pair: tuple[int, int] | None = None) -> Record:
     """What a hand-over between two cores in a state costs, and a byte that one wrote and the other uses.
 
-    The other one reads it, or it is written again.
+    The other one reads it, or it is written again. Of a `pair` of cores, or of the machine.
     """
     seconds = 1e-9 * measured.ns
     state, byte_s, upgrade_s = measured.state, measured.byte_s, measured.upgrade_s
-    about = f"from a store on one core to its being seen on another; the cores are {state}"
-    variant = {STATE: state, BYTE_S: byte_s, UPGRADE_S: upgrade_s}
+    where = f"core {pair[0]} to its being seen on core {pair[1]}" if pair else "one core to its being seen on another"
+    about = f"from a store on {where}; the cores are {state}"
+    variant = {STATE: state, BYTE_S: byte_s, UPGRADE_S: upgrade_s, **({PAIR: [*pair]} if pair else {})}
     return record_of(HANDOVER, HANDOVER.name, HANDOVER.name, about, target, variant, Once(seconds), 2)
 
 

@@ -22,6 +22,7 @@ from compiler.platforms.timing import Stage, Timeline, Timing
 from compiler.rewrite import rewrite
 from compiler.rewrite.rules import RULES
 from compiler.schedule.solvers.sets import bits
+from compiler.steps.states import demand_pairs, ports_of
 
 FAMILIES = frozenset({"folding", "identities", "clamps", "shapes", "activations", "norms", "weights", "convolutions"})
 """Rules of rewriting that are applied first: a deployment has them folded too."""
@@ -179,17 +180,12 @@ def _carrying(costs: Costs, graph: Graph, carry: Sequence[tuple[str, str]]) -> t
     """The problem with what holds a state as one unit."""
     if not carry:
         return costs.problem, costs.joins
+    demand_pairs(carry, *ports_of(graph))
     inputs = {graph.values[id].name: id for id in graph.inputs}
     outputs = {graph.values[id].name: id for id in graph.outputs}
     made = {value: at for at, node in enumerate(graph.nodes) for value in node.outputs}
     pairs = []
     for out, into in carry:
-        for name, known, what in ((out, outputs, "output"), (into, inputs, "input")):
-            if name not in known:
-                raise OptionsError(
-                    f"carry names {name!r:.60}, which is no {what} of the model",
-                    fix=f"write OUTPUT=INPUT; its {what}s are {', '.join(known)}"[:400],
-                )
         readers = sum(1 << at for at, node in enumerate(graph.nodes) if inputs[into] in node.used)
         makers = 1 << made[outputs[out]] if outputs[out] in made else 0
         pairs.append((readers, makers))

@@ -16,6 +16,7 @@ from compiler.steps.caller import caller_seconds, copied_bytes, foreseen, usual_
 from compiler.steps.core_speeds import levelled, seconds_by
 from compiler.steps.dividing_devices import Devices, has_core
 from compiler.steps.lane_costs import lane_costs
+from compiler.steps.pair_costs import pair_costs, pairs_known, pairs_notice
 from compiler.steps.plans import model_key
 from compiler.steps.tiling import TiledKernels
 
@@ -29,7 +30,8 @@ def key_of(kernels: KernelGraph, tiled: TiledKernels) -> str:
 class Costs:
     """Calls on devices as a problem of dividing them.
 
-    `records` are those by which it is known how fast cores are beside each other, and beside the caller's thread.
+    `records` are those by which it is known how fast cores are beside each other, and beside the caller's thread, and
+    what they hand to each other costs.
     """
 
     division: Division
@@ -66,6 +68,9 @@ def costs_of(
     on_lanes = session.backend.lanes
     handover = on_lanes.handover(session.records, measure=session.may_measure) if on_lanes else None
     session.add_records([handover] if handover else [])
+    pairs = pairs_known(session, devices)
+    if said := pairs_notice(devices, pairs):
+        session.trace.notice(said)
     for name, option, copies in zip(devices.asked.devices, devices.option_of, transfers, strict=True):
         if copies is not None:
             session.trace.notice(f"{name}: {_sources(tiled[option])}; {copies}")
@@ -73,8 +78,9 @@ def costs_of(
     bytes, shares = copied_bytes(kernels), not has_core(devices)
     caller = foreseen(known, key_of(kernels, tiled[0]), bytes) if shares else None
     caller_s = (caller_seconds(caller) if caller else usual_seconds(bytes)) if shares else None
-    division = division_of(kernels, seconds, lane_costs(handover), transfers, caller_s, slowdown, carried)
-    return Costs(division, tuple(filter(None, [cores, handover, caller])))
+    of_lanes, of_pairs = lane_costs(handover), pair_costs(pairs)
+    division = division_of(kernels, seconds, of_lanes, transfers, caller_s, slowdown, carried, of_pairs)
+    return Costs(division, tuple(filter(None, [cores, handover, *pairs.values(), caller])))
 
 
 def _sources(tiled: TiledKernels) -> str:

@@ -8,9 +8,9 @@ from dataclasses import replace
 from compiler.ir.lanes import Handover, LaneCosts
 from compiler.ir.machine import Record
 from compiler.ir.target import Target
-from compiler.knowledge.kinds import BYTE_S, HANDOVER, UPGRADE_S
+from compiler.knowledge.kinds import BYTE_S, UPGRADE_S
+from compiler.knowledge.known import known_handovers
 from compiler.knowledge.making import handover_record
-from compiler.knowledge.records import Records
 from compiler.session import Session
 
 LONGEST_BYTE_S = 1e-6
@@ -63,8 +63,11 @@ def _detail(handover: Record | None, what: str) -> float | None:
 
 
 def handovers(records: Sequence[Record], target: Target) -> Mapping[str, Record]:
-    """By state of the cores, `near` or `far`, the last record of this hardware of what a hand-over costs in it."""
-    return {state_of(record): record for record in Records.of(records).find(HANDOVER, target)}
+    """By state of the cores, `near` or `far`, the last record of this hardware of what a hand-over costs in it.
+
+    Those of single pairs of cores are not among them.
+    """
+    return {state_of(record): record for record in known_handovers(records, target)}
 
 
 def elsewhere(handover: Record | None, records: Sequence[Record], target: Target) -> Record | None:

@@ -2,36 +2,109 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
+from difflib import SequenceMatcher, get_close_matches
+from itertools import islice
 
 from compiler.errors import OptionsError
 from compiler.ir.graph import Graph
 
+Pair = tuple[str, str]
+"""An output and the input that it is in the next inference."""
+Types = Mapping[str, object]
+"""By name in the model what a tensor is, type and shape; None where that is not known, and then it fits all."""
 
-def demand_pairs(carried: Mapping[str, str], outputs: Mapping[str, object], inputs: Mapping[str, object]) -> None:
+SHOWN = 6
+"""Names that a fix lists."""
+COMPARED = 1000
+"""Names of a model that are compared with a wrong one."""
+CHARACTERS = 100
+"""Of a name, which are compared and shown."""
+
+
+def demand_pairs(pairs: Collection[Pair], outputs: Types, inputs: Types, unmade: Collection[str] = ()) -> None:
     """Raises OptionsError unless each is an output and an input of its own, of one type and shape.
 
-    `outputs` and `inputs` are types with shapes, by name in the model.
+    `unmade` are outputs that no state can be: they are inputs of the model, as they are given.
     """
-    for out, into in carried.items():
+    for out, into in pairs:
         for name, kind, names in ((out, "output", outputs), (into, "input", inputs)):
             if name not in names:
+                turned = out in inputs and into in outputs
                 raise OptionsError(
-                    f"carry names {name!r:.100}, which is no {kind} of the model", fix=f"those are: {', '.join(names)}"
+                    f"carry names {name!r:.100}, which is no {kind} of the model",
+                    fix=f"name the output first: {into!r:.100} is input {out!r:.100} of the next inference"
+                    if turned
+                    else f"{kind}s of the model are {_nearest(name, names)}",
                 )
-        if outputs[out] != inputs[into]:
+        if out in unmade:
             raise OptionsError(
-                f"output {out!r:.100} cannot be input {into!r:.100} of the next frame: their types or shapes differ",
-                fix="name an output and an input that are alike",
+                f"carry names output {out!r:.100}, which is an input as it is", fix="give that input to each inference"
             )
-    if len({*carried.values()}) < len(carried):
-        raise OptionsError("carry gives one input two states", fix="name each input once")
+        if None not in (outputs[out], inputs[into]) and outputs[out] != inputs[into]:
+            like = [name for name, one in outputs.items() if name not in unmade and one == inputs[into]]
+            raise OptionsError(
+                f"output {out!r:.100} cannot be input {into!r:.100} of the next inference: their types or shapes "
+                f"differ, {outputs[out]} and {inputs[into]}",
+                fix=f"outputs like this input are {_nearest(out, like)}"
+                if like
+                else "no output of the model is like this input: give it to each inference",
+            )
+    fed: dict[str, str] = {}
+    for out, into in pairs:
+        if into in fed:
+            raise OptionsError(
+                f"carry gives one input two states: {into!r:.100} is to be outputs {fed[into]!r:.100} and {out!r:.100}",
+                fix="name each input once",
+            )
+        fed[into] = out
+
+
+def corrected_pairs(
+    pairs: Collection[Pair], outputs: Types, inputs: Types, unmade: Collection[str] = ()
+) -> dict[str, str]:
+    """Those of the pairs that can be carried; of a name that is not there the nearest one instead, if there is any."""
+    kept: dict[str, str] = {}
+    for out, into in sorted(pairs, key=lambda pair: (pair[0] not in outputs, pair[1] not in inputs)):
+        near = (into, out) if out in inputs and into in outputs else (_like(out, outputs), _like(into, inputs))
+        try:
+            demand_pairs([*kept.items(), near], outputs, inputs, unmade)
+        except OptionsError:
+            continue
+        kept.setdefault(*near)
+    return dict(sorted(kept.items()))
+
+
+def ports_of(graph: Graph) -> tuple[Types, Types]:
+    """The types of a graph's outputs and inputs, by name in the model, in order."""
+    outputs, inputs = (
+        {str(graph.values[id].name): graph.values[id].type for id in ids} for ids in (graph.outputs, graph.inputs)
+    )
+    return outputs, inputs
 
 
 def carried_positions(graph: Graph, carried: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
     """The positions of outputs, and of the inputs that they are in the next frame. Raises OptionsError."""
-    outputs, inputs = (
-        {str(graph.values[id].name): graph.values[id].type for id in ids} for ids in (graph.outputs, graph.inputs)
-    )
-    demand_pairs(carried, outputs, inputs)
-    return tuple(([*outputs].index(out), [*inputs].index(into)) for out, into in sorted(carried.items()))
+    outputs, inputs = ports_of(graph)
+    pairs = sorted(carried.items())
+    demand_pairs(pairs, outputs, inputs)
+    return tuple(([*outputs].index(out), [*inputs].index(into)) for out, into in pairs)
+
+
+def _nearest(name: str, names: Iterable[str]) -> str:
+    """The names that are most like one, the nearest first."""
+    given = [*names]
+
+    def likeness(other: str) -> float:
+        return SequenceMatcher(None, other[:CHARACTERS], name[:CHARACTERS]).ratio()
+
+    near = sorted(given[:COMPARED], key=likeness, reverse=True)[:SHOWN]
+    return ", ".join(f"{one!r:.{CHARACTERS}}" for one in near) + (" and others" if len(given) > SHOWN else "")
+
+
+def _like(name: str, names: Types) -> str:
+    """The name if it is there, or the nearest one if any is like it; else the name."""
+    if name in names:
+        return name
+    cut = {one[:CHARACTERS]: one for one in islice(names, COMPARED)}
+    return next((cut[one] for one in get_close_matches(name[:CHARACTERS], cut, n=1)), name)

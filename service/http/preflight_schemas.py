@@ -49,6 +49,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     ],
     "samples": [],
     "outputs": [{"name": "scores", "dtype": "f32", "shape": [1, 16, 224, 224]}],
+    "carried": [],
     "parameters": 880,
     "weight_bytes": 3520,
     "sparse": [],
@@ -107,6 +108,15 @@ class OutputOut(BaseModel):
     """An output of the model; null where nothing is known."""
 
     name: str
+    dtype: str | None
+    shape: list[int | str | None] | None
+
+
+class StateOut(BaseModel):
+    """A state that goes from inference to inference; null where nothing is known."""
+
+    output: str
+    input: str = Field(description="That the output is in the next inference.")
     dtype: str | None
     shape: list[int | str | None] | None
 
@@ -216,6 +226,9 @@ class ModelAnswer(BaseModel):
     inputs: list[InputOut]
     samples: list[WantedOut] = Field(default=[], description="Nodes for whose sake samples should be given.")
     outputs: list[OutputOut]
+    carried: list[StateOut] = Field(
+        default=[], description="States that `carry` hands on; none where a pair of it is refused."
+    )
     parameters: int
     weight_bytes: int
     sparse: list[SparseOut] = Field(default=[], description="Weight tensors of which at least half is zero.")

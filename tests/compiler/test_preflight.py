@@ -311,6 +311,85 @@ def test_samples_are_asked_for_where_positions_are_computed(tmp_path: Path) -> N
     assert "samples" in wanted["fix"]
 
 
+def recurrent(*more: onnx.NodeProto) -> onnx.ModelProto:
+    """next = x + h, and y: the sums of its rows; `more` is called beside them."""
+    nodes = [
+        helper.make_node("Add", ["x", "h"], ["next"], name="sum"),
+        helper.make_node("ReduceSum", ["next", "last"], ["y"], name="rows", keepdims=0),
+        *more,
+    ]
+    made = [name for node in more for name in node.output]
+    constants = {"last": np.array([-1], np.int64)}
+    return model_of(
+        nodes, {"x": [2, 3], "h": [2, 3]}, ["next", "y", *made], constants, domains=("com.acme",) if more else ()
+    )
+
+
+PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
+ON_AN_NPU = {**PIPELINE, "devices": ["cpu", "npu:ethos-u65-256"]}
+
+
+@pytest.mark.parametrize("asked", [PIPELINE, ON_AN_NPU], ids=["cores", "npu"])
+def test_states_that_are_carried_are_told(asked: dict[str, Any], tmp_path: Path) -> None:
+    answer = looked_at(recurrent(), tmp_path, {**asked, "carry": {"next": "h"}})
+    assert answer["ok"], answer["problem"]
+    assert answer["carried"] == [{"output": "next", "input": "h", "dtype": "f32", "shape": [2, 3]}]
+    assert answer["corrected"] is None
+    assert looked_at(recurrent(), tmp_path, asked)["carried"] == []
+
+
+@pytest.mark.parametrize("asked", [PIPELINE, ON_AN_NPU], ids=["cores", "npu"])
+@pytest.mark.parametrize(
+    ("carry", "said", "fix", "corrected"),
+    [
+        ({"nxt": "h"}, "carry names 'nxt', which is no output", "'next', 'y'", {"next": "h"}),
+        ({"next": "hh"}, "carry names 'hh', which is no input", "'h', 'x'", {"next": "h"}),
+        ({"h": "next"}, "carry names 'h', which is no output", "name the output first", {"next": "h"}),
+        ({"y": "h"}, "differ, f32[2] and f32[2, 3]", "outputs like this input are 'next'", {}),
+    ],
+)
+def test_states_that_cannot_be_carried_are_refused_before_a_job_is_queued(
+    asked: dict[str, Any], carry: dict[str, str], said: str, fix: str, corrected: dict[str, str], tmp_path: Path
+) -> None:
+    answer = looked_at(recurrent(), tmp_path, {**asked, "carry": carry})
+    assert (answer["ok"], answer["carried"]) == (False, [])
+    assert answer["problem"]["code"] == "invalid_options"
+    assert said in answer["problem"]["message"]
+    assert fix in answer["problem"]["fix"]
+    assert [one["reason"] for one in answer["refusals"]] == [answer["problem"]["message"]]
+    assert answer["corrected"]["carry"] == corrected
+    assert looked_at(recurrent(), tmp_path, answer["corrected"])["ok"]
+
+
+def test_names_of_states_are_checked_beside_refused_nodes(tmp_path: Path) -> None:
+    """Of which nobody knows what they make, and so whether it fits."""
+    model = recurrent(helper.make_node("Mystery", ["x"], ["z"], name="alien", domain="com.acme"))
+    answer = looked_at(model, tmp_path, {**PIPELINE, "carry": {"nothing": "h"}})
+    assert answer["problem"]["code"] == "unsupported_model"
+    assert any("carry names 'nothing', which is no output" in one["reason"] for one in answer["refusals"])
+    fixed = {**PIPELINE, "carry": {"next": "xx"}, "inputs": {"x": {"value": 0.5}}}
+    answer = looked_at(model, tmp_path, fixed)
+    assert answer["problem"]["code"] == "unsupported_model"
+    assert answer["corrected"]["carry"] == {}, "x, which is near, is a constant"
+    answer = looked_at(model, tmp_path, {**PIPELINE, "carry": {"z": "h"}})
+    assert [one["node"] for one in answer["refusals"]] == ["alien"]
+    assert answer["carried"] == [{"output": "z", "input": "h", "dtype": "f32", "shape": [2, 3]}]
+
+
+def test_an_accelerator_carries_no_output_that_is_an_input_as_it_is(tmp_path: Path) -> None:
+    """Behind what rounds it to bytes and back too; cores copy it."""
+    rounded = [
+        helper.make_node("QuantizeLinear", ["h", "scale", "zero"], ["q"]),
+        helper.make_node("DequantizeLinear", ["q", "scale", "zero"], ["same"]),
+        helper.make_node("Add", ["x", "same"], ["next"]),
+    ]
+    constants: dict[str, np.ndarray] = {"scale": np.array(0.5, np.float32), "zero": np.array(0, np.int8)}
+    model = model_of(rounded, {"x": [2, 3], "h": [2, 3]}, ["next", "same"], constants)
+    assert looked_at(model, tmp_path, {**PIPELINE, "carry": {"same": "h"}})["ok"]
+    answer = looked_at(model, tmp_path, {**ON_AN_NPU, "carry": {"same": "h"}})
+    assert "carry names output 'same', which is an input as it is" in answer["problem"]["message"]
+
+
 def test_wrong_options_are_told_beside_refused_nodes(tmp_path: Path) -> None:
     nodes = [helper.make_node("Mystery", ["image"], ["y"], name="alien", domain="com.acme")]
     model = model_of(nodes, {"image": ["batch", 3, "height", 8]}, ["y"], domains=("com.acme",))

@@ -274,6 +274,9 @@ def test_a_preflight_says_beforehand_what_compile_says_afterwards(house: House) 
     assert "Frobnicate" in house.command_line("preflight", "foreign.onnx", status=1).stdout
     stopped = house.command_line("compile", "foreign.onnx", "--preflight", "--json", status=1)
     assert json.loads(stopped.stdout)["error"]["code"] == "unsupported_model"
+    pipeline = ["--devices", "cpu:0,cpu:1", "--objective", "throughput", "--carry", "y=inputs"]
+    refused = json.loads(house.command_line("preflight", "fine.onnx", *pipeline, "--json", status=1).stdout)
+    assert "carry names 'inputs', which is no input of the model" in refused["problem"]["message"]
     found = json.loads(house.command_line("preflight", "fine.onnx", "--json").stdout)
     assert found["ok"]
     again = json.loads(house.command_line("compile", found["request"]["model"], "-o", "fine.tw", "--json").stdout)

@@ -43,6 +43,7 @@ def compile_model(
     precision: given.Precision = None,
     devices: given.Devices = None,
     objective: given.Objective = None,
+    carry: given.Carry = None,
     option: given.Others = None,
     data: given.Data = None,
     samples: Annotated[
@@ -72,7 +73,8 @@ def compile_model(
     """
     with failures(as_json):
         wanted = given.for_targets(
-            given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective), target
+            given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry),
+            target,
         )
         paths = _outputs(model, output, target or [])
         with connect(url, key, profile) as client:

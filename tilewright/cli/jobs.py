@@ -106,6 +106,7 @@ def clone(
     precision: given.Precision = None,
     devices: given.Devices = None,
     objective: given.Objective = None,
+    carry: given.Carry = None,
     option: given.Others = None,
     fresh: Annotated[bool, typer.Option("--fresh", help="Compile even if the cache has it.")] = False,
     url: Url = "",
@@ -115,7 +116,9 @@ def clone(
 ) -> None:
     """Compile a job's model again; options given replace the job's. With `--json`: the new job."""
     with failures(as_json):
-        wanted = given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective)
+        wanted = given.build_options(
+            threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry
+        )
         with connect(url, key, profile) as client:
             _print(client.clone(job, {**wanted, **({"target": target} if target else {})}, fresh=fresh), as_json)
 

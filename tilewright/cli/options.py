@@ -44,6 +44,10 @@ Objective = Annotated[
         "--objective", help="Of several devices: latency (the default), throughput, or latency_ms=30: most within it."
     ),
 ]
+Carry = Annotated[
+    list[str] | None,
+    typer.Option("--carry", help="OUTPUT=INPUT: a state that goes from inference to inference; repeatable."),
+]
 Dims = Annotated[
     list[str] | None,
     typer.Option(
@@ -83,6 +87,7 @@ def build_options(
     others: list[str] | None,
     devices: str | None = None,
     objective: str | None = None,
+    carry: list[str] | None = None,
 ) -> dict[str, Any]:
     """Options as the server reads them; what was not given is left to its defaults. Raises `UsageError`."""
     given: dict[str, Any] = {
@@ -93,6 +98,8 @@ def build_options(
     }
     given |= {"devices": devices.split(",") if devices else None, "objective": _objective(objective)}
     options: dict[str, Any] = {name: value for name, value in given.items() if value is not None}
+    if carry:
+        options["carry"] = _carried(carry)
     if dims:
         options["dims"] = {name: _dimension(value) for name, value in map(_pair, dims)}
     if shapes:
@@ -101,6 +108,15 @@ def build_options(
             for name, text in map(_pair, shapes)
         }
     return options | other_options(others)
+
+
+def _carried(texts: list[str]) -> dict[str, str]:
+    """By output the input that it is in the next inference. Raises `UsageError` for an output named twice."""
+    pairs = [*map(_pair, texts)]
+    outputs = [out for out, _ in pairs]
+    if twice := next((out for out in outputs if outputs.count(out) > 1), None):
+        raise UsageError(f"--carry names output {twice!r} twice", fix="name each once, as OUTPUT=INPUT")
+    return dict(pairs)
 
 
 def _objective(text: str | None) -> Any:

@@ -40,6 +40,7 @@ def preflight(
     precision: given.Precision = None,
     devices: given.Devices = None,
     objective: given.Objective = None,
+    carry: given.Carry = None,
     option: given.Others = None,
     data: given.Data = None,
     compiler: given.Compiler = None,
@@ -51,7 +52,7 @@ def preflight(
     """Say what would become of a compilation, without queueing one; exit status 1 when it would be refused."""
     with failures(as_json):
         wanted = given.for_targets(
-            given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective),
+            given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry),
             [target] if target else None,
         )
         with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
@@ -99,6 +100,10 @@ def _facts(said: Any) -> list[str]:
         ends = ["any" if end is None else f"{end:g}" for end in tensor.get("range") or ()]
         drawn = f", drawn from {ends[0]} to {ends[1]}: {tensor.get('why')}" if len(ends) == 2 else ""
         lines.append(f"input {tensor.get('name')}: {tensor.get('dtype')} {text or 'scalar'}{drawn}")
+    for state in said.get("carried") or ():
+        shape = "x".join(map(str, state["shape"])) if state.get("shape") is not None else "of unknown shape"
+        text = f"{state.get('dtype') or 'of unknown type'} {shape or 'scalar'}"
+        lines.append(f"carried: {state.get('output')} is {state.get('input')} of the next inference, {text}")
     memory = said.get("memory_bytes") or {}
     known = {name: memory[name] for name in ("compile", "run") if memory.get(name) is not None}
     if known:

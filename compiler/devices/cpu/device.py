@@ -27,7 +27,7 @@ from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.emulation.emulator import find_emulator
 from compiler.devices.cpu.emulation.model import emulated_model
-from compiler.devices.cpu.measure.handover import cores, measure_handover
+from compiler.devices.cpu.measure.handover import cores, measure_handover, measure_pair, state_of_pair
 from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
 from compiler.devices.cpu.measure.rates import measure_rates, rates_of
 from compiler.devices.cpu.measure.stages import CpuStageClock
@@ -48,9 +48,9 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.ir.zeros import leaves_out
 from compiler.knowledge.budget import Share
-from compiler.knowledge.kinds import HANDOVER, UPGRADE_S
+from compiler.knowledge.kinds import UPGRADE_S
+from compiler.knowledge.known import known_handovers
 from compiler.knowledge.making import handover_record
-from compiler.knowledge.records import Records
 from compiler.measure.memory import allocate
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
@@ -201,23 +201,28 @@ class CpuBackend:
         """Its cores answer for themselves (`LaneDevice`)."""
         return self
 
-    def handover(self, known: Sequence[Record], *, measure: bool) -> Record | None:
+    def handover(self, known: Sequence[Record], *, measure: bool, pair: tuple[int, int] | None = None) -> Record | None:
         """What it costs one core to see another's result, in the state in which the cores are; None if unknown.
+
+        Between a `pair` of cores, or between the first two of this process, which stand for all.
 
         Virtual cores move: with `measure` it is measured now whether they are near or far. A record of this hardware in
         this state says what that costs, if there is one that tells of UPGRADE_S, so that equal records give equal
-        plans; else what was measured does. Without `measure` the last record counts.
+        plans; else what was measured does. What bytes cost between a pair is measured once for each state. Without
+        `measure` the last record counts.
         """
         target = self.target
-        records = Records.of(known).find(HANDOVER, target)
+        records = known_handovers(known, target, pair)
         if not measure or not target.is_here:
             return records[-1] if records else None
-        measured = measure_handover(self._timer_library())
+        library = self._timer_library()
+        complete = {Handover.of(1e9 * one.seconds).state: one for one in records if UPGRADE_S in one.variant}
+        if pair and complete and (alike := complete.get(state_of_pair(library, pair))):
+            return alike
+        measured = measure_pair(library, pair) if pair else measure_handover(library)
         if measured is None:
             return None
-        complete = [record for record in records if UPGRADE_S in record.variant]
-        alike = [record for record in complete if Handover.of(1e9 * record.seconds).state == measured.state]
-        return alike[-1] if alike else handover_record(measured, target)
+        return complete.get(measured.state) or handover_record(measured, target, pair)
 
     def regions(self, kernels: KernelGraph) -> KernelRegions:
         """Which bytes of buffers the tasks of these kernels read and write."""

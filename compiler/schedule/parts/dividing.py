@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
+from math import comb
+from types import MappingProxyType
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import LaneCosts
@@ -13,12 +15,14 @@ from compiler.ir.transfers import Transfers
 from compiler.schedule.parts.recurrences import recurrence_s
 from compiler.schedule.parts.units import Units, units_of
 from compiler.schedule.plans.dependencies import predecessors
-from compiler.schedule.solvers.ideals import Division, Recurrence, Stage, Tensor
+from compiler.schedule.solvers.ideals import Crossing, Division, Recurrence, Stage, Tensor
 from compiler.schedule.solvers.least_load import least_load
 from compiler.schedule.solvers.placement import placement
 from compiler.schedule.solvers.replicas import dealt, replicated
 from compiler.schedule.solvers.sets import bits
 from compiler.schedule.solvers.tradeoffs import tradeoffs
+
+NO_PAIRS: Mapping[tuple[int, int], LaneCosts] = MappingProxyType({})
 
 
 def division_of(
@@ -29,9 +33,11 @@ def division_of(
     caller_s: float | None = None,
     slowdown: Sequence[float] = (),
     carried: Sequence[tuple[int, int]] = (),
+    pairs: Mapping[tuple[int, int], LaneCosts] = NO_PAIRS,
 ) -> Division:
     """`seconds` are of each call, in call order, for each device; all else is as in `Division`.
 
+    `pairs` are what two devices cost each other, the lower one first, where that is known; others cost `costs`.
     `carried` are outputs with the inputs that they are in the next frame, by their positions.
     """
     leaving = {kernels.buffers[id].storage for id in kernels.outputs}
@@ -41,6 +47,10 @@ def division_of(
         for storage, (size, writers, readers) in storages.items()
         if writers or readers
     ]
+    everywhere = Crossing(costs.handover_s, costs.crossing_s)
+    crossings = {pair: Crossing(own.handover_s, own.crossing_s) for pair, own in pairs.items()}
+    if len(crossings) == comb(len(seconds), 2) and len({*crossings.values()}) == 1:
+        everywhere, crossings = crossings.popitem()[1], {}
     states = []
     for output, input in carried:
         _, _, readers = storages[kernels.buffers[kernels.inputs[input]].storage]
@@ -50,12 +60,13 @@ def division_of(
         predecessors(kernels),
         seconds,
         tensors,
-        costs.handover_s,
-        costs.crossing_s,
+        everywhere.handover_s,
+        everywhere.byte_s,
         transfers,
         caller_s=caller_s,
         slowdown=slowdown,
         states=states,
+        pairs=crossings,
     )
 
 
@@ -79,7 +90,10 @@ def pipeline(kernels: KernelGraph, devices: Sequence[str], division: Division) -
 
 
 def shared(kernels: KernelGraph, devices: Sequence[str], division: Division) -> Parts:
-    """As `pipeline`, with stages that equal devices may share by taking turns. It is verified."""
+    """As `pipeline`, with stages that equal devices may share by taking turns. It is verified.
+
+    Where pairs of devices differ, those are shared that do not in this, or all with the mean of the pairs: the better.
+    """
     found = [
         parts_of(
             kernels,
@@ -88,9 +102,14 @@ def shared(kernels: KernelGraph, devices: Sequence[str], division: Division) -> 
             units.expanded(least_load(units.division, replicated=True)[0]),
             "shared pipeline",
         )
-        for units in _units(division.in_flight)
+        for units in [one for each in _levels(division.in_flight) for one in _units(each)]
     ]
     return min(found, key=lambda parts: parts.period_s)
+
+
+def _levels(division: Division) -> list[Division]:
+    """As it is, and where pairs of devices differ with the mean of them."""
+    return [division, *([division.levelled] if division.pairs else [])]
 
 
 def _units(division: Division) -> list[Units]:
@@ -276,7 +295,10 @@ def seconds_of(division: Division, stages: Sequence[Stage], *, by_itself: bool =
     """
     return [
         (division.part_s(device, calls) if by_itself else division.turn_s(device, calls))
-        + division.byte_s * sum(sum(handed_over(division, one, (device, calls))) for one in stages[:at])
+        + sum(
+            division.between(one[0], device).byte_s * sum(handed_over(division, one, (device, calls)))
+            for one in stages[:at]
+        )
         for at, (device, calls) in enumerate(stages)
     ]
 
@@ -303,7 +325,8 @@ def frame_of(division: Division, stages: Sequence[Stage]) -> list[tuple[float, f
         begin = free[device]
         for earlier in range(at):
             if handed_over(division, stages[earlier], stage):
-                begin = max(begin, spans[earlier][1] + division.handover_s)
+                handover_s = division.between(stages[earlier][0], device).handover_s
+                begin = max(begin, spans[earlier][1] + handover_s)
         free[device] = begin + seconds
         spans.append((begin, free[device]))
     return spans

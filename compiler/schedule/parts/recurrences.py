@@ -23,7 +23,7 @@ def _reached(division: Division, stages: Sequence[Stage], seconds: Sequence[floa
     ends: dict[int, float] = {}
     for at, (device, calls) in enumerate(stages):
         begins = [
-            end + (division.handover_s if stages[earlier][0] != device else 0.0)
+            end + _waited_s(division, stages[earlier][0], device)
             for earlier, end in ends.items()
             if _depends(division, stages[earlier][1], calls)
         ]
@@ -37,12 +37,17 @@ def _made(division: Division, stages: Sequence[Stage], ends: dict[int, float], s
     readers = {device for device, calls in stages if calls & state.readers}
     return max(
         (
-            end + (division.handover_s if readers - {stages[at][0]} else 0.0)
+            end + max((_waited_s(division, stages[at][0], reader) for reader in readers), default=0.0)
             for at, end in ends.items()
             if stages[at][1] & state.writers
         ),
         default=None,
     )
+
+
+def _waited_s(division: Division, one: int, other: int) -> float:
+    """What a device waits for a result of another; of its own it waits for none."""
+    return division.between(one, other).handover_s if one != other else 0.0
 
 
 def _depends(division: Division, earlier: int, calls: int) -> bool:

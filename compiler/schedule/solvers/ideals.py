@@ -7,8 +7,10 @@ are the bits of an int.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import combinations
+from statistics import fmean
 
 from compiler.ir.transfers import Transfers
 from compiler.schedule.solvers.cut import series
@@ -49,6 +51,22 @@ class Recurrence:
 
 
 @dataclass(frozen=True)
+class Crossing:
+    """What a result of one device costs another, in seconds.
+
+    handover_s  what the other device waits for it
+    byte_s      how much longer a byte takes to be read than one that the reader wrote
+    """
+
+    handover_s: float = 0.0
+    byte_s: float = 0.0
+
+    def of(self, bytes: int) -> float:
+        """Of so many bytes: it waits, and reads."""
+        return self.handover_s + self.byte_s * bytes
+
+
+@dataclass(frozen=True)
 class Division:
     """What is to be divided among devices.
 
@@ -62,6 +80,8 @@ class Division:
     caller_s    what the caller's thread takes for a frame of a core that is a device, copies of inputs among it; None
                 where it has a core of its own
     slowdown    for each device by how much longer calls take there while all devices are at work; empty: by nothing
+    pairs       by two devices, the lower one first, what a result of one costs the other, where that is known; of
+                others it is `handover_s` and `byte_s`
     """
 
     before: Sequence[Sequence[int]]
@@ -74,6 +94,20 @@ class Division:
     caller_s: float | None = None
     slowdown: Sequence[float] = ()
     states: Sequence[Recurrence] = ()
+    pairs: Mapping[tuple[int, int], Crossing] = field(default_factory=dict)
+
+    def between(self, one: int, other: int) -> Crossing:
+        """What a result of one device costs another."""
+        return self.pairs.get((min(one, other), max(one, other))) or Crossing(self.handover_s, self.byte_s)
+
+    @property
+    def levelled(self) -> Division:
+        """With the mean of all pairs for each of them."""
+        if not self.pairs:
+            return self
+        pairs = [self.between(one, other) for one, other in combinations(range(len(self.seconds)), 2)]
+        handover_s, byte_s = fmean(one.handover_s for one in pairs), fmean(one.byte_s for one in pairs)
+        return replace(self, handover_s=handover_s, byte_s=byte_s, pairs={})
 
     @property
     def whole(self) -> int:
@@ -144,21 +178,19 @@ class Division:
         here = [one for one in self.tensors if one.writers & ideal and (one.readers & ~ideal or one.leaves)]
         return found.given_back_s([one.bytes for one in here])
 
-    def taking_over_s(self, ideal: int) -> float:
-        """What a device pays that goes on where others have come: it waits, and reads what crosses."""
-        if not ideal:
-            return 0.0
-        return self.handover_s + self.byte_s * sum(one.bytes for one in self.tensors if one.crosses(ideal))
+    def crossing_bytes(self, ideal: int) -> int:
+        """What is written within an ideal and read beyond it."""
+        return sum(one.bytes for one in self.tensors if one.crosses(ideal))
 
-    def lent_s(self, ideal: int, calls: int) -> float:
-        """What a device pays before it runs calls that read what another one made within an ideal."""
-        read = sum(one.bytes for one in self.tensors if one.writers & ideal and one.readers & calls)
-        return self.handover_s + self.byte_s * read if ideal else 0.0
+    def lent_s(self, ideal: int, calls: int, one: int, other: int) -> float:
+        """What a device pays before it runs calls that read what another one, the first, made within an ideal."""
+        read = sum(tensor.bytes for tensor in self.tensors if tensor.writers & ideal and tensor.readers & calls)
+        return self.between(one, other).of(read) if ideal else 0.0
 
-    def returned_s(self, calls: int) -> float:
-        """What another device pays that reads the results of calls."""
-        made = sum(one.bytes for one in self.tensors if one.writers & calls and one.readers & ~calls)
-        return self.handover_s + self.byte_s * made
+    def returned_s(self, calls: int, one: int, other: int) -> float:
+        """What another device, the second, pays that reads the results of calls."""
+        made = sum(tensor.bytes for tensor in self.tensors if tensor.writers & calls and tensor.readers & ~calls)
+        return self.between(one, other).of(made)
 
 
 def ideals(before: Sequence[Sequence[int]], most: int) -> list[int]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from itertools import product
 
 from compiler.schedule.solvers.ideals import Division, Stage, ideals
@@ -20,6 +21,10 @@ MOST_FORKED = 16
 """Calls of a fork."""
 MOST_GROUPS = 5
 """Of a fork: every way to give them to devices is tried."""
+
+
+_Cost = tuple[float, float]
+"""Seconds, and those of them in which devices handed over: where pairs differ these decide between equal ends."""
 
 
 @dataclass(frozen=True)
@@ -39,56 +44,78 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
     """
     sets = ideals(division.before, most_ideals)
     homes = range(len(division.seconds))
-    best: dict[tuple[int, int], float] = {(0, home): division.entered_s(home, 0) for home in homes}
+    differ = bool(division.pairs)
+    best: dict[tuple[int, int], _Cost] = {(0, home): (division.entered_s(home, 0), 0.0) for home in homes}
     reached: dict[tuple[int, int], _Step] = {}
     groups: dict[int, tuple[int, ...]] = {}
 
-    def offer(state: tuple[int, int], seconds: float, before: tuple[int, int], stages: tuple[Stage, ...]) -> None:
-        if state not in best or seconds < best[state]:
-            best[state], reached[state] = seconds, _Step(before, stages)
+    def offer(state: tuple[int, int], before: _Cost, seconds: float, handed: float, step: _Step) -> None:
+        cost = before[0] + seconds, before[1] + (handed if differ else 0.0)
+        if state not in best or cost < best[state]:
+            best[state], reached[state] = cost, step
 
     for at, ideal in enumerate(sets):
-        moved = division.taking_over_s(ideal)
-        leaves = [best.get((ideal, home), float("inf")) + division.left_s(home, ideal) for home in homes]
-        nearest = min(homes, key=leaves.__getitem__)
-        for home in homes:
-            offer((ideal, home), leaves[nearest] + moved + division.entered_s(home, ideal), (ideal, nearest), ())
+        crossing = division.crossing_bytes(ideal)
+        known = [(home, best[ideal, home], reached[ideal, home]) for home in homes if (ideal, home) in reached]
+        for home, entered_s in [(home, division.entered_s(home, ideal)) for home in homes if known]:
+            for other, before, step in known:
+                if other != home:
+                    moved = division.between(other, home).of(crossing)
+                    left = before[0] + division.left_s(other, ideal), before[1]
+                    offer((ideal, home), left, moved + entered_s, moved, step)
         for larger in sets[at + 1 :]:
             added = larger & ~ideal
             if ideal & ~larger or added.bit_count() > MOST_FORKED:
                 continue
             if added.bit_count() == 1:
                 for home in homes:
-                    seconds = best[ideal, home] + division.work_s(home, added)
-                    offer((larger, home), seconds, (ideal, home), ((home, added),))
+                    step = _Step((ideal, home), ((home, added),))
+                    offer((larger, home), best[ideal, home], division.work_s(home, added), 0.0, step)
                 continue
             if added not in groups:
                 groups[added] = components(division, added)
             if not 1 < len(groups[added]) <= MOST_GROUPS:
                 continue
+            forks = Forks(division, ideal, added)
             for stages in _forks(groups[added], len(homes)):
                 for home in homes:
-                    seconds = best[ideal, home] + forked_s(division, ideal, home, stages)
-                    offer((larger, home), seconds, (ideal, home), stages)
-    seconds, home = min((best[division.whole, home] + division.left_s(home, division.whole), home) for home in homes)
+                    seconds, handed = forks.cost(home, stages)
+                    offer((larger, home), best[ideal, home], seconds, handed, _Step((ideal, home), stages))
+    ends = [(best[division.whole, home], division.left_s(home, division.whole), home) for home in homes]
+    (seconds, _), left_s, home = min(ends, key=lambda end: (end[0][0] + end[1], end[0][1], end[2]))
     state, steps = (division.whole, home), list[tuple[Stage, ...]]()
     while state in reached:
         steps.append(reached[state].stages)
         state = reached[state].before
-    return _merged(steps[::-1]), seconds
+    return _merged(steps[::-1]), seconds + left_s
 
 
-def forked_s(division: Division, ideal: int, home: int, stages: tuple[Stage, ...]) -> float:
-    """From the end of an ideal at home to the end of stages that run at the same time, their results at home.
+class Forks:
+    """What forks cost that begin where an ideal has ended at home, and end with so many calls more there."""
 
-    A home with a memory of its own is left before, and entered again after.
-    """
-    again = division.left_s(home, ideal) + division.entered_s(home, ideal | sum(calls for _, calls in stages))
-    return again + max(
-        division.part_s(device, calls)
-        + (0.0 if device == home else division.lent_s(ideal, calls) + division.returned_s(calls))
-        for device, calls in stages
-    )
+    def __init__(self, division: Division, ideal: int, added: int) -> None:
+        self._division, self._ideal, self._added = division, ideal, added
+        self._part_s = cache(division.part_s)
+        self._handed_s = cache(self._handed)
+        self._again_s = cache(self._again)
+
+    def cost(self, home: int, stages: tuple[Stage, ...]) -> _Cost:
+        """Until stages that run at the same time have ended, their results at home."""
+        handed = [self._handed_s(home, *stage) for stage in stages]
+        ends = [self._part_s(*stage) + own for stage, own in zip(stages, handed, strict=True)]
+        return self._again_s(home) + max(ends), sum(handed)
+
+    def _again(self, home: int) -> float:
+        """A home with a memory of its own is left before, and entered again after."""
+        left_s = self._division.left_s(home, self._ideal)
+        return left_s + self._division.entered_s(home, self._ideal | self._added)
+
+    def _handed(self, home: int, device: int, calls: int) -> float:
+        """What a stage is lent from home, and home is given back; nothing of a stage at home."""
+        if device == home:
+            return 0.0
+        lent_s = self._division.lent_s(self._ideal, calls, home, device)
+        return lent_s + self._division.returned_s(calls, device, home)
 
 
 def components(division: Division, calls: int) -> tuple[int, ...]:

@@ -105,6 +105,9 @@ def test_every_field_is_described_once_for_all(field: tuple[str, dict[str, Any]]
     assert schema.get("default", {}) == stated
 
 
+PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
+
+
 @pytest.mark.parametrize(
     ("asked", "said", "fix"),
     [
@@ -163,6 +166,11 @@ def test_every_field_is_described_once_for_all(field: tuple[str, dict[str, Any]]
             {"dims": {"batch": {"min": 0, "max": 0}}},
             "dims['batch'] is {'min': 0, 'max': 0}: nothing is in a range whose max is 0",
             "use a max of 1 or more",
+        ),
+        (
+            {**PIPELINE, "carry": {"next": "h", "cell": "c"}, "inputs": {"h": [4, 8], "c": {"value": 0.5}}},
+            "carry makes input 'c' a state, and inputs gives it a value, which makes it a constant",
+            "leave that input out of one of the two",
         ),
     ],
     ids=repr,

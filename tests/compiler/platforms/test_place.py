@@ -20,6 +20,7 @@ from compiler.platforms.predict import load_graph, predict, to_json
 from compiler.platforms.problem import HOST_INPUT, Device, Link, Problem, Tensor
 from compiler.platforms.search import Search, latency, throughput
 from compiler.platforms.timing import Stage, Timing
+from tests.compiler.networks import Network
 
 HERE = Path()
 ARM = {"formula": {"macs": 1e9, "elements": 1e8}}
@@ -114,8 +115,11 @@ def test_records_say_where_their_nodes_run_and_what_they_take(cnn: Graph, tmp_pa
 
 
 def test_a_state_between_frames_stays_on_one_device() -> None:
-    graph = load_graph(build("tiny_lstm").SerializeToString(), CompileOptions())
-    out, into = graph.values[graph.outputs[0]].name, graph.values[graph.inputs[0]].name
+    net = Network()
+    x, h = net.input(1, 32), net.input(1, 32)
+    added = net.node("Add", [x, net.node("MatMul", [h, net.weight(32, 32)], (1, 32))], (1, 32))
+    out, into = net.node("Tanh", [added], (1, 32)), h
+    graph = load_graph(net.model([out, added]).SerializeToString(), CompileOptions())
     board = {**BOARD, "devices": {"arm": {**ARM, "count": 2}}}
     board["links"] = {"bus": {"between": ["arm", "arm"], "bytes": 1e12}}
     free = predict(graph, parse_platform(board), HERE, "throughput")
@@ -125,6 +129,8 @@ def test_a_state_between_frames_stays_on_one_device() -> None:
     assert held.chosen.timeline.period_s > free.chosen.timeline.period_s
     with pytest.raises(OptionsError, match="carry names 'nothing', which is no output"):
         predict(graph, parse_platform(board), HERE, carry=[("nothing", into)])
+    with pytest.raises(OptionsError, match="gives one input two states"):
+        predict(graph, parse_platform(board), HERE, carry=[(out, into), (added, into)])
 
 
 @pytest.mark.parametrize(

@@ -493,6 +493,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
         caller_s: object,
         slowdown: object,
         carried: object,
+        pairs: object,
     ) -> Division:
         speeds.append(([sum(each) for each in seconds], slowdown))
         return division_of(kernels, [[1e-3] * len(each) for each in seconds], NOTHING)

@@ -49,6 +49,8 @@ def test_the_last_record_of_each_state_of_the_cores_is_found() -> None:
     elsewhere = [replace(handed_over(70.0), hardware="elsewhere"), replace(handed_over(70.0), kind="plan")]
     assert handovers([*records, *elsewhere], TARGET) == {"near": records[2], "far": records[1]}
     assert handovers(elsewhere, TARGET) == {}
+    of_a_pair = handed_over(400.0, pair=[0, 1])
+    assert handovers([*records, of_a_pair], TARGET) == handovers(records, TARGET), "it is no figure of the machine"
 
 
 def test_what_a_handover_costs_in_the_other_state_is_told_by_its_record_or_usual() -> None:

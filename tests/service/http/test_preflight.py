@@ -24,6 +24,7 @@ from service.http.app import create_app
 from service.http.preflight_schemas import PREFLIGHT_EXAMPLE, ModelAnswer, PreflightOut
 from service.jobs import access, lease, models
 from service.jobs.oracle import BUSY, Oracle
+from tests.compiler.test_preflight import recurrent
 from tests.service.databases import any_database
 from tests.service.http.test_compile import RAW, problem
 
@@ -317,6 +318,22 @@ def test_a_real_model_is_looked_at_by_the_real_process(client: TestClient, db: D
     again = client.post("/preflight", json=found["request"]).json()
     assert again["ok"], again["problem"]
     assert again["nodes"] == len(onnx.load_from_string(data).graph.node)
+    assert job_count(db) == 0
+
+
+def test_the_real_process_tells_states_that_are_carried_and_refuses_others(client: TestClient, db: Database) -> None:
+    data = recurrent().SerializeToString()
+    pipeline = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
+    wrong = {**pipeline, "carry": {"nxt": "h"}}
+    found = client.post("/preflight", files={"model": data}, data={"options": json.dumps(wrong)}).json()
+    assert (found["ok"], found["carried"], found["problem"]["code"]) == (False, [], "invalid_options")
+    assert found["problem"]["message"] == "carry names 'nxt', which is no output of the model"
+    assert "'next'" in found["problem"]["fix"]
+    again = client.post("/preflight", json=found["request"]).json()
+    assert again["ok"], again["problem"]
+    assert again["carried"] == [{"output": "next", "input": "h", "dtype": "f32", "shape": [2, 3]}]
+    alone = {"model": found["request"]["model"], "options": {"carry": {"next": "h"}}}
+    assert "several devices alone" in problem(client.post("/preflight", json=alone), 422, "invalid_options")["detail"]
     assert job_count(db) == 0
 
 

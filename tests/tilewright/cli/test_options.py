@@ -24,6 +24,7 @@ FLAGS = {
     "--budget": "tuning_budget_s",
     "--devices": "devices",
     "--objective": "objective",
+    "--carry": "carry",
 }
 """The option that each flag sets; what has no flag goes through `--option`."""
 SCHEMA: dict[str, Any] = properties(CompileOptions)
@@ -73,6 +74,16 @@ def test_an_objective_may_bound_the_latency() -> None:
     assert str(CompileOptions.from_json(plain).objective) == "latency_ms=30"
     with pytest.raises(UsageError, match="'soon' is no number"):
         build_options(None, None, None, None, None, None, None, "cpu:0,cpu:1", "latency_ms=soon")
+
+
+def test_states_are_given_by_output_and_names_may_hold_an_equals_sign() -> None:
+    devices = "cpu:0,cpu:1", "throughput"
+    plain = build_options(None, None, None, None, None, None, None, *devices, ["next=h", "a=b=c"])
+    assert plain["carry"] == {"next": "h", "a=b": "c"}
+    assert dict(CompileOptions.from_json(plain).carry) == plain["carry"]
+    for words, said in ((["next"], "is not NAME=VALUE"), (["next=h", "next=c"], "names output 'next' twice")):
+        with pytest.raises(UsageError, match=said):
+            build_options(None, None, None, None, None, None, None, *devices, words)
 
 
 @pytest.mark.parametrize(

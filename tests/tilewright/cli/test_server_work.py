@@ -131,6 +131,17 @@ def test_preflight_shows_ranges_of_inputs_and_for_whose_sake_samples_are_wanted(
     assert "samples are wanted: Gather 'n3': it is computed. Fix: give samples" in shown
 
 
+def test_preflight_asks_for_states_and_shows_which_are_carried(command: Command, server: Any, model: Path) -> None:
+    known = {"output": "next", "input": "h", "dtype": "f32", "shape": [4, 24]}
+    unknown = {"output": "cell", "input": "c", "dtype": None, "shape": None}
+    server.answers["/preflight"] = {**PREFLIGHT, "carried": [known, unknown]}
+    words = ["--devices", "cpu:0,cpu:1", "--objective", "throughput", "--carry", "next=h", "--carry", "cell=c"]
+    shown = " ".join(command("preflight", model, *words).stdout.split())
+    assert "carried: next is h of the next inference, f32 4x24" in shown
+    assert "carried: cell is c of the next inference, of unknown type of unknown shape" in shown
+    assert body(server, "/preflight")["options"]["carry"] == {"next": "h", "cell": "c"}
+
+
 def test_a_preflight_without_objection_is_exit_status_0(command: Command, server: Any, model: Path) -> None:
     server.answers["/preflight"] = {**PREFLIGHT, "ok": True, "refusals": [], "problem": None, "estimate": None}
     assert command("preflight", model, "--target", "cpu:x86-64-v3").exit_code == 0

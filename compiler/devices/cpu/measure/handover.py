@@ -6,6 +6,8 @@ It decides how finely a plan may be split.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from compiler.devices.cpu.measure.timer import Timer
@@ -34,8 +36,41 @@ def measure_handover(library: bytes) -> Handover | None:
     if cores() < 2:
         return None
     with Timer(library) as timer:
-        ns = Spread.of([timer.handover(ROUNDS) for _ in range(RALLIES)]).median
-        return Handover.of(ns, _longer(timer.pass_on), _longer(timer.upgrade))
+        return Handover.of(_rally_ns(timer), _longer(timer.pass_on), _longer(timer.upgrade))
+
+
+def measure_pair(library: bytes, pair: tuple[int, int]) -> Handover | None:
+    """As `measure_handover`, between two cores, the lower first, by position among those of this process.
+
+    The calling thread is bound to the two meanwhile. None where one is missing, or the system binds no threads.
+    """
+    with _bound_to(pair) as is_bound:
+        return measure_handover(library) if is_bound else None
+
+
+def state_of_pair(library: bytes, pair: tuple[int, int]) -> str:
+    """Whether the two cores are `near` or `far`, as `measure_pair` would say, or empty; takes some milliseconds."""
+    with _bound_to(pair) as is_bound, Timer(library) as timer:
+        return Handover.of(_rally_ns(timer)).state if is_bound else ""
+
+
+@contextmanager
+def _bound_to(pair: tuple[int, int]) -> Iterator[bool]:
+    """Binds the calling thread to two cores, by position among those of this process; False where it cannot be."""
+    before = os.sched_getaffinity(0) if hasattr(os, "sched_setaffinity") else set()
+    found = [core for at, core in enumerate(sorted(before)) if at in pair]
+    if len(found) < 2:
+        yield False
+        return
+    os.sched_setaffinity(0, found)
+    try:
+        yield True
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+def _rally_ns(timer: Timer) -> float:
+    return Spread.of([timer.handover(ROUNDS) for _ in range(RALLIES)]).median
 
 
 class _Touch(Protocol):

@@ -244,6 +244,37 @@ def test_a_record_that_does_not_tell_of_upgrades_is_measured_again_where_that_is
     assert upgrade_seconds(earlier) == 0.0
 
 
+def test_a_pair_of_cores_has_records_of_its_own_beside_the_machines(monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[object] = []
+
+    def measure_pair(library: bytes, pair: tuple[int, int]) -> Handover:
+        measured.append(pair)
+        return Handover.of(300.0 if pair == (1, 3) else 60.0, 3e-11, 1.5e-10)
+
+    monkeypatch.setattr(cpu, "measure_handover", lambda library: Handover.of(50.0))
+    monkeypatch.setattr(cpu, "measure_pair", measure_pair)
+    states = ["far", "near"]
+    monkeypatch.setattr(cpu, "state_of_pair", lambda library, pair: states.pop(0))
+    machine = handed_over(55.0)
+    far = BACKEND.handover([machine], measure=True, pair=(1, 3))
+    near = BACKEND.handover([machine], measure=True, pair=(0, 3))
+    assert far is not None
+    assert near is not None
+    assert far.seconds == pytest.approx(300e-9)
+    assert (far.variant["pair"], far.variant["state"]) == ([1, 3], "far")
+    assert far.description == "from a store on core 1 to its being seen on core 3; the cores are far"
+    known = [Record.from_json(json.loads(json.dumps(one.to_json()))) for one in (machine, far, near)]
+    assert BACKEND.handover(known, measure=True, pair=(1, 3)) == far
+    assert BACKEND.handover(known, measure=False, pair=(0, 3)) == near
+    assert BACKEND.handover(known, measure=False, pair=(0, 1)) is None
+    assert BACKEND.handover(known, measure=False) == BACKEND.handover(known, measure=True) == machine
+    assert measured == [(1, 3), (0, 3)], "once for each pair"
+    again = BACKEND.handover(known, measure=True, pair=(1, 3))
+    assert again == far, "they seemed near, and measured anew they are far"
+    assert measured == [(1, 3), (0, 3), (1, 3)]
+    assert states == []
+
+
 def test_what_a_handover_was_measured_to_cost_is_what_its_record_says_again() -> None:
     measured = Handover.of(300.0, 3e-11, 1.5e-10)
     record = Record.from_json(json.loads(json.dumps(handover_record(measured, TARGET).to_json())))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import combinations, pairwise
 from random import Random
 
 import numpy as np
@@ -25,12 +26,14 @@ from compiler.schedule.parts.dividing import (
     pipeline,
     placed,
     replicas,
+    shared,
+    stages_of,
     with_queues,
 )
 from compiler.schedule.parts.portions import portion
 from compiler.schedule.parts.units import units_of
 from compiler.schedule.solvers import replicas as solver
-from compiler.schedule.solvers.ideals import Division, ideals
+from compiler.schedule.solvers.ideals import Crossing, Division, ideals
 from compiler.schedule.solvers.tradeoffs import tradeoffs
 from tests.compiler.schedule.kernel_graphs import PRIME, SIZE, SPLITS, Memory, chain, random_graph
 from tests.seeds import each
@@ -460,6 +463,76 @@ def test_what_devices_do_to_each_other_counts_for_frames_in_flight_and_not_for_o
     equal = division_of(kernels, seconds, LaneCosts())
     assert equal.in_flight is equal
     assert pipeline(kernels, NAMES, equal).period_s == 2.0
+
+
+FOUR = ("cpu:0", "cpu:1", "cpu:2", "cpu:3")
+NEAR, FAR = LaneCosts(0.2, 1e-3), LaneCosts(2.0, 1e-2)
+
+
+def four_cores(kernels: KernelGraph, *far: tuple[int, int], work_s: float = 4.0) -> Division:
+    """Cores that differ in nothing but in which pairs are far."""
+    pairs = {pair: FAR if pair in far else NEAR for pair in combinations(range(4), 2)}
+    return division_of(kernels, [[work_s] * len(kernels.calls)] * 4, NEAR, pairs=pairs)
+
+
+def neighbours(parts: Parts) -> list[tuple[int, int]]:
+    """The devices of stages that follow each other, the lower one first."""
+    order = [part.device for part in parts.parts]
+    return [(min(pair), max(pair)) for pair in pairwise(order)]
+
+
+def test_a_pipeline_hands_nothing_over_between_the_cores_that_are_far() -> None:
+    kernels = chain(*["sum"] * 4)
+    near = pipeline(kernels, FOUR, four_cores(kernels))
+    assert neighbours(near) == [(0, 1), (1, 2), (2, 3)]
+    found = pipeline(kernels, FOUR, four_cores(kernels, (1, 2)))
+    assert sorted(part.device for part in found.parts) == [0, 1, 2, 3]
+    assert (1, 2) not in neighbours(found)
+    assert found.period_s == near.period_s
+    as_near = parts_of(kernels, FOUR, four_cores(kernels, (1, 2)), stages_of(near), "by the machine's figure")
+    assert as_near.period_s > found.period_s
+    assert as_near.predicted_s > found.predicted_s
+
+
+def test_a_pipeline_crosses_between_two_pairs_of_cores_once() -> None:
+    kernels = chain(*["sum"] * 4)
+    division = four_cores(kernels, (0, 2), (0, 3), (1, 2), (1, 3))
+    found = pipeline(kernels, FOUR, division)
+    assert sum(pair in ((0, 1), (2, 3)) for pair in neighbours(found)) == 2
+    assert len(found.parts) == 4
+
+
+def test_a_frame_waits_for_what_the_very_pair_of_cores_costs() -> None:
+    kernels = chain("sum", "sum", "sum")
+    division = four_cores(kernels, (1, 2), work_s=1.0)
+    (size,) = {one.bytes for one in division.tensors if one.writers and one.readers}
+    parts = parts_of(kernels, FOUR, division, [(0, 0b001), (1, 0b010), (2, 0b100)], "by hand")
+    near, far = NEAR.handover_s + size * NEAR.crossing_s, FAR.handover_s + size * FAR.crossing_s
+    assert parts.predicted_s == pytest.approx(3.0 + near + far)
+    assert parts.period_s == pytest.approx(1.0 + size * FAR.crossing_s)
+
+
+def test_pairs_that_all_cost_the_same_are_one_figure_and_the_others_cost_the_machines() -> None:
+    kernels = chain("sum", "sum")
+    every = dict.fromkeys(combinations(range(3), 2), FAR)
+    division = division_of(kernels, [[1.0] * 2] * 3, NEAR, pairs=every)
+    assert (division.pairs, division.handover_s, division.byte_s) == ({}, FAR.handover_s, FAR.crossing_s)
+    assert division_of(kernels, [[1.0] * 2] * 3, FAR) == division
+    del every[0, 1]
+    division = division_of(kernels, [[1.0] * 2] * 3, NEAR, pairs=every)
+    assert division.between(1, 0) == Crossing(NEAR.handover_s, NEAR.crossing_s)
+    assert division.between(2, 0) == division.between(1, 2) == Crossing(FAR.handover_s, FAR.crossing_s)
+    assert division.levelled.handover_s == pytest.approx((NEAR.handover_s + 2 * FAR.handover_s) / 3)
+    assert division.levelled.pairs == {}
+
+
+def test_stages_are_shared_by_the_mean_of_pairs_where_that_is_better() -> None:
+    """One call that takes longest is for three of four equal cores, of which two are far from each other."""
+    kernels = chain("sum", "sum", "sum")
+    pairs = {pair: FAR if pair == (1, 2) else NEAR for pair in combinations(range(4), 2)}
+    division = division_of(kernels, [[5.0, 90.0, 5.0]] * 4, NEAR, pairs=pairs)
+    found = shared(kernels, FOUR, division)
+    assert found.period_s < pipeline(kernels, FOUR, division).period_s / 2
 
 
 def test_a_device_with_queues_is_slowed_down_by_others_on_each() -> None:

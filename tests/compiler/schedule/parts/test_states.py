@@ -146,6 +146,14 @@ def test_a_state_that_crosses_devices_bounds_the_period_and_one_that_stays_does_
     assert replicas(LAYERS, NAMES, division).period_s == 5.0 + 0.25, "a frame on one waits for the other's"
 
 
+def test_a_state_waits_for_what_the_pair_of_cores_costs_that_it_crosses() -> None:
+    pairs = {(0, 1): LaneCosts(0.5), (0, 2): LaneCosts(8.0), (1, 2): LaneCosts(0.5)}
+    division = division_of(LAYERS, [[1.0] * 5] * 3, NOTHING, carried=[(1, 1)], pairs=pairs)
+    for device, wait_s in ((1, 0.25), (2, 4.0)):
+        stages = [(0, 0b00011), (device, 0b11100)]
+        assert parts_of(LAYERS, ("a", "b", "c"), division, stages, "by hand").carried_s == 5.0 + 2 * wait_s
+
+
 def test_a_pipeline_is_also_planned_with_the_way_of_a_state_whole() -> None:
     """Cut where loads are equal it would cross: 1 | 3, 3 | 1 within the second and third call."""
     seconds = [1.0, 3.0, 3.0, 0.5, 0.5]

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from itertools import product
 from random import Random
 
 import pytest
 
-from compiler.schedule.solvers.ideals import Division, Tensor
-from compiler.schedule.solvers.placement import forked_s, placement
+from compiler.schedule.solvers.ideals import Crossing, Division, Tensor
+from compiler.schedule.solvers.placement import Forks, placement
 from compiler.schedule.solvers.sets import bits
-from tests.compiler.schedule.solvers.test_least_load import is_closed, random_division, with_copies
+from tests.compiler.schedule.solvers.test_least_load import (
+    is_closed,
+    random_division,
+    taking_over_s,
+    with_copies,
+    with_pairs,
+)
 from tests.seeds import each
 
 
@@ -25,7 +32,8 @@ def least(division: Division) -> float:
             return 0.0
         found = []
         if may_move:
-            found += [division.taking_over_s(done) + left(done, other, False) for other in homes if other != home]
+            moves = [(other, taking_over_s(division, done, home, other)) for other in homes if other != home]
+            found += [seconds + left(done, other, False) for other, seconds in moves]
         rest = bits(division.whole & ~done)
         for chosen in product((None, *homes), repeat=len(rest)):
             own = {call: on for call, on in zip(rest, chosen, strict=True) if on is not None}
@@ -41,7 +49,7 @@ def least(division: Division) -> float:
                 stages = tuple(
                     (device, sum(1 << call for call, on in own.items() if on == device)) for device in {*own.values()}
                 )
-                found.append(forked_s(division, done, home, stages) + left(done | calls, home, True))
+                found.append(Forks(division, done, calls).cost(home, stages)[0] + left(done | calls, home, True))
         return min(found)
 
     return min(left(0, home, False) for home in homes)
@@ -58,9 +66,12 @@ def test_a_device_with_a_memory_of_its_own_is_never_worse_than_the_whole_there(s
         assert seconds == pytest.approx(division.part_s(*stages[0]))
 
 
-@each(range(60))
+@each(range(80))
 def test_no_placement_of_these_steps_ends_earlier(seed: int) -> None:
-    division = random_division(Random(seed), most=5)
+    random = Random(seed)
+    division = random_division(random, most=5)
+    if seed >= 60:
+        division = with_pairs(random, division, most=3)
     stages, seconds = placement(division)
     assert abs(seconds - least(division)) < 1e-9
     done = 0
@@ -82,3 +93,17 @@ def test_two_long_branches_run_at_the_same_time_and_short_ones_do_not() -> None:
     assert sorted(device for device, calls in stages if calls in (0b0010, 0b0100)) == [0, 1]
     short = Division(before, [[1.0, 1.0, 1.0, 1.0], [1.5] * 4], tensors, handover_s=1.0)
     assert placement(short) == (((0, 0b1111),), 4.0)
+
+
+def test_branches_run_on_two_devices_that_are_near_to_each_other() -> None:
+    before, far = [(), (0,), (0,), (1, 2)], Crossing(6.0)
+    tensors = [Tensor(1, 0b0001, 0b0110), Tensor(1, 0b0010, 0b1000), Tensor(1, 0b0100, 0b1000)]
+    division = Division(before, [[1.0, 8.0, 8.0, 1.0]] * 3, tensors, handover_s=1.0)
+    for pairs, used, ends in (
+        ([], {0, 1}, 12.0),
+        ([(0, 1)], {0, 2}, 12.0),
+        ([(0, 1), (0, 2)], {1, 2}, 12.0),
+        ([(0, 1), (0, 2), (1, 2)], {0}, 18.0),
+    ):
+        stages, seconds = placement(replace(division, pairs=dict.fromkeys(pairs, far)))
+        assert ({device for device, _ in stages}, seconds) == (used, ends)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from compiler.devices.cpu.measure import handover
-from compiler.devices.cpu.measure.handover import cores, measure_handover
+from compiler.devices.cpu.measure.handover import cores, measure_handover, measure_pair, state_of_pair
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE, Timer
 from compiler.errors import InternalError, ResourceExhausted
 from compiler.ir.lanes import Handover
@@ -61,6 +61,33 @@ def test_the_cost_between_two_cores_is_measured_and_affinity_is_given_back(timer
     assert found.state in ("near", "far")
     assert 0 <= found.byte_s < 1e-6
     assert 0 <= found.upgrade_s < 1e-6
+    assert os.sched_getaffinity(0) == before
+
+
+@pytest.mark.skipif(cores() < 2, reason="this process has one core: nothing to hand over to")
+def test_a_pair_of_cores_is_measured_on_these_two_and_affinity_is_given_back(
+    timer_library: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.sched_getaffinity(0)
+    found = measure_pair(timer_library, (0, 1))
+    assert found is not None
+    assert found.ns > 0
+    assert 0 <= found.byte_s < 1e-6
+    assert os.sched_getaffinity(0) == before
+    assert state_of_pair(timer_library, (0, 1)) in ("near", "far")
+    assert measure_pair(timer_library, (0, len(before))) is None
+    assert state_of_pair(timer_library, (0, len(before))) == ""
+    bound: list[set[int]] = []
+
+    def fails(library: bytes) -> Handover:
+        bound.append(os.sched_getaffinity(0))
+        raise ResourceExhausted("no threads")
+
+    monkeypatch.setattr(handover, "measure_handover", fails)
+    first, *_, last = sorted(before)
+    with pytest.raises(ResourceExhausted):
+        measure_pair(timer_library, (0, len(before) - 1))
+    assert bound == [{first, last}]
     assert os.sched_getaffinity(0) == before
 
 
