@@ -27,12 +27,12 @@ from bench.sparse.row import Row
 from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
 from compiler.ir.zeros import leaves_out
+from compiler.ops import having
+from compiler.ops.traits import Trait
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 
 ROUNDS = 25
-PRODUCTS = {"Conv", "MatMul", "Gemm", "ConvInteger", "MatMulInteger"}
-"""Operators that a row's algorithms are of."""
 PEERS = ("onnxruntime", "openvino")
 CLOSE = {"fp32": 2e-3, "bf16": 2e-2, "int8": 2e-2}
 """Of the largest value, by precision: outputs further from ONNX Runtime's than this make a time mean nothing.
@@ -180,7 +180,7 @@ class _Maker:
 def _taken(artifact: Path) -> str:
     """The algorithms of the convolutions and products, each once; where one leaves zeros out, that one alone."""
     families = ((call["tile"].split()[0], {*call["family"].split("+")}) for call in calls(artifact))
-    found = dict.fromkeys(name for name, family in families if family & PRODUCTS)
+    found = dict.fromkeys(name for name, family in families if family & having(Trait.CONTRACTION))
     return next(filter(leaves_out, found), ", ".join(found))
 
 
