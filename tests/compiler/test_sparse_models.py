@@ -107,6 +107,7 @@ def test_kernels_that_leave_zeros_out_are_measured_on_weights_like_those_of_the_
     assert "sparse" in {tile.algorithm for tile in tried}
     texts = [event.data["text"] for event in events if event.kind == "workload"]
     assert any(str(parse_workload(text)) == text and "sparse_0_" in text for text in texts)
+    assert not any("blocks_" in text or "picks_" in text for text in texts), "fp32 has no use for groups"
 
 
 def test_a_preflight_lists_weights_with_many_zeros_by_size(model: Path) -> None:

@@ -1,4 +1,4 @@
-"""A model pruned in blocks, then compiled in bytes and in bf16."""
+"""A model pruned, in blocks and anywhere, then compiled in bytes and in bf16."""
 
 from __future__ import annotations
 
@@ -115,6 +115,19 @@ def test_bf16_leaves_them_out_too(pruned: Path, tmp_path: Path) -> None:
     assert "sparse_bf16" in next((tmp_path / "dump").glob("*_tile.txt")).read_text()
     assert KEPT in explained(tmp_path / "dump")
     assert any(LEFT_OUT in notice for notice in report.notices)
+
+
+@pytest.mark.skipif(not this_machine().multiplies_bytes, reason="this machine adds no dot products of bytes")
+def test_zeros_anywhere_are_left_out_of_bytes(pruned: Path, tmp_path: Path) -> None:
+    options = CompressOptions(sparsity=0.9, method="magnitude", precision="int8", tuning_budget_s=0.0)
+    report = compress(pruned.with_name("dense.onnx"), tmp_path / "any.onnx", options)
+    assert report["predicted_ms"] < 0.8 * report["dense_ms"]
+    quantize(tmp_path / "any.onnx", tmp_path / "int8.onnx", QuantizeOptions())
+    compile_model(tmp_path / "int8.onnx", tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path)
+    judged(tmp_path / "int8.onnx", tmp_path / "sparse.tw", STEPS / 255)
+    tiles = next(tmp_path.glob("*_tile.txt")).read_text()
+    assert "sparse_near_integer" in tiles or "sparse_far_integer" in tiles
+    assert KEPT in explained(tmp_path)
 
 
 def test_a_preflight_says_that_zeros_lie_in_blocks(quantised: Path) -> None:
