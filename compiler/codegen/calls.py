@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from compiler.forms.gemv import reads_once
+from compiler.forms.recurrence import recurs_by
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.encoding import DENSE, Encodings
@@ -30,7 +31,9 @@ def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Wo
 
     def encodings(slot: Slot, id: int) -> Encodings:
         known = kernels.encodings(id) if reads_once(call.kernel, slot) else (DENSE,)
-        return (*known, *kernels.sparse_encodings(id)) if multiplies_by(call.kernel, slot) else known
+        if multiplies_by(call.kernel, slot):
+            return (*known, *kernels.sparse_encodings(id))
+        return (*known, *kernels.recurrent_encodings(id)) if recurs_by(call.kernel, slot) else known
 
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()
     return Workload(

@@ -21,7 +21,7 @@ MOST_PLACES = 1 << 16
 
 @dataclass(frozen=True)
 class PlacedSteps(ABC):
-    """One matrix B[k, n] in panels of a number of steps each, every step with a place.
+    """Matrices B[batch, k, n] in panels of a number of steps each, every step with a place.
 
     In bytes, each part filled up to whole cache lines: int32[panels + 1], at which step each panel begins;
     int32[panels, panel], sums of columns, where `groups` has them; uint16[kept], the places; the steps.
@@ -50,7 +50,7 @@ class PlacedSteps(ABC):
     @property
     def count(self) -> int:
         """How many panels there are."""
-        return -(-self.groups.panels.columns // self.panel)
+        return len(self.groups.panels.starts) * -(-self.groups.panels.columns // self.panel)
 
     @property
     def panel(self) -> int:
@@ -197,6 +197,23 @@ def block_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int |
         return None
     last = groups.panels.source[-2]
     return encoding.fill(groups.panels.panel) if last[0] % groups.group == 0 else None
+
+
+def recurrent_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int | None:
+    """What of these groups of one number weights of shape `dims` [..., gates, inputs] keep at most, in 1 / CLASSES.
+
+    None where the matrices are not the whole constant, or a panel has no block of the encoding's for itself.
+    """
+    panels = groups.panels
+    if encoding.group != groups.group or (encoding.lines, encoding.along) != (len(dims) - 2, len(dims) - 1):
+        return None
+    gates, inputs = dims[-2:]
+    piece = panels.columns * inputs
+    whole = sorted(panels.starts) == list(range(0, int(np.prod(dims)), piece))
+    if not whole or panels.source != ((inputs, 1), (panels.columns, inputs)) or inputs > MOST_PLACES:
+        return None
+    aligned = panels.columns == gates or (panels.columns % panels.panel == 0 and gates % panels.columns == 0)
+    return encoding.fill(panels.panel) if aligned else None
 
 
 def pick_fill(groups: Groups, encoding: Picks, dims: tuple[int, ...], window: int) -> int | None:

@@ -8,7 +8,7 @@ from math import gcd
 from compiler.forms.normal_form import without_unit_axes
 from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjuncts
 from compiler.ir.index import Axis, Index, flatten
-from compiler.ir.kernel import Block, Kernel, Store
+from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -129,6 +129,15 @@ def as_recurrence(workload: Workload) -> Recurrence | None:
             (*product.steps, product.depth.extent, product.into in found.ahead)
         )
     return found if by_matrix and all(len(kinds) == 1 for kinds in by_matrix.values()) else None
+
+
+def recurs_by(kernel: Kernel | Routine, slot: Slot) -> bool:
+    """Whether a sum of products of a sequential kernel has a slot's elements for one of its factors."""
+    if not isinstance(kernel, Kernel) or not kernel.sequential:
+        return False
+    sums = (block.values[0] for block in kernel.blocks if block.monoid == "sum")
+    products = (value for value in sums if isinstance(value, Apply) and value.function == "mul")
+    return any(isinstance(factor, Load) and factor.slot == slot.name for one in products for factor in one.args)
 
 
 def _map(block: Block) -> Block | None:

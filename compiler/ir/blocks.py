@@ -1,7 +1,8 @@
 """Blocks of zeros: weights kept in groups of neighbours, each for as many lines as a few vectors have lanes.
 
 Instructions that add dot products take k in groups, four bytes or two bf16 to a lane, for all lanes of a vector. What
-they can leave out is a group that is zero for every line of its vectors.
+they can leave out is a group that is zero for every line of its vectors. Where one number at a time is multiplied, as
+the state of a recurrent layer is, a group is a single one.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ WIDTHS = (8, 16, 32)
 """Lines whose groups may be kept together."""
 MOST_FILL = 0.75
 """The share of blocks, the narrowest ones, up to which they are told of at all."""
-GROUPS = (2, 4)
-"""Neighbours of a group: floats that are rounded to bf16, and bytes."""
+GROUPS = (1, 2, 4)
+"""Neighbours of a group: floats of recurrent layers, floats that are rounded to bf16, and bytes."""
 MOST_AXES = 8
 """Dimensions of a constant."""
 
@@ -73,13 +74,28 @@ def block_encodings_of(constant: np.ndarray, group: int) -> Encodings:
 
     The first two axes are lines or groups.
     """
-    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
-        return ()
-    if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
+    if not _is_pruned(constant):
         return ()
     first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
     pairs = ((first, second), (second, first)) if second >= 0 else ()
     return tuple(one for pair in pairs for one in _encodings(constant, *pair, group))
+
+
+def recurrent_encodings_of(constant: np.ndarray) -> Encodings:
+    """Those of single numbers in which weights of a recurrent layer may be kept: fp32[..., gates, inputs].
+
+    Gates are the lines; blocks do not reach from one matrix of gates and inputs to the next.
+    """
+    if constant.dtype != np.float32 or constant.ndim < 2 or not _is_pruned(constant):
+        return ()
+    return tuple(_encodings(constant, constant.ndim - 2, constant.ndim - 1, 1))
+
+
+def _is_pruned(constant: np.ndarray) -> bool:
+    """Whether a constant is large enough, and a good part of it zero."""
+    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
+        return False
+    return bool(np.count_nonzero(constant) <= (1 - FEWEST) * constant.size)
 
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Blocks]:

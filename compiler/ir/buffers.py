@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
+from compiler.ir.blocks import recurrent_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
@@ -178,6 +179,23 @@ class KernelGraph:
             found = encodings_without_zeros(self.constants[buffer], halves=self.halves)
             self._sparse_encodings[buffer] = found
         return self._sparse_encodings[buffer]
+
+    @cached_property
+    def _recurrent_encodings(self) -> dict[int, Encodings]:
+        """What `recurrent_encodings` has found so far."""
+        return {}
+
+    def recurrent_encodings(self, buffer: int) -> Encodings:
+        """In which encodings without zeros the steps of a recurrent layer may read a buffer; none but for constants."""
+        if buffer not in self.constants or not any(self._is_sequential(call) for call in self.readers[buffer]):
+            return ()
+        if buffer not in self._recurrent_encodings:
+            self._recurrent_encodings[buffer] = recurrent_encodings_of(self.constants[buffer])
+        return self._recurrent_encodings[buffer]
+
+    def _is_sequential(self, call: int) -> bool:
+        kernel = self.calls[call].kernel
+        return isinstance(kernel, Kernel) and bool(kernel.sequential)
 
     @cached_property
     def _two_of_four_encodings(self) -> dict[int, Encodings]:

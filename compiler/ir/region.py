@@ -33,6 +33,7 @@ from functools import cached_property
 
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
+from compiler.ir.encoding import Encodings
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, TensorType
@@ -212,7 +213,7 @@ class Region(Routine):
                 body.inputs,
                 body.outputs,
                 [
-                    (id, [encoding.name for encoding in (*body.encodings(id), *body.sparse_encodings(id))])
+                    (id, [encoding.name for encoding in _encodings(body, id)])
                     for id in body.constants
                 ],
             )
@@ -237,6 +238,12 @@ class Region(Routine):
             lines.append("  " + print_kernel_graph(body).replace("\n", "\n  "))
             lines += [f"    call {at} as {tile}" for at, tile in enumerate(self.tiles[number] if self.tiles else ())]
         return "\n".join(lines)
+
+
+def _encodings(body: KernelGraph, constant: int) -> Encodings:
+    """All in which one of a body's constants may be kept."""
+    sparse = (*body.sparse_encodings(constant), *body.recurrent_encodings(constant))
+    return (*body.encodings(constant), *sparse)
 
 
 def _nameless(kernel: Kernel | Routine) -> Kernel | Routine:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from compiler.forms.recurrence import recurs_by
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu
@@ -21,13 +22,16 @@ def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ..
     found: defaultdict[tuple[str, str, bool], list[tuple[Zeros, str]]] = defaultdict(list)
     for call, menu in zip(kernels.calls, menus, strict=True):
         for slot, id in zip(call.kernel.inputs, call.inputs, strict=True):
-            if id in kernels.constants and multiplies_by(call.kernel, slot):
+            recurs = recurs_by(call.kernel, slot)
+            if id in kernels.constants and (recurs or multiplies_by(call.kernel, slot)):
                 if id not in known:
-                    known[id] = zeros_of(kernels.constants[id])
+                    constant = kernels.constants[id]
+                    known[id] = zeros_of(constant.reshape(-1, constant.shape[-1]) if recurs else constant)
                 zeros = known[id]
                 if zeros is not None:
                     where = ", ".join(call.sources) or call.kernel.family
-                    omitted = leaves_out(menu.best.tile.algorithm)
+                    left_out = not recurs or bool(kernels.recurrent_encodings(id))
+                    omitted = left_out and leaves_out(menu.best.tile.algorithm)
                     found[str(slot.type), zeros.form, omitted].append((zeros, where))
     return tuple(
         Entry(f"{shape}: {form}", _shares([zeros for zeros, _ in members]), len(members), members[0][1], _note(omitted))

@@ -119,3 +119,48 @@ def test_a_preflight_lists_weights_with_many_zeros_by_size(model: Path) -> None:
         ("w2", [64, 64, 1, 1], "unstructured"),
     ]
     assert answer["sparse"][0]["share"] == pytest.approx(0.92, abs=0.01)
+
+
+def recurrent(share: float) -> onnx.ModelProto:
+    """An LSTM of 64 units in both directions, of whose weights a share is kept in blocks of 16 gates."""
+    random = np.random.default_rng(3)
+
+    def blocked(inputs: int) -> np.ndarray:
+        blocks = (random.random((2, 16, inputs)) < share).repeat(16, 1)
+        return np.asarray((0.2 * random.normal(size=blocks.shape) * blocks).astype(np.float32))
+
+    node = helper.make_node("LSTM", ["x", "w", "r"], ["y"], name="lstm", hidden_size=64, direction="bidirectional")
+    graph = helper.make_graph(
+        [node],
+        "recurrent",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [7, 1, 48])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [7, 2, 1, 64])],
+        [numpy_helper.from_array(blocked(48), "w"), numpy_helper.from_array(blocked(64), "r")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
+
+
+@pytest.mark.parametrize("share", [0.1, 1.0])
+def test_recurrent_layers_leave_blocks_of_zeros_out(share: float, tmp_path: Path) -> None:
+    model, artifact = tmp_path / "recurrent.onnx", tmp_path / "recurrent.tw"
+    onnx.save(recurrent(share), model)
+    report = compile_model(model, artifact, UNMEASURED, dump=tmp_path)
+    judged(model, artifact)
+    explained = next(tmp_path.glob("*_explanation.txt")).read_text()
+    assert ("f32[2, 256, 64]: 16x1 vectors" in explained) == (share < 1)
+    assert ("kept and multiplied without zeros" in explained) == (share < 1)
+    assert any("multiplies no zero weights" in notice for notice in report.notices) == (share < 1)
+    whole = compile_model(model, artifact, replace(UNMEASURED, sparsity="off"))
+    assert report.weight_bytes < (0.3 if share < 1 else 1.01) * whole.weight_bytes
+
+
+def test_recurrent_layers_tell_of_their_zeros_in_their_workloads(tmp_path: Path) -> None:
+    model, events = tmp_path / "recurrent.onnx", list[Event]()
+    onnx.save(recurrent(0.1), model)
+    options = replace(UNMEASURED, tuning_budget_s=60.0, tuning_trials=6, scheduler="sequential")
+    compile_model(model, tmp_path / "measured.tw", options, observe=events.append)
+    judged(model, tmp_path / "measured.tw")
+    kernels = [event.data for event in events if event.kind == "record" and event.data["kind"] == "kernel"]
+    assert "sparse_recurrent" in {Tile.from_json(record["variant"]).algorithm for record in kernels}
+    texts = [event.data["text"] for event in events if event.kind == "workload"]
+    assert any(str(parse_workload(text)) == text and "blocks_1_2_1_" in text for text in texts)

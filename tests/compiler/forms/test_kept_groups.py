@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from compiler.forms.groups import Groups
-from compiler.forms.kept_groups import KeptGroups, PickedGroups, block_fill, pick_fill
-from compiler.ir.blocks import Blocks, block_encodings_of
+from compiler.forms.kept_groups import KeptGroups, PickedGroups, block_fill, pick_fill, recurrent_fill
+from compiler.ir.blocks import Blocks, block_encodings_of, recurrent_encodings_of
 from compiler.ir.packing import Panels, Steered
 from compiler.ir.picks import Picks, pick_encodings_of
 from compiler.ir.tensor import DType
@@ -158,3 +158,41 @@ def test_panels_that_are_no_blocks_of_an_encoding_have_none(
     groups: Groups, encoding: Blocks, dims: tuple[int, ...]
 ) -> None:
     assert block_fill(groups, encoding, dims) is None
+
+
+def recurrent(starts: tuple[int, ...], gates: int, panel: int = 16) -> Groups:
+    """Matrices of so many gates and DEPTH inputs, each beginning at a start."""
+    return Groups(Panels(starts, DEPTH, gates, panel, ((DEPTH, 1), (gates, DEPTH))), DType.F32)
+
+
+def test_several_matrices_are_kept_one_after_the_other() -> None:
+    random = np.random.default_rng(7)
+    blocks = (random.random((2, 3, DEPTH)) < 0.2).repeat(16, 1)[:, :COLUMNS]
+    weights = (random.normal(size=blocks.shape) * blocks).astype(np.float32)
+    (encoding,) = recurrent_encodings_of(weights)
+    assert isinstance(encoding, Blocks)
+    groups = recurrent((COLUMNS * DEPTH, 0), COLUMNS)
+    fill = recurrent_fill(groups, encoding, weights.shape)
+    assert fill is not None
+    packing = KeptGroups(groups, fill)
+    assert packing.count == 6
+    got, _ = unpacked(packing, packing.pack(weights))
+    np.testing.assert_array_equal(got.reshape(6, -1), groups.pack(weights))
+
+
+@pytest.mark.parametrize(
+    ("groups", "dims", "fits"),
+    [
+        (recurrent((0,), 64), (1, 64, DEPTH), True),
+        (recurrent((32 * DEPTH, 0), 32), (1, 64, DEPTH), True),
+        (recurrent((0,), 40), (1, 40, DEPTH), True),
+        (recurrent((0, 40 * DEPTH), 40), (1, 80, DEPTH), False),
+        (recurrent((0,), 32), (1, 64, DEPTH), False),
+        (recurrent((0, 0), 32), (1, 64, DEPTH), False),
+        (Groups(recurrent((0,), 64).panels, DType.BF16), (1, 64, DEPTH), False),
+    ],
+    ids=["whole", "in pieces", "last panel narrow", "between blocks", "part", "twice", "pairs"],
+)
+def test_recurrent_weights_are_kept_where_panels_are_blocks(groups: Groups, dims: tuple[int, ...], fits: bool) -> None:
+    assert recurrent_fill(groups, Blocks.of(1, 2, 1, (7, 8, 9)), dims) == (8 if fits else None)
+    assert recurrent_fill(groups, Blocks.of(2, 1, 1, (7, 8, 9)), dims) is None

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from math import ceil
+
 import numpy as np
 import pytest
 
-from compiler.ir.blocks import WIDTHS, Blocks, block_encodings_of
+from compiler.ir.blocks import WIDTHS, Blocks, block_encodings_of, recurrent_encodings_of
 from compiler.ir.zeros import CLASSES
 
 
@@ -71,3 +73,29 @@ def test_no_other_word_is_an_encoding_of_blocks(word: str) -> None:
     assert one.fits((4, 8))
     assert not one.fits((3, 8))
     assert not one.fits((4,))
+
+
+def test_weights_of_recurrent_layers_have_blocks_of_one_input() -> None:
+    weights = np.zeros((2, 64, 64), np.float32)
+    weights[0, :16, ::4], weights[1, 20:24, :8] = 1, 1
+    (one,) = recurrent_encodings_of(weights)
+    assert isinstance(one, Blocks)
+    assert (one.lines, one.along, one.group) == (1, 2, 1)
+    shares = 40 / (2 * 8 * 64), 24 / (2 * 4 * 64), 24 / (2 * 2 * 64)
+    assert [one.fill(width) for width in WIDTHS] == [ceil(CLASSES * share) for share in shares]
+    assert Blocks.read(one.word) == one
+
+
+@pytest.mark.parametrize(
+    "constant",
+    [
+        np.ones((1, 64, 64), np.float32),
+        (np.random.default_rng(0).random((1, 64, 64)) < 0.3).astype(np.float32),
+        np.zeros((1, 64, 64), np.int8),
+        np.zeros((1, 8, 8), np.float32),
+        np.zeros(4096, np.float32),
+    ],
+    ids=["dense", "scattered", "bytes", "small", "vector"],
+)
+def test_nothing_is_told_of_recurrent_weights_without_blocks(constant: np.ndarray) -> None:
+    assert recurrent_encodings_of(constant) == ()

@@ -100,11 +100,13 @@ def recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> L
     """
     view = as_recurrence(workload)
     assert view is not None, "the tile stage offers `recurrent` only to kernels of that form"
-    return _Recurrent(name, workload, view, tile, target)
+    return Recurrent(name, workload, view, tile, target)
 
 
 @dataclass
-class _Recurrent(Lowering):
+class Recurrent(Lowering):
+    """A recurrence as one task, under a tile of `recurrent_tiles`."""
+
     name: str
     workload: Workload
     view: Recurrence
@@ -126,6 +128,7 @@ class _Recurrent(Lowering):
         """None: one task does it all."""
 
     def lower(self) -> Lowered:
+        """The C functions of the products, and that of the kernel."""
         view, writer = self.view, self.writer
         for number, product in enumerate(view.products):
             if product.into in view.ahead:

@@ -1,0 +1,205 @@
+"""The `sparse_recurrent` algorithm: recurrent layers by constant weights of which blocks are zero.
+
+It is `recurrent`, but for products with matrices that are kept without rows that are zero for all columns of a panel
+(`compiler.ir.blocks`): a panel goes through the rows that are left, each of which says which element of the state, or
+of the input, it is multiplied by. The products of the input take a register tile of steps at a time. The matrix of the
+state is always kept so; that of the input where an encoding tells of its zeros, else it is multiplied whole.
+
+A tile says what one of `recurrent` says. Its `vector` n is the width of the panels that are kept so, and tiles are
+offered for the widths that the encodings tell of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.blocking import most_rows
+from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.algorithms.recurrent import MAP_NS, STEPS, VECTORS, Recurrent
+from compiler.devices.cpu.codegen.kept_rows import KeptRowsKernel
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.gemv import MAX_ROWS
+from compiler.forms.groups import Groups
+from compiler.forms.kept_groups import KeptGroups, recurrent_fill
+from compiler.forms.recurrence import Product, Recurrence, as_recurrence
+from compiler.ir.blocks import WIDTHS, Blocks
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.ir.zeros import CLASSES
+from compiler.tuning.proposal import Proposal
+
+ROWS = 12
+"""Rows of the input, or sequences, that are multiplied by a vector of weights at a time, at most.
+
+So many rows stay in the first-level cache.
+"""
+MOST_VECTORS = 4
+"""Of a panel."""
+STEP_COST = 2.0
+"""What a row that is kept takes, beside a row of a dense panel: its place, and an element for fewer columns."""
+
+
+def sparse_recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """A tile for each width of panels, cheapest by the model first; empty for weights without such zeros."""
+    if not any(isinstance(one, Blocks) for each in workload.encodings for one in each):
+        return []
+    view = as_recurrence(workload)
+    if view is None:
+        return []
+    widths = [width for width in WIDTHS if width % target.vector_floats == 0]
+    found = (_proposal(workload, view, width, target) for width in widths if width <= _widest(target))
+    return sorted((one for one in found if one is not None), key=lambda proposal: proposal.seconds)
+
+
+def _widest(target: CpuTarget) -> int:
+    """Columns of the widest panel."""
+    return MOST_VECTORS * target.vector_floats
+
+
+def _proposal(workload: Workload, view: Recurrence, width: int, target: CpuTarget) -> Proposal | None:
+    """The tile with panels of so many columns; None where a matrix of the state is not kept in such."""
+    kept = _kept(workload, view, width)
+    if not all(product.matrix in kept for product in view.products if product.into not in view.ahead):
+        return None
+    floats = target.vector_floats
+    wide = VECTORS if target.vector_registers >= 32 else 2
+    dense = any(product.matrix not in kept for product in view.products)
+    rows = most_rows(wide, target) if dense else min(most_rows(width // floats, target), ROWS)
+    levels = (
+        Level("block", (("t", STEPS), ("n", width))),
+        Level("register", (("m", rows), ("n", wide * floats))),
+        Level("vector", (("n", width),)),
+    )
+    return Proposal(Tile("sparse_recurrent", levels), _seconds(view, kept, target))
+
+
+def _kept(workload: Workload, view: Recurrence, width: int) -> dict[str, KeptGroups]:
+    """How matrices are packed in panels of so many columns, those that are kept without zeros, by their slots."""
+    found = {}
+    matrices = {product.matrix for product in view.products}
+    for slot, encodings in zip(workload.kernel.inputs, workload.encodings, strict=True):
+        if slot.name in matrices:
+            groups = Groups(view.panels(slot.name, width), DType.F32)
+            blocks = (one for one in encodings if isinstance(one, Blocks))
+            fills = (recurrent_fill(groups, one, slot.type.dims) for one in blocks)
+            fill = next((fill for fill in fills if fill is not None), CLASSES)
+            if fill < CLASSES:
+                found[slot.name] = KeptGroups(groups, fill)
+    return found
+
+
+def _seconds(view: Recurrence, kept: Mapping[str, KeptGroups], target: CpuTarget) -> float:
+    """Every step reads what is kept of the weights, or multiplies with it if that takes longer, and maps hidden units.
+
+    The weights are read from the level in which they stay.
+    """
+    floats = target.vector_floats
+    multiplied = stored = 0.0
+    for product in view.products:
+        share = kept[product.matrix].fill / CLASSES if product.matrix in kept else 1.0
+        elements = share * product.column.extent * product.depth.extent
+        multiplied += elements * (STEP_COST if product.matrix in kept else 1.0)
+        stored += DType.F32.bytes * elements
+    compute = view.sequences * multiplied / floats / target.rates.fma_per_ns
+    read = -(-view.sequences // MAX_ROWS) * stored / read_rate(int(stored), target)
+    maps = view.sequences * sum(temp.type.dims[1] for temp in view.kernel.temps) / floats * MAP_NS
+    return 1e-9 * (CALL_NS + view.time.extent * (max(compute, read) + maps))
+
+
+def sparse_recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel for which `sparse_recurrent_tiles` proposed the tile."""
+    view = as_recurrence(workload)
+    assert view is not None, "the tile stage offers `sparse_recurrent` only to recurrences"
+    return _SparseRecurrent(name, workload, view, tile, target)
+
+
+@dataclass
+class _SparseRecurrent(Recurrent):
+    """`recurrent` with some matrices kept without zeros."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.kept = _kept(self.workload, self.view, self.tile.extent("vector", "n"))
+
+    def _packing(self, matrix: str) -> Packing:
+        return self.kept[matrix] if matrix in self.kept else super()._packing(matrix)
+
+    def _write_tiles(self, name: str, product: Product) -> None:
+        if product.matrix not in self.kept:
+            super()._write_tiles(name, product)
+            return
+        for rows in sorted({self.rows, 1}):
+            self._kernel(product, rows).write(self.writer, f"{name}_{rows}")
+
+    def _write_rows(self, name: str, product: Product) -> None:
+        for rows in self._row_counts():
+            self._kernel(product, rows).write(self.writer, f"{name}_{rows}")
+
+    def _row_counts(self) -> list[int]:
+        """How many elements of the batch share what is read of the weights: the most there are, and those left over."""
+        most = min(self.view.sequences, ROWS * self.lanes // self.tile.extent("vector", "n"))
+        return sorted({most, self.view.sequences % most} - {0}, reverse=True)
+
+    def _many_steps(self, name: str, product: Product) -> None:
+        """The product for the steps first .. past: [step][b][column]."""
+        if product.matrix not in self.kept:
+            super()._many_steps(name, product)
+            return
+        view = self.view
+        with self._each_step(), self._each_sequence():
+            place = f"(({view.time} - first) * {view.sequences} + {view.batch or 0}) * {product.depth.extent}"
+            self._gather(product, f"rows + {place}")
+        self._kept_rows(name, product, sorted({self.rows, 1}, reverse=True), f"(past - first) * {view.sequences}")
+
+    def _product(self, name: str, product: Product) -> None:
+        """The product at this step, for all elements of the batch."""
+        with self._each_sequence():
+            self._gather(product, f"rows + {self.view.batch or 0} * {product.depth.extent}")
+        self._kept_rows(name, product, self._row_counts(), str(self.view.sequences))
+
+    def _kept_rows(self, name: str, product: Product, heights: list[int], count: str) -> None:
+        """The product for `count` rows, panel by panel for as many of them as a register tile has."""
+        with self.writer.block(""):
+            self.writer.line("long row = 0;")
+            for rows in heights:
+                with self.writer.block(f"for (; row + {rows} <= {count}; row += {rows})"):
+                    self._panels(f"{name}_{rows}", product, rows)
+
+    def _panels(self, kernel: str, product: Product, rows: int) -> None:
+        """All panels of the product's matrix, for the rows from `row` on."""
+        writer, packing, panel = self.writer, self.kept[product.matrix], self._panel(product)
+        unit = self.view.unit(product.matrix)
+        each, pieces = -(-unit // panel), product.column.extent // unit
+        _, _, places, steps, _ = packing.parts
+        writer.line(f"const char *const packed = (const char *){product.matrix};")
+        with writer.block(f"for (long at = 0; at < {pieces * each}; at++)"):
+            first = self.view.first_piece(product) * each
+            writer.line(f"const int32_t *const starts = (const int32_t *)packed + {first} + at;")
+            writer.line(f"const uint16_t *const places = (const uint16_t *)(packed + {places}) + starts[0];")
+            writer.line(f"const float *const b = (const float *)(packed + {steps}) + starts[0] * {panel}L;")
+            given = f"rows + row * {product.depth.extent}, b, places, starts[1] - starts[0]"
+            if unit % panel == 0:
+                place = f"{product.into} + row * {product.column.extent} + at * {panel}"
+                writer.line(f"{kernel}({given}, {place});")
+            else:
+                writer.line(f"float c[{rows * panel}] __attribute__((aligned(64)));")
+                writer.line(f"{kernel}({given}, c);")
+                writer.line(f"const long piece = at / {each}, column = at % {each} * {panel};")
+                self._store(product, unit, rows, panel)
+
+    def _kernel(self, product: Product, rows: int) -> KeptRowsKernel:
+        panel = self.tile.extent("vector", "n")
+        wide = panel if self.view.unit(product.matrix) % panel else product.column.extent
+        return KeptRowsKernel(rows, product.depth.extent, panel // self.lanes, self.lanes, wide)
+
+    def _panel(self, product: Product) -> int:
+        """Columns of a panel of the product's matrix."""
+        return self.tile.extent("vector", "n") if product.matrix in self.kept else super()._panel(product)
+
+
+SPARSE_RECURRENT = Algorithm(("sparse_recurrent",), sparse_recurrent_tiles, sparse_recurrent)
