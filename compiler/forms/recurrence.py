@@ -132,8 +132,8 @@ def as_recurrence(workload: Workload) -> Recurrence | None:
 
 
 def recurs_by(kernel: Kernel | Routine, slot: Slot) -> bool:
-    """Whether a sum of products of a sequential kernel has a slot's elements for one of its factors."""
-    if not isinstance(kernel, Kernel) or not kernel.sequential:
+    """Whether a sum of products of a sequential kernel has a slot's elements, those of matrices, for one factor."""
+    if not isinstance(kernel, Kernel) or not kernel.sequential or slot.type.rank < 2:
         return False
     sums = (block.values[0] for block in kernel.blocks if block.monoid == "sum")
     products = (value for value in sums if isinstance(value, Apply) and value.function == "mul")

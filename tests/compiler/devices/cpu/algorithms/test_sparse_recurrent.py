@@ -9,16 +9,20 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from compiler.codegen.calls import workload_of
 from compiler.devices.cpu.algorithms.recurrent import recurrent_tiles
 from compiler.devices.cpu.algorithms.sparse_recurrent import sparse_recurrent_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
+from compiler.forms.recurrence import recurs_by
 from compiler.ir.blocks import recurrent_encodings_of
+from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.encoding import DENSE
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
+from compiler.ir.tensor import DType, TensorType
 from compiler.ir.zeros import leaves_out
-from tests.compiler.devices.cpu.algorithms.test_recurrent import GATES, Layer, case_of, layers
+from tests.compiler.devices.cpu.algorithms.test_recurrent import GATES, Layer, case_of, check, layers
 from tests.compiler.devices.cpu.library import Case, Library, draws
 
 HERE = [profile.name for profile in PROFILES if runs_here(profile)]
@@ -94,11 +98,7 @@ def test_layers_without_their_zeros_mean_what_the_reference_says(profile: str) -
     target = resolve(profile)
     found = draws(drawn(target), 24)
     assert len({case.kernel.family for case, _ in found}) == 3
-    library = Library.of([case for case, _ in found], target, "-O1")
-    for number, (case, wanted) in enumerate(found):
-        for got, want in zip(library.run(number, case), wanted, strict=False):
-            description = f"{case}\n{library.lowered[number].text}"
-            np.testing.assert_allclose(got, want, rtol=2e-5, atol=2e-5, err_msg=description)
+    check(found, target)
 
 
 def layer(op: str, hidden: int, shares: tuple[float, float], *, width: int = 16, directions: int = 1) -> Layer:
@@ -186,3 +186,29 @@ def test_deep_sums_are_taken_in_stretches(profile: str) -> None:
     case = replace(case, tile=sparse_recurrent_tiles(case.workload, target, 1)[0].tile)
     (got, *_) = Library.of([case], target, "-O1").run(0, case)
     np.testing.assert_allclose(got, wanted[0], rtol=1e-4, atol=1e-4)
+
+
+def test_what_a_sequential_kernel_multiplies_by_are_matrices_that_its_sums_read() -> None:
+    one = layer("LSTM", HIDDEN, (0.1, 0.1))
+    bias = np.ones((1, 8 * HIDDEN), np.float32)
+    case, _ = pruned(replace(one, arrays=(*one.arrays, bias)))
+    assert [recurs_by(case.kernel, slot) for slot in case.kernel.inputs] == [True, True, True, False]
+    matrix = case.kernel.inputs[2]
+    vector = replace(matrix, type=TensorType(DType.F32, matrix.type.dims[-1:]))
+    assert not recurs_by(case.kernel, vector)
+    assert not recurs_by(replace(case.kernel, sequential=()), matrix)
+
+
+def test_constants_tell_of_blocks_of_one_input_only_where_a_sequential_kernel_reads_them() -> None:
+    case, _ = pruned(layer("RNN", HIDDEN, (0.1, 0.1)))
+    inputs, outputs = tuple(range(len(case.inputs))), tuple(range(len(case.inputs), len(case.buffers)))
+    buffers = {at: Buffer.whole(at, one.type) for at, one in enumerate(case.buffers)}
+    constants = {at: case.inputs[at] for at in WEIGHTS}
+    call = Call(case.kernel, inputs, outputs)
+    graph = KernelGraph(buffers, (call,), (0,), outputs, constants)
+    weights = recurrent_encodings_of(case.inputs[2])
+    assert weights
+    assert [graph.recurrent_encodings(at) for at in (0, 2)] == [(), weights]
+    assert workload_of(graph, call).encodings[2] == (DENSE, *weights)
+    parallel = replace(call, kernel=replace(case.kernel, sequential=()))
+    assert replace(graph, calls=(parallel,)).recurrent_encodings(2) == ()

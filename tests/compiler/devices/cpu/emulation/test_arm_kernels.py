@@ -24,6 +24,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_loops,
     test_recurrent,
     test_separable,
+    test_sparse_recurrent,
     test_transpose,
     test_window,
     test_winograd,
@@ -55,6 +56,7 @@ def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     test_attention.check(draws(test_attention.cases(target), 3), target)
     test_gemv.agrees(draws(test_gemv.cases(target), 6), target)
     test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)
+    test_recurrent.check(draws(test_sparse_recurrent.drawn(target), 4), target)
     windows = test_window.asked(target).filter(lambda one: one.case.tile.algorithm == "window")
     test_window.judged(draws(windows, 6), target)
     test_byte_windows.judge_averages(target)
