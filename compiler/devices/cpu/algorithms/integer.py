@@ -23,7 +23,7 @@ from compiler.codegen.expressions import INTEGERS, Emitter, Vector
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
 from compiler.devices.cpu.target import CpuTarget
-from compiler.forms.cache_lines import whole_lines
+from compiler.forms.cache_lines import LINE_BYTES, whole_lines
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.forms.integer import IntegerContraction, as_integer, row_step
 from compiler.forms.normal_form import Slots
@@ -198,6 +198,8 @@ class Bytes(_Integer):
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
         """A statement that writes `count` bytes of a row, moved to where the instruction wants them."""
+        if not self.form.a_shift(self.signed) and count.isdecimal() and int(count) < LINE_BYTES:
+            return f"memcpy({to}, {source}, {count});"
         return f"tw_copy_bytes({to}, {source}, {count}, {abs(self.form.a_shift(self.signed))});"
 
     def fill(self, to: str, count: str, emitter: Emitter) -> str:

@@ -521,14 +521,16 @@ class DotContraction(Lowering):
             assert bound is not None
             name, test = ("from", ">") if bound[0] == "ge" else ("past", "<")
             writer.line(f"if ({emitter.index(bound[1])} {test} {name}) {name} = {emitter.index(bound[1])};")
-        writer.line(f"if (from > {extent}) from = {extent};")
-        writer.line("if (past < from) past = from;")
-        writer.line(f"if (from > 0) {self.fill(to, f'from * {inner}', emitter)}")
-        writer.line(
-            self.copy(f"{to} + from * {inner}", f"{start} + from * {inner}", f"(past - from) * {inner}", emitter)
-        )
-        rest = f"({extent} - past) * {inner}"
-        writer.line(f"if (past < {extent}) {self.fill(f'{to} + past * {inner}', rest, emitter)}")
+        with writer.block(f"if (from <= 0 && past >= {extent})"), emitter.scope():
+            writer.line(self.copy(to, start, str(extent * inner), emitter))
+        with writer.block("else"), emitter.scope():
+            writer.line(f"if (from > {extent}) from = {extent};")
+            writer.line("if (past < from) past = from;")
+            writer.line(f"if (from > 0) {self.fill(to, f'from * {inner}', emitter)}")
+            count = f"(past - from) * {inner}"
+            writer.line(self.copy(f"{to} + from * {inner}", f"{start} + from * {inner}", count, emitter))
+            rest = f"({extent} - past) * {inner}"
+            writer.line(f"if (past < {extent}) {self.fill(f'{to} + past * {inner}', rest, emitter)}")
 
     def _strips(self, axis: Axis, guards: Sequence[Expr], position: Index, emitter: Emitter) -> None:
         """The innermost k axis in vectors; guards along it become conditions on lanes."""
