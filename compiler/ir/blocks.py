@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, FEWEST, LEAST_ELEMENTS, kept
+from compiler.ir.zeros import CLASSES, MOST_AXES, is_pruned, kept
 
 BLOCKS_WORD = "blocks"
 WIDTHS = (8, 16, 32)
@@ -22,8 +22,6 @@ MOST_FILL = 0.75
 """The share of blocks, the narrowest ones, up to which they are told of at all."""
 GROUPS = (1, 2, 4)
 """Neighbours of a group: floats of recurrent layers, floats that are rounded to bf16, and bytes."""
-MOST_AXES = 8
-"""Dimensions of a constant."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +72,7 @@ def block_encodings_of(constant: np.ndarray, group: int) -> Encodings:
 
     The first two axes are lines or groups.
     """
-    if not _is_pruned(constant):
+    if not is_pruned(constant):
         return ()
     first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
     pairs = ((first, second), (second, first)) if second >= 0 else ()
@@ -86,16 +84,9 @@ def recurrent_encodings_of(constant: np.ndarray) -> Encodings:
 
     Gates are the lines; blocks do not reach from one matrix of gates and inputs to the next.
     """
-    if constant.dtype != np.float32 or constant.ndim < 2 or not _is_pruned(constant):
+    if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
         return ()
     return tuple(_encodings(constant, constant.ndim - 2, constant.ndim - 1, 1))
-
-
-def _is_pruned(constant: np.ndarray) -> bool:
-    """Whether a constant is large enough, and a good part of it zero."""
-    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
-        return False
-    return bool(np.count_nonzero(constant) <= (1 - FEWEST) * constant.size)
 
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Blocks]:

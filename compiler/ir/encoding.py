@@ -19,7 +19,7 @@ import numpy as np
 
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import CLASSES, FEWEST, GROUPS, LEAST_ELEMENTS, fill_of, is_grouped, kept
+from compiler.ir.zeros import CLASSES, GROUPS, MOST_AXES, fill_of, is_grouped, is_pruned, kept
 
 INT24_BYTES = 3
 """Of an element."""
@@ -123,8 +123,6 @@ class Sparse(Encoding):
 TWO_OF_FOUR_WORD = "two_of_four"
 GROUP, KEPT = 4, 2
 """Neighbours, and how many of them are kept at most."""
-MOST_AXES = 8
-"""Dimensions of a constant of which one may be that of the groups."""
 
 
 @dataclass(frozen=True)
@@ -184,9 +182,7 @@ def sparse_encodings_of(constant: np.ndarray) -> Encodings:
     By its first axis; a matrix also by its second. None for weights of groups that were written as one: their blocks
     are dense, and a grouped convolution leaves out what lies beside them.
     """
-    if constant.dtype != np.float32 or constant.size < LEAST_ELEMENTS:
-        return ()
-    if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
+    if constant.dtype != np.float32 or not is_pruned(constant):
         return ()
     array = constant.squeeze() if min(constant.shape) == 1 and constant.squeeze().ndim == 2 else constant
     if array.ndim < 2 or is_grouped(array):
@@ -211,9 +207,7 @@ def two_of_four_encodings_of(constant: np.ndarray) -> Encodings:
     """
     if constant.dtype.kind != "f" and constant.dtype != np.int8:
         return ()
-    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
-        return ()
-    if np.count_nonzero(constant) > KEPT / GROUP * constant.size:
+    if not is_pruned(constant):
         return ()
     return tuple(one for one in map(TwoOfFour.of, range(constant.ndim)) if one.takes(constant))
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, FEWEST, LEAST_ELEMENTS, kept
+from compiler.ir.zeros import CLASSES, MOST_AXES, is_pruned, kept
 
 PICKS_WORD = "picks"
 WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
@@ -26,8 +26,6 @@ WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
 """Lines that step together, by the neighbours of a group and of a window: windows of 64 and of 16 bytes."""
 MOST_FILL = 0.6
 """The share of the dense form's steps, for the fewest lines, up to which steps are told of at all."""
-MOST_AXES = 8
-"""Dimensions of a constant."""
 
 
 @dataclass(frozen=True)
@@ -132,9 +130,7 @@ def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
 
     The first two axes are lines or innermost.
     """
-    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
-        return ()
-    if np.count_nonzero(constant) > (1 - FEWEST) * constant.size:
+    if not is_pruned(constant):
         return ()
     first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
     pairs = ((first, second), (second, first)) if second >= 0 else ()

@@ -10,6 +10,8 @@ import numpy as np
 FEWEST = 0.5
 """The share of zeros from which on a tensor is reported, and may be kept and multiplied without them."""
 LEAST_ELEMENTS = 1024
+MOST_AXES = 8
+"""Dimensions of a tensor whose encodings name one."""
 GROUPS = (1, 2, 4, 8)
 """Lines of a matrix whose elements may be kept together: at a place where one of them is not zero all are kept."""
 CLASSES = 64
@@ -36,6 +38,13 @@ def leaves_out(algorithm: str) -> bool:
 def kept(lines: np.ndarray) -> np.ndarray:
     """What of a matrix cannot be left out: all but zeros of either sign. A NaN is no zero."""
     return np.asarray(lines != 0)
+
+
+def is_pruned(constant: np.ndarray) -> bool:
+    """Whether a constant is large enough, and a good part of it zero."""
+    if constant.size < LEAST_ELEMENTS or constant.ndim > MOST_AXES:
+        return False
+    return bool(np.count_nonzero(constant) <= (1 - FEWEST) * constant.size)
 
 
 def order_of(mask: np.ndarray, group: int) -> np.ndarray:
