@@ -24,6 +24,8 @@ SPARSE = "sparse"
 BLOCKS = ((4, 4), (16, 2), (8, 8), (32, 2), (16, 4), (32, 4), (16, 16))
 PATTERNS = ((1, 4), (2, 4), (1, 2), (4, 8))
 """N:M: at most N of M neighbours along the inputs are not zero, or along the lines of a matrix, maybe transposed."""
+MOST_PATTERNS, LEAST_TAPS = 32, 4
+"""Kinds of windows that pruning by patterns leaves at most, and weights of a window from which on there are kinds."""
 FULL = 0.9
 """The share of such neighbours of which N are not zero: where fewer are, they keep to the form by chance.
 
@@ -104,7 +106,7 @@ class Zeros:
     zero_inputs  input channels of a convolution, or columns of the matrix, that are zero for all lines
     share        of all elements, which are zero
     form         `unstructured`, or the strongest that they keep to: `N:M`, `1xN` and `Nx1` vectors, `HxW` blocks
-                 (lines x inputs), `lines` and `inputs` that are zero throughout
+                 (lines x inputs), few patterns of windows, `lines` and `inputs` that are zero throughout
     """
 
     shape: tuple[int, ...]
@@ -179,7 +181,18 @@ def _inner_form(mask: np.ndarray) -> str:
                     return f"{few}:{many}"
     if mask.shape[2] > 1 and bool((mask.any(2) == mask.all(2)).all()):
         return "whole windows"
-    return "unstructured"
+    return _patterns(mask) or "unstructured"
+
+
+def _patterns(mask: np.ndarray) -> str:
+    """The few kinds of windows that there are, if as many weights are kept in nearly each of them; else empty."""
+    windows = mask.reshape(-1, mask.shape[2])
+    windows = windows[windows.any(1)]
+    counts = windows.sum(1)
+    if mask.shape[2] < LEAST_TAPS or counts.max() < 2 or (counts == counts.max()).mean() < FULL:
+        return ""
+    kinds = len(np.unique(np.packbits(windows, axis=1), axis=0))
+    return f"{kinds} patterns of {counts.max()} of {mask.shape[2]}" if kinds <= MOST_PATTERNS else ""
 
 
 def _is_blocked(mask: np.ndarray, high: int, wide: int) -> bool:

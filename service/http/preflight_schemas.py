@@ -209,7 +209,10 @@ class SparseOut(BaseModel):
     name: str
     shape: list[int]
     share: float = Field(description="Of its elements, which are zero.")
-    form: str = Field(description="How the zeros lie: `unstructured`, `2:4`, `4x1 vectors`, `8x8 blocks`, `lines`, ...")
+    form: str = Field(
+        description="How the zeros lie: `unstructured`, `2:4`, `4x1 vectors`, `16x4 blocks`, `6 patterns of 4 of 9`, "
+        "`lines`, ..."
+    )
     zero_lines: int = Field(description="Indices of the first axis (filters) at which all is zero.")
     equal_lines: int = Field(description="Those at which all is as at one before them.")
     zero_inputs: int = Field(description="Indices of the second axis (input channels) at which all is zero.")

@@ -36,6 +36,17 @@ def without(array: np.ndarray, lines: slice, inputs: slice) -> np.ndarray:
     return array
 
 
+def in_patterns(array: np.ndarray, kinds: int, few: int) -> np.ndarray:
+    """Each window by one of so many masks of `few` weights, or left out."""
+    random = np.random.default_rng(8)
+    lines, inputs, *taps = array.shape
+    count = int(np.prod(taps))
+    masks = np.zeros((kinds + 1, count), bool)
+    for mask in masks[:kinds]:
+        mask[random.permutation(count)[:few]] = True
+    return np.asarray(array * masks[random.integers(0, kinds + 1, (lines, inputs))].reshape(array.shape))
+
+
 FORMS: tuple[tuple[str, Callable[[], np.ndarray]], ...] = (
     ("unstructured", lambda: pruned(weights(32, 32, 3, 3), 1, 1)),
     ("4x1 vectors", lambda: pruned(weights(32, 32, 3, 3), 4, 1)),
@@ -43,6 +54,9 @@ FORMS: tuple[tuple[str, Callable[[], np.ndarray]], ...] = (
     ("16x1 vectors", lambda: pruned(weights(64, 64), 16, 1)),
     ("4x4 blocks", lambda: pruned(weights(32, 32), 4, 4)),
     ("8x8 blocks", lambda: pruned(weights(64, 64, 3, 3), 8, 8)),
+    ("6 patterns of 4 of 9", lambda: in_patterns(weights(32, 32, 3, 3), 6, 4)),
+    ("unstructured", lambda: in_patterns(weights(32, 32, 3, 3), 100, 4)),
+    ("unstructured", lambda: pruned(weights(32, 32, 3, 3), 1, 1, 0.04)),
     ("2:4", lambda: two_of_four(weights(32, 64))),
     ("2:4", lambda: two_of_four(weights(32, 64)).T),
     ("lines", lambda: without(weights(32, 32, 3, 3), slice(0, 20), slice(0))),
