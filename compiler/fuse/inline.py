@@ -83,8 +83,10 @@ def _loads_in(index: Index) -> tuple[Load, ...]:
 
 def _lie_in_channels(producer: Op, draft: Draft) -> bool:
     """Whether what a map reads has its channels last in memory, where pools run in vectors of bytes."""
-    (read, *others) = producer.inputs
-    return not others and draft.layouts.get(read) == Layout.channels_last(draft.types[read].rank)
+    if len(producer.inputs) != 1:
+        return False
+    (read,) = producer.inputs
+    return draft.layouts.get(read) == Layout.channels_last(draft.types[read].rank)
 
 
 def _refusal(expr: Expr, consumer: Kernel, slot: str, elements: int, most: int) -> str:
