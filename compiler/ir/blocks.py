@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, MOST_AXES, is_pruned, kept
+from compiler.ir.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
 
 BLOCKS_WORD = "blocks"
 WIDTHS = (8, 16, 32)
@@ -74,9 +74,7 @@ def block_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     """
     if not is_pruned(constant):
         return ()
-    first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
-    pairs = ((first, second), (second, first)) if second >= 0 else ()
-    return tuple(one for pair in pairs for one in _encodings(constant, *pair, group))
+    return tuple(one for pair in pairs_of_axes(constant) for one in _encodings(constant, *pair, group))
 
 
 def recurrent_encodings_of(constant: np.ndarray) -> Encodings:
@@ -102,4 +100,4 @@ def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iter
 def _fill(groups: np.ndarray, width: int) -> int:
     """The share of blocks of so many lines of bool[lines, groups] that are kept, in 1 / CLASSES; at least 1."""
     blocks = np.add.reduceat(groups, np.arange(0, len(groups), width), axis=0, dtype=np.int64) > 0
-    return max(int(-(-int(blocks.sum()) * CLASSES // blocks.size)), 1)
+    return class_of(blocks.sum(), blocks.size)

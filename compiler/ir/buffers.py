@@ -6,7 +6,7 @@ Here views and in-place aliases are decided; where a buffer lies is not yet.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
@@ -153,62 +153,40 @@ class KernelGraph:
                 found[buffer].append(position)
         return {buffer: tuple(positions) for buffer, positions in found.items()}
 
-    @cached_property
-    def _encodings(self) -> dict[int, Encodings]:
-        """What `encodings` has found so far."""
-        return {}
-
     def encodings(self, buffer: int) -> Encodings:
         """In which a buffer may be kept: only a constant has others than DENSE."""
-        if buffer not in self.constants:
-            return (DENSE,)
-        if buffer not in self._encodings:
-            self._encodings[buffer] = encodings_of(self.constants[buffer])
-        return self._encodings[buffer]
-
-    @cached_property
-    def _sparse_encodings(self) -> dict[int, Encodings]:
-        """What `sparse_encodings` has found so far."""
-        return {}
+        return self._known(buffer, "dense", encodings_of) or (DENSE,)
 
     def sparse_encodings(self, buffer: int) -> Encodings:
         """In which of them a buffer may be kept; none but for constants of which a good part is zero."""
-        if buffer not in self.constants:
-            return ()
-        if buffer not in self._sparse_encodings:
-            found = encodings_without_zeros(self.constants[buffer], halves=self.halves)
-            self._sparse_encodings[buffer] = found
-        return self._sparse_encodings[buffer]
-
-    @cached_property
-    def _recurrent_encodings(self) -> dict[int, Encodings]:
-        """What `recurrent_encodings` has found so far."""
-        return {}
+        return self._known(buffer, "sparse", lambda constant: encodings_without_zeros(constant, halves=self.halves))
 
     def recurrent_encodings(self, buffer: int) -> Encodings:
         """In which encodings without zeros the steps of a recurrent layer may read a buffer; none but for constants."""
         if buffer not in self.constants or not any(self._is_sequential(call) for call in self.readers[buffer]):
             return ()
-        if buffer not in self._recurrent_encodings:
-            self._recurrent_encodings[buffer] = recurrent_encodings_of(self.constants[buffer])
-        return self._recurrent_encodings[buffer]
+        return self._known(buffer, "recurrent", recurrent_encodings_of)
+
+    def two_of_four_encodings(self, buffer: int) -> Encodings:
+        """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""
+        return self._known(buffer, "two_of_four", two_of_four_encodings_of)
+
+    @cached_property
+    def _found(self) -> dict[tuple[int, str], Encodings]:
+        """What `_known` has found so far."""
+        return {}
+
+    def _known(self, buffer: int, kind: str, find: Callable[[np.ndarray], Encodings]) -> Encodings:
+        """Those of a kind that a constant has, whose values are looked at once; none of another buffer."""
+        if buffer not in self.constants:
+            return ()
+        if (buffer, kind) not in self._found:
+            self._found[buffer, kind] = find(self.constants[buffer])
+        return self._found[buffer, kind]
 
     def _is_sequential(self, call: int) -> bool:
         kernel = self.calls[call].kernel
         return isinstance(kernel, Kernel) and bool(kernel.sequential)
-
-    @cached_property
-    def _two_of_four_encodings(self) -> dict[int, Encodings]:
-        """What `two_of_four_encodings` has found so far."""
-        return {}
-
-    def two_of_four_encodings(self, buffer: int) -> Encodings:
-        """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""
-        if buffer not in self.constants:
-            return ()
-        if buffer not in self._two_of_four_encodings:
-            self._two_of_four_encodings[buffer] = two_of_four_encodings_of(self.constants[buffer])
-        return self._two_of_four_encodings[buffer]
 
     @cached_property
     def writer(self) -> Mapping[int, int]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, MOST_AXES, is_pruned, kept
+from compiler.ir.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
 
 PICKS_WORD = "picks"
 WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
@@ -132,9 +132,7 @@ def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     """
     if not is_pruned(constant):
         return ()
-    first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
-    pairs = ((first, second), (second, first)) if second >= 0 else ()
-    return tuple(one for pair in pairs for one in _encodings(constant, *pair, group))
+    return tuple(one for pair in pairs_of_axes(constant) for one in _encodings(constant, *pair, group))
 
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:
@@ -152,4 +150,4 @@ def _fill(places: np.ndarray, group: int, window: int, width: int) -> int:
     panels = in_panels(places, width)
     counts = steps_of(panels, group, window).counts
     dense = len(panels) * -(-places.shape[1] // group)
-    return min(max(int(-(-int(counts.sum()) * CLASSES // dense)), 1), CLASSES)
+    return min(class_of(counts.sum(), dense), CLASSES)

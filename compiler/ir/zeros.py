@@ -75,8 +75,18 @@ def _in_groups(mask: np.ndarray, group: int) -> Iterator[np.ndarray]:
 def fill_of(mask: np.ndarray, group: int) -> int:
     """The share of places that a mask's groups keep, in 1 / CLASSES, rounded up; at least 1."""
     whole = -(-len(mask) // group) * mask.shape[1]
-    entries = entries_of(mask[order_of(mask, group)], group)
-    return max(int(-(-entries * CLASSES // whole)), 1)
+    return class_of(entries_of(mask[order_of(mask, group)], group), whole)
+
+
+def class_of(part: int, whole: int) -> int:
+    """A share in 1 / CLASSES, rounded up; at least 1."""
+    return max(-(-int(part) * CLASSES // whole), 1)
+
+
+def pairs_of_axes(constant: np.ndarray) -> tuple[tuple[int, int], ...]:
+    """The first two axes that are longer than 1, in both orders: either may be that of lines; none without a second."""
+    first, second, *_ = (*(axis for axis, dim in enumerate(constant.shape) if dim > 1), -1, -1)
+    return ((first, second), (second, first)) if second >= 0 else ()
 
 
 def is_grouped(array: np.ndarray) -> bool:
