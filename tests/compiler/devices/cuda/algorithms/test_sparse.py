@@ -12,7 +12,7 @@ from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.ir.encoding import DENSE, TwoOfFour
+from compiler.ir.encoding import DENSE, Encodings, TwoOfFour
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
@@ -40,11 +40,11 @@ kernel MatMul(in x: f32[3, 20, 36], in w: f32[3, 36, 24]; out y: f32[3, 20, 24])
 
 
 def sparse(case: Case, axis: int) -> tuple[Case, Workload]:
-    """A case whose second operand is zero at two places of each four along a dimension, and its workload."""
-    weights = TwoOfFour.of(axis).pruned(case.inputs[1])
-    case = replace(case, inputs=(case.inputs[0], weights, *case.inputs[2:]))
-    others = ((DENSE,),) * (len(case.inputs) - 2)
-    return case, replace(workload_of(case), encodings=((DENSE,), (DENSE, TwoOfFour.of(axis)), *others))
+    """A case whose weights are zero at two places of each four along a dimension, and its workload."""
+    at = max(case.constant, key=lambda one: case.inputs[one].size)
+    inputs, encodings = list(case.inputs), list[Encodings]([(DENSE,)] * len(case.inputs))
+    inputs[at], encodings[at] = TwoOfFour.of(axis).pruned(inputs[at]), (DENSE, TwoOfFour.of(axis))
+    return replace(case, inputs=tuple(inputs)), replace(workload_of(case), encodings=tuple(encodings))
 
 
 def lowered(name: str, case: Case, axis: int, tile: Tile) -> tuple[Case, CudaLowered]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,18 +9,16 @@ import pytest
 
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
-from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
-from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.ir.encoding import DENSE, Encodings, TwoOfFour
-from compiler.ir.machine import Workload
+from compiler.devices.cuda.codegen.lowered import PREAMBLE
 from compiler.ir.tile import Tile
 from tests.compiler.devices.cpu.library import Case
 from tests.compiler.devices.cuda import on_double
 from tests.compiler.devices.cuda.algorithms import test_integer as dense
 from tests.compiler.devices.cuda.algorithms.test_contraction import TARGET, sass, tile_of
-from tests.compiler.devices.cuda.on_double import ADVERSARIAL, Subject, case_of, needs_double, workload_of
+from tests.compiler.devices.cuda.algorithms.test_sparse import check, lowered, sparse
+from tests.compiler.devices.cuda.on_double import ADVERSARIAL, Subject, case_of, needs_double
 from tests.compiler.devices.cuda.test_nvrtc import disassembler, needs_nvrtc
-from tests.cuda_double.double import MODES, Fault, Mode
+from tests.cuda_double.double import MODES, Fault
 
 BATCHES = """
 kernel MatMulInteger(in x: u8[3, 20, 36], in w: i8[3, 36, 24], in p: u8[3, 20]; out y: i32[3, 20, 24])
@@ -37,27 +34,6 @@ kernel MatMulInteger(in x: i8[96, 40], in w: i8[96, 48], in p: i8[]; out y: i32[
 
 def tile(m: int, n: int, part: tuple[int, int], k: int = 64, stages: int = 3, parts: int = 1, by: str = "grid") -> Tile:
     return tile_of("sparse_integer", m, n, k, part, stages, parts, by)
-
-
-def sparse(case: Case, axis: int) -> tuple[Case, Workload]:
-    """A case whose weights are zero at two places of each four along a dimension, and its workload."""
-    at = max(case.constant, key=lambda one: case.inputs[one].size)
-    inputs, encodings = list(case.inputs), list[Encodings]([(DENSE,)] * len(case.inputs))
-    inputs[at], encodings[at] = TwoOfFour.of(axis).pruned(inputs[at]), (DENSE, TwoOfFour.of(axis))
-    return replace(case, inputs=tuple(inputs)), replace(workload_of(case), encodings=tuple(encodings))
-
-
-def lowered(name: str, case: Case, axis: int, how: Tile) -> tuple[Case, CudaLowered]:
-    case, workload = sparse(case, axis)
-    return case, lower_cuda(name, workload, how, TARGET)
-
-
-def check(
-    cases: Sequence[tuple[Case, int, Tile]], flavour: str = "plain", modes: Sequence[Mode] = ADVERSARIAL
-) -> list[CudaLowered]:
-    found = [Subject(*lowered(f"k{number}", *one)) for number, one in enumerate(cases)]
-    on_double.check(found, flavour, modes)
-    return [subject.lowered for subject in found]
 
 
 def product(rows: int, depth: int, columns: int, dtype: type = np.uint8, zero: object = 0) -> Case:
