@@ -92,7 +92,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     weight_bytes     their bytes
     sparse           weight tensors of which at least half is zero, the largest first: `name`, `shape`, `share` of
                      zeros, `form` in which they lie, `zero_lines` and `equal_lines` (of the first axis), `zero_inputs`
-                     (of the second)
+                     (of the second), and of `combined` weights how many `columns` can be packed in how many `packed`
+                     ones, of which a share is `filled` (null where they cannot be)
     activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
     null
                      unless every node is supported
@@ -432,6 +433,9 @@ def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
             "zero_lines": zeros.zero_lines,
             "equal_lines": zeros.equal_lines,
             "zero_inputs": zeros.zero_inputs,
+            "columns": zeros.combined and zeros.combined.columns,
+            "packed": zeros.combined and zeros.combined.packed,
+            "filled": zeros.combined and round(zeros.combined.filled, 4),
         }
         for name, zeros in found[:SHOWN_WEIGHTS]
     ]

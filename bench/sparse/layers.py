@@ -10,9 +10,16 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.zoo import build
+from compiler.compress.forms import mask_of
 
 SEED = 7
-FORMS: Mapping[str, tuple[int, int]] = {"unstructured": (1, 1), "1x4": (1, 4), "1x8": (1, 8), "4x16": (4, 16)}
+FORMS: Mapping[str, tuple[int, int]] = {
+    "unstructured": (1, 1),
+    "combined": (1, 1),
+    "1x4": (1, 4),
+    "1x8": (1, 8),
+    "4x16": (4, 16),
+}
 """Neighbouring inputs and filters that are zero together."""
 
 
@@ -124,6 +131,10 @@ def with_channels_last(array: np.ndarray) -> np.ndarray:
 def _drawn(shape: tuple[int, ...], share: float, form: str) -> np.ndarray:
     """Standard normal weights, filters first, of which about a share is zero."""
     random = np.random.default_rng(SEED)
+    if form == "combined" and share:
+        drawn = random.standard_normal(shape)
+        kept = mask_of(np.abs(drawn).reshape(len(drawn), -1), "combined", share)
+        return np.asarray(drawn * kept.reshape(shape), np.float32)
     inputs, filters = FORMS[form]
     mask = random.random((-(-shape[0] // filters), -(-shape[1] // inputs), *shape[2:])) >= share
     whole = mask.repeat(filters, 0).repeat(inputs, 1)[: shape[0], : shape[1]]

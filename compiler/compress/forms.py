@@ -4,6 +4,8 @@ unstructured  each by itself
 1x4           those of four neighbouring results at one place, which our sparse kernels load together
 4x16          those of four neighbouring inputs for sixteen neighbouring results, which a vector of bytes or bf16 holds
 2:4           two of each four neighbouring inputs
+combined      all but the largest weight of a result in each group of inputs, formed so that least is lost: columns that
+              can be packed (`compiler.ir.combined`)
 """
 
 from __future__ import annotations
@@ -13,9 +15,13 @@ from typing import Literal
 
 import numpy as np
 
-Form = Literal["unstructured", "1x4", "4x16", "2:4"]
-BLOCKS: Mapping[Form, tuple[int, int]] = {"unstructured": (1, 1), "1x4": (1, 4), "4x16": (4, 16)}
+from compiler.ir.combined import groups_of, largest_of_each
+
+Form = Literal["unstructured", "1x4", "4x16", "2:4", "combined"]
+BLOCKS: Mapping[Form, tuple[int, int]] = {"unstructured": (1, 1), "combined": (1, 1), "1x4": (1, 4), "4x16": (4, 16)}
 """Neighbouring inputs and results that become zero together, of the forms that are no N:M."""
+OF_THE_WHOLE: tuple[Form, ...] = ("combined",)
+"""Forms whose zeros are chosen for a whole matrix, and not part by part."""
 OF, KEPT = 4, 2
 """Inputs of a group of 2:4, and how many of them are kept."""
 LEVELS: tuple[float, ...] = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
@@ -51,6 +57,9 @@ def mask_of(scores: np.ndarray, form: Form, share: float) -> np.ndarray:
         kept = np.zeros(groups.shape, bool)
         np.put_along_axis(kept, order[:, :KEPT], True, axis=1)
         return kept.reshape(scores.shape) if share else np.ones(scores.shape, bool)
+    if form == "combined":
+        count = max(columns - int(share * columns + 1e-9), 1)
+        return largest_of_each(scores, groups_of(scores, count))
     inputs, results = BLOCKS[form]
     groups = scores.reshape(rows // results, results, columns // inputs, inputs).sum((1, 3))
     dropped = np.argsort(groups, axis=None, kind="stable")[: int(share * groups.size + 1e-9)]

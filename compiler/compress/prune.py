@@ -14,7 +14,7 @@ from typing import Literal
 
 import numpy as np
 
-from compiler.compress.forms import BLOCKS, Form, mask_of
+from compiler.compress.forms import BLOCKS, OF_THE_WHOLE, Form, mask_of
 
 Method = Literal["obs", "wanda", "magnitude"]
 DAMPING = 0.01
@@ -61,7 +61,7 @@ def inverse_factor(gram: np.ndarray) -> np.ndarray:
 
 def _by_result(scores: np.ndarray, form: Form, share: float) -> np.ndarray:
     """A mask with the same share in each result, or in each few that have their zeros together."""
-    if form == "2:4":
+    if form == "2:4" or form in OF_THE_WHOLE:
         return mask_of(scores, form, share)
     _, many = BLOCKS[form]
     return np.concatenate([mask_of(scores[at : at + many], form, share) for at in range(0, len(scores), many)])
@@ -71,11 +71,15 @@ def _surgeon(weights: np.ndarray, factor: np.ndarray, form: Form, share: float) 
     """Columns from the first to the last: zeros are made, and what they were is taken over by the columns behind."""
     left = weights.copy()
     columns = left.shape[1]
+    whole = mask_of(np.square(left / np.diag(factor)), form, share) if form in OF_THE_WHOLE else None
     for begin in range(0, columns, SPAN):
         end = min(begin + SPAN, columns)
         upper = factor[begin:end, begin:end]
         block = left[:, begin:end]
-        kept = mask_of(np.square(block / np.diag(upper)), form, share)
+        if whole is None:
+            kept = mask_of(np.square(block / np.diag(upper)), form, share)
+        else:
+            kept = whole[:, begin:end]
         moved = np.zeros_like(block)
         for at in range(end - begin):
             moved[:, at] = np.where(kept[:, at], 0.0, block[:, at]) / upper[at, at]

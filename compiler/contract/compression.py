@@ -50,10 +50,11 @@ class CompressOptions(Derived):
         "allows",
         examples=[0.8],
     )
-    form: Literal["unstructured", "1x4", "4x16", "2:4"] = Field(
+    form: Literal["unstructured", "1x4", "4x16", "2:4", "combined"] = Field(
         default="unstructured",
         description="which weights become zero together: each by itself; those of four neighbouring results; those of "
-        "four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring inputs",
+        "four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring inputs; all but the "
+        "largest of a result in each group of inputs (column combining)",
     )
     method: Literal["obs", "wanda", "magnitude"] = Field(
         default="obs",

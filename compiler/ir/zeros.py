@@ -7,6 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.ir.combined import Combined, combined
+
 FEWEST = 0.5
 """The share of zeros from which on a tensor is reported, and may be kept and multiplied without them."""
 LEAST_ELEMENTS = 1024
@@ -30,6 +32,9 @@ FULL = 0.9
 """The share of such neighbours of which N are not zero: where fewer are, they keep to the form by chance.
 
 Also the share of a block's elements that are not zero: rounding to bytes makes zeros of a few."""
+
+UNSTRUCTURED, COMBINED = "unstructured", "combined"
+"""Forms: zeros that lie anywhere, and those with which columns can be packed (`compiler.ir.combined`)."""
 
 
 def leaves_out(algorithm: str) -> bool:
@@ -116,7 +121,9 @@ class Zeros:
     zero_inputs  input channels of a convolution, or columns of the matrix, that are zero for all lines
     share        of all elements, which are zero
     form         `unstructured`, or the strongest that they keep to: `N:M`, `1xN` and `Nx1` vectors, `HxW` blocks
-                 (lines x inputs), few patterns of windows, `lines` and `inputs` that are zero throughout
+                 (lines x inputs), few patterns of windows, `lines` and `inputs` that are zero throughout, and
+                 `combined` columns
+    combined     how columns can be packed without conflicts, of `combined` weights
     """
 
     shape: tuple[int, ...]
@@ -126,6 +133,7 @@ class Zeros:
     zero_lines: int
     equal_lines: int
     zero_inputs: int
+    combined: Combined | None = None
 
     @property
     def elements(self) -> int:
@@ -137,6 +145,7 @@ class Zeros:
         parts += [f"{self.zero_lines} of {self.lines} lines zero"] if self.zero_lines else []
         parts += [f"{self.equal_lines} lines equal to others"] if self.equal_lines else []
         parts += [f"{self.zero_inputs} inputs unread"] if self.zero_inputs else []
+        parts += [str(self.combined)] if self.combined else []
         return "; ".join(parts)
 
 
@@ -159,7 +168,12 @@ def zeros_of(constant: np.ndarray) -> Zeros | None:
     distinct = len({row.tobytes() for row in flat[~empty]})
     equal = int((~empty).sum()) - distinct
     form = _form(mask, empty, inputs)
-    return Zeros(array.shape, float(share), form, len(lines), int(empty.sum()), equal, int(inputs.sum()))
+    packed = None
+    if form == UNSTRUCTURED:
+        sides = (lines, lines.T) if array.ndim == 2 else (lines,)
+        packed = next((one for one in map(combined, sides) if one is not None), None)
+        form = COMBINED if packed is not None else form
+    return Zeros(array.shape, float(share), form, len(lines), int(empty.sum()), equal, int(inputs.sum()), packed)
 
 
 def _form(mask: np.ndarray, empty: np.ndarray, inputs: np.ndarray) -> str:
@@ -170,7 +184,7 @@ def _form(mask: np.ndarray, empty: np.ndarray, inputs: np.ndarray) -> str:
         return " and ".join(whole)
     channels = mask.reshape(*mask.shape[:2], -1)
     inner = _inner_form(channels)
-    return inner if inner != "unstructured" or not whole else " and ".join([*whole, inner])
+    return inner if inner != UNSTRUCTURED or not whole else " and ".join([*whole, inner])
 
 
 def _inner_form(mask: np.ndarray) -> str:
@@ -191,7 +205,7 @@ def _inner_form(mask: np.ndarray) -> str:
                     return f"{few}:{many}"
     if mask.shape[2] > 1 and bool((mask.any(2) == mask.all(2)).all()):
         return "whole windows"
-    return _patterns(mask) or "unstructured"
+    return _patterns(mask) or UNSTRUCTURED
 
 
 def _patterns(mask: np.ndarray) -> str:

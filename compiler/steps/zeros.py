@@ -50,6 +50,7 @@ def _shares(each: Sequence[Zeros]) -> str:
     said += [f"{lines} lines zero throughout"] if lines else []
     said += [f"{equal} lines equal to others"] if equal else []
     said += [f"{inputs} inputs unread"] if inputs else []
+    said += [str(one.combined) for one in each[:1] if one.combined]
     return "; ".join(said)
 
 

@@ -211,11 +211,14 @@ class SparseOut(BaseModel):
     share: float = Field(description="Of its elements, which are zero.")
     form: str = Field(
         description="How the zeros lie: `unstructured`, `2:4`, `4x1 vectors`, `16x4 blocks`, `6 patterns of 4 of 9`, "
-        "`lines`, ..."
+        "`lines`, `combined`, ..."
     )
     zero_lines: int = Field(description="Indices of the first axis (filters) at which all is zero.")
     equal_lines: int = Field(description="Those at which all is as at one before them.")
     zero_inputs: int = Field(description="Indices of the second axis (input channels) at which all is zero.")
+    columns: int | None = Field(description="Of `combined` weights: inputs of a line (channels x window).")
+    packed: int | None = Field(description="In how many these can be packed, with at most one weight of each line.")
+    filled: float | None = Field(description="The share of the packed ones that is not zero.")
 
 
 class ModelAnswer(BaseModel):

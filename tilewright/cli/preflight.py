@@ -112,7 +112,8 @@ def _facts(said: Any) -> list[str]:
         lines.append(f"weights: {size(said['weight_bytes'])} in {said.get('parameters', 0):,} numbers")
     for one in said.get("sparse") or ():
         shape = "x".join(map(str, one.get("shape") or ()))
-        lines.append(f"  {one.get('name')} {shape}: {100 * one.get('share', 0):.1f} % zeros, {one.get('form')}")
+        packed = f" ({one.get('columns')} columns in {one['packed']})" if one.get("packed") else ""
+        lines.append(f"  {one.get('name')} {shape}: {100 * one.get('share', 0):.1f} % zeros, {one.get('form')}{packed}")
     proof = said.get("proof") or {}
     if proof.get("seconds") is not None and proof.get("bytes") is not None:
         lines.append(f"proof: about {seconds(proof['seconds'])} and {size(proof['bytes'])} for each case")

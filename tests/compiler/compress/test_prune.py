@@ -5,6 +5,7 @@ import pytest
 
 from compiler.compress.forms import LEVELS, levels_of, mask_of, obstacle
 from compiler.compress.prune import Pruner, inverse_factor
+from compiler.ir.combined import combined
 
 
 def correlated(columns: int = 64, rows: int = 16) -> tuple[np.ndarray, np.ndarray]:
@@ -15,7 +16,7 @@ def correlated(columns: int = 64, rows: int = 16) -> tuple[np.ndarray, np.ndarra
     return random.normal(size=(rows, columns)), inputs.T @ inputs / len(inputs)
 
 
-@pytest.mark.parametrize("form", ["unstructured", "1x4", "4x16", "2:4"])
+@pytest.mark.parametrize("form", ["unstructured", "1x4", "4x16", "2:4", "combined"])
 def test_moving_what_remains_beats_leaving_it_on_correlated_inputs(form: str) -> None:
     weights, gram = correlated()
     error: dict[str, float] = {}
@@ -81,6 +82,17 @@ def test_two_of_four_neighbouring_inputs_remain(method: str) -> None:
     kept = Pruner(weights, gram, method, "2:4").at(0.5) != 0  # type: ignore[arg-type]
     assert (kept.reshape(len(kept), -1, 4).sum(2) == 2).all()
     assert levels_of("2:4") == (0.0, 0.5)
+
+
+@pytest.mark.parametrize("method", ["obs", "wanda", "magnitude"])
+@pytest.mark.parametrize("share", [0.5, 0.75])
+def test_columns_are_combined_so_that_results_keep_equally_many(method: str, share: float) -> None:
+    weights, gram = correlated(rows=128)
+    kept = Pruner(weights, gram, method, "combined").at(share) != 0  # type: ignore[arg-type]
+    assert (kept.sum(1) == round((1 - share) * kept.shape[1])).all()
+    found = combined(kept)
+    assert found is not None
+    assert found.packed <= 1.2 * (1 - share) * kept.shape[1]
 
 
 def test_the_least_magnitudes_go_first_and_a_form_that_does_not_fit_is_refused() -> None:
