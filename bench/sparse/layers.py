@@ -178,4 +178,6 @@ MOBILENET = (
 """Pointwise convolutions of MobileNet V1."""
 BERT = (Product(128, 768, 768), Product(128, 768, 3072), Product(128, 3072, 768))
 """BERT base: a projection, and both dense layers of a feed-forward block."""
-LAYERS: tuple[Layer, ...] = (*RESNET18, *MOBILENET, *BERT, Network("resnet18"))
+CLASSIFIERS = (Product(1, 512, 1000), Product(1, 768, 3072), Product(1, 4096, 4096))
+"""Dense layers of one row of each image or step: ResNet-18's last, BERT's for a single token, VGG's second."""
+LAYERS: tuple[Layer, ...] = (*RESNET18, *MOBILENET, *BERT, *CLASSIFIERS, Network("resnet18"))

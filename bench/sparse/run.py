@@ -40,7 +40,7 @@ CLOSE = {"fp32": 2e-3, "bf16": 2e-2, "int8": 2e-2}
 In bytes that is a few steps. ONNX Runtime computes in fp32 where we do in bf16.
 """
 DEFAULT_FORMS: Mapping[str, Sequence[str]] = {
-    "fp32": ("unstructured", "1x4", "1x8"),
+    "fp32": ("unstructured", "combined", "1x4", "1x8"),
     "bf16": ("unstructured", "4x16"),
     "int8": ("unstructured", "4x16"),
 }

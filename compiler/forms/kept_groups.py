@@ -175,8 +175,9 @@ class PickedGroups(PlacedSteps):
         column = np.arange(self.panel)[:, None]
         weights = lines[panel[:, None, None], column, bases[:, None, None] + np.maximum(places, 0)]
         weights = np.where(places >= 0, weights, np.zeros((), weights.dtype))
-        told = self._told(np.maximum(places, 0)).view(np.uint8).reshape(len(panel), -1)
-        both = np.concatenate([np.ascontiguousarray(weights).view(np.uint8).reshape(len(panel), -1), told], axis=1)
+        size = LANE_BYTES * self.panel
+        told = self._told(np.maximum(places, 0)).view(np.uint8).reshape(len(panel), self.step_bytes - size)
+        both = np.concatenate([np.ascontiguousarray(weights).view(np.uint8).reshape(len(panel), size), told], axis=1)
         return self._laid_out(steps.counts, sums, bases, both)
 
     def _told(self, places: np.ndarray) -> np.ndarray:
@@ -229,7 +230,7 @@ def pick_fill(groups: Groups, encoding: Picks, dims: tuple[int, ...], window: in
     others = [axis for axis, dim in enumerate(dims) if axis not in (encoding.lines, encoding.along) and dim > 1]
     taps = [(dims[axis], _step(dims, axis)) for axis in others]
     found = [(extent, step) for extent, step in panels.source[:-2] if extent > 1]
-    return encoding.fill(panels.panel) if _joined(found) == _joined(taps) else None
+    return encoding.fill(panels.panel) if joined(found) == joined(taps) else None
 
 
 def _is_whole(groups: Groups, encoding: Blocks | Picks, dims: tuple[int, ...]) -> bool:
@@ -248,7 +249,7 @@ def _step(dims: tuple[int, ...], axis: int) -> int:
     return int(np.prod(dims[axis + 1 :]))
 
 
-def _joined(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def joined(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Axes (extent, step), outermost first, of which those that lie one in another are one."""
     made: list[tuple[int, int]] = []
     for extent, step in axes:

@@ -17,6 +17,7 @@ from compiler.ir.blocks import recurrent_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.lookups import lookup_encodings_of
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
 from compiler.ir.without_zeros import encodings_without_zeros
@@ -166,6 +167,10 @@ class KernelGraph:
         if buffer not in self.constants or not any(self._is_sequential(call) for call in self.readers[buffer]):
             return ()
         return self._known(buffer, "recurrent", recurrent_encodings_of)
+
+    def lookup_encodings(self, buffer: int) -> Encodings:
+        """In which encodings without zeros products of few rows may read a buffer; none but for sparse matrices."""
+        return self._known(buffer, "lookups", lookup_encodings_of)
 
     def two_of_four_encodings(self, buffer: int) -> Encodings:
         """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""

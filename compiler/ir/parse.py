@@ -15,6 +15,7 @@ from compiler.ir.buffers import Buffer, row_major
 from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, TWO_OF_FOUR_WORD, Encoding, Encodings, Sparse, TwoOfFour
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
+from compiler.ir.lookups import LOOKUPS_WORD, Lookups
 from compiler.ir.machine import Workload
 from compiler.ir.picks import PICKS_WORD, Picks
 from compiler.ir.tensor import DType
@@ -25,6 +26,7 @@ SPARSE: Mapping[str, Callable[[str], Encoding]] = {
     TWO_OF_FOUR_WORD: TwoOfFour.read,
     BLOCKS_WORD: Blocks.read,
     PICKS_WORD: Picks.read,
+    LOOKUPS_WORD: Lookups.read,
 }
 """How the word of a sparse encoding is read, by what it begins with."""
 

@@ -116,6 +116,11 @@ class CpuTarget:
         return self.vector_floats == 16 and (element_bytes == 2 or VBMI in self.features)
 
     @property
+    def looks_up(self) -> bool:
+        """Whether one instruction gives each lane any float of a vector (VPERMPS of AVX2 and AVX-512)."""
+        return self.machine == "x86_64" and self.vector_floats >= 8
+
+    @property
     def has_tiles(self) -> bool:
         """Whether one instruction multiplies tiles of 16 rows of 64 bytes, bytes and bf16 (Intel AMX)."""
         return {*TILES} <= {*self.features}

@@ -120,6 +120,13 @@ def test_a_specimen_has_as_many_steps_as_there_is_room_for() -> None:
     assert int((got != 0).any(2).sum()) == packing.kept
 
 
+def test_a_constant_of_zeros_has_no_steps() -> None:
+    packing = PickedGroups(Groups(panels(16), DType.I8, sums=True), CLASSES // 4, window=64)
+    packed = packing.pack(np.zeros((DEPTH, COLUMNS), np.int8))
+    assert len(packed) == packing.elements
+    assert not packed.any()
+
+
 def test_more_than_there_is_room_for_is_refused() -> None:
     with pytest.raises(AssertionError, match="how much is kept"):
         KeptGroups(Groups(panels(16), DType.I8), 1).pack(np.ones((DEPTH, COLUMNS), np.int8))

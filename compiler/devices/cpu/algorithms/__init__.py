@@ -13,6 +13,7 @@ separable    a window channel by channel and the pointwise product that reads it
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
 sparse       products and convolutions by constant weights of which a good part is zero
 sparse_dot   products of bytes, and of bf16, without weights that are zero
+sparse_gemv  gemv without weights that are zero
 sparse_recurrent  recurrent layers without blocks of weights that are zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
@@ -62,6 +63,7 @@ from compiler.devices.cpu.algorithms.sparse_dot import (
     SPARSE_BF16,
     SPARSE_INTEGER,
 )
+from compiler.devices.cpu.algorithms.sparse_gemv import SPARSE_GEMV
 from compiler.devices.cpu.algorithms.sparse_recurrent import SPARSE_RECURRENT
 from compiler.devices.cpu.algorithms.window import BYTE_GROUPS, WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
@@ -87,6 +89,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     SPARSE_INTEGER,
     NEAR_INTEGER,
     FAR_INTEGER,
+    SPARSE_GEMV,
     SPARSE_RECURRENT,
     WINDOW,
     WINOGRAD,

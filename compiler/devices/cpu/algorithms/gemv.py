@@ -88,11 +88,11 @@ def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     group = tile.extent("register", "n") // panel
     fetch = is_fetched(packing, target.l2_bytes)
     rows = RowsKernel(view.rows, view.depth, group, panel // lanes, lanes, narrow, fetch)
-    return _Gemv(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width)
+    return FewRows(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width)
 
 
 @dataclass
-class _Gemv(Lowering):
+class FewRows(Lowering):
     """A group is what one call of `rows` works on; `groups` of them are a task."""
 
     name: str
@@ -112,9 +112,16 @@ class _Gemv(Lowering):
 
     @property
     def grid(self) -> TaskGrid:
+        """Of tasks, each some groups of columns."""
         return TaskGrid(self.view.kernel, (Cut((self.view.n,), self.groups * self.rows.width),))
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that rows are copied to."""
+        return self.view.rows * self.view.depth * 4
+
     def lower(self) -> Lowered:
+        """The C function, behind those that it calls."""
         view, writer = self.view, self.writer
         if self.whole:
             self.rows.write(writer, f"{self.name}_{self.rows.panels}")
@@ -122,30 +129,32 @@ class _Gemv(Lowering):
             replace(self.rows, panels=self.rest).write(writer, f"{self.name}_{self.rest}")
         roles = f"m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, roles):
-            writer.line("float *const rows = (float *)scratch;")
-            self._gather_rows()
+            self._gather()
             with Trimming(writer, view.kernel, self.slots, self.rows.lanes).tasks(self.grid):
                 writer.line(f"const long first = tile * {self.groups};")
                 writer.line(f"const long past = tw_least_of(first + {self.groups}, {self.count});")
                 with writer.block("for (long group = first; group < past; group++)"):
                     self._group()
-        scratch = view.rows * view.depth * 4
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: self.packing}, self.grid)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, {self.position: self.packing}, self.grid)
 
-    def _gather_rows(self) -> None:
-        """rows[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
+    def _gather(self) -> None:
+        """Declares `rows`, what is multiplied."""
+        self.writer.line("float *const rows = (float *)scratch;")
+        self._copy_rows("rows")
+
+    def _copy_rows(self, to: str) -> None:
+        """to[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
         view = self.view
         with self.writer.block(f"for (long m = 0; m < {view.rows}; m++)"):
             decode(self.writer, view.m, "m")
             factor = "0x1p-31f" if self.rows.narrow else ""
-            into = f"rows + m * {view.depth}"
+            into = f"{to} + m * {view.depth}"
             copy_row(self.writer, self._emitter, self.rows.lanes, view.k, view.a, into, factor)
 
     def _group(self) -> None:
         """The sums of one group of panels, and the maps at each of its vectors."""
         writer, rows = self.writer, self.rows
-        matrix, ctype = self.workload.kernel.inputs[self.position].name, rows.ctype
-        writer.line(f"const {ctype} *const b = (const {ctype} *){matrix} + group * {rows.apart * rows.panels}L;")
+        self._point(self.workload.kernel.inputs[self.position].name)
         writer.line(f"float c[{rows.rows * rows.width}] __attribute__((aligned(64)));")
         if self.whole and self.rest:
             with writer.block(f"if (group < {self.whole})"):
@@ -155,8 +164,17 @@ class _Gemv(Lowering):
         else:
             self._sums(rows if self.whole else replace(rows, panels=self.rest))
 
+    def _point(self, matrix: str) -> None:
+        """Declares `b`, from which on a group reads the matrix."""
+        rows, ctype = self.rows, self.rows.ctype
+        self.writer.line(f"const {ctype} *const b = (const {ctype} *){matrix} + group * {rows.apart * rows.panels}L;")
+
     def _sums(self, rows: RowsKernel) -> None:
         self.writer.line(f"{self.name}_{rows.panels}(rows, b, c);")
+        self._finish_rows(rows)
+
+    def _finish_rows(self, rows: RowsKernel) -> None:
+        """The maps that follow, for each row of a group's sums."""
         with self.writer.block(f"for (long m = 0; m < {rows.rows}; m++)"):
             decode(self.writer, self.view.m, "m")
             self._columns(rows)
