@@ -30,8 +30,9 @@ from compiler.frontend.model import Body, Input
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
+from compiler.ir.low_rank import factors_of
 from compiler.ir.region import WHILE, Loop
-from compiler.ir.zeros import zeros_of
+from compiler.ir.zeros import LEAST_ELEMENTS, zeros_of
 from compiler.measure.npz import STRING
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
@@ -57,7 +58,7 @@ COMPILED_WHOLE = (
 SHOWN_INPUTS = 4
 """Of those that a sentence names."""
 SHOWN_WEIGHTS = 64
-"""Of those that are sparse."""
+"""Of those that are sparse, and of those of low rank."""
 
 GFLOP_COUNTS = (
     "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, "
@@ -94,6 +95,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      zeros, `form` in which they lie, `zero_lines` and `equal_lines` (of the first axis), `zero_inputs`
                      (of the second), and of `combined` weights how many `columns` can be packed in how many `packed`
                      ones, of which a share is `filled` (null where they cannot be)
+    low_rank         matrices that are products of two with at most half as many elements (`compiler.ir.low_rank`), the
+                     largest first: `name`, `shape`, `rank`
     activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
     null
                      unless every node is supported
@@ -204,6 +207,7 @@ def _answer(
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
         "sparse": _sparse(found.constants),
+        "low_rank": _low_rank(found.constants),
         "activation_bytes": activations,
         "gflop": {"value": gflop, "counts": GFLOP_COUNTS},
         "proof": {
@@ -221,7 +225,7 @@ def _answer(
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse")
+    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse", "low_rank")
     return {
         "ok": False,
         "problem": error.to_json(),
@@ -418,6 +422,17 @@ def _bytes(array: np.ndarray) -> int:
     """Bytes in memory; an axis that is broadcast takes none."""
     taken = [dim for dim, stride in zip(array.shape, array.strides, strict=True) if stride]
     return int(math.prod(taken)) * array.itemsize
+
+
+def _low_rank(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The SHOWN_WEIGHTS largest matrices of low rank."""
+    able = {name: array for name, array in constants.items() if array.size >= LEAST_ELEMENTS and array.ndim == 2}
+    known = ((name, array, factors_of(array)) for name, array in able.items() if _bytes(array) == array.nbytes)
+    found = sorted(((name, array, factors) for name, array, factors in known if factors), key=lambda one: -one[1].size)
+    return [
+        {"name": name, "shape": list(array.shape), "rank": factors.rank}
+        for name, array, factors in found[:SHOWN_WEIGHTS]
+    ]
 
 
 def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:

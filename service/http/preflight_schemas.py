@@ -53,6 +53,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "parameters": 880,
     "weight_bytes": 3520,
     "sparse": [],
+    "low_rank": [],
     "activation_bytes": 6422528,
     "gflop": {"value": 0.088, "counts": "billions of operations, 2 for each multiply-accumulate"},
     "proof": {"seconds": 0.144, "bytes": 99876543},
@@ -221,6 +222,14 @@ class SparseOut(BaseModel):
     filled: float | None = Field(description="The share of the packed ones that is not zero.")
 
 
+class LowRankOut(BaseModel):
+    """A matrix that is a product of two with at most half as many elements."""
+
+    name: str
+    shape: list[int]
+    rank: int = Field(description="Columns of the first, rows of the second.")
+
+
 class ModelAnswer(BaseModel):
     """What was found out about the model, by reading it."""
 
@@ -238,6 +247,9 @@ class ModelAnswer(BaseModel):
     parameters: int
     weight_bytes: int
     sparse: list[SparseOut] = Field(default=[], description="Weight tensors of which at least half is zero.")
+    low_rank: list[LowRankOut] = Field(
+        default=[], description="Matrices that are products of two with at most half as many elements."
+    )
     activation_bytes: int | None = Field(description="Peak of all tensors but weights, before fusion.")
     gflop: GflopOut
     proof: ProofOut

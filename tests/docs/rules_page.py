@@ -34,6 +34,7 @@ NAMED = 4
 """Models that a row names."""
 
 WRITTEN_BY: Mapping[str, tuple[str, ...]] = {
+    "factors of training, multiplied out": ("product_by_low_rank",),
     "what folding and other rules leave": (
         "add_negative_zero",
         "add_zero",

@@ -114,6 +114,8 @@ def _facts(said: Any) -> list[str]:
         shape = "x".join(map(str, one.get("shape") or ()))
         packed = f" ({one.get('columns')} columns in {one['packed']})" if one.get("packed") else ""
         lines.append(f"  {one.get('name')} {shape}: {100 * one.get('share', 0):.1f} % zeros, {one.get('form')}{packed}")
+    for one in said.get("low_rank") or ():
+        lines.append(f"  {one.get('name')} {'x'.join(map(str, one.get('shape') or ()))}: of rank {one.get('rank')}")
     proof = said.get("proof") or {}
     if proof.get("seconds") is not None and proof.get("bytes") is not None:
         lines.append(f"proof: about {seconds(proof['seconds'])} and {size(proof['bytes'])} for each case")

@@ -5,8 +5,15 @@ another program of it, with fewer and larger operators or with more arithmetic, 
 where kernels are known, or modelled, to be faster for it.
 """
 
-from compiler.rewrite.choices import gates, kernels, pools, siblings, sums
+from compiler.rewrite.choices import gates, kernels, low_rank, pools, siblings, sums
 from compiler.rewrite.rule import Rule
 
-CHOICES: tuple[Rule, ...] = (*gates.CHOICES, *siblings.CHOICES, *sums.CHOICES, *kernels.CHOICES, *pools.CHOICES)
+CHOICES: tuple[Rule, ...] = (
+    *gates.CHOICES,
+    *siblings.CHOICES,
+    *sums.CHOICES,
+    *kernels.CHOICES,
+    *pools.CHOICES,
+    *low_rank.CHOICES,
+)
 """Every choice."""
