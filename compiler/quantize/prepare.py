@@ -2,8 +2,8 @@
 
 A BatchNormalization behind a layer becomes part of its weights, and so do the factors of a Gemm; a factor of an operand
 of attention goes behind the product: bytes are then rounded once. Channels between two layers may be scaled
-("cross-layer equalisation": Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight Equalization
-and Bias Correction", ICCV 2019, section 4.1).
+("cross-layer equalisation": Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight
+Equalization and Bias Correction", ICCV 2019, section 4.1).
 """
 
 from __future__ import annotations
