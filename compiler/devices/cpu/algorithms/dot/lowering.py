@@ -244,8 +244,7 @@ class DotContraction(Lowering):
 
         Without zeros, b has `steps` steps, and `places` says where each of them reads rows.
         """
-        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
-        kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
+        writer, shape, kind = self.writer, self.shape, self.vector_type
         which = "const uint16_t *places, long steps, " if self.kept else ""
         head = f"void {self.name}_{rows}(const char *a, const char *b, {which}{self.scalar_type} *c)"
         step, steps = ("step", "steps") if self.kept else ("k", self.groups.groups)
@@ -257,14 +256,20 @@ class DotContraction(Lowering):
                 if isinstance(self.kept, PickedGroups):
                     self._picked_step(rows, self.kept)
                 else:
-                    self._step(rows, step)
-            writer.line(f"#pragma GCC unroll {rows}")
-            with writer.block(f"for (int row = 0; row < {rows}; row++)"):
-                for vector in range(shape.vectors):
-                    writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
+                    self.step(rows, step)
+            self.store_sums(rows)
         writer.line()
 
-    def _step(self, rows: int, step: str) -> None:
+    def store_sums(self, rows: int) -> None:
+        """From registers to `c`."""
+        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
+        store = "tw_store" if self.total is DType.F32 else "tw_store_i"
+        writer.line(f"#pragma GCC unroll {rows}")
+        with writer.block(f"for (int row = 0; row < {rows}; row++)"):
+            for vector in range(shape.vectors):
+                writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
+
+    def step(self, rows: int, step: str) -> None:
         """Group `k` of all rows with the vectors of one step of B."""
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
@@ -272,7 +277,7 @@ class DotContraction(Lowering):
             place = f"b + ({step} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
             writer.line(f"const vi y{vector} = tw_groups({place});")
         for row in range(rows):
-            writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * self._row_distance}L);")
+            writer.line(f"const vi x{row} = {load}({self.row_at(row, f'k * {LANE_BYTES}')});")
             for vector in range(shape.vectors):
                 acc = f"acc[{row}][{vector}]"
                 writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
@@ -289,15 +294,14 @@ class DotContraction(Lowering):
             writer.line(f"const vi y{vector} = tw_groups({place});")
             writer.line(f"const vi which{vector} = tw_groups({place} + {shape.panel * LANE_BYTES});")
         for row in range(rows):
-            writer.line(f"const vi x{row} = {load}(a + k * {element} + {row * self._row_distance}L);")
+            writer.line(f"const vi x{row} = {load}({self.row_at(row, f'k * {element}')});")
             for vector in range(shape.vectors):
                 acc = f"acc[{row}][{vector}]"
                 writer.line(f"{acc} = {self.dot}({acc}, {pick}(x{row}, which{vector}), y{vector});")
 
-    @property
-    def _row_distance(self) -> int:
-        """Bytes from a row of A to the next."""
-        return self.row_step or self.row_bytes
+    def row_at(self, row: int, offset: str) -> str:
+        """Where the element of a row of A lies that is so many bytes behind its first, in C."""
+        return f"a + {offset} + {row * (self.row_step or self.row_bytes)}L"
 
     def _declare(self) -> None:
         if self.packing and self.kept:
@@ -353,19 +357,13 @@ class DotContraction(Lowering):
     def _product(self) -> None:
         writer, view, shape = self.writer, self.view, self.shape
         self.point_at_panel()
-        if self.row_step:
-            assert self.staged.source is not None
-            slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
-            first = offset.substitute({axis: Index.of(0) for axis in (*view.m, *view.k)})
-            writer.line(f"const char *const a = (const char *){slot} + {self.index(first)} + row0 * {self.row_step}L;")
-        else:
-            writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
+        self.point_at_rows()
         writer.line(f"{self.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
-        tail = view.rows % shape.rows
+        tail = self.tail
         count = f"tw_least_of(past_row - row0, {shape.rows})" if tail else str(shape.rows)
         writer.line(f"const long count = {count};")
         if not self.in_registers:
-            self._sums(tail)
+            self.sums(tail)
             self.epilogue()
             return
         tests = [f"count == {shape.rows}"] if tail else []
@@ -378,8 +376,23 @@ class DotContraction(Lowering):
                 self._columns(Vector(view.n), "column", shape.rows)
         if tests:
             with writer.block("else"):
-                self._sums(tail)
+                self.sums(tail)
                 self.epilogue()
+
+    @property
+    def tail(self) -> int:
+        """Rows of the last register tile where they are fewer than of the others, else 0."""
+        return self.view.rows % self.shape.rows
+
+    def point_at_rows(self) -> None:
+        """Declares where the rows of a register tile lie: `a`."""
+        if self.row_step:
+            assert self.staged.source is not None
+            slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
+            first = self.index(offset.substitute({axis: Index.of(0) for axis in (*self.view.m, *self.view.k)}))
+            self.writer.line(f"const char *const a = (const char *){slot} + {first} + row0 * {self.row_step}L;")
+        else:
+            self.writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
 
     def point_at_panel(self) -> None:
         """Declares `b`, the panel number `panel`; without zeros, also how many steps it has, and their places."""
@@ -398,7 +411,7 @@ class DotContraction(Lowering):
         else:
             writer.line(f"const char *const b = panels + (panel - first_panel) * {self.panel_bytes}L;")
 
-    def _sums(self, tail: int) -> None:
+    def sums(self, tail: int) -> None:
         """c = the sums of a register tile, of which the last one has `tail` rows where that is not 0."""
         writer, view, shape = self.writer, self.view, self.shape
         if not tail:
