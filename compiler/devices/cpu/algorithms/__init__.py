@@ -18,6 +18,7 @@ winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
 amx_attention  attention by such tiles, where the job's precision is bf16
 amx_window   the same for convolutions, of an image that is staged once
+dot_window   convolutions of bytes, and of bf16, by dot products, of such an image
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: any loop nest
 routine      what is no loop nest, written by hand
@@ -45,6 +46,7 @@ from compiler.devices.cpu.algorithms.bf16 import BF16
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
 from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
+from compiler.devices.cpu.algorithms.dot_window import BF16_WINDOW, INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.gated import GATED
 from compiler.devices.cpu.algorithms.gemv import GEMV
 from compiler.devices.cpu.algorithms.integer import INTEGER
@@ -81,6 +83,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     GATED,
     GEMV,
     INTEGER,
+    INTEGER_WINDOW,
     RECURRENT,
     SEPARABLE,
     SPARSE,
@@ -91,6 +94,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     WINDOW,
     WINOGRAD,
     BF16,
+    BF16_WINDOW,
     SPARSE_BF16,
     NEAR_BF16,
     FAR_BF16,
