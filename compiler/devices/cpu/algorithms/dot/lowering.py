@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from compiler.codegen.expressions import Emitter, Vector, has_vectors
+from compiler.codegen.expressions import INTEGERS, Emitter, Vector, has_vectors, quantised
 from compiler.codegen.functions import decode
 from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
@@ -39,9 +39,12 @@ from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.forms.operand import bound_of
 from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index, row_major
+from compiler.ir.kernel import Block, Store
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+
+BYTES = (DType.U8, DType.I8)
 
 
 @dataclass(frozen=True)
@@ -440,15 +443,57 @@ class DotContraction(Lowering):
         for block in self.view.epilogue:
             for value in block.values:
                 self._hoist(emitter, value)
+        first = "0"
+        if not rows and not vector.count and (bytes_ := self._bytes()):
+            first = "four"
+            self._four_rows(emitter, column, *bytes_)
         if rows:
             self.writer.line(f"#pragma GCC unroll {rows}")
-        with self.writer.block(f"for (long row = 0; row < {rows or 'count'}; row++)"), emitter.scope():
-            self.place_row()
-            load = "tw_load" if self.total is DType.F32 else "tw_load_i"
-            sums = self.writer.name("sums")
-            self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
-            sums = self.corrected(emitter, sums)
-            finish(emitter, self.slots, self.view.product, self.view.epilogue, sums, self.total)
+        with self.writer.block(f"for (long row = {first}; row < {rows or 'count'}; row++)"), emitter.scope():
+            self._row(emitter, column, self.view.epilogue)
+
+    def _row(self, emitter: Emitter, column: str, maps: Sequence[Block]) -> None:
+        """Maps of a vector of sums of row number `row`."""
+        self.place_row()
+        load = "tw_load" if self.total is DType.F32 else "tw_load_i"
+        sums = self.writer.name("sums")
+        self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
+        sums = self.corrected(emitter, sums)
+        finish(emitter, self.slots, self.view.product, maps, sums, self.total)
+
+    def _bytes(self) -> tuple[Store, DType, Expr, int] | None:
+        """Where the last map stores bytes that it rounds a float to, the float, and the zero point.
+
+        None for other maps, and for a target that has no vectors of 64 bytes.
+        """
+        if self.target.vector_floats * LANE_BYTES != LINE_BYTES or not self.view.epilogue:
+            return None
+        block = self.view.epilogue[-1]
+        (store, *more), (value, *_) = block.stores, block.values
+        found, kept = quantised(value), store.slot in self.slots.buffers
+        if more or found is None or value.dtype not in BYTES or not kept:
+            return None
+        along = self.slots.address(store.slot, store.index)[1].coefficient(self.view.n)
+        return (store, value.dtype, *found) if along == 1 else None
+
+    def _four_rows(self, emitter: Emitter, column: str, store: Store, dtype: DType, value: Expr, zero: int) -> None:
+        """Rows as long as there are four: their bytes become one vector, of which each row stores a part."""
+        writer, kind = self.writer, INTEGERS[dtype]
+        pointer, offset = self.slots.address(store.slot, store.index)
+        step = [offset.coefficient(axis) for axis in reversed(self.view.m)]
+        lanes = self.target.vector_floats
+        dense = [lanes * prod(axis.extent for axis in self.view.m[len(step) - at :]) for at in range(len(step))]
+        writer.line("long four = 0;")
+        with writer.block("for (; four + 4 <= count; four += 4)"):
+            writer.line(f"{C_TYPES[dtype]} *to[4];")
+            writer.line("vf real[4];")
+            for part in range(4):
+                with writer.block(""), emitter.scope():
+                    writer.line(f"const long row = four + {part};")
+                    self._row(emitter, column, self.view.epilogue[:-1])
+                    writer.line(f"real[{part}] = {emitter.vector_of(value)};")
+                    writer.line(f"to[{part}] = {pointer} + {emitter.index(offset)};")
+            writer.line(f"tw_quantised_rows_{kind}(to, real, {zero}, {int(step == dense)});")
 
     def _hoist(self, emitter: Emitter, expr: Expr) -> None:
         """Computes the largest parts of an expression that read inputs at positions all rows share."""
