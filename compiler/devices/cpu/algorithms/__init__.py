@@ -13,7 +13,7 @@ separable    a window channel by channel and the pointwise product that reads it
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
 sparse       products and convolutions by constant weights of which a good part is zero
 sparse_dot   products of bytes, and of bf16, without weights that are zero
-sparse_recurrent  recurrent layers without blocks of weights that are zero
+sparse_recurrent  recurrent layers without weights that are zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
 amx_attention  attention by such tiles, where the job's precision is bf16
