@@ -207,4 +207,6 @@ MOBILENET = (
 BERT = (Product(128, 768, 768), Product(128, 768, 3072), Product(128, 3072, 768))
 """BERT base: a projection, and both dense layers of a feed-forward block."""
 RECURRENT = tuple(Recurrence(operator, hidden) for operator in ("LSTM", "GRU") for hidden in (256, 512))
-LAYERS: tuple[Layer, ...] = (*RESNET18, *MOBILENET, *BERT, *RECURRENT, Network("resnet18"))
+CLASSIFIERS = (Product(1, 1024, 1000), Product(1, 4096, 1000), Product(1, 4096, 4096))
+"""Dense layers behind MobileNet and within VGG, a row for each image."""
+LAYERS: tuple[Layer, ...] = (*RESNET18, *MOBILENET, *BERT, *CLASSIFIERS, *RECURRENT, Network("resnet18"))

@@ -18,7 +18,11 @@ from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
-from compiler.ir.without_zeros import encodings_without_zeros, recurrent_encodings_without_zeros
+from compiler.ir.without_zeros import (
+    encodings_without_zeros,
+    recurrent_encodings_without_zeros,
+    single_encodings_without_zeros,
+)
 
 
 @dataclass(frozen=True)
@@ -159,6 +163,10 @@ class KernelGraph:
     def sparse_encodings(self, buffer: int) -> Encodings:
         """In which of them a buffer may be kept; none but for constants of which a good part is zero."""
         return self._known(buffer, "sparse", lambda constant: encodings_without_zeros(constant, halves=self.halves))
+
+    def single_encodings(self, buffer: int) -> Encodings:
+        """In which a product of few rows may read a buffer; none but for constants of which a good part is zero."""
+        return self._known(buffer, "single", single_encodings_without_zeros)
 
     def recurrent_encodings(self, buffer: int) -> Encodings:
         """In which encodings without zeros the steps of a recurrent layer may read a buffer; none but for constants."""

@@ -13,6 +13,7 @@ separable    a window channel by channel and the pointwise product that reads it
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
 sparse       products and convolutions by constant weights of which a good part is zero
 sparse_dot   products of bytes, and of bf16, without weights that are zero
+picked_gemv  a few rows times a matrix in fp32, without weights that are zero
 sparse_recurrent  recurrent layers without weights that are zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
@@ -51,6 +52,7 @@ from compiler.devices.cpu.algorithms.gated import GATED
 from compiler.devices.cpu.algorithms.gemv import GEMV
 from compiler.devices.cpu.algorithms.integer import INTEGER
 from compiler.devices.cpu.algorithms.loops import LOOPS
+from compiler.devices.cpu.algorithms.picked_gemv import PICKED_GEMV
 from compiler.devices.cpu.algorithms.recurrent import RECURRENT
 from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
@@ -90,6 +92,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     SPARSE_INTEGER,
     NEAR_INTEGER,
     FAR_INTEGER,
+    PICKED_GEMV,
     SPARSE_RECURRENT,
     WINDOW,
     WINOGRAD,

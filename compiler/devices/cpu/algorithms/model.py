@@ -9,6 +9,12 @@ from compiler.devices.cpu.target import CpuTarget
 
 CALL_NS = 150.0
 """What a kernel costs beside its work."""
+STEP_COST = 2.0
+"""What a row that is kept takes, beside a row of a dense panel: its place, and an element for fewer columns."""
+PICK_COST = 2.5
+"""What a step of picks takes beside it: also which elements of the window, and the instructions that pick them."""
+PICK_BYTES = 1.25
+"""What is read of it beside what is read of a dense row."""
 
 
 def read_rate(footprint: int, target: CpuTarget) -> float:

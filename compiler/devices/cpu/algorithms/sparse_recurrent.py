@@ -20,11 +20,11 @@ from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.blocking import most_rows
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, PICK_COST, STEP_COST, read_rate
 from compiler.devices.cpu.algorithms.recurrent import MAP_NS, STEPS, VECTORS, Recurrent
 from compiler.devices.cpu.codegen.kept_rows import KeptRowsKernel
 from compiler.devices.cpu.codegen.lowered import Lowering
-from compiler.devices.cpu.codegen.picked_rows import PickedRowsKernel
+from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.gemv import MAX_ROWS
 from compiler.forms.groups import Groups
@@ -48,12 +48,6 @@ So many rows stay in the first-level cache.
 """
 MOST_VECTORS = 4
 """Of a panel."""
-STEP_COST = 2.0
-"""What a row that is kept takes, beside a row of a dense panel: its place, and an element for fewer columns."""
-PICK_COST = 2.5
-"""What a step of picks takes beside it: also which elements of the window, and the instructions that pick them."""
-PICK_BYTES = 1.25
-"""What is read of it beside what is read of a dense row."""
 
 
 def sparse_recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -143,8 +137,8 @@ class _SparseRecurrent(Recurrent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.window = self.tile.extent("vector", "k")
-        self.kept = _kept(self.workload, self.view, self.tile.extent("vector", "n"), self.window)
+        width, window = (self.tile.extent("vector", axis) for axis in "nk")
+        self.kept = _kept(self.workload, self.view, width, window)
 
     def _packing(self, matrix: str) -> Packing:
         return self.kept[matrix] if matrix in self.kept else super()._packing(matrix)
@@ -195,19 +189,10 @@ class _SparseRecurrent(Recurrent):
         writer, packing, panel = self.writer, self.kept[product.matrix], self._panel(product)
         unit = self.view.unit(product.matrix)
         each, pieces = -(-unit // panel), product.column.extent // unit
-        _, _, places, steps, _ = packing.parts
-        writer.line(f"const char *const packed = (const char *){product.matrix};")
         with writer.block(f"for (long at = 0; at < {pieces * each}; at++)"):
             first = self.view.first_piece(product) * each
-            writer.line(f"const int32_t *const starts = (const int32_t *)packed + {first} + at;")
-            writer.line(f"const uint16_t *const places = (const uint16_t *)(packed + {places}) + starts[0];")
-            writer.line(f"const float *const b = (const float *)(packed + {steps}) + starts[0] * {panel}L;")
-            weights = "b"
-            if isinstance(packing, PickedFloats):
-                told = f"(const uint8_t *)(packed + {packing.told}) + starts[0] * {panel}L"
-                writer.line(f"const uint8_t *const which = {told};")
-                weights = "b, which"
-            given = f"rows + row * {product.depth.extent}, {weights}, places, starts[1] - starts[0]"
+            given = declare_panel(writer, packing, product.matrix, f"{first} + at")
+            given = f"rows + row * {product.depth.extent}, {given}"
             if unit % panel == 0:
                 place = f"{product.into} + row * {product.column.extent} + at * {panel}"
                 writer.line(f"{kernel}({given}, {place});")
@@ -218,10 +203,9 @@ class _SparseRecurrent(Recurrent):
                 self._store(product, unit, rows, panel)
 
     def _kernel(self, product: Product, rows: int) -> KeptRowsKernel:
-        panel = self.tile.extent("vector", "n")
-        wide = panel if self.view.unit(product.matrix) % panel else product.column.extent
-        shape = (rows, product.depth.extent, panel // self.lanes, self.lanes, wide)
-        return PickedRowsKernel(*shape, self.window) if self.window else KeptRowsKernel(*shape)
+        packing = self.kept[product.matrix]
+        wide = packing.panel if self.view.unit(product.matrix) % packing.panel else product.column.extent
+        return panel_kernel(packing, rows, self.lanes, wide)
 
     def _panel(self, product: Product) -> int:
         """Columns of a panel of the product's matrix."""
