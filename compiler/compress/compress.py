@@ -129,13 +129,14 @@ def compress(
         times = Times(
             budgeted, Path(folder), records, measure=measure, on_record=on_record, stop_requested=stop_requested
         )
+        # Before the layers, whose dense times are then known: what else it takes is no difference of measurements.
+        whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
+        dense_s = times.of_model(model, whole, values[:1], data).seconds
         levels = []
         for at, (layer, pruned) in enumerate(zip(layers, found, strict=True)):
             x = calibrated.inputs(layer)[0].shape
             levels.append([_timed(times, layer, x, one) for one in pruned])
             progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
-        whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
-        dense_s = times.of_model(model, whole, values[:1], data).seconds
     progress.begin("search")
     search = _Search(layers, levels, dense_s, unseen)
     choice, deviation = search.found(options)

@@ -160,7 +160,8 @@ def _positions(node: NodeProto) -> tuple[int, ...]:
 
 
 def _result(node: NodeProto) -> str:
-    return str(next(name for name in node.output if name))
+    """The first that has a name; empty where none has."""
+    return next((str(name) for name in node.output if name), "")
 
 
 def _weights(network: Network, node: NodeProto) -> np.ndarray | None:

@@ -23,6 +23,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_integer,
     test_integer_loops,
     test_loops,
+    test_picked_gemv,
     test_recurrent,
     test_separable,
     test_sparse_recurrent,
@@ -56,7 +57,7 @@ def test_kernels_in_neon_equal_their_definition() -> None:
 def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     target = arm(NEON)
     test_attention.check(draws(test_attention.cases(target), 3), target)
-    test_gemv.agrees(draws(test_gemv.cases(target), 6), target)
+    test_gemv.agrees([*draws(test_gemv.cases(target), 6), *draws(test_picked_gemv.drawn(target), 4)], target)
     test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)
     test_recurrent.check(draws(test_sparse_recurrent.drawn(target), 4), target)
     windows = test_window.asked(target).filter(lambda one: one.case.tile.algorithm == "window")
