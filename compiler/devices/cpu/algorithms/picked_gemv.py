@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.gemv import TASKS_PER_LANE, FewRows
-from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, PICK_COST, STEP_COST, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
 from compiler.devices.cpu.codegen.rows import RowsKernel
@@ -71,10 +71,11 @@ def _proposal(view: Contraction, packing: PlacedSteps, window: int, target: CpuT
 
 def _seconds(view: Contraction, packing: PlacedSteps, target: CpuTarget) -> float:
     """What it takes to read what is kept from where it stays between runs, or to multiply with it if that is more."""
-    picked = isinstance(packing, PickedFloats)
     elements = packing.fill / CLASSES * view.depth * view.columns
-    octets = DType.F32.bytes * elements * (PICK_BYTES if picked else 1.0)
-    compute = view.rows * elements * (PICK_COST if picked else STEP_COST) / target.vector_floats
+    octets, cost = DType.F32.bytes * elements, STEP_COST
+    if isinstance(packing, PickedFloats):
+        octets, cost = octets * PICK_BYTES, pick_cost(packing.window, packing.panel, target)
+    compute = view.rows * elements * cost / target.vector_floats
     return 1e-9 * (CALL_NS + max(octets / read_rate(int(octets), target), compute / target.rates.fma_per_ns))
 
 

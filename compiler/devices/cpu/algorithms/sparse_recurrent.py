@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.blocking import most_rows
-from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, PICK_COST, STEP_COST, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
 from compiler.devices.cpu.algorithms.recurrent import MAP_NS, STEPS, VECTORS, Recurrent
 from compiler.devices.cpu.codegen.kept_rows import KeptRowsKernel
 from compiler.devices.cpu.codegen.lowered import Lowering
@@ -113,11 +113,13 @@ def _seconds(view: Recurrence, kept: Mapping[str, PlacedSteps], target: CpuTarge
     multiplied = stored = 0.0
     for product in view.products:
         packing = kept.get(product.matrix)
-        share = packing.fill / CLASSES if packing else 1.0
-        elements = share * product.column.extent * product.depth.extent
-        picked = isinstance(packing, PickedFloats)
-        multiplied += elements * (PICK_COST if picked else STEP_COST if packing else 1.0)
-        stored += DType.F32.bytes * elements * (PICK_BYTES if picked else 1.0)
+        elements = product.column.extent * product.depth.extent * (packing.fill / CLASSES if packing else 1.0)
+        if isinstance(packing, PickedFloats):
+            multiplied += elements * pick_cost(packing.window, packing.panel, target)
+            stored += DType.F32.bytes * elements * PICK_BYTES
+        else:
+            multiplied += elements * (STEP_COST if packing else 1.0)
+            stored += DType.F32.bytes * elements
     compute = view.sequences * multiplied / floats / target.rates.fma_per_ns
     read = -(-view.sequences // MAX_ROWS) * stored / read_rate(int(stored), target)
     maps = view.sequences * sum(temp.type.dims[1] for temp in view.kernel.temps) / floats * MAP_NS
