@@ -32,7 +32,8 @@ def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Wo
     def encodings(slot: Slot, id: int) -> Encodings:
         known = kernels.encodings(id) if reads_once(call.kernel, slot) else (DENSE,)
         if multiplies_by(call.kernel, slot):
-            return (*known, *kernels.sparse_encodings(id))
+            shared = kernels.codebook_encodings(id) if reads_once(call.kernel, slot) else ()
+            return (*known, *kernels.sparse_encodings(id), *shared)
         return (*known, *kernels.recurrent_encodings(id)) if recurs_by(call.kernel, slot) else known
 
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()
