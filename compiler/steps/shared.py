@@ -47,4 +47,6 @@ def _said(each: Sequence[SharedValues]) -> str:
 
 
 def _note(looked_up: bool) -> str:
-    return "kept as indices and looked up" if looked_up else "kept dense, which is faster or all there is"
+    if looked_up:
+        return "kept as indices and looked up"
+    return "multiplied dense, which is faster or all there is; stored as indices where one codebook serves all"

@@ -122,3 +122,79 @@ def test_other_weights_are_neither_told_of_nor_looked_up(tmp_path: Path) -> None
     assert preflight(model, OPTIONS)["shared"] == []
     compile_model(model, tmp_path / "model.tw", OPTIONS)
     assert [call["tile"].split()[0] for call in calls(tmp_path / "model.tw")] == ["gemv"]
+
+
+def convolutional(folder: Path) -> Path:
+    """Convolutions by weights of 256, of 16 and of two values, and a product of many rows by 4 values."""
+    rng = np.random.default_rng(10)
+
+    def of(values: int, *dims: int) -> np.ndarray:
+        return np.asarray((0.1 * rng.normal(size=values)).astype(np.float32)[rng.integers(0, values, dims)])
+
+    nodes = [
+        helper.make_node("Conv", ["image", "first"], ["a"], pads=[1, 1, 1, 1]),
+        helper.make_node("Conv", ["a", "second"], ["b"]),
+        helper.make_node("Relu", ["b"], ["c"]),
+        helper.make_node("Conv", ["c", "third"], ["d"], strides=[2, 2], kernel_shape=[1, 1]),
+        helper.make_node("Transpose", ["d"], ["e"], perm=[0, 2, 3, 1]),
+        helper.make_node("MatMul", ["e", "last"], ["y"]),
+    ]
+    weights = {
+        "first": of(256, 64, 32, 3, 3),
+        "second": of(16, 256, 64, 1, 1),
+        "third": of(2, 128, 256, 1, 1),
+        "last": of(4, 128, 200),
+    }
+    graph = helper.make_graph(
+        nodes,
+        "clustered",
+        [helper.make_tensor_value_info("image", TensorProto.FLOAT, [1, 32, 16, 16])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 8, 8, 200])],
+        [numpy_helper.from_array(array, name) for name, array in weights.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    path = folder / "convolutional.onnx"
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+def test_kernels_that_multiply_dense_weights_find_them_expanded_to_the_bit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, small, dense = convolutional(tmp_path), tmp_path / "small.tw", tmp_path / "dense.tw"
+    kept = compile_model(model, small, OPTIONS)
+    monkeypatch.setattr("compiler.codegen.coded.LEAST_CODED", 1 << 62)
+    whole = compile_model(model, dense, OPTIONS)
+    assert kept.weight_bytes < 0.4 * whole.weight_bytes
+    assert small.stat().st_size < dense.stat().st_size
+    assert [call["tile"] for call in calls(small)] == [call["tile"] for call in calls(dense)]
+    x = np.random.default_rng(11).normal(size=(1, 32, 16, 16)).astype(np.float32)
+    with Model(small) as first, Model(small) as second, Model(dense) as other:
+        expected = other.run({"image": x})["y"]
+        for one in (first, second):
+            np.testing.assert_array_equal(one.run({"image": x})["y"], expected)
+
+
+def test_several_bindings_share_the_indices_of_an_artifact(tmp_path: Path) -> None:
+    given = tensors()
+    weights = given["book"][given["places"]]
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)],
+        "clustered",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", INPUTS])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", HIDDEN])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    model = tmp_path / "rows.onnx"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.write_bytes(made.SerializeToString())
+    artifact = tmp_path / "rows.tw"
+    options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": {"rows": [1, 16, 32]}})
+    report = compile_model(model, artifact, options)
+    assert report.weight_bytes < 0.5 * weights.nbytes
+    rng = np.random.default_rng(12)
+    with Model(artifact) as loaded:
+        for rows in (1, 16, 32):
+            x = rng.normal(size=(rows, INPUTS)).astype(np.float32)
+            want = x.astype(np.float64) @ weights.T.astype(np.float64)
+            assert np.abs(loaded.run({"x": x})["y"] - want).max() <= 2e-6 * np.abs(want).max()
