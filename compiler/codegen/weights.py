@@ -7,9 +7,9 @@ from functools import cached_property
 
 import numpy as np
 
-from compiler.codegen.coded import PLAIN, Expansion, coded
+from compiler.codegen.coded import PLAIN, Coded, Expansion, coded
 from compiler.ir.buffers import Buffer
-from compiler.ir.packing import Packing
+from compiler.ir.packing import Packing, Panels
 from compiler.ir.tensor import DType, Layout
 
 ALIGNMENT = 64
@@ -42,8 +42,9 @@ class Weights:
                 if packing
                 else physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
             )
-            found = coded(data) if self._codes else None
-            self._at[key] = self._place(data.tobytes()) if found is None else self._expanded(data, *found)
+            panels = packing if isinstance(packing, Panels) else None
+            found = coded(data, panels) if self._codes else None
+            self._at[key] = self._place(data.tobytes()) if found is None else self._expanded(data, found)
         return self._at[key]
 
     @property
@@ -51,13 +52,14 @@ class Weights:
         """Of all dense constants that the file holds as indices."""
         return -min((one.at for one in self.expansions), default=0)
 
-    def _expanded(self, data: np.ndarray, count: int, bits: int, content: bytes) -> int:
-        """Where a constant lies once it is dense; indices of `count` elements, and the others plain, are added."""
+    def _expanded(self, data: np.ndarray, found: Coded) -> int:
+        """Where a constant lies once it is dense; its codebooks and indices are added, and what has none as it is."""
         at = -(self.expanded_bytes + -(-data.nbytes // self._alignment) * self._alignment)
-        self.expansions.append(Expansion(at, self._place(content), count, bits))
-        if rest := data.size - count:
-            place = self._place(data.reshape(-1)[count:].tobytes())
-            self.expansions.append(Expansion(at + 4 * count, place, rest, PLAIN))
+        place = self._place(found.content)
+        self.expansions.append(Expansion(at, place, found.count, found.bits, found.depth, found.lanes))
+        if rest := data.size - found.count:
+            place = self._place(data.reshape(-1)[found.count :].tobytes())
+            self.expansions.append(Expansion(at + 4 * found.count, place, rest, PLAIN, rest))
         return at
 
     def _place(self, content: bytes) -> int:

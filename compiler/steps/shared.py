@@ -49,4 +49,4 @@ def _said(each: Sequence[SharedValues]) -> str:
 def _note(looked_up: bool) -> str:
     if looked_up:
         return "kept as indices and looked up"
-    return "multiplied dense, which is faster or all there is; stored as indices where one codebook serves all"
+    return "multiplied dense, which is faster or all there is; stored as indices unless its kernel transforms it"

@@ -7,6 +7,7 @@ from compiler.codegen.coded import LEAST_CODED, PLAIN, Expansion, coded
 from compiler.codegen.weights import Weights
 from compiler.ir.buffers import Buffer
 from compiler.ir.codebook import CHUNK
+from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType, TensorType
 
 
@@ -14,12 +15,15 @@ def dense(expansion: Expansion, octets: bytes) -> np.ndarray:
     """uint32[count]: what an expansion makes of a file's bytes."""
     if expansion.bits == PLAIN:
         return np.frombuffer(octets, np.uint32, expansion.count, expansion.place)
-    book = np.frombuffer(octets, np.uint32, 1 << expansion.bits, expansion.place)
+    lanes = expansion.lanes
+    books = expansion.count // expansion.depth
+    book = np.frombuffer(octets, np.uint32, books << expansion.bits, expansion.place)
     indices = np.frombuffer(octets, np.uint8, offset=expansion.place + book.nbytes)
     at = np.arange(expansion.count)
     each = 8 // expansion.bits
-    places = indices[at // each] >> (at % each * expansion.bits).astype(np.uint8) & (len(book) - 1)
-    return np.asarray(book[places])
+    places = indices[at // each] >> (at % each * expansion.bits).astype(np.uint8) & ((1 << expansion.bits) - 1)
+    own = at // (expansion.depth * lanes) * lanes + at % lanes
+    return np.asarray(book.reshape(books, -1)[own, places])
 
 
 def shared(values: int, count: int) -> np.ndarray:
@@ -48,6 +52,24 @@ def test_constants_of_few_values_are_stored_as_indices_to_the_bit(values: int, b
     assert weights.size <= array.nbytes * bits // 32 + 4 * 256 + 64
     np.testing.assert_array_equal(dense(one, weights.bytes()), array.view(np.uint32))
     assert placed(weights, 0, array) == at, "a constant is stored once"
+
+
+@pytest.mark.parametrize(("values", "bits"), [(2, 1), (16, 4), (100, 8)])
+def test_each_column_of_panels_may_have_a_codebook(values: int, bits: int) -> None:
+    """Filters of 40 channels, of which the last panel of 16 has eight: each has its values times its number."""
+    depth, channels = 1200, 40
+    book = np.random.default_rng(2).normal(size=values)
+    places = np.random.default_rng(3).integers(0, values, (channels, depth))
+    filters = (book[places] * np.arange(1, channels + 1)[:, None]).astype(np.float32)
+    panels = Panels((0,), depth, channels, 16, ((depth, 1), (channels, depth)))
+    weights = Weights(codes=True)
+    buffer = Buffer.whole(0, TensorType(DType.F32, filters.shape))
+    weights.place(buffer, filters, panels)
+    (one,) = weights.expansions
+    assert (one.bits, one.depth, one.lanes, one.count) == (bits, depth, 16, 48 * depth)
+    assert weights.size < filters.nbytes * 1.2 * (bits / 32 + (4 << bits) / (4 * depth)) + 64
+    packed = panels.pack(filters).reshape(-1).view(np.uint32)
+    np.testing.assert_array_equal(dense(one, weights.bytes()), packed)
 
 
 def test_elements_at_the_end_that_are_a_value_too_many_are_stored_as_they_are() -> None:

@@ -86,9 +86,9 @@ def host_source(
 def _expansions(writer: Writer, weights: Weights) -> None:
     """What the weights file holds as indices, and by what it is made dense."""
     writer.line(
-        "/* Dense at `at` once loaded; codebook and indices at `place`; both from the first byte of the weights. */"
+        "/* Dense at `at` once loaded; codebooks and indices at `place`; both from the first byte of the weights. */"
     )
-    writer.line("struct expansion { long at, place, count; int bits; };")
+    writer.line("struct expansion { long at, place, count, depth, lanes; int bits; };")
     table(writer, "expansion", "expansions", "EXPANSIONS", weights.expansions)
     writer.line(f"#define EXPANDED_BYTES {weights.expanded_bytes}UL")
     writer.line('#include "tw_expand.h"')

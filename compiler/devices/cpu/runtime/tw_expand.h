@@ -5,16 +5,22 @@
 #pragma once
 #include "tw_host.h"
 
+/* Of each panel, depth by lanes, a column has a codebook of its own. */
 static void expand(const struct expansion *one, char *first) {
-    uint32_t *const dense = (uint32_t *)(first + one->at);
-    const uint32_t *const book = (const uint32_t *)(first + one->place);
-    const uint8_t *const indices = (const uint8_t *)(book + (1L << one->bits));
+    uint32_t *dense = (uint32_t *)(first + one->at);
+    const uint32_t *book = (const uint32_t *)(first + one->place);
     if (one->bits == 32) { /* elements that have no index */
         memcpy(dense, book, 4 * (size_t)one->count);
         return;
     }
+    const long panels = one->count / (one->depth * one->lanes);
+    const uint8_t *const indices = (const uint8_t *)(book + ((panels * one->lanes) << one->bits));
     const int each = 8 / one->bits, mask = (1 << one->bits) - 1;
-    for (long at = 0; at < one->count; at++) dense[at] = book[indices[at / each] >> at % each * one->bits & mask];
+    long at = 0;
+    for (long panel = 0; panel < panels; panel++, book += one->lanes << one->bits)
+        for (long row = 0; row < one->depth; row++)
+            for (long lane = 0; lane < one->lanes; lane++, at++)
+                dense[at] = book[(lane << one->bits) + (indices[at / each] >> at % each * one->bits & mask)];
 }
 
 static int map_expanded_weights(const tw_config *config, struct weights *weights) {
