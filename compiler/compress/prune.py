@@ -42,10 +42,15 @@ class Pruner:
         return np.where(_by_result(scores, self.form, share), self.weights, 0.0)
 
     def error(self, pruned: np.ndarray) -> float:
-        """The squared change of the layer's results relative to their squares: tr(D G D^T) / tr(W G W^T)."""
-        moved = pruned - self.weights
-        whole = float(np.einsum("ij,ij->", self.weights @ self.gram, self.weights))
-        return float(np.einsum("ij,ij->", moved @ self.gram, moved)) / whole if whole > 0 else 0.0
+        """The squared change of the layer's results relative to their squares."""
+        return loss(self.weights, self.gram, pruned)
+
+
+def loss(weights: np.ndarray, gram: np.ndarray, changed: np.ndarray) -> float:
+    """The squared change of a layer's results by other weights W + D, relative: tr(D G D^T) / tr(W G W^T)."""
+    moved = changed - weights
+    whole = float(np.einsum("ij,ij->", weights @ gram, weights))
+    return float(np.einsum("ij,ij->", moved @ gram, moved)) / whole if whole > 0 else 0.0
 
 
 def inverse_factor(gram: np.ndarray) -> np.ndarray:

@@ -18,6 +18,7 @@ from compiler.compress.alone import model_of, stored
 from compiler.compress.layers import Layer
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.contract.kinds import AUTO
+from compiler.ir.codebook import codebook_encodings_of
 from compiler.ir.without_zeros import encodings_without_zeros
 from compiler.pipeline import front_of
 from compiler.quantize import quantize
@@ -58,7 +59,8 @@ class Times:
         """Of a layer with these weights on an input of this shape."""
         constant = stored(layer, weights, in_bytes=self.in_bytes)
         halves = self.options.precision in ("bf16", AUTO)
-        words = tuple(map(str, encodings_without_zeros(constant, halves=halves)))
+        encodings = (*encodings_without_zeros(constant, halves=halves), *codebook_encodings_of(constant))
+        words = tuple(map(str, encodings))
         attributes = tuple(sorted(one.SerializeToString() for one in layer.node.attribute))
         key = (layer.node.op_type, attributes, len(layer.node.input), x, weights.shape, words)
         if key not in self._known:
