@@ -374,7 +374,7 @@ def _table(
         if at is not None:
             one = levels[at][choice.levels[at]]
             row["sparsity"] = round(one.zeros / one.weights.size, 4)
-            row["reason"] = None if one.share else "zeros in it cost more error than they save time"
+            row["reason"] = None if one.share else "what it costs in error is more than it saves"
             row |= {"error": _short(one.error), "dense_us": _us(levels[at][0]), "us": _us(one)}
             row["source"] = one.taken.source
             row["levels"] = [

@@ -198,3 +198,49 @@ def test_several_bindings_share_the_indices_of_an_artifact(tmp_path: Path) -> No
             x = rng.normal(size=(rows, INPUTS)).astype(np.float32)
             want = x.astype(np.float64) @ weights.T.astype(np.float64)
             assert np.abs(loaded.run({"x": x})["y"] - want).max() <= 2e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("rows", [1, 16])
+def test_loops_that_data_end_look_weights_up_or_find_them_expanded(rows: int, tmp_path: Path) -> None:
+    rng = np.random.default_rng(13)
+    weights = (0.05 * rng.normal(size=16)).astype(np.float32)[rng.integers(0, 16, (256, 256))]
+    body = helper.make_graph(
+        [
+            helper.make_node("Identity", ["go"], ["goes"]),
+            helper.make_node("MatMul", ["state", "w"], ["product"]),
+            helper.make_node("Tanh", ["product"], ["next"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("number", TensorProto.INT64, []),
+            helper.make_tensor_value_info("go", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("state", TensorProto.FLOAT, [rows, 256]),
+        ],
+        [
+            helper.make_tensor_value_info("goes", TensorProto.BOOL, []),
+            helper.make_tensor_value_info("next", TensorProto.FLOAT, [rows, 256]),
+        ],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    graph = helper.make_graph(
+        [helper.make_node("Loop", ["count", "yes", "x"], ["y"], body=body)],
+        "steps",
+        [
+            helper.make_tensor_value_info("count", TensorProto.INT64, []),
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [rows, 256]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [rows, 256])],
+        [numpy_helper.from_array(np.array(True), "yes")],
+    )
+    model = tmp_path / "loop.onnx"
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model.write_bytes(made.SerializeToString())
+    report = compile_model(model, tmp_path / "loop.tw", OPTIONS)
+    assert report.weight_bytes < 0.25 * weights.nbytes
+    x = rng.normal(size=(rows, 256)).astype(np.float32)
+    want = x.astype(np.float64)
+    for _ in range(5):
+        want = np.tanh(want @ weights.astype(np.float64))
+    with Model(tmp_path / "loop.tw") as loaded:
+        got = loaded.run({"count": np.array(5), "x": x})["y"]
+    assert np.abs(got - want).max() <= 2e-6
