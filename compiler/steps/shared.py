@@ -49,4 +49,7 @@ def _said(each: Sequence[SharedValues]) -> str:
 def _note(looked_up: bool) -> str:
     if looked_up:
         return "kept as indices and looked up"
-    return "multiplied dense, which is faster or all there is; stored as indices unless its kernel transforms it"
+    return (
+        "multiplied dense, which is faster or all there is; for CPUs large ones are stored as indices unless their "
+        "kernel transforms them"
+    )
