@@ -27,6 +27,7 @@ from compiler.errors import (
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.model import Body, Input
+from compiler.ir.codebook import shared_values_of
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
@@ -57,7 +58,7 @@ COMPILED_WHOLE = (
 SHOWN_INPUTS = 4
 """Of those that a sentence names."""
 SHOWN_WEIGHTS = 64
-"""Of those that are sparse."""
+"""Of those that are sparse, and of those that share values."""
 
 GFLOP_COUNTS = (
     "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, "
@@ -93,6 +94,10 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
     sparse           weight tensors of which at least half is zero, the largest first: `name`, `shape`, `share` of
                      zeros, `form` in which they lie, `zero_lines` and `equal_lines` (of the first axis), `zero_inputs`
                      (of the second)
+    shared           weight tensors whose elements share at most 256 values, in all or in each index of an axis, the
+                     largest first: `name`, `shape`, `values` of the largest codebook, `bits` of an index, `codebooks`,
+                     `axis` that has one for each of its indices (null: one for all), `zeros`, the share of them,
+                     `saved_bytes` of indices and codebooks beside fp32
     activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
     null
                      unless every node is supported
@@ -203,6 +208,7 @@ def _answer(
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
         "sparse": _sparse(found.constants),
+        "shared": _shared(_weights(found)),
         "activation_bytes": activations,
         "gflop": {"value": gflop, "counts": GFLOP_COUNTS},
         "proof": {
@@ -220,7 +226,7 @@ def _answer(
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse")
+    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse", "shared")
     return {
         "ok": False,
         "problem": error.to_json(),
@@ -434,6 +440,33 @@ def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
             "zero_inputs": zeros.zero_inputs,
         }
         for name, zeros in found[:SHOWN_WEIGHTS]
+    ]
+
+
+def _weights(found: Survey) -> Mapping[str, np.ndarray]:
+    """The file's tensors with those that are computed of them alone, such as what is gathered from a codebook."""
+    if found.graph is None:
+        return found.constants
+    names = {id: found.graph.values[id].name for node in found.graph.nodes for id in node.used}
+    return {name: found.graph.constants[id] for id, name in names.items() if id in found.graph.constants}
+
+
+def _shared(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The codebooks of weights, of the SHOWN_WEIGHTS largest that have few values."""
+    known = ((name, shared_values_of(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
+    found = sorted(((name, shared) for name, shared in known if shared), key=lambda one: -one[1].elements)
+    return [
+        {
+            "name": name,
+            "shape": list(shared.shape),
+            "values": shared.values,
+            "bits": shared.encoding.bits,
+            "codebooks": shared.codebooks,
+            "axis": shared.encoding.axis,
+            "zeros": round(shared.zeros / shared.elements, 4),
+            "saved_bytes": shared.saved_bytes,
+        }
+        for name, shared in found[:SHOWN_WEIGHTS]
     ]
 
 

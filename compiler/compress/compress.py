@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from compiler.compress.clusters import Clusterer
 from compiler.compress.evaluate import Deviation, Samples
-from compiler.compress.forms import levels_of, obstacle
+from compiler.compress.forms import CODEBOOK, levels_of, obstacle
 from compiler.compress.gram import gram, grams
 from compiler.compress.layers import Layer, layers_of
-from compiler.compress.prune import Pruners
+from compiler.compress.prune import Change, Matrices, Pruner
 from compiler.compress.times import Taken, Times
 from compiler.contract import CompileOptions, CompressOptions, Event
 from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
@@ -49,7 +50,10 @@ DERIVED = (
 
 @dataclass(frozen=True)
 class _Level:
-    """One layer at one share of zeros. `error` is of the whole network where nothing else is pruned."""
+    """One layer at one share of zeros, or of bits saved. `error` is of the whole network where nothing else is pruned.
+
+    `zeros` are the weights that are zero, or as many as have the bits that indices save.
+    """
 
     share: float
     weights: np.ndarray
@@ -138,7 +142,7 @@ def compress(
             levels.append([_timed(times, layer, x, one) for one in pruned])
             progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
     progress.begin("search")
-    search = _Search(layers, levels, dense_s, unseen)
+    search = _Search(layers, levels, dense_s, unseen, by_size=options.form == CODEBOOK)
     choice, deviation = search.found(options)
     curve = search.curve()
     progress.begin("write")
@@ -172,12 +176,21 @@ def compress(
 class _Search:
     """Choices of a level for each layer, and what becomes of the whole."""
 
-    def __init__(self, layers: Sequence[Layer], levels: list[list[_Level]], dense_s: float, unseen: Samples) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        levels: list[list[_Level]],
+        dense_s: float,
+        unseen: Samples,
+        *,
+        by_size: bool,
+    ) -> None:
         self.layers, self.levels, self.dense_s, self.unseen = layers, levels, dense_s, unseen
         self._fixed = dense_s - sum(each[0].taken.seconds for each in levels)
         self._judged: dict[tuple[int, ...], Deviation] = {}
         self.by_time = self._frontier(lambda one: one.taken.seconds)
         self.by_zeros = self._frontier(lambda one: float(one.weights.size - one.zeros))
+        self.wanted = self.by_zeros if by_size else self.by_time
 
     def _frontier(self, cost: Callable[[_Level], float]) -> Frontier:
         return Frontier([[Option(cost(one), one.error**2) for one in each] for each in self.levels])
@@ -205,10 +218,13 @@ class _Search:
         return choice, self.judge(choice)
 
     def _within(self, largest: float) -> tuple[Choice, Deviation]:
-        """The fastest whose error on held-out samples is at most this; the sum is held lower until that is so."""
+        """The fastest, or with codebooks the smallest, whose error on held-out samples is at most this.
+
+        The sum is held lower until that is so.
+        """
         wanted = largest
         for _ in range(STEPS_BACK):
-            choice = self.by_time.cheapest(wanted**2)
+            choice = self.wanted.cheapest(wanted**2)
             deviation = self.judge(choice)
             if deviation.worst <= largest:
                 break
@@ -263,7 +279,7 @@ class _Search:
                 "expected_error": _short(self.expected(one)),
                 "error": _short(self.judge(one).worst),
             }
-            for one in (self.by_time if len(self.by_time) >= FEWEST_POINTS else self.by_zeros).spread(POINTS)
+            for one in (self.wanted if len(self.wanted) >= FEWEST_POINTS else self.by_zeros).spread(POINTS)
         ]
 
 
@@ -292,6 +308,7 @@ class _Pruned:
     share: float
     weights: np.ndarray
     error: float
+    zeros: int
 
 
 def _pruned(
@@ -305,20 +322,26 @@ def _pruned(
 ) -> list[_Pruned]:
     """A layer at each level, with the error of the whole where it alone is pruned."""
     own = grams(layer, calibrated.around(layer)) if layer.recurs else [gram(layer, calibrated.inputs(layer))]
-    pruner = Pruners(layer.rows(layer.weights), own, options.method, options.form)
-    found = [_Pruned(0.0, layer.weights, 0.0)]
+
+    def change(weights: np.ndarray, products: np.ndarray) -> Change:
+        if options.form == CODEBOOK:
+            return Clusterer(weights, products, options.method)
+        return Pruner(weights, products, options.method, options.form)
+
+    pruner = Matrices(layer.rows(layer.weights), own, change)
+    found = [_Pruned(0.0, layer.weights, 0.0, 0)]
     for share in levels_of(options.form)[1:]:
         weights = layer.shaped(pruner.at(share))
         error = judged.deviation({layer.name: weights}, layers).worst
-        found.append(_Pruned(share, weights, error))
+        zeros = weights.size - int(np.count_nonzero(weights))
+        found.append(_Pruned(share, weights, error, int(share * weights.size) if options.form == CODEBOOK else zeros))
     last = found[-1]
-    progress.part((at + 1) / len(layers), f"{layer.name}: error {last.error:.3g} at {last.share:.0%} zeros")
+    progress.part((at + 1) / len(layers), f"{layer.name}: error {last.error:.3g} at {last.share:.0%}")
     return found
 
 
 def _timed(times: Times, layer: Layer, x: tuple[int, ...], one: _Pruned) -> _Level:
-    zeros = int(one.weights.size - np.count_nonzero(one.weights)) if one.share else 0
-    return _Level(one.share, one.weights, one.error, zeros, times.of_layer(layer, x, one.weights))
+    return _Level(one.share, one.weights, one.error, one.zeros, times.of_layer(layer, x, one.weights))
 
 
 def _give(network: Network, layers: Sequence[Layer], name: str, weights: np.ndarray) -> None:
@@ -357,7 +380,7 @@ def _table(
         if at is not None:
             one = levels[at][choice.levels[at]]
             row["sparsity"] = round(one.zeros / one.weights.size, 4)
-            row["reason"] = None if one.share else "zeros in it cost more error than they save time"
+            row["reason"] = None if one.share else "what it costs in error is more than it saves"
             row |= {"error": _short(one.error), "dense_us": _us(levels[at][0]), "us": _us(one)}
             row["source"] = one.taken.source
             row["levels"] = [

@@ -18,6 +18,7 @@ from compiler.compress.alone import model_of, stored
 from compiler.compress.layers import Layer
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.contract.kinds import AUTO
+from compiler.ir.codebook import codebook_encodings_of
 from compiler.ir.without_zeros import encodings_without_zeros, recurrent_encodings_without_zeros
 from compiler.pipeline import front_of
 from compiler.quantize import quantize
@@ -66,13 +67,13 @@ class Times:
         return self._known[key]
 
     def _words(self, layer: Layer, weights: np.ndarray) -> tuple[str, ...]:
-        """What the layer's workload says of its zeros."""
+        """What the layer's workload says of its zeros, and of values that its weights share."""
         if layer.recurs:
             parts = map(recurrent_encodings_without_zeros, layer.inputs(weights).values())
             return tuple("".join(map(str, part)) for part in parts)
         constant = stored(layer, weights, in_bytes=self.in_bytes)
         halves = self.options.precision in ("bf16", AUTO)
-        return tuple(map(str, encodings_without_zeros(constant, halves=halves)))
+        return tuple(map(str, (*encodings_without_zeros(constant, halves=halves), *codebook_encodings_of(constant))))
 
     def of_model(
         self, file: Path, options: CompileOptions, samples: Sequence[Sample], data: Mapping[str, Path] | None = None

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
+from compiler.ir.codebook import codebook_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
@@ -173,6 +174,10 @@ class KernelGraph:
         if buffer not in self.constants or not any(self._is_sequential(call) for call in self.readers[buffer]):
             return ()
         return self._known(buffer, "recurrent", recurrent_encodings_without_zeros)
+
+    def codebook_encodings(self, buffer: int) -> Encodings:
+        """By which codebooks a buffer may be kept; none but for constants of few distinct values."""
+        return self._known(buffer, "codebook", codebook_encodings_of)
 
     def two_of_four_encodings(self, buffer: int) -> Encodings:
         """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""

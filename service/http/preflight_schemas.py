@@ -53,6 +53,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "parameters": 880,
     "weight_bytes": 3520,
     "sparse": [],
+    "shared": [],
     "activation_bytes": 6422528,
     "gflop": {"value": 0.088, "counts": "billions of operations, 2 for each multiply-accumulate"},
     "proof": {"seconds": 0.144, "bytes": 99876543},
@@ -218,6 +219,19 @@ class SparseOut(BaseModel):
     zero_inputs: int = Field(description="Indices of the second axis (input channels) at which all is zero.")
 
 
+class SharedOut(BaseModel):
+    """A weight tensor of few distinct values."""
+
+    name: str
+    shape: list[int]
+    values: int = Field(description="In the largest codebook.")
+    bits: int = Field(description="Of an index into it: 1, 2, 4 or 8.")
+    codebooks: int = Field(description="One, or one for each index of `axis`.")
+    axis: int | None = Field(description="The axis whose indices have codebooks of their own.")
+    zeros: float = Field(description="The share of elements that are zero.")
+    saved_bytes: int = Field(description="By which indices and codebooks are smaller than the tensor.")
+
+
 class ModelAnswer(BaseModel):
     """What was found out about the model, by reading it."""
 
@@ -235,6 +249,7 @@ class ModelAnswer(BaseModel):
     parameters: int
     weight_bytes: int
     sparse: list[SparseOut] = Field(default=[], description="Weight tensors of which at least half is zero.")
+    shared: list[SharedOut] = Field(default=[], description="Weight tensors of at most 256 distinct values.")
     activation_bytes: int | None = Field(description="Peak of all tensors but weights, before fusion.")
     gflop: GflopOut
     proof: ProofOut

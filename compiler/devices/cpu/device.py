@@ -306,7 +306,7 @@ class CpuBackend:
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         """An empty store of weights; `earlier` is shared where it is equal."""
-        return Weights(earlier=earlier)
+        return Weights(earlier=earlier, codes=True)
 
     def emit(
         self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None

@@ -18,7 +18,7 @@ from onnx import numpy_helper
 from compiler.compress import compress
 from compiler.compress.alone import model_of
 from compiler.compress.layers import layers_of
-from compiler.compress.prune import Pruner, Pruners
+from compiler.compress.prune import Matrices, Pruner
 from compiler.compress.recurrent import apart, inputs_of, joined
 from compiler.contract import CompileOptions, CompressOptions
 from compiler.ir.graph import Node
@@ -142,7 +142,7 @@ def test_each_direction_is_pruned_by_what_it_meets() -> None:
     random = np.random.default_rng(3)
     weights = random.normal(size=(2, 8, 12))
     grams = [one.T @ one for one in random.normal(size=(2, 40, 12))]
-    both = Pruners(weights.reshape(16, 12), grams, "obs", "unstructured").at(0.5)
+    both = Matrices(weights.reshape(16, 12), grams, lambda own, gram: Pruner(own, gram, "obs", "unstructured")).at(0.5)
     each = [Pruner(own, gram, "obs", "unstructured").at(0.5) for own, gram in zip(weights, grams, strict=True)]
     np.testing.assert_array_equal(both.reshape(weights.shape), each)
 

@@ -5,6 +5,7 @@ contraction  register-blocked matrix products and convolutions
 byte_groups  convolutions of bytes in groups of channels, by dot products within vectors
 byte_extremes  the greatest or the least byte of a window, channel by channel
 byte_sums    sums of bytes over a window, channel by channel, that end in bytes: average pools
+coded_gemv   a few rows times a constant matrix of few distinct values, kept as indices into them
 gated        the same for products with a gate on one operand, which is moved to the other
 gemv         a few rows times a constant matrix, read once
 integer      products of bytes, summed in int32
@@ -46,6 +47,7 @@ from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
 from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
+from compiler.devices.cpu.algorithms.coded_gemv import CODED_GEMV
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
 from compiler.devices.cpu.algorithms.dot_window import BF16_WINDOW, INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.gated import GATED
@@ -81,6 +83,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     BYTE_EXTREMES,
     BYTE_GROUPS,
     BYTE_SUMS,
+    CODED_GEMV,
     CONTRACTION,
     GATED,
     GEMV,

@@ -10,6 +10,7 @@ A tile says how many panels lie side by side, and into how many tasks the column
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.codegen.expressions import Emitter, Vector
@@ -91,6 +92,53 @@ def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     return FewRows(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width)
 
 
+@dataclass(frozen=True)
+class HeldSums:
+    """The sums of one group of columns, number `group` of `count`, and the maps after them.
+
+    `width` columns in panels of `panel` make a group; the last may have fewer panels.
+    """
+
+    writer: Writer
+    slots: Slots
+    view: Contraction
+    width: int
+    panel: int
+    lanes: int
+    count: int
+
+    def write(self, width: int, factor: Callable[[str], str] | None = None) -> None:
+        """Applies the maps to c[row][width].
+
+        `factor` gives a vector by which sums at a column are multiplied before.
+        """
+        with self.writer.block(f"for (long m = 0; m < {self.view.rows}; m++)"):
+            decode(self.writer, self.view.m, "m")
+            self._columns(width, factor)
+
+    def _columns(self, width: int, factor: Callable[[str], str] | None) -> None:
+        """The maps along the columns of a group, of one row: whole vectors, then those at the end of the matrix."""
+        writer, view, lanes, step = self.writer, self.view, self.lanes, self.width
+        whole = view.columns // lanes * lanes
+        writer.line(f"const float *const held = c + m * {width};")
+        limit = "" if view.columns % self.panel == 0 else f" && group * {step} + column < {whole}"
+        with writer.block(f"for (long column = 0; column < {width}{limit}; column += TW_LANES)"):
+            writer.line(f"const long {view.n} = group * {step} + column;")
+            self._maps(Vector(view.n), "column", factor)
+        if view.columns % lanes:
+            with writer.block(f"if (group == {self.count - 1})"):
+                writer.line(f"const long {view.n} = {whole};")
+                self._maps(Vector(view.n, str(view.columns % lanes)), str(whole % step), factor)
+
+    def _maps(self, vector: Vector, column: str, factor: Callable[[str], str] | None) -> None:
+        """The product's stored value and the maps after it, at one vector of columns."""
+        value = self.writer.name("product")
+        text = f" * {factor(column)}" if factor else ""
+        self.writer.line(f"const vf {value} = tw_load(held + {column}){text};")
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        finish(emitter, self.slots, self.view.product, self.view.epilogue, value)
+
+
 @dataclass
 class FewRows(Lowering):
     """A group is what one call of `rows` works on; `groups` of them are a task."""
@@ -167,30 +215,9 @@ class FewRows(Lowering):
 
     def _finish_rows(self, rows: RowsKernel) -> None:
         """The maps that follow, for each row of a group's sums."""
-        with self.writer.block(f"for (long m = 0; m < {rows.rows}; m++)"):
-            decode(self.writer, self.view.m, "m")
-            self._columns(rows)
-
-    def _columns(self, rows: RowsKernel) -> None:
-        """The maps along the columns of a group, of one row: whole vectors, then those at the end of the matrix."""
-        writer, view, lanes, step = self.writer, self.view, rows.lanes, self.rows.width
-        whole = view.columns // lanes * lanes
-        writer.line(f"const float *const held = c + m * {rows.width};")
-        limit = "" if view.columns % rows.panel == 0 else f" && group * {step} + column < {whole}"
-        with writer.block(f"for (long column = 0; column < {rows.width}{limit}; column += TW_LANES)"):
-            writer.line(f"const long {view.n} = group * {step} + column;")
-            self._maps(Vector(view.n), "column")
-        if view.columns % lanes:
-            with writer.block(f"if (group == {self.count - 1})"):
-                writer.line(f"const long {view.n} = {whole};")
-                self._maps(Vector(view.n, str(view.columns % lanes)), str(whole % step))
-
-    def _maps(self, vector: Vector, column: str) -> None:
-        """The product's stored value and the maps after it, at one vector of columns."""
-        value = self.writer.name("product")
-        factor = f" * {self.rows.factor(column)}" if self.rows.narrow else ""
-        self.writer.line(f"const vf {value} = tw_load(held + {column}){factor};")
-        finish(self._emitter(vector), self.slots, self.view.product, self.view.epilogue, value)
+        factor = rows.factor if rows.narrow else None
+        held = HeldSums(self.writer, self.slots, self.view, self.rows.width, rows.panel, rows.lanes, self.count)
+        held.write(rows.width, factor)
 
     def _emitter(self, vector: Vector) -> Emitter:
         return Emitter(self.writer, self.slots.address, vector, self.slots.extents)

@@ -16,6 +16,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_byte_extremes,
     test_byte_sums,
     test_byte_windows,
+    test_coded_gemv,
     test_contraction,
     test_dot_window,
     test_gated,
@@ -58,6 +59,7 @@ def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     target = arm(NEON)
     test_attention.check(draws(test_attention.cases(target), 3), target)
     test_gemv.agrees([*draws(test_gemv.cases(target), 6), *draws(test_picked_gemv.drawn(target), 4)], target)
+    test_coded_gemv.agrees(draws(test_coded_gemv.cases(target), 5), target)
     test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)
     test_recurrent.check(draws(test_sparse_recurrent.drawn(target), 4), target)
     windows = test_window.asked(target).filter(lambda one: one.case.tile.algorithm == "window")
