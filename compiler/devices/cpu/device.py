@@ -99,7 +99,7 @@ class CpuBackend:
     @property
     def joins(self) -> frozenset[str]:
         """Names of the joins that there are algorithms for."""
-        return frozenset({"separable"})
+        return frozenset({"separable", "byte_attention"})
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         """What a call computes."""

@@ -1,6 +1,7 @@
 """The algorithms of CPU targets, one module each: which kernels it takes, its legal tiles with costs, its lowering.
 
 attention    two products and the softmax between them
+byte_attention  the same where both products are of bytes, and the softmax rounds to them
 contraction  register-blocked matrix products and convolutions
 byte_groups  convolutions of bytes in groups of channels, by dot products within vectors
 byte_extremes  the greatest or the least byte of a window, channel by channel
@@ -45,6 +46,7 @@ from compiler.devices.cpu.algorithms.amx_attention import AMX_ATTENTION
 from compiler.devices.cpu.algorithms.amx_window import AMX_BF16_WINDOW, AMX_INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
+from compiler.devices.cpu.algorithms.byte_attention import BYTE_ATTENTION
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
 from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
 from compiler.devices.cpu.algorithms.coded_gemv import CODED_GEMV
@@ -80,6 +82,7 @@ from compiler.tuning.proposal import Proposal
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     ATTENTION,
+    BYTE_ATTENTION,
     BYTE_EXTREMES,
     BYTE_GROUPS,
     BYTE_SUMS,

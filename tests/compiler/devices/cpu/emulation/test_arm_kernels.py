@@ -13,6 +13,7 @@ from compiler.ir.evaluate import evaluate
 from tests.compiler.devices.cpu.algorithms import (
     test_attention,
     test_bf16,
+    test_byte_attention,
     test_byte_extremes,
     test_byte_sums,
     test_byte_windows,
@@ -102,6 +103,12 @@ def test_products_of_bytes_equal_their_definition_bit_by_bit(name: str, signed: 
         case = test_integer.product(a, b, np.asarray(3, dtype), np.asarray(0, np.int8))
         tile = integer_tiles(case.workload, target, 1)[0].tile
         assert step in lower("k0_product", case.workload, tile, target).text
+
+
+@pytest.mark.parametrize("name", [NEON, DOT, MIXED])
+def test_attention_of_bytes_is_what_whole_numbers_say(name: str) -> None:
+    target = arm(name)
+    test_byte_attention.check([*test_byte_attention.ends(target), *draws(test_byte_attention.cases(target), 3)], target)
 
 
 def test_operands_that_are_bf16_lose_nothing_but_what_fp32_sums_do() -> None:
