@@ -14,15 +14,12 @@ from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, PointReport, generator
 from compiler.contract.devices import Within
-from compiler.errors import UnsupportedModel
-from compiler.ir.border import PLAIN
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING
 from compiler.ir.machine import Record
 from compiler.ir.parts import Parts, verify_copies
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
-from compiler.ir.region import Region
 from compiler.ir.tile import Menu
 from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
@@ -58,6 +55,7 @@ from compiler.steps.dividing_costs import costs_of, key_of
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.dividing_tried import Tried, is_faster, picked_of
+from compiler.steps.divisible import division_problem
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.states import carried_positions
 from compiler.steps.tiling import TiledKernels, tile_kernels
@@ -68,21 +66,9 @@ WORTH = 0.98
 
 def demand_divisible(front: Front) -> None:
     """Raises UnsupportedModel for what no plan for several devices can hold yet."""
-    calls = front.fused.kernels.calls
-    shapes, border = front.loaded.open_shapes, front.loaded.border
-    what = (
-        "leaves the size of an axis open" if shapes is not None else "",
-        "takes or gives strings, or draws random numbers" if border != PLAIN else "",
-        "holds a loop or a branch that is decided while running"
-        if any(isinstance(c.kernel, Region) for c in calls)
-        else "",
-        "holds no kernel to divide" if not calls else "",
-    )
-    if said := next(filter(None, what), ""):
-        raise UnsupportedModel(
-            f"the model {said}, and a plan for several devices cannot yet",
-            fix="bind every dimension by the option dims, or compile for one device: leave devices and objective out",
-        )
+    loaded = front.loaded
+    if problem := division_problem(loaded.graph, loaded.open_shapes, loaded.border):
+        raise problem
 
 
 def divided(
