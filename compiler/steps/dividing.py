@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from math import inf
 from pathlib import Path
@@ -27,6 +28,7 @@ from compiler.measure.compare import Comparison
 from compiler.pack.devices_section import Message, Streamed
 from compiler.pack.divided import Divided, folders_of, pack_divided
 from compiler.pack.join import Part
+from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
 from compiler.schedule.parts.corrections import corrected
@@ -35,6 +37,7 @@ from compiler.schedule.parts.dividing import (
     handed_over,
     one_device,
     overlapped,
+    parts_of,
     pipeline,
     placed,
     queues_of,
@@ -50,8 +53,8 @@ from compiler.schedule.solvers.ideals import Division, Stage
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.caller import copied_bytes
-from compiler.steps.core_speeds import cores_known
-from compiler.steps.dividing_costs import costs_of, key_of
+from compiler.steps.core_speeds import cores_known, program_known
+from compiler.steps.dividing_costs import by_programs, costs_of, key_of
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.dividing_tried import Tried, is_faster, picked_of
@@ -99,12 +102,29 @@ def divided(
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
     tried: list[Tried] = []
+    programs: dict[int, Record] = {}
 
     def pack(one: Divided, weights: bytes, records: Sequence[Record]) -> PackedArtifact:
-        used = [*(record for each in tiled[1:] for record in each.records), *costs.records, *records]
+        used = [
+            *(record for each in tiled[1:] for record in each.records),
+            *costs.records,
+            *programs.values(),
+            *records,
+        ]
         return pack_divided(whole, one, [*map(_line, used)], weights, devices.asked, unproven)
 
+    @contextmanager
+    def opened(parts: Parts) -> Iterator[Model]:
+        assert session.backend.runner is not None, "cores are here"
+        pack(*work.emitted(parts, runs=False), [])
+        with session.backend.runner.open(unproven, plan=1) as model:
+            yield model
+
     try:
+        if devices.asked.objective != "latency" and not carried:
+            with trace.step("schedule"):
+                programs |= work.programs_known(session, opened)
+                work = replace(work, division=by_programs(work.division, programs, devices.option_of))
         for parts, races in work.candidates(tried, may_race=session.may_measure):
             trace.show("devices", parts)
             with trace.step("emit"):
@@ -225,6 +245,34 @@ class _Work:
                 parts.period_s < WORTH * best_s and not any(parts.is_like(one.found.parts) for one in tried)
             ):
                 yield parts
+
+    def programs_known(
+        self, session: Session, opened: Callable[[Parts], AbstractContextManager[Model]]
+    ) -> dict[int, Record]:
+        """What the whole model takes on cores of other targets than the first, by the programs that they have then.
+
+        How much longer a program takes than its kernels one by one differs between targets. What replicas run is
+        compiled here already.
+        """
+        kernels, names = self.built.kernels, self.devices.asked.devices
+        found = {}
+        for at, (device, option) in enumerate(zip(self.devices.named, self.devices.option_of, strict=True)):
+            if option == 0 or device.core is None:
+                continue
+            parts = parts_of(kernels, names, self.division, ((at, self.division.whole),), "one device")
+            tiled = self.tiled[option]
+            identity = {"plan": self._identity(session, parts)["parts"], "cores": [device.core]}
+            identity |= tiled.setting.to_json()
+            record = program_known(
+                session,
+                tiled.backend.target,
+                key_of(kernels, tiled),
+                identity,
+                partial(opened, parts),
+            )
+            if record is not None:
+                found[at] = record
+        return found
 
     def _identity(self, session: Session, parts: Parts) -> dict[str, Any]:
         """What the variant of a record must say to be of these parts."""

@@ -188,6 +188,32 @@ def test_unequal_cores_have_a_program_each_and_agree(unequal: tuple[Path, Compil
         assert len([*opened.stream(given)]) == 10
 
 
+def test_a_core_of_another_target_is_predicted_by_the_program_that_it_runs(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is measured before anything is divided; the record is in the artifact, and counts for the next job."""
+    timed: list[int] = []
+
+    def of_cores(block: object, cores: int, stop_requested: object) -> CoreSeconds:
+        timed.append(cores)
+        return CoreSeconds((4.0, 4.0), (4.0, 4.0)) if cores == 2 else CoreSeconds((30.0,), (30.0,))
+
+    monkeypatch.setattr(core_speeds, "core_seconds", of_cores)
+    artifact, report = compiled(model, {**UNEQUAL, "tuning_budget_s": 0.05}, "own.tw")
+    assert report.devices is not None
+    assert report.devices.alone_s == pytest.approx((4.0, 30.0))
+    first = report.devices.curve[0]
+    assert first.scheduler == "replicas"
+    assert first.predicted_latency_s == pytest.approx(30.0, rel=1e-3)
+    with zipfile.ZipFile(artifact) as archive:
+        records = [json.loads(line) for line in archive.read("records.jsonl").splitlines()]
+    cores = [(one["target"], one["variant"]["cores"]) for one in records if one["kind"] == "cores"]
+    _, _, profile = str([*CompileOptions.from_json(UNEQUAL).devices][1]).partition("@")
+    assert sorted(cores) == sorted([(report.target, [0, 1]), (f"cpu:{profile}", [1])])
+    compile_model(model, artifact, CompileOptions.from_json({**UNEQUAL, "tuning_budget_s": 0.05}), records=records)
+    assert timed == [2, 1]
+
+
 def test_equal_requests_give_equal_artifacts(model: Path, unequal: tuple[Path, CompileReport]) -> None:
     again, report = compiled(model, UNEQUAL, "again.tw")
     assert again.read_bytes() == unequal[0].read_bytes()
