@@ -22,16 +22,17 @@ from compiler.ir.parts import Parts, verify_copies
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Menu
-from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, PARTS_S, STREAM
+from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, CLEAR_LATENCY_S, CLEAR_S, PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
 from compiler.measure.compare import Comparison
+from compiler.measure.streaming import undisturbed_s
 from compiler.pack.devices_section import Message, Streamed
 from compiler.pack.divided import Divided, folders_of, pack_divided
 from compiler.pack.join import Part
 from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
-from compiler.schedule.parts.corrections import corrected
+from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import (
     frame_of,
     handed_over,
@@ -298,9 +299,11 @@ class _Work:
         seconds = [busy * came.period_s / part.turns.share for part, busy in zip(parts.parts, came.busy, strict=True)]
         shared = self.division.caller_s is not None
         caller = {CALLER_S: came.caller_s, CALLER_BYTES: copied_bytes(self.built.kernels)} if shared else {}
-        reached = {
-            **self._identity(session, parts), **compared, "latency_s": came.latency_s, PARTS_S: seconds, **caller
-        }  # fmt: skip
+        ran = Ran(parts, seconds, came.caller_s if shared else None)
+        clear_s = undisturbed_s(came.period_s, ran.loads, ran.busiest_s, came.delays_s)
+        clear = {CLEAR_S: clear_s, CLEAR_LATENCY_S: came.latency_s if came.clear_s is None else came.clear_s}
+        identity, took = self._identity(session, parts), {"latency_s": came.latency_s, PARTS_S: seconds}
+        reached = {**identity, **compared, **took, **clear, **caller}
         target = self.tiled[0].backend.target
         return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))
 

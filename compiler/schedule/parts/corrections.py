@@ -35,11 +35,17 @@ class Ran:
     caller_s: float | None = None
 
     @property
-    def busiest_s(self) -> float:
-        """Of the device with most to do, for a frame."""
+    def loads(self) -> list[float]:
+        """Of each device, for a frame."""
         loads = [0.0 for _ in self.parts.devices]
         for part, seconds in zip(self.parts.parts, self.seconds, strict=True):
             loads[part.device] += part.turns.share * seconds
+        return loads
+
+    @property
+    def busiest_s(self) -> float:
+        """Of the device with most to do, for a frame."""
+        loads = self.loads
         return busiest_s(loads, self.caller_s, [at for at in range(len(loads)) if at not in self.parts.apart])
 
 
