@@ -125,21 +125,7 @@ STREAM = Kind(
     "stream",
     "from one end of an inference to the next, with many in flight on several devices",
     "the digest of the model's kernels and of the buffers that join them",
-    frozenset(
-        (
-            "parts",
-            "ratio",
-            "low",
-            "high",
-            "latency_s",
-            PARTS_S,
-            CLEAR_S,
-            CLEAR_LATENCY_S,
-            CALLER_S,
-            CALLER_BYTES,
-            *_SETTING,
-        )
-    ),
+    frozenset(("parts", *_COMPARED, PARTS_S, CLEAR_S, CLEAR_LATENCY_S, CALLER_S, CALLER_BYTES, *_SETTING)),
 )
 
 CORES = Kind(

@@ -123,7 +123,7 @@ def divided(
 
     try:
         if devices.asked.objective != "latency" and not carried:
-            with trace.step("schedule"):
+            with trace.step("emit"):
                 programs |= work.programs_known(session, opened)
                 work = replace(work, division=by_programs(work.division, programs, devices.option_of))
         for parts, races in work.candidates(tried, may_race=session.may_measure):
