@@ -22,7 +22,7 @@ from compiler.ir.parts import Parts, verify_copies
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Menu
-from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, CLEAR_LATENCY_S, CLEAR_S, PARTS_S, STREAM
+from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, CLEAR_LATENCY_S, CLEAR_S, PARTS_ALONE_S, PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
 from compiler.measure.compare import Comparison
 from compiler.measure.streaming import undisturbed_s
@@ -303,6 +303,7 @@ class _Work:
         clear_s = undisturbed_s(came.period_s, ran.loads, ran.busiest_s, came.delays_s)
         clear = {CLEAR_S: clear_s, CLEAR_LATENCY_S: came.latency_s if came.clear_s is None else came.clear_s}
         identity, took = self._identity(session, parts), {"latency_s": came.latency_s, PARTS_S: seconds}
+        took |= {PARTS_ALONE_S: [*came.alone_s]} if came.alone_s else {}
         reached = {**identity, **compared, **took, **clear, **caller}
         target = self.tiled[0].backend.target
         return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))

@@ -46,6 +46,7 @@ class Came:
     caller_s   of a frame, processor time of the thread that submits it and takes its result
     delays_s   of each device how long others kept it from its core, for a frame; empty: not known
     clear_s    of a frame by itself, without the time for which others kept its parts from their cores
+    alone_s    of each part in such a frame, processor time; empty: not known
     """
 
     worst: float
@@ -55,6 +56,7 @@ class Came:
     caller_s: float = 0.0
     delays_s: tuple[float, ...] = ()
     clear_s: float | None = None
+    alone_s: tuple[float, ...] = ()
 
 
 def proved_parts(
@@ -82,7 +84,16 @@ def proved_parts(
     worst = max(verdict.worst for verdict in verdicts)
     caller_s = streamed.caller_s / streamed.frames
     delays_s = tuple(each / streamed.frames for each in streamed.delays_s)
-    return Came(worst, streamed.period_s, alone.seconds, streamed.busy, caller_s, delays_s, alone.clear_s)
+    return Came(
+        worst,
+        streamed.period_s,
+        alone.seconds,
+        streamed.busy,
+        caller_s,
+        delays_s,
+        alone.clear_s,
+        alone.parts_s,
+    )
 
 
 def _demand_passed(verdicts: Sequence[Agreement]) -> None:
@@ -156,10 +167,14 @@ def _demand_apart(model: Model, of: int, carried: Mapping[str, str]) -> list[dic
 
 @dataclass(frozen=True)
 class ByItself:
-    """Seconds of a frame by itself: by the clock, and without the time for which others kept threads from cores."""
+    """Seconds of a frame by itself: by the clock, and without the time for which others kept threads from cores.
+
+    `parts_s` are those of processor time of each part, in a frame that it does.
+    """
 
     seconds: float
     clear_s: float
+    parts_s: tuple[float, ...] = ()
 
 
 def _measured(model: Model, session: Session, of: int) -> tuple[Streamed, ByItself]:
@@ -176,6 +191,7 @@ def by_itself(model: Model, inputs: Mapping[str, np.ndarray], of: int, seconds: 
     """
     clock: list[list[float]] = [[] for _ in range(of)]
     clear: list[list[float]] = [[] for _ in range(of)]
+    _, started = model.occupancy()
     end = time.perf_counter() + seconds
     while time.perf_counter() < end or not clock[-1]:
         for own, without in zip(clock, clear, strict=True):
@@ -185,7 +201,9 @@ def by_itself(model: Model, inputs: Mapping[str, np.ndarray], of: int, seconds: 
             own.append(time.perf_counter() - begin)
             delay_s = own_delay_s() + sum(model.delays()) - before
             without.append(max(own[-1] - delay_s, 0.0))
-    return ByItself(max(map(median, clock)), max(map(median, clear)))
+    frames = [len(clock[0]) * of * len(one["turns"]) / one["every"] for one in model.manifest["stream"]["parts"]]
+    parts_s = tuple((to - at) / own for at, to, own in zip(started, model.occupancy()[1], frames, strict=True))
+    return ByItself(max(map(median, clock)), max(map(median, clear)), parts_s)
 
 
 def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None:

@@ -9,7 +9,7 @@ from math import inf
 from compiler.contract import PointReport
 from compiler.contract.devices import Within
 from compiler.ir.machine import Record
-from compiler.knowledge.kinds import CLEAR_LATENCY_S, CLEAR_S, PARTS_S
+from compiler.knowledge.kinds import CLEAR_LATENCY_S, CLEAR_S, PARTS_ALONE_S, PARTS_S
 from compiler.pack.divided import Divided
 from compiler.schedule.parts.corrections import Ran
 from compiler.steps.caller import caller_seconds
@@ -47,12 +47,16 @@ class Tried:
     @property
     def ran(self) -> Ran | None:
         """What the parts took beside each other, as recorded; None where nothing was measured."""
-        seconds = self.record.variant.get(PARTS_S) if self.record else None
+        if (seconds := self._of_parts(PARTS_S)) is None:
+            return None
+        return Ran(self.found.parts, seconds, caller_seconds(self.record), self._of_parts(PARTS_ALONE_S) or ())
+
+    def _of_parts(self, name: str) -> list[float] | None:
+        """Seconds of each part that the record tells; None where it does not."""
+        seconds = self.record.variant.get(name) if self.record else None
         if not isinstance(seconds, list) or len(seconds) != len(self.found.parts.parts):
             return None
-        if not all(isinstance(one, float) for one in seconds):
-            return None
-        return Ran(self.found.parts, seconds, caller_seconds(self.record))
+        return seconds if all(isinstance(one, float) for one in seconds) else None
 
     @property
     def busiest_s(self) -> float:

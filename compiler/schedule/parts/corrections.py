@@ -27,12 +27,14 @@ Runs of one core differ by as much; and only equal devices share stages, and few
 class Ran:
     """Parts that ran with many frames in flight, and of each the measured seconds for a frame that it does.
 
-    `caller_s` are those of the caller's thread, where it had no core of its own.
+    `caller_s` are those of the caller's thread, where it had no core of its own. `alone` are seconds of each part in a
+    frame by itself; empty where that is not known.
     """
 
     parts: Parts
     seconds: Sequence[float]
     caller_s: float | None = None
+    alone: Sequence[float] = ()
 
     @property
     def loads(self) -> list[float]:
@@ -54,8 +56,9 @@ def corrected(division: Division, runs: Sequence[Ran]) -> Division:
 
     A call that a device never had is taken to be off by as much as all that the device had; on a device that had
     nothing, by as much as all of the others. Equal devices stay equal unless their parts differ by ALIKE or more: what
-    one of them had the others know. The caller takes what it took last. `division` is as predicted; without runs it
-    stays that.
+    one of them had the others know. The caller takes what it took last. A frame by itself takes what parts took so, and
+    is slowed down in flight by what they took more there: neighbours of the machine are in that too. `division` is as
+    predicted; without runs it stays that.
     """
     devices = range(len(division.seconds))
     last: dict[tuple[int, int], float] = {}
@@ -83,4 +86,27 @@ def corrected(division: Division, runs: Sequence[Ran]) -> Division:
         for device in devices
     ]
     caller_s = next((ran.caller_s for ran in reversed(runs) if ran.caller_s is not None), division.caller_s)
-    return replace(division, seconds=seconds, caller_s=caller_s)
+    return _by_itself(replace(division, seconds=seconds, caller_s=caller_s), runs)
+
+
+def _by_itself(division: Division, runs: Sequence[Ran]) -> Division:
+    """With calls of a frame by itself as parts took them so in the last run that a core had; in flight as before."""
+    slower: dict[int, float] = {}
+    for ran in runs:
+        own: dict[int, tuple[float, float]] = {}
+        for part, in_flight, alone in zip(ran.parts.parts, ran.seconds, ran.alone, strict=False):
+            if in_flight > 0 and alone > 0 and part.device not in ran.parts.apart:
+                seen = own.get(part.device, (0.0, 0.0))
+                own[part.device] = seen[0] + in_flight, seen[1] + alone
+        slower.update((device, in_flight / alone) for device, (in_flight, alone) in own.items())
+    before = division.slowdown or [1.0] * len(division.seconds)
+    for kind in equal_devices(division.in_flight):
+        had = [slower[device] for device in kind if device in slower]
+        if had and max(had) < ALIKE * min(had):
+            slower.update(dict.fromkeys(kind, fmean(had)))
+    if not slower:
+        return division
+    slowdown = [slower.get(device, known) for device, known in enumerate(before)]
+    scales = [known / now for known, now in zip(before, slowdown, strict=True)]
+    seconds = [[scale * own for own in each] for scale, each in zip(scales, division.seconds, strict=True)]
+    return replace(division, seconds=seconds, slowdown=slowdown)

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import onnx
@@ -405,6 +405,11 @@ def test_a_frame_by_itself_is_timed_at_its_slowest_turn_with_and_without_delays(
 
     class Turns:
         count = 0
+        parts: ClassVar = [{"turns": [0], "every": 2}, {"turns": [1], "every": 2}, {"turns": [0, 1], "every": 2}]
+        manifest: ClassVar = {"stream": {"parts": parts}}
+
+        def occupancy(self) -> tuple[int, list[float]]:
+            return self.count, [100 + 0.5 * self.count, 1.5 * self.count, 0.25 * self.count]
 
         def submit(self, inputs: object) -> Turns:
             self.count += 1
@@ -422,7 +427,7 @@ def test_a_frame_by_itself_is_timed_at_its_slowest_turn_with_and_without_delays(
     monkeypatch.setattr(dividing_proof, "own_delay_s", lambda: 2 * delay)
     turns = Turns()
     found = dividing_proof.by_itself(cast("Any", turns), {}, 2, 10.0)
-    assert found == ByItself(3.0, 3.0 - 3.5 * 0.5)
+    assert found == ByItself(3.0, 3.0 - 3.5 * 0.5, (1.0, 3.0, 0.25))
     assert turns.count == 6
 
 
