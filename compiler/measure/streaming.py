@@ -90,16 +90,20 @@ def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -
     )
 
 
-def undisturbed_s(period_s: float, loads: Sequence[float], busiest_s: float, delays_s: Sequence[float]) -> float:
+def undisturbed_s(
+    period_s: float, loads: Sequence[float], busiest_s: float, delays_s: Sequence[float], caller_s: float = 0.0
+) -> float:
     """What a period by the clock would be if nobody else had taken the devices' cores meanwhile.
 
-    Of a frame each device works for its load, in processor time, is kept from its core for a delay, and waits for
-    others for the rest. The device that waits least is the one that all wait for. So without delays a frame takes what
-    the `busiest` of them works, the caller's thread on its core included, and waits for as long. `loads` without work
-    are of devices that have no part. Never more than the clock said, which is right where delays are not known.
+    Of a frame each device works for its load, in processor time, is kept from its core for a delay, and waits for the
+    others for the rest, for their delays among it. The caller's thread delays them by no more than it works itself,
+    which is no disturbance. The device that waits least is the one that all wait for. So without delays a frame takes
+    what the `busiest` of them works, the caller's thread on its core included, and what is left of that wait. `loads`
+    without work are of devices that have no part. Never more than the clock said, which is right where delays are not
+    known; never less than the busiest device works, which is what remains where there is much to disturb.
     """
-    kept = delays_s or [0.0] * len(loads)
-    waits = [period_s - load - delay for load, delay in zip(loads, kept, strict=True) if load]
+    lost_s = max(sum(delays_s) - caller_s, 0.0)
+    waits = [period_s - load - lost_s for load in loads if load]
     return min(period_s, busiest_s + max(min(waits, default=period_s), 0.0))
 
 

@@ -300,7 +300,7 @@ class _Work:
         shared = self.division.caller_s is not None
         caller = {CALLER_S: came.caller_s, CALLER_BYTES: copied_bytes(self.built.kernels)} if shared else {}
         ran = Ran(parts, seconds, came.caller_s if shared else None)
-        clear_s = undisturbed_s(came.period_s, ran.loads, ran.busiest_s, came.delays_s)
+        clear_s = undisturbed_s(came.period_s, ran.loads, ran.busiest_s, came.delays_s, ran.caller_s or 0.0)
         clear = {CLEAR_S: clear_s, CLEAR_LATENCY_S: came.latency_s if came.clear_s is None else came.clear_s}
         identity, took = self._identity(session, parts), {"latency_s": came.latency_s, PARTS_S: seconds}
         took |= {PARTS_ALONE_S: [*came.alone_s]} if came.alone_s else {}

@@ -56,23 +56,51 @@ def corrected(division: Division, runs: Sequence[Ran]) -> Division:
 
     A call that a device never had is taken to be off by as much as all that the device had; on a device that had
     nothing, by as much as all of the others. Equal devices stay equal unless their parts differ by ALIKE or more: what
-    one of them had the others know. The caller takes what it took last. A frame by itself takes what parts took so, and
-    is slowed down in flight by what they took more there: neighbours of the machine are in that too. `division` is as
-    predicted; without runs it stays that.
+    one of them had the others know. The caller takes what it took last. A frame by itself takes on each core what its
+    parts took so, where all runs say it: neighbours slow down parts in flight, and hardly a frame by itself.
+    `division` is as predicted; without runs it stays that.
+    """
+    in_flight = _seconds(division, [(ran, ran.seconds, seconds_of(division, stages_of(ran.parts))) for ran in runs])
+    if in_flight is None:
+        return division
+    caller_s = next((ran.caller_s for ran in reversed(runs) if ran.caller_s is not None), division.caller_s)
+    found = replace(division, seconds=in_flight, caller_s=caller_s)
+    if not all(ran.alone and not ran.parts.apart for ran in runs):
+        return found
+    alone = _seconds(
+        division,
+        [(ran, ran.alone, seconds_of(division, stages_of(ran.parts), by_itself=True)) for ran in runs],
+    )
+    if alone is None:
+        return found
+    before = division.slowdown or [1.0] * len(division.seconds)
+    scales = [sum(one) / sum(other) for one, other in zip(alone, in_flight, strict=True)]
+    return replace(
+        found,
+        seconds=[[scale * own for own in each] for scale, each in zip(scales, in_flight, strict=True)],
+        slowdown=[known / scale for known, scale in zip(before, scales, strict=True)],
+    )
+
+
+def _seconds(
+    division: Division, runs: Sequence[tuple[Ran, Sequence[float], Sequence[float]]]
+) -> list[list[float]] | None:
+    """Of each call on each device, by runs with what their parts took and what was foreseen; None if they did nothing.
+
+    They are scaled by the ratio of the two, whatever the division says that parts are slowed down by.
     """
     devices = range(len(division.seconds))
     last: dict[tuple[int, int], float] = {}
     measured, predicted = [0.0 for _ in devices], [0.0 for _ in devices]
-    for ran in runs:
-        stages = stages_of(ran.parts)
-        for (device, calls), own, foreseen in zip(stages, ran.seconds, seconds_of(division, stages), strict=True):
+    for ran, took, was_foreseen in runs:
+        for (device, calls), own, foreseen in zip(stages_of(ran.parts), took, was_foreseen, strict=True):
             if own <= 0 or foreseen <= 0:
                 continue  # it did no frame
             measured[device] += own
             predicted[device] += foreseen
             last.update(((device, call), own / foreseen) for call in bits(calls))
     if not last:
-        return division
+        return None
     of_all = sum(measured) / sum(predicted)
     of_device = [own / foreseen if foreseen else of_all for own, foreseen in zip(measured, predicted, strict=True)]
     for kind in equal_devices(division.in_flight):
@@ -81,32 +109,7 @@ def corrected(division: Division, runs: Sequence[Ran]) -> Division:
             for call in bits(division.whole):
                 had = [last[device, call] for device in kind if (device, call) in last]
                 last.update(((device, call), fmean(had or ratios)) for device in kind)
-    seconds = [
+    return [
         [own * last.get((device, call), of_device[device]) for call, own in enumerate(division.seconds[device])]
         for device in devices
     ]
-    caller_s = next((ran.caller_s for ran in reversed(runs) if ran.caller_s is not None), division.caller_s)
-    return _by_itself(replace(division, seconds=seconds, caller_s=caller_s), runs)
-
-
-def _by_itself(division: Division, runs: Sequence[Ran]) -> Division:
-    """With calls of a frame by itself as parts took them so in the last run that a core had; in flight as before."""
-    slower: dict[int, float] = {}
-    for ran in runs:
-        own: dict[int, tuple[float, float]] = {}
-        for part, in_flight, alone in zip(ran.parts.parts, ran.seconds, ran.alone, strict=False):
-            if in_flight > 0 and alone > 0 and part.device not in ran.parts.apart:
-                seen = own.get(part.device, (0.0, 0.0))
-                own[part.device] = seen[0] + in_flight, seen[1] + alone
-        slower.update((device, in_flight / alone) for device, (in_flight, alone) in own.items())
-    before = division.slowdown or [1.0] * len(division.seconds)
-    for kind in equal_devices(division.in_flight):
-        had = [slower[device] for device in kind if device in slower]
-        if had and max(had) < ALIKE * min(had):
-            slower.update(dict.fromkeys(kind, fmean(had)))
-    if not slower:
-        return division
-    slowdown = [slower.get(device, known) for device, known in enumerate(before)]
-    scales = [known / now for known, now in zip(before, slowdown, strict=True)]
-    seconds = [[scale * own for own in each] for scale, each in zip(scales, division.seconds, strict=True)]
-    return replace(division, seconds=seconds, slowdown=slowdown)

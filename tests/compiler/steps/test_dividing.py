@@ -381,26 +381,36 @@ def test_what_a_neighbour_took_while_one_division_was_measured_does_not_count() 
 
 
 @pytest.mark.parametrize(
-    ("period_s", "loads", "busiest_s", "delays_s", "clear_s"),
+    ("period_s", "loads", "busiest_s", "delays_s", "caller_s", "clear_s"),
     [
-        (5.0, [4.0, 3.0], 4.0, [0.0, 0.0], 5.0),  # the first waits for 1 s of each frame: the others hand over late
-        (5.0, [4.0, 3.0], 4.0, [], 5.0),
-        (8.0, [4.0, 3.0], 4.0, [4.0, 0.0], 4.0),  # a neighbour has half of the first core
-        (8.0, [4.0, 3.0], 4.0, [0.0, 5.0], 4.0),  # of the second, for which the first waits
-        (8.0, [4.0, 3.0], 4.0, [3.5, 0.0], 4.5),
-        (4.4, [4.0, 3.9], 4.3, [0.2, 0.2], 4.4),  # it is the caller's thread that takes the cores
-        (9.0, [4.0, 0.0], 4.0, [1.0, 0.0], 8.0),  # the second device has no part
+        (
+            5.0,
+            [4.0, 3.0],
+            4.0,
+            [0.0, 0.0],
+            0.0,
+            5.0,
+        ),  # the first waits for 1 s of each frame: the others hand over late
+        (5.0, [4.0, 3.0], 4.0, [], 0.0, 5.0),
+        (8.0, [4.0, 3.0], 4.0, [4.0, 0.0], 0.0, 4.0),  # a neighbour has half of the first core
+        (8.0, [4.0, 3.0], 4.0, [0.0, 5.0], 0.0, 4.0),  # of the second, for which the first waits
+        (8.0, [4.0, 3.0], 4.0, [2.0, 2.0], 0.0, 4.0),  # of both in turn: each waits for the other too
+        (8.0, [4.0, 3.0], 4.0, [3.5, 0.0], 0.0, 4.5),
+        (4.4, [4.0, 3.9], 4.3, [0.2, 0.2], 0.4, 4.4),  # it is the caller's thread that takes the cores
+        (9.0, [4.0, 0.0], 4.0, [1.0, 0.0], 0.0, 8.0),  # the second device has no part
     ],
 )
 def test_a_period_without_what_others_took_of_the_cores(
-    period_s: float, loads: list[float], busiest_s: float, delays_s: list[float], clear_s: float
+    period_s: float, loads: list[float], busiest_s: float, delays_s: list[float], caller_s: float, clear_s: float
 ) -> None:
-    assert undisturbed_s(period_s, loads, busiest_s, delays_s) == pytest.approx(clear_s)
+    assert undisturbed_s(period_s, loads, busiest_s, delays_s, caller_s) == pytest.approx(clear_s)
 
 
+@pytest.mark.parametrize(("lost", "clear_s"), [(0.0, 3.0), (0.1, 2.65), (0.5, 2.25)])
 def test_a_frame_by_itself_is_timed_at_its_slowest_turn_with_and_without_delays(
-    monkeypatch: pytest.MonkeyPatch,
+    lost: float, clear_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Never less than its parts worked: a device that spins is delayed too."""
     now = delay = 0.0
 
     class Turns:
@@ -417,17 +427,19 @@ def test_a_frame_by_itself_is_timed_at_its_slowest_turn_with_and_without_delays(
 
         def result_flat(self) -> None:
             nonlocal now, delay
-            taken, lost = [(1.0, 0.25), (3.0, 0.5)][(self.count - 1) % 2]
-            now, delay = now + taken, delay + lost
+            now, delay = now + [1.0, 3.0][(self.count - 1) % 2], delay + lost
 
         def delays(self) -> list[float]:
             return [delay, 0.5 * delay]
 
     monkeypatch.setattr("compiler.steps.dividing_proof.time.perf_counter", lambda: now)
+    monkeypatch.setattr("compiler.steps.dividing_proof.time.thread_time", lambda: 0.0)
     monkeypatch.setattr(dividing_proof, "own_delay_s", lambda: 2 * delay)
     turns = Turns()
     found = dividing_proof.by_itself(cast("Any", turns), {}, 2, 10.0)
-    assert found == ByItself(3.0, 3.0 - 3.5 * 0.5, (1.0, 3.0, 0.25))
+    assert found.seconds == 3.0
+    assert found.clear_s == pytest.approx(clear_s)
+    assert found.parts_s == (1.0, 3.0, 0.25)
     assert turns.count == 6
 
 
