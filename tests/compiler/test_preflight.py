@@ -420,6 +420,15 @@ INDIVISIBLE = {
             w = Add(v, x) s = ReduceSum<keepdims: int = 0>(w) again = Less(s, limit)
         }>("", "", x)""",
     ),
+    "branch": (
+        "which branch runs is decided while it runs",
+        ("either", "If"),
+        "float[400, 400] x, bool far",
+        """[either] z = If<
+            then_branch = t () => (float[400, 400] p) { e = Exp(x) p = Mul(e, x) },
+            else_branch = f () => (float[400, 400] q) { h = Tanh(x) q = MatMul(h, x) }
+        >(far)""",
+    ),
     "random": (
         "it draws random numbers",
         ("noise", "RandomNormalLike"),
