@@ -39,6 +39,7 @@ from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
+from compiler.steps.divisible import division_problem
 from compiler.steps.foreseeing import proof_notices, proof_problem
 from compiler.steps.states import Pair, Types, corrected_pairs, demand_pairs, ports_of
 
@@ -181,8 +182,8 @@ def _answer(
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
     effort = reference_effort(graph) if graph else None
-    uses = [_operator(use, refused) for use in found.uses]
     states = _carry_problem(found, options)
+    divided = _division_problem(found, options)
     asked = [
         (_target_problem(options) if target["name"] is None else impossible),
         _without_problem(options),
@@ -190,8 +191,10 @@ def _answer(
         (proof_problem(effort, options) if effort else None),
     ]
     others = [Refusal(one.message, one.fix) for one in asked if one is not None]
+    if divided is not None:
+        refused += divided.refusals
     refusals = [*found.refusals, *refused, *others]
-    problem = next((one for one in (found.problem, *asked) if one is not None), None)
+    problem = next((one for one in (found.problem, *asked, divided) if one is not None), None)
     derived = derive(drawn) if drawn else Derived({}, ())
     weights = sum(map(_bytes, found.constants.values()))
     activations = _peak(graph) if graph else None
@@ -199,7 +202,7 @@ def _answer(
         "ok": problem is None and not refusals,
         "problem": _problem(problem, refused),
         "nodes": sum(use.count for use in found.uses),
-        "operators": uses,
+        "operators": [_operator(use, refused) for use in found.uses],
         "refusals": [asdict(refusal) for refusal in refusals],
         "inputs": [_input(entry, entry.name not in left, drawn, derived) for entry in found.model.body.inputs],
         "samples": [_wanted(drawn, open_) for open_ in derived.unproven] if drawn else [],
@@ -304,6 +307,19 @@ def _carry_problem(found: Survey, options: CompileOptions) -> TilewrightError | 
     except OptionsError as error:
         return error
     return None
+
+
+def _division_problem(found: Survey, options: CompileOptions) -> UnsupportedModel | None:
+    """Why kernels of the model cannot be given to several devices, with its own names of operators."""
+    if not options.devices or found.graph is None or kinds.of(options.compiled_for).whole:
+        return None
+    problem = division_problem(found.graph, found.open_shapes, found.border)
+    operators = {call.source: call.operator for call in found.model.body.calls}
+    if problem is not None:
+        problem.refusals = tuple(
+            replace(one, operator=operators.get(one.node, one.operator)) for one in problem.refusals
+        )
+    return problem
 
 
 def _pairs(found: Survey, options: CompileOptions) -> tuple[list[Pair], Types, Types, list[str]]:

@@ -36,8 +36,8 @@ WHERE_NEEDED = {
 }
 """Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, of
 functions whose results are rounded to these, of products by tiles, of rounding to bytes, of vectors of bytes, of
-exponentials that are rounded to bytes, of quarters of vectors of bytes, of bytes brought to the lanes of their group, of
-functions of a byte as tables, of elements picked for each lane, of values looked up in a codebook, and, for model.c
+exponentials that are rounded to bytes, of quarters of vectors of bytes, of bytes brought to the lanes of their group,
+of functions of a byte as tables, of elements picked for each lane, of values looked up in a codebook, and, for model.c
 alone, of constants that are made dense at load."""
 
 
