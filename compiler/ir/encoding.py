@@ -79,6 +79,10 @@ class Encoding:
     def __str__(self) -> str:
         return self.name
 
+    def pruned(self, constant: np.ndarray) -> np.ndarray:
+        """A constant with zeros where the encoding asks for some: as it is, where it takes any."""
+        return constant
+
 
 DENSE = Encoding("dense", "")
 INT24 = Encoding("int24", "narrow")
@@ -195,8 +199,7 @@ def sparse_encodings_of(constant: np.ndarray) -> Encodings:
 def pruned(array: np.ndarray, encodings: Encodings) -> np.ndarray:
     """An array with zeros where the encodings of a constant ask for some: what stands for it when kernels are tried."""
     for one in encodings:
-        if isinstance(one, TwoOfFour):
-            array = one.pruned(array)
+        array = one.pruned(array)
     return array
 
 

@@ -7,6 +7,7 @@ image        convolutions of few channels, from an image in shared memory
 separable    a window channel by channel and the product over its channels, the window's results in shared memory
 excitation   the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
 sparse       products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too
+vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns
 integer      products of bytes with zero points, exactly in int32
 window       sums and extremes over a window, channel by channel: the window slides in registers
 gemv         a few rows times a constant matrix, which is read once
@@ -39,6 +40,7 @@ from compiler.devices.cuda.algorithms.routine import ROUTINE
 from compiler.devices.cuda.algorithms.separable import SEPARABLE
 from compiler.devices.cuda.algorithms.sparse import SPARSE
 from compiler.devices.cuda.algorithms.transpose import TRANSPOSE
+from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.algorithms.window import WINDOW
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.target import CudaTarget
@@ -55,6 +57,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     NORMALISED,
     WGMMA,
     SPARSE,
+    VECTOR_SPARSE,
     INTEGER,
     WINDOW,
     GEMV,
