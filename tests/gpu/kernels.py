@@ -19,7 +19,7 @@ from bench.zoo import build
 from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import ALGORITHMS, ALWAYS, BY_NAME
-from compiler.devices.cuda.algorithms.sparse import SPARSE
+from compiler.devices.cuda.algorithms.sparse import SPARSE, SPARSE_WGMMA
 from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit import lower
@@ -225,9 +225,10 @@ def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
             by_algorithm.setdefault((proposal.tile.algorithm, dense), []).append(proposal)
         if (sparse_left and precision in ELEMENTS) or dense in of_bytes():
             for sparse in _zero_at_two_of_four(dense):
-                if found := SPARSE.tiles(sparse, target, precision):
-                    by_algorithm[found[0].tile.algorithm, sparse] = found
-                    sparse_left -= 1
+                for one in (SPARSE, SPARSE_WGMMA):
+                    if found := one.tiles(sparse, target, precision):
+                        by_algorithm[found[0].tile.algorithm, sparse] = found
+                        sparse_left -= one is SPARSE
         if vectors_left:
             for sparse in _zero_in_vectors(dense):
                 for proposal in VECTOR_SPARSE.tiles(sparse, target, precision):

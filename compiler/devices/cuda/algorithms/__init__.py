@@ -6,7 +6,8 @@ contraction  products and convolutions by tensor cores or multiply-adds, block t
 image        convolutions of few channels, from an image in shared memory
 separable    a window channel by channel and the product over its channels, the window's results in shared memory
 excitation   the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
-sparse       products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too
+sparse       products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too;
+             by warpgroups on sm_90a
 vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns
 integer      products of bytes with zero points, exactly in int32
 window       sums and extremes over a window, channel by channel: the window slides in registers
@@ -38,7 +39,7 @@ from compiler.devices.cuda.algorithms.recurrent import RECURRENT
 from compiler.devices.cuda.algorithms.region import region_algorithm
 from compiler.devices.cuda.algorithms.routine import ROUTINE
 from compiler.devices.cuda.algorithms.separable import SEPARABLE
-from compiler.devices.cuda.algorithms.sparse import SPARSE
+from compiler.devices.cuda.algorithms.sparse import SPARSE, SPARSE_WGMMA
 from compiler.devices.cuda.algorithms.transpose import TRANSPOSE
 from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.algorithms.window import WINDOW
@@ -57,6 +58,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     NORMALISED,
     WGMMA,
     SPARSE,
+    SPARSE_WGMMA,
     VECTOR_SPARSE,
     INTEGER,
     WINDOW,

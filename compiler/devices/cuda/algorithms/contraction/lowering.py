@@ -110,6 +110,8 @@ class CudaContraction:
     """What sums are."""
     counts_steps: ClassVar[bool] = True
     """Whether steps of k are a loop."""
+    header: ClassVar[str] = ""
+    """A file that the text includes."""
     called: ClassVar[Mapping[str, str]] = {
         "wgmma": "16-bit tensor cores, by warpgroups",
         "mma": "16-bit tensor cores",
@@ -323,6 +325,7 @@ class CudaContraction:
                 cluster=self.cluster,
                 waits=True,
                 resident=1,
+                header=self.header,
                 condition=self._guard,
             ),
             packings=self.packings,
