@@ -90,8 +90,8 @@ class Blocks(Encoding):
         groups = -(-np.minimum(TILE, along - columns * TILE) // self.group)
         room = order.size
         for width, fill in zip(WIDTHS, self.fills, strict=True):
-            panel = rows * TILE // width
-            _, first = np.unique(np.stack([panel, columns, other]), axis=1, return_index=True)
+            block = (rows * TILE // width * along + columns) * order.shape[2] + other
+            _, first = np.unique(block, return_index=True)
             new = np.zeros(order.size, np.int64)
             new[first] = groups[first]
             whole = -(-lines // width) * (along // self.group) * order.shape[2]
