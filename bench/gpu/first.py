@@ -48,6 +48,7 @@ ALGORITHMS = (
     "excitation",
     "transpose",
     "sparse",
+    "sparse_wgmma",
     "sparse_mma",
 )
 """Tried first in each precision: most of the time of networks is theirs."""
