@@ -20,7 +20,7 @@ import openvino
 from bench import report
 from bench.engines.tilewright import calls
 from bench.race.spread import Ratio
-from bench.sparse.layers import FORMS, LAYERS, Convolution, Layer
+from bench.sparse.layers import FORMS, GATES, LAYERS, Convolution, Layer
 from bench.sparse.picture import picture
 from bench.sparse.quantised import in_bytes
 from bench.sparse.row import Row
@@ -178,9 +178,9 @@ class _Maker:
 
 
 def _taken(artifact: Path) -> str:
-    """The algorithms of the convolutions and products, each once; where one leaves zeros out, that one alone."""
+    """The algorithms of layers with weights, each once; where one leaves zeros out, that one alone."""
     families = ((call["tile"].split()[0], {*call["family"].split("+")}) for call in calls(artifact))
-    found = dict.fromkeys(name for name, family in families if family & having(Trait.CONTRACTION))
+    found = dict.fromkeys(name for name, family in families if family & (having(Trait.CONTRACTION) | {*GATES}))
     return next(filter(leaves_out, found), ", ".join(found))
 
 

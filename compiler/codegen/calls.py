@@ -30,9 +30,10 @@ def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Wo
     """
 
     def encodings(slot: Slot, id: int) -> Encodings:
-        known = kernels.encodings(id) if reads_once(call.kernel, slot) else (DENSE,)
+        once = reads_once(call.kernel, slot)
+        known = kernels.encodings(id) if once else (DENSE,)
         if multiplies_by(call.kernel, slot):
-            return (*known, *kernels.sparse_encodings(id))
+            return (*known, *kernels.sparse_encodings(id), *(kernels.single_encodings(id) if once else ()))
         return (*known, *kernels.recurrent_encodings(id)) if recurs_by(call.kernel, slot) else known
 
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()

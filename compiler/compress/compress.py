@@ -12,9 +12,9 @@ import numpy as np
 
 from compiler.compress.evaluate import Deviation, Samples
 from compiler.compress.forms import levels_of, obstacle
-from compiler.compress.gram import gram
+from compiler.compress.gram import gram, grams
 from compiler.compress.layers import Layer, layers_of
-from compiler.compress.prune import Pruner
+from compiler.compress.prune import Pruners
 from compiler.compress.times import Taken, Times
 from compiler.contract import CompileOptions, CompressOptions, Event
 from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
@@ -80,7 +80,8 @@ def compress(
     JSON-able:
 
         options      as given
-        layers       in the model's order: `node`, `operator`, `weights` (their shape), `sparsity` (the share of zeros),
+        layers       in the model's order: `node`, `operator`, `weights` (their shape, of W and R side by side for a
+                     recurrent layer), `sparsity` (the share of zeros),
                      `reason` (why it is dense, else null), `error` (of the outputs where it alone is pruned so),
                      `dense_us` and `us` (what it takes), `source` of the time (measured or model), and `levels`: all
                      that were looked at, each with `sparsity`, `error` and `us`
@@ -128,13 +129,14 @@ def compress(
         times = Times(
             budgeted, Path(folder), records, measure=measure, on_record=on_record, stop_requested=stop_requested
         )
+        # Before the layers, whose dense times are then known: what else it takes is no difference of measurements.
+        whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
+        dense_s = times.of_model(model, whole, values[:1], data).seconds
         levels = []
         for at, (layer, pruned) in enumerate(zip(layers, found, strict=True)):
             x = calibrated.inputs(layer)[0].shape
             levels.append([_timed(times, layer, x, one) for one in pruned])
             progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
-        whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
-        dense_s = times.of_model(model, whole, values[:1], data).seconds
     progress.begin("search")
     search = _Search(layers, levels, dense_s, unseen)
     choice, deviation = search.found(options)
@@ -302,7 +304,8 @@ def _pruned(
     progress: Progress,
 ) -> list[_Pruned]:
     """A layer at each level, with the error of the whole where it alone is pruned."""
-    pruner = Pruner(layer.rows(layer.weights), gram(layer, calibrated.inputs(layer)), options.method, options.form)
+    own = grams(layer, calibrated.around(layer)) if layer.recurs else [gram(layer, calibrated.inputs(layer))]
+    pruner = Pruners(layer.rows(layer.weights), own, options.method, options.form)
     found = [_Pruned(0.0, layer.weights, 0.0)]
     for share in levels_of(options.form)[1:]:
         weights = layer.shaped(pruner.at(share))
@@ -320,12 +323,14 @@ def _timed(times: Times, layer: Layer, x: tuple[int, ...], one: _Pruned) -> _Lev
 
 def _give(network: Network, layers: Sequence[Layer], name: str, weights: np.ndarray) -> None:
     """Puts weights in the place of a layer's own; those behind an Identity or a Transpose become its own."""
-    (node,) = [layer.node for layer in layers if layer.name == name]
-    if node.input[1] in network.constants:
-        network.constants[node.input[1]] = weights
-    else:
-        node.input[1] = network.add_constant(f"{node.input[1]}_pruned", weights)
-        network.look()
+    (layer,) = [layer for layer in layers if layer.name == name]
+    node = layer.node
+    for at, own in layer.inputs(weights).items():
+        if node.input[at] in network.constants:
+            network.constants[node.input[at]] = own
+        else:
+            node.input[at] = network.add_constant(f"{node.input[at]}_pruned", own)
+            network.look()
 
 
 def _table(
@@ -339,7 +344,7 @@ def _table(
         if name not in by_name and name not in reasons:
             continue
         at = by_name.get(name)
-        weights = network.constant(node.input[1])
+        weights = network.constant(node.input[1]) if at is None else layers[at].weights
         row: dict[str, Any] = {
             "node": name,
             "operator": network.operator(node),

@@ -2,6 +2,7 @@
 
 unstructured  each by itself
 1x4           those of four neighbouring results at one place, which our sparse kernels load together
+1x16          those of sixteen neighbouring results at one place, which a vector of fp32 holds
 4x16          those of four neighbouring inputs for sixteen neighbouring results, which a vector of bytes or bf16 holds
 2:4           two of each four neighbouring inputs
 """
@@ -13,8 +14,8 @@ from typing import Literal
 
 import numpy as np
 
-Form = Literal["unstructured", "1x4", "4x16", "2:4"]
-BLOCKS: Mapping[Form, tuple[int, int]] = {"unstructured": (1, 1), "1x4": (1, 4), "4x16": (4, 16)}
+Form = Literal["unstructured", "1x4", "1x16", "4x16", "2:4"]
+BLOCKS: Mapping[Form, tuple[int, int]] = {"unstructured": (1, 1), "1x4": (1, 4), "1x16": (1, 16), "4x16": (4, 16)}
 """Neighbouring inputs and results that become zero together, of the forms that are no N:M."""
 OF, KEPT = 4, 2
 """Inputs of a group of 2:4, and how many of them are kept."""

@@ -10,6 +10,7 @@ obs        the least w^2 / [H^-1]_ii^2, and what remains is moved so that the la
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -46,6 +47,18 @@ class Pruner:
         moved = pruned - self.weights
         whole = float(np.einsum("ij,ij->", self.weights @ self.gram, self.weights))
         return float(np.einsum("ij,ij->", moved @ self.gram, moved)) / whole if whole > 0 else 0.0
+
+
+class Pruners:
+    """Matrices [results, products] one below the other, each with a Gram matrix of its own."""
+
+    def __init__(self, weights: np.ndarray, grams: Sequence[np.ndarray], method: Method, form: Form) -> None:
+        matrices = np.split(weights, len(grams))
+        self._each = [Pruner(own, gram, method, form) for own, gram in zip(matrices, grams, strict=True)]
+
+    def at(self, share: float) -> np.ndarray:
+        """The weights with about `share` of each matrix zero."""
+        return np.concatenate([one.at(share) for one in self._each])
 
 
 def inverse_factor(gram: np.ndarray) -> np.ndarray:

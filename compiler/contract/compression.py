@@ -50,10 +50,11 @@ class CompressOptions(Derived):
         "allows",
         examples=[0.8],
     )
-    form: Literal["unstructured", "1x4", "4x16", "2:4"] = Field(
+    form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4"] = Field(
         default="unstructured",
-        description="which weights become zero together: each by itself; those of four neighbouring results; those of "
-        "four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring inputs",
+        description="which weights become zero together: each by itself; those of four, or of sixteen, neighbouring "
+        "results; those of four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring "
+        "inputs",
     )
     method: Literal["obs", "wanda", "magnitude"] = Field(
         default="obs",

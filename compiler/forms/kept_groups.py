@@ -176,9 +176,12 @@ class PickedGroups(PlacedSteps):
         column = np.arange(self.panel)[:, None]
         weights = lines[panel[:, None, None], column, bases[:, None, None] + np.maximum(places, 0)]
         weights = np.where(places >= 0, weights, np.zeros((), weights.dtype))
-        told = self._told(np.maximum(places, 0)).view(np.uint8).reshape(len(panel), -1)
-        both = np.concatenate([np.ascontiguousarray(weights).view(np.uint8).reshape(len(panel), -1), told], axis=1)
-        return self._laid_out(steps.counts, sums, bases, both)
+        return self._laid_out(steps.counts, sums, bases, self._steps(weights, np.maximum(places, 0)))
+
+    def _steps(self, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Bytes of steps, of dtype[steps, panel, group] and the elements of windows that each is multiplied with."""
+        parts = (np.ascontiguousarray(weights).view(np.uint8), self._told(places).view(np.uint8))
+        return np.concatenate([part.reshape(len(weights), -1) for part in parts], axis=1)
 
     def _told(self, places: np.ndarray) -> np.ndarray:
         """Which element of a window, in as many bytes as it has."""
@@ -186,6 +189,34 @@ class PickedGroups(PlacedSteps):
         if not self.by_bytes:
             return places.astype(f"<u{width}")
         return np.ascontiguousarray(places[..., None] * width + np.arange(width)).astype(np.uint8)
+
+
+@dataclass(frozen=True)
+class PickedFloats(PickedGroups):
+    """Groups of one float each, with a byte that says which element of the window it is multiplied with.
+
+    The weights of all steps come first, float32[kept, panel], and then the bytes, uint8[kept, panel].
+    """
+
+    @property
+    def step_bytes(self) -> int:
+        """A weight for each column, and a byte."""
+        return (LANE_BYTES + 1) * self.panel
+
+    @property
+    def told(self) -> int:
+        """At which byte it begins to be said which elements of the windows are taken."""
+        return self.parts[-2] + LANE_BYTES * self.panel * self.kept
+
+    def _steps(self, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
+        assert len(weights) <= self.kept, "the encoding says how much is kept at most"
+        steps = np.zeros(self.step_bytes * self.kept, np.uint8)
+        for begin, part in (
+            (0, weights.astype("<f4").view(np.uint8)),
+            (self.told - self.parts[-2], places.astype("u1")),
+        ):
+            steps[begin : begin + part.size] = part.reshape(-1)
+        return steps
 
 
 def block_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int | None:
@@ -201,10 +232,11 @@ def block_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int |
     return encoding.fill(groups.panels.panel) if last[0] % groups.group == 0 else None
 
 
-def recurrent_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int | None:
+def recurrent_fill(groups: Groups, encoding: Blocks | Picks, dims: tuple[int, ...]) -> int | None:
     """What of these groups of one number weights of shape `dims` [..., gates, inputs] keep at most, in 1 / CLASSES.
 
-    None where the matrices are not the whole constant, or a panel has no block of the encoding's for itself.
+    Or how many steps they take. None where the matrices are not the whole constant, or a panel's gates are not those of
+    a block, or of steps, of the encoding's.
     """
     panels = groups.panels
     if encoding.group != groups.group or (encoding.lines, encoding.along) != (len(dims) - 2, len(dims) - 1):
@@ -213,6 +245,8 @@ def recurrent_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> i
     piece = panels.columns * inputs
     whole = sorted(panels.starts) == list(range(0, int(np.prod(dims)), piece))
     if not whole or panels.source != ((inputs, 1), (panels.columns, inputs)) or inputs > MOST_PLACES:
+        return None
+    if isinstance(encoding, Picks) and inputs < encoding.window:
         return None
     aligned = panels.columns == gates or (panels.columns % panels.panel == 0 and gates % panels.columns == 0)
     return encoding.fill(panels.panel) if aligned else None

@@ -13,13 +13,17 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
-from compiler.ir.blocks import recurrent_encodings_of, vector_encodings_of
+from compiler.ir.blocks import vector_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
-from compiler.ir.without_zeros import encodings_without_zeros
+from compiler.ir.without_zeros import (
+    encodings_without_zeros,
+    recurrent_encodings_without_zeros,
+    single_encodings_without_zeros,
+)
 
 
 @dataclass(frozen=True)
@@ -161,11 +165,15 @@ class KernelGraph:
         """In which of them a buffer may be kept; none but for constants of which a good part is zero."""
         return self._known(buffer, "sparse", lambda constant: encodings_without_zeros(constant, halves=self.halves))
 
+    def single_encodings(self, buffer: int) -> Encodings:
+        """In which a product of few rows may read a buffer; none but for constants of which a good part is zero."""
+        return self._known(buffer, "single", single_encodings_without_zeros)
+
     def recurrent_encodings(self, buffer: int) -> Encodings:
         """In which encodings without zeros the steps of a recurrent layer may read a buffer; none but for constants."""
         if buffer not in self.constants or not any(self._is_sequential(call) for call in self.readers[buffer]):
             return ()
-        return self._known(buffer, "recurrent", recurrent_encodings_of)
+        return self._known(buffer, "recurrent", recurrent_encodings_without_zeros)
 
     def two_of_four_encodings(self, buffer: int) -> Encodings:
         """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""

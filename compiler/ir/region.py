@@ -242,8 +242,8 @@ class Region(Routine):
 
 def _encodings(body: KernelGraph, constant: int) -> Encodings:
     """All in which one of a body's constants may be kept."""
-    sparse = (*body.sparse_encodings(constant), *body.recurrent_encodings(constant))
-    return (*body.encodings(constant), *sparse)
+    sparse = (*body.sparse_encodings(constant), *body.single_encodings(constant))
+    return (*body.encodings(constant), *sparse, *body.recurrent_encodings(constant))
 
 
 def _nameless(kernel: Kernel | Routine) -> Kernel | Routine:

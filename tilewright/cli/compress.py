@@ -44,7 +44,7 @@ def compress(
     sparsity: Annotated[
         float | None, typer.Option("--sparsity", help="The share of zeros, 0 to 1; as little error then.")
     ] = None,
-    form: Annotated[str | None, typer.Option("--form", help="unstructured (default), 1x4, 4x16 or 2:4.")] = None,
+    form: Annotated[str | None, typer.Option("--form", help="unstructured (default), 1x4, 1x16, 4x16 or 2:4.")] = None,
     method: Annotated[str | None, typer.Option("--method", help="obs (default), wanda or magnitude.")] = None,
     precision: Annotated[
         str | None, typer.Option("--precision", help="In which layers are timed: fp32 (default), bf16, int8, ...")

@@ -116,6 +116,14 @@ class CpuTarget:
         return self.vector_floats == 16 and (element_bytes == 2 or VBMI in self.features)
 
     @property
+    def float_windows(self) -> tuple[int, ...]:
+        """Of how many neighbouring floats a few instructions pick one for each lane of a vector.
+
+        VPERMPS picks from a vector, VPERMI2PS of AVX-512 from two, and TBL from 64 bytes.
+        """
+        return {16: (16, 32), 8: (8, 16)}.get(self.vector_floats, (16,))
+
+    @property
     def has_tiles(self) -> bool:
         """Whether one instruction multiplies tiles of 16 rows of 64 bytes, bytes and bf16 (Intel AMX)."""
         return {*TILES} <= {*self.features}

@@ -117,7 +117,7 @@ def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
         pruned(tmp_path, broken, sparsity=0.5)
     d = Drawn()
     d.node("Relu", ["x"], "y")
-    with pytest.raises(UnsupportedModel, match="no layer to prune: there is no Conv, Gemm or MatMul"):
+    with pytest.raises(UnsupportedModel, match="no layer to prune: there is no Conv, Gemm, MatMul or recurrent layer"):
         pruned(tmp_path, d.model({"x": (1, 3, 12, 12)}, {"y": (1, 3, 12, 12)}), sparsity=0.5)
     with pytest.raises(OptionsError, match="keep names 'nowhere'"):
         pruned(tmp_path, sparsity=0.5, keep=("nowhere",))

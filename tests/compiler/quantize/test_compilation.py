@@ -20,7 +20,7 @@ from compiler.preflight import preflight
 from compiler.quantize import quantize
 from compiler.reproduce import reproduce
 from compiler.trace import Trace
-from tests.compiler.quantize.models import Drawn, network, samples, saved
+from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
 
 UNMEASURED = {"precision": "int8", "tuning_budget_s": 0.0, "threads": 1}
 
@@ -208,7 +208,7 @@ def test_without_a_layer_it_is_refused_and_preflight_says_so(tmp_path: Path) -> 
 def test_preflight_counts_the_layers_and_names_those_that_cannot_be_int8(tmp_path: Path) -> None:
     d = Drawn()
     d.node("MatMul", ["x", d.weights("w", 4, 4)], "h", "first")
-    d.node("MatMul", ["h", d.node("Transpose", ["h"], "t")], "y", "second")
+    d.node("Gemm", ["h", d.node("Transpose", ["h"], "t")], "y", "second")
     answer = preflight(saved(d.model({"x": (4, 4)}, {"y": (4, 4)}), tmp_path), CompileOptions(precision="int8"))
     assert answer["ok"]
     (said,) = (notice for notice in answer["notices"] if "int8" in notice)
@@ -222,10 +222,19 @@ def test_a_gpu_is_given_the_same_quantised_model(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
     path, out = saved(network(), tmp_path), tmp_path / "alone.onnx"
     report, _, _ = compiled(path, target="cuda:sm_90", threads=None, dims={"N": 1})
-    quantize(path, out, QuantizeOptions(snr_db=20.0, dims={"N": 1}))
+    quantize(path, out, QuantizeOptions(snr_db=20.0, attention=False, dims={"N": 1}))
     assert report.quantised
     assert report.quantised.model_digest == hashlib.sha256(out.read_bytes()).hexdigest()
     assert report.target == "cuda:sm_90"
+
+
+@pytest.mark.parametrize(("target", "from_bytes"), [("cpu", True), ("cuda:sm_90", False)])
+def test_attention_is_computed_from_bytes_on_cpus(target: str, from_bytes: bool, tmp_path: Path) -> None:
+    path = saved(attention(), tmp_path)
+    threads = 1 if target == "cpu" else None
+    answer = preflight(path, CompileOptions(precision="int8", target=target, threads=threads))
+    (said,) = (notice for notice in answer["notices"] if "int8" in notice)
+    assert f"{5 if from_bytes else 3} of 5 layers can be computed in int8" in said
 
 
 def test_the_budget_is_refused_without_int8_and_int8_beside_devices() -> None:

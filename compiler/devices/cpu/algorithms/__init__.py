@@ -13,11 +13,13 @@ separable    a window channel by channel and the pointwise product that reads it
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
 sparse       products and convolutions by constant weights of which a good part is zero
 sparse_dot   products of bytes, and of bf16, without weights that are zero
-sparse_recurrent  recurrent layers without blocks of weights that are zero
+picked_gemv  a few rows times a matrix in fp32, without weights that are zero
+sparse_recurrent  recurrent layers without weights that are zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
 amx_attention  attention by such tiles, where the job's precision is bf16
 amx_window   the same for convolutions, of an image that is staged once
+dot_window   convolutions of bytes, and of bf16, by dot products, of such an image
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: any loop nest
 routine      what is no loop nest, written by hand
@@ -45,10 +47,12 @@ from compiler.devices.cpu.algorithms.bf16 import BF16
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
 from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
+from compiler.devices.cpu.algorithms.dot_window import BF16_WINDOW, INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.gated import GATED
 from compiler.devices.cpu.algorithms.gemv import GEMV
 from compiler.devices.cpu.algorithms.integer import INTEGER
 from compiler.devices.cpu.algorithms.loops import LOOPS
+from compiler.devices.cpu.algorithms.picked_gemv import PICKED_GEMV
 from compiler.devices.cpu.algorithms.recurrent import RECURRENT
 from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
@@ -81,16 +85,19 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     GATED,
     GEMV,
     INTEGER,
+    INTEGER_WINDOW,
     RECURRENT,
     SEPARABLE,
     SPARSE,
     SPARSE_INTEGER,
     NEAR_INTEGER,
     FAR_INTEGER,
+    PICKED_GEMV,
     SPARSE_RECURRENT,
     WINDOW,
     WINOGRAD,
     BF16,
+    BF16_WINDOW,
     SPARSE_BF16,
     NEAR_BF16,
     FAR_BF16,

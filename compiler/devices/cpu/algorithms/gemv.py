@@ -88,11 +88,11 @@ def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     group = tile.extent("register", "n") // panel
     fetch = is_fetched(packing, target.l2_bytes)
     rows = RowsKernel(view.rows, view.depth, group, panel // lanes, lanes, narrow, fetch)
-    return _Gemv(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width)
+    return FewRows(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width)
 
 
 @dataclass
-class _Gemv(Lowering):
+class FewRows(Lowering):
     """A group is what one call of `rows` works on; `groups` of them are a task."""
 
     name: str
@@ -112,14 +112,13 @@ class _Gemv(Lowering):
 
     @property
     def grid(self) -> TaskGrid:
+        """Groups of columns."""
         return TaskGrid(self.view.kernel, (Cut((self.view.n,), self.groups * self.rows.width),))
 
     def lower(self) -> Lowered:
+        """The C functions of the sums, and that of the kernel."""
         view, writer = self.view, self.writer
-        if self.whole:
-            self.rows.write(writer, f"{self.name}_{self.rows.panels}")
-        if self.rest:
-            replace(self.rows, panels=self.rest).write(writer, f"{self.name}_{self.rest}")
+        self._write_kernels()
         roles = f"m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, roles):
             writer.line("float *const rows = (float *)scratch;")
@@ -131,6 +130,13 @@ class _Gemv(Lowering):
                     self._group()
         scratch = view.rows * view.depth * 4
         return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: self.packing}, self.grid)
+
+    def _write_kernels(self) -> None:
+        """The C functions of the sums of a group."""
+        if self.whole:
+            self.rows.write(self.writer, f"{self.name}_{self.rows.panels}")
+        if self.rest:
+            replace(self.rows, panels=self.rest).write(self.writer, f"{self.name}_{self.rest}")
 
     def _gather_rows(self) -> None:
         """rows[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
@@ -157,6 +163,10 @@ class _Gemv(Lowering):
 
     def _sums(self, rows: RowsKernel) -> None:
         self.writer.line(f"{self.name}_{rows.panels}(rows, b, c);")
+        self._finish_rows(rows)
+
+    def _finish_rows(self, rows: RowsKernel) -> None:
+        """The maps that follow, for each row of a group's sums."""
         with self.writer.block(f"for (long m = 0; m < {rows.rows}; m++)"):
             decode(self.writer, self.view.m, "m")
             self._columns(rows)
