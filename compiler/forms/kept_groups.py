@@ -11,6 +11,7 @@ import numpy as np
 from compiler.forms.cache_lines import LINE_BYTES
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.ir.blocks import Blocks
+from compiler.ir.packing import Panels
 from compiler.ir.picks import Picks, steps_of
 from compiler.ir.tensor import DType
 from compiler.ir.zeros import CLASSES
@@ -224,7 +225,8 @@ def block_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int |
     None where the matrix is not the whole constant, with lines for columns and along k what a group is, or has too many
     groups.
     """
-    if not _is_whole(groups, encoding, dims) or groups.groups > MOST_PLACES or encoding.group % groups.group:
+    whole = is_whole(groups.panels, encoding, dims) and not groups.shift and not groups.run
+    if not whole or groups.groups > MOST_PLACES or encoding.group % groups.group:
         return None
     last = groups.panels.source[-2]
     return encoding.fill(groups.panels.panel) if last[0] % groups.group == 0 else None
@@ -258,7 +260,7 @@ def pick_fill(groups: Groups, encoding: Picks, dims: tuple[int, ...], window: in
     panels = groups.panels
     if (encoding.group, encoding.window) != (groups.group, window) or panels.depth > MOST_PLACES:
         return None
-    if not _is_whole(groups, encoding, dims):
+    if not is_whole(panels, encoding, dims) or groups.shift or groups.run:
         return None
     others = [axis for axis, dim in enumerate(dims) if axis not in (encoding.lines, encoding.along) and dim > 1]
     taps = [(dims[axis], _step(dims, axis)) for axis in others]
@@ -266,11 +268,10 @@ def pick_fill(groups: Groups, encoding: Picks, dims: tuple[int, ...], window: in
     return encoding.fill(panels.panel) if _joined(found) == _joined(taps) else None
 
 
-def _is_whole(groups: Groups, encoding: Blocks | Picks, dims: tuple[int, ...]) -> bool:
+def is_whole(panels: Panels, encoding: Blocks | Picks, dims: tuple[int, ...]) -> bool:
     """Whether B is all of a constant, with lines for columns and the other dimension that is named innermost in k."""
-    panels = groups.panels
     *depth, (columns, column_step) = panels.source
-    if panels.starts != (0,) or panels.depth * panels.columns != int(np.prod(dims)) or groups.shift or groups.run:
+    if panels.starts != (0,) or panels.depth * panels.columns != int(np.prod(dims)):
         return False
     if not depth or columns != dims[encoding.lines]:
         return False

@@ -13,6 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
+from compiler.ir.blocks import vector_encodings_of
 from compiler.ir.codebook import codebook_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
@@ -182,6 +183,10 @@ class KernelGraph:
     def two_of_four_encodings(self, buffer: int) -> Encodings:
         """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""
         return self._known(buffer, "two_of_four", two_of_four_encodings_of)
+
+    def vector_encodings(self, buffer: int) -> Encodings:
+        """By which vectors of lines a buffer may be kept; none but for constants of which a good part is zero."""
+        return self._known(buffer, "vectors", vector_encodings_of)
 
     @cached_property
     def _found(self) -> dict[tuple[int, str], Encodings]:

@@ -64,14 +64,14 @@ class Codebook(Encoding):
         """Whether a constant of this shape has such lines."""
         return self.axis is None or self.axis < len(dims)
 
-    def pruned(self, array: np.ndarray) -> np.ndarray:
-        """An array with each element moved to the nearest of as many values as an index tells apart; zeros stay."""
-        low, high = min(float(array.min()), 0.0), max(float(array.max()), 0.0)
+    def pruned(self, constant: np.ndarray) -> np.ndarray:
+        """A constant with each element moved to the nearest of as many values as an index tells apart; zeros stay."""
+        low, high = min(float(constant.min()), 0.0), max(float(constant.max()), 0.0)
         steps = (1 << self.bits) - 1
         step = (high - low) / steps or 1.0
         least = np.rint(low / step)
-        levels = np.rint(array / step).clip(least, least + steps) + 0.0  # no zero has a sign
-        return np.asarray(levels * step, array.dtype)
+        levels = np.rint(constant / step).clip(least, least + steps) + 0.0  # no zero has a sign
+        return np.asarray(levels * step, constant.dtype)
 
 
 def looks_up(algorithm: str) -> bool:

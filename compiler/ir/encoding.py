@@ -80,9 +80,9 @@ class Encoding:
     def __str__(self) -> str:
         return self.name
 
-    def pruned(self, array: np.ndarray) -> np.ndarray:
-        """An array with its elements changed as the encoding asks; the same where it may hold any elements."""
-        return array
+    def pruned(self, constant: np.ndarray) -> np.ndarray:
+        """A constant with its elements changed as the encoding asks; the same where it may hold any elements."""
+        return constant
 
 
 DENSE = Encoding("dense", "")
