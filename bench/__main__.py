@@ -40,6 +40,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "bench.sparse.run",
             "ResNet-18's layers with pruned weights, zeros left out, beside their dense forms and ONNX Runtime",
         ),
+        "codebook": (
+            "bench.codebook.run",
+            "products of few rows by weights of few values, looked up, beside their dense forms and peers",
+        ),
         "loops": ("bench.loops.run", "decoders of 448 steps as one Loop beside ONNX Runtime, one thread"),
         "trees": (
             "bench.trees.run",

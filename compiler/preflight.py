@@ -27,6 +27,7 @@ from compiler.errors import (
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.model import Body, Input
+from compiler.ir.codebook import shared_values_of
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
@@ -39,6 +40,7 @@ from compiler.ops.operator import Unsupported
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
+from compiler.steps.divisible import division_problem
 from compiler.steps.foreseeing import proof_notices, proof_problem
 from compiler.steps.states import Pair, Types, corrected_pairs, demand_pairs, ports_of
 
@@ -58,7 +60,7 @@ COMPILED_WHOLE = (
 SHOWN_INPUTS = 4
 """Of those that a sentence names."""
 SHOWN_WEIGHTS = 64
-"""Of those that are sparse, and of those of low rank."""
+"""Of those that are sparse, of those of low rank, and of those that share values."""
 
 GFLOP_COUNTS = (
     "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, "
@@ -97,6 +99,10 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      ones, of which a share is `filled` (null where they cannot be)
     low_rank         matrices that are products of two with at most half as many elements (`compiler.ir.low_rank`), the
                      largest first: `name`, `shape`, `rank`
+    shared           weight tensors whose elements share at most 256 values, in all or in each index of an axis, the
+                     largest first: `name`, `shape`, `values` of the largest codebook, `bits` of an index, `codebooks`,
+                     `axis` that has one for each of its indices (null: one for all), `zeros`, the share of them,
+                     `saved_bytes` of indices and codebooks beside fp32
     activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
     null
                      unless every node is supported
@@ -180,8 +186,8 @@ def _answer(
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
     effort = reference_effort(graph) if graph else None
-    uses = [_operator(use, refused) for use in found.uses]
     states = _carry_problem(found, options)
+    divided = _division_problem(found, options)
     asked = [
         (_target_problem(options) if target["name"] is None else impossible),
         _without_problem(options),
@@ -189,8 +195,10 @@ def _answer(
         (proof_problem(effort, options) if effort else None),
     ]
     others = [Refusal(one.message, one.fix) for one in asked if one is not None]
+    if divided is not None:
+        refused += divided.refusals
     refusals = [*found.refusals, *refused, *others]
-    problem = next((one for one in (found.problem, *asked) if one is not None), None)
+    problem = next((one for one in (found.problem, *asked, divided) if one is not None), None)
     derived = derive(drawn) if drawn else Derived({}, ())
     weights = sum(map(_bytes, found.constants.values()))
     activations = _peak(graph) if graph else None
@@ -198,7 +206,7 @@ def _answer(
         "ok": problem is None and not refusals,
         "problem": _problem(problem, refused),
         "nodes": sum(use.count for use in found.uses),
-        "operators": uses,
+        "operators": [_operator(use, refused) for use in found.uses],
         "refusals": [asdict(refusal) for refusal in refusals],
         "inputs": [_input(entry, entry.name not in left, drawn, derived) for entry in found.model.body.inputs],
         "samples": [_wanted(drawn, open_) for open_ in derived.unproven] if drawn else [],
@@ -208,6 +216,7 @@ def _answer(
         "weight_bytes": weights,
         "sparse": _sparse(found.constants),
         "low_rank": _low_rank(found.constants),
+        "shared": _shared(_weights(found)),
         "activation_bytes": activations,
         "gflop": {"value": gflop, "counts": GFLOP_COUNTS},
         "proof": {
@@ -225,7 +234,7 @@ def _answer(
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse", "low_rank")
+    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse", "low_rank", "shared")
     return {
         "ok": False,
         "problem": error.to_json(),
@@ -303,6 +312,19 @@ def _carry_problem(found: Survey, options: CompileOptions) -> TilewrightError | 
     except OptionsError as error:
         return error
     return None
+
+
+def _division_problem(found: Survey, options: CompileOptions) -> UnsupportedModel | None:
+    """Why kernels of the model cannot be given to several devices, with its own names of operators."""
+    if not options.devices or found.graph is None or kinds.of(options.compiled_for).whole:
+        return None
+    problem = division_problem(found.graph, found.open_shapes, found.border)
+    operators = {call.source: call.operator for call in found.model.body.calls}
+    if problem is not None:
+        problem.refusals = tuple(
+            replace(one, operator=operators.get(one.node, one.operator)) for one in problem.refusals
+        )
+    return problem
 
 
 def _pairs(found: Survey, options: CompileOptions) -> tuple[list[Pair], Types, Types, list[str]]:
@@ -453,6 +475,33 @@ def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
             "filled": zeros.combined and round(zeros.combined.filled, 4),
         }
         for name, zeros in found[:SHOWN_WEIGHTS]
+    ]
+
+
+def _weights(found: Survey) -> Mapping[str, np.ndarray]:
+    """The file's tensors with those that are computed of them alone, such as what is gathered from a codebook."""
+    if found.graph is None:
+        return found.constants
+    names = {id: found.graph.values[id].name for node in found.graph.nodes for id in node.used}
+    return {name: found.graph.constants[id] for id, name in names.items() if id in found.graph.constants}
+
+
+def _shared(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """The codebooks of weights, of the SHOWN_WEIGHTS largest that have few values."""
+    known = ((name, shared_values_of(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
+    found = sorted(((name, shared) for name, shared in known if shared), key=lambda one: -one[1].elements)
+    return [
+        {
+            "name": name,
+            "shape": list(shared.shape),
+            "values": shared.values,
+            "bits": shared.encoding.bits,
+            "codebooks": shared.codebooks,
+            "axis": shared.encoding.axis,
+            "zeros": round(shared.zeros / shared.elements, 4),
+            "saved_bytes": shared.saved_bytes,
+        }
+        for name, shared in found[:SHOWN_WEIGHTS]
     ]
 
 

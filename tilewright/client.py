@@ -247,8 +247,8 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
     ) -> Job:
         """Queue the quantisation of a model to 8-bit integers; `wait` for it, then `download_quantized`.
 
-        options  ranges, percentile, activations, bias_correction, equalise, snr_db, keep, outputs, inputs, dims,
-                 derived_samples, seed
+        options  ranges, percentile, activations, bias_correction, equalise, snr_db, keep, attention, outputs, inputs,
+                 dims, derived_samples, seed
         samples  .npz files, or arrays by the names of the model's inputs, to calibrate on: one sample each, or several
                  along a first axis. Without any, random ones are drawn
 

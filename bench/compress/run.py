@@ -40,7 +40,9 @@ def main(arguments: list[str]) -> int:
         help="of the zoo, magika or mnist_conv (default: resnet18)",
     )
     parser.add_argument("--errors", type=float, nargs="+", default=ERRORS, help="largest errors, relative L2")
-    parser.add_argument("--form", default="unstructured", help="unstructured, 1x4, 4x16, 2:4 or combined")
+    parser.add_argument(
+        "--form", default="unstructured", help="unstructured, 1x4, 1x16, 4x16, 2:4, combined or codebook"
+    )
     parser.add_argument("--method", default="obs", help="obs, wanda or magnitude")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"inferences of each (default: {ROUNDS})")
     parser.add_argument("--budget", type=float, default=0.0, help="seconds of measuring layers (default: 0)")

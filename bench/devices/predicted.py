@@ -163,7 +163,7 @@ def row(name: str, devices: Sequence[str], folder: Path) -> dict[str, Any]:
 def on_npu(file: Path, devices: Sequence[str], folder: Path) -> dict[str, Any]:
     """Of a core that is modelled and an accelerator, by `compiler.accelerate`, on one drawn sample."""
     core, chip = devices[0], chip_of(devices[1])
-    options = QuantizeOptions(activations="int8", outputs=True, derived_samples=1)
+    options = QuantizeOptions(activations="int8", outputs=True, derived_samples=1, attention=False)
     _, given = open_network(file)
     made = folder / "int8.onnx"
     quantize(file, made, options, {})

@@ -3,7 +3,8 @@
 Every program is kept on its cores. Blocks of the cores alone and of the pipeline take turns, so that what else the
 machine does meets all of them; a figure is the median of its blocks. Beside wall time stands processor time: of a core
 alone that of one inference, of the pipeline that of the device with most of it, the caller's thread among it where it
-has no core of its own; other programs on a shared machine change these little.
+has no core of its own; other programs on a shared machine change these little. Beside an inference by itself through
+the parts stands the same without the time for which others kept its threads from their cores.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from compiler.measure.streaming import stream
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.schedule.parts.dividing import busiest_s
+from compiler.steps.dividing_proof import by_itself
 from tilewright.errors import UsageError
 
 DEFAULT = ("squeezenet1_1", "mobilenet_v2", "resnet18")
@@ -231,20 +233,16 @@ def _streamed(model: Model, devices: Sequence[str]) -> Block:
 
 
 def _submitted(model: Model) -> Block:
-    """Of an inference by itself through all parts, from its submission to its result: at the turn of the slowest."""
+    """Of an inference by itself through all parts, from its submission to its result: at the turn of the slowest.
+
+    Its second figure is without what others took of the cores.
+    """
     given = model.random_inputs()
-    inputs = [given[spec.name] for spec in model.inputs]
     turns = lcm(*(int(part["every"]) for part in model.manifest["stream"]["parts"]))
 
     def block() -> tuple[float, float]:
-        end, own = time.perf_counter() + BLOCK_S, time.thread_time()
-        samples: list[float] = []
-        while time.perf_counter() < end or len(samples) < turns:
-            begin = time.perf_counter()
-            model.submit_flat(inputs).result_flat()
-            samples.append(time.perf_counter() - begin)
-        slowest = max(median(samples[turn::turns]) for turn in range(turns))
-        return slowest, (time.thread_time() - own) / len(samples)
+        found = by_itself(model, given, turns, BLOCK_S)
+        return found.seconds, found.clear_s
 
     return block
 
@@ -255,6 +253,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     head = ["model", *(f"{name} /s" for name in names), "streamed /s", "predicted /s", "bound /s", "of the bound"]
     head += ["times the faster", "by processor time: of the bound", "times the faster", "parts", "one run ms"]
     head += ["predicted over measured period", "the same by processor time", "by itself ms", "predicted ms"]
+    head += ["predicted over measured, by itself", "the same without others' time"]
     lines = [f"| {' | '.join(head)} |", f"|{'---|' * len(head)}"]
     for row in rows:
         alone = [row["alone_s"][name] for name in names]
@@ -274,6 +273,8 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
             f"{row['predicted_s'] / row['processor_s']['streamed']:.2f}",
             f"{1e3 * row['latency_s']:.2f}",
             f"{1e3 * row['predicted_latency_s']:.2f}",
+            f"{row['predicted_latency_s'] / row['latency_s']:.2f}",
+            f"{row['predicted_latency_s'] / row['processor_s']['by itself']:.2f}",
         ]
         lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"

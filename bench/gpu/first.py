@@ -37,7 +37,20 @@ PRECISION = "fp16"
 WORTH = ("fp16", "fp32", "tf32", "bf16")
 """Precisions of families, in the order in which they are tried. Before them stand those of single instructions, which
 the double has from the manual: what they get wrong every kernel gets wrong."""
-ALGORITHMS = ("mma", "wgmma", "loops", "window", "separable", "attention", "gemv", "excitation", "transpose", "sparse")
+ALGORITHMS = (
+    "mma",
+    "wgmma",
+    "loops",
+    "window",
+    "separable",
+    "attention",
+    "gemv",
+    "excitation",
+    "transpose",
+    "sparse",
+    "sparse_wgmma",
+    "sparse_mma",
+)
 """Tried first in each precision: most of the time of networks is theirs."""
 SPARE = 2
 """Cores left for the driver and for this process."""

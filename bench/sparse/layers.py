@@ -13,14 +13,16 @@ from bench.zoo import build
 from compiler.compress.forms import mask_of
 
 SEED = 7
+GATES: Mapping[str, int] = {"LSTM": 4, "GRU": 3}
 FORMS: Mapping[str, tuple[int, int]] = {
     "unstructured": (1, 1),
     "combined": (1, 1),
     "1x4": (1, 4),
     "1x8": (1, 8),
+    "1x16": (1, 16),
     "4x16": (4, 16),
 }
-"""Neighbouring inputs and filters that are zero together."""
+"""Neighbouring inputs and filters, or gates, that are zero together."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,38 @@ class Product:
 
 
 @dataclass(frozen=True)
+class Recurrence:
+    """A recurrent layer: `steps` steps of each sequence, with as many features as hidden units."""
+
+    operator: str
+    hidden: int
+    steps: int = 64
+
+    @property
+    def name(self) -> str:
+        """Operator, units and steps in one word."""
+        return f"{self.operator} {self.hidden} x{self.steps}"
+
+    def input(self, batch: int, *, channels_last: bool) -> np.ndarray:
+        """Float32[steps, batch, features], in either layout."""
+        return _given((self.steps, batch, self.hidden))
+
+    def pruned(self, batch: int, share: float, form: str, *, channels_last: bool) -> onnx.ModelProto:
+        """The same in either layout; states keep their size."""
+        node = helper.make_node(self.operator, ["x", "w", "r"], ["y"], hidden_size=self.hidden)
+        drawn = _drawn((2 * GATES[self.operator] * self.hidden, self.hidden), share, form)
+        w, r = np.split(drawn * np.float32((0.5 / (self.hidden * (1 - share))) ** 0.5), 2)
+        graph = helper.make_graph(
+            [node],
+            "layer",
+            [helper.make_tensor_value_info("x", TensorProto.FLOAT, [self.steps, batch, self.hidden])],
+            [helper.make_tensor_value_info("y", TensorProto.FLOAT, [self.steps, 1, batch, self.hidden])],
+            [numpy_helper.from_array(one[None], name) for name, one in (("w", w), ("r", r))],
+        )
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+@dataclass(frozen=True)
 class Network:
     """A whole network of the zoo, of which every weight tensor of convolutions and dense layers is pruned alike."""
 
@@ -120,7 +154,7 @@ class Network:
         return model
 
 
-Layer = Convolution | Product | Network
+Layer = Convolution | Product | Recurrence | Network
 
 
 def with_channels_last(array: np.ndarray) -> np.ndarray:
@@ -178,6 +212,9 @@ MOBILENET = (
 """Pointwise convolutions of MobileNet V1."""
 BERT = (Product(128, 768, 768), Product(128, 768, 3072), Product(128, 3072, 768))
 """BERT base: a projection, and both dense layers of a feed-forward block."""
-CLASSIFIERS = (Product(1, 512, 1000), Product(1, 768, 3072), Product(1, 4096, 4096))
-"""Dense layers of one row of each image or step: ResNet-18's last, BERT's for a single token, VGG's second."""
-LAYERS: tuple[Layer, ...] = (*RESNET18, *MOBILENET, *BERT, *CLASSIFIERS, Network("resnet18"))
+RECURRENT = tuple(Recurrence(operator, hidden) for operator in ("LSTM", "GRU") for hidden in (256, 512))
+CLASSIFIERS = tuple(
+    Product(1, *sizes) for sizes in ((512, 1000), (1024, 1000), (4096, 1000), (4096, 4096), (768, 3072))
+)
+"""Dense layers of one row: behind ResNet-18 and MobileNet, within VGG, and BERT's for a single token."""
+LAYERS: tuple[Layer, ...] = (*RESNET18, *MOBILENET, *BERT, *CLASSIFIERS, *RECURRENT, Network("resnet18"))

@@ -20,7 +20,7 @@ import openvino
 from bench import report
 from bench.engines.tilewright import calls
 from bench.race.spread import Ratio
-from bench.sparse.layers import FORMS, LAYERS, Convolution, Layer
+from bench.sparse.layers import FORMS, GATES, LAYERS, Convolution, Layer
 from bench.sparse.picture import picture
 from bench.sparse.quantised import in_bytes
 from bench.sparse.row import Row
@@ -109,7 +109,7 @@ def measured(layer: Layer, batch: int, given: argparse.Namespace) -> list[Row]:
         dense = maker.artifact(0.0, given.forms[0])
         plain = maker.model(0.0, given.forms[0], channels_last=False)
         x, ours_x = (maker.input(channels_last=last) for last in (False, True))
-        peers = {"onnxruntime": _onnxruntime(plain, x), "openvino": _openvino(plain, x, given.precision)}
+        peers = {"onnxruntime": onnxruntime_call(plain, x), "openvino": openvino_call(plain, x, given.precision)}
         artifacts = [maker.artifact(share, form) for form, share in kinds]
         models = [opened.enter_context(Model(artifact, lanes=1)) for artifact in (dense, *artifacts)]
         distances = [
@@ -178,13 +178,14 @@ class _Maker:
 
 
 def _taken(artifact: Path) -> str:
-    """The algorithms of the convolutions and products, each once; where one leaves zeros out, that one alone."""
+    """The algorithms of layers with weights, each once; where one leaves zeros out, that one alone."""
     families = ((call["tile"].split()[0], {*call["family"].split("+")}) for call in calls(artifact))
-    found = dict.fromkeys(name for name, family in families if family & having(Trait.CONTRACTION))
+    found = dict.fromkeys(name for name, family in families if family & (having(Trait.CONTRACTION) | {*GATES}))
     return next(filter(leaves_out, found), ", ".join(found))
 
 
-def _onnxruntime(model: bytes, x: np.ndarray) -> Callable[[], Any]:
+def onnxruntime_call(model: bytes, x: np.ndarray) -> Callable[[], Any]:
+    """Runs a model on one input by ONNX Runtime, one thread, with its output where it was."""
     session = single_threaded(model)
     binding = session.io_binding()
     binding.bind_ortvalue_input(session.get_inputs()[0].name, onnxruntime.OrtValue.ortvalue_from_numpy(x))
@@ -192,7 +193,8 @@ def _onnxruntime(model: bytes, x: np.ndarray) -> Callable[[], Any]:
     return partial(session.run_with_iobinding, binding)
 
 
-def _openvino(model: bytes, x: np.ndarray, precision: str) -> Callable[[], Any]:
+def openvino_call(model: bytes, x: np.ndarray, precision: str) -> Callable[[], Any]:
+    """The same by OpenVINO, in bf16 where that is the precision, else in fp32."""
     core = openvino.Core()
     hint = "bf16" if precision == "bf16" else "f32"
     wanted = {"PERFORMANCE_HINT": "LATENCY", "INFERENCE_PRECISION_HINT": hint, "INFERENCE_NUM_THREADS": 1}

@@ -103,7 +103,7 @@ def compile_for_accelerator(
     """
     chip = chip_of(target, format)
     demand_vela()
-    options = QuantizeOptions(activations="int8", outputs=True)
+    options = QuantizeOptions(activations="int8", outputs=True, attention=False)
     trace = trace or Trace()
     if not samples:
         trace.notice(DERIVED)

@@ -33,7 +33,8 @@ def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Wo
         once = reads_once(call.kernel, slot)
         known = kernels.encodings(id) if once else (DENSE,)
         if multiplies_by(call.kernel, slot):
-            return (*known, *kernels.sparse_encodings(id), *(kernels.lookup_encodings(id) if once else ()))
+            single = (*kernels.single_encodings(id), *kernels.codebook_encodings(id)) if once else ()
+            return (*known, *kernels.sparse_encodings(id), *single)
         return (*known, *kernels.recurrent_encodings(id)) if recurs_by(call.kernel, slot) else known
 
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()

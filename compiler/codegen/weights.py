@@ -7,21 +7,26 @@ from functools import cached_property
 
 import numpy as np
 
+from compiler.codegen.coded import PLAIN, Coded, Expansion, coded
 from compiler.ir.buffers import Buffer
-from compiler.ir.packing import Packing
+from compiler.ir.packing import Packing, Panels
 from compiler.ir.tensor import DType, Layout
 
 ALIGNMENT = 64
 
 
 class Weights:
-    """Collects constants; `place` returns the byte offset of one, adding it at first use.
+    """Collects constants; `place` returns the byte offset of one from the file's first byte, adding it at first use.
 
     earlier  another program's, with which the file begins: what that holds is not stored a second time
+    codes    whether the program makes constants of few values dense when it is loaded (`expansions`)
     """
 
-    def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None) -> None:
+    def __init__(self, alignment: int = ALIGNMENT, earlier: Weights | None = None, *, codes: bool = False) -> None:
         self._alignment = alignment
+        self._codes = codes
+        self.expansions: list[Expansion] = []
+        """Constants that the file holds as indices. Their bytes are below 0."""
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
         self._pieces: dict[int, bytes] = {}
@@ -37,8 +42,25 @@ class Weights:
                 if packing
                 else physical_array(array, buffer.layout).astype(buffer.dtype.numpy, copy=False)
             )
-            self._at[key] = self._place(data.tobytes())
+            panels = packing if isinstance(packing, Panels) else None
+            found = coded(data, panels) if self._codes else None
+            self._at[key] = self._place(data.tobytes()) if found is None else self._expanded(data, found)
         return self._at[key]
+
+    @property
+    def expanded_bytes(self) -> int:
+        """Of all dense constants that the file holds as indices."""
+        return -min((one.at for one in self.expansions), default=0)
+
+    def _expanded(self, data: np.ndarray, found: Coded) -> int:
+        """Where a constant lies once it is dense; its codebooks and indices are added, and what has none as it is."""
+        at = -(self.expanded_bytes + -(-data.nbytes // self._alignment) * self._alignment)
+        place = self._place(found.content)
+        self.expansions.append(Expansion(at, place, found.count, found.bits, found.depth, found.lanes))
+        if rest := data.size - found.count:
+            place = self._place(data.reshape(-1)[found.count :].tobytes())
+            self.expansions.append(Expansion(at + 4 * found.count, place, rest, PLAIN, rest))
+        return at
 
     def _place(self, content: bytes) -> int:
         piece = content + bytes(-len(content) % self._alignment)

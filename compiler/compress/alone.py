@@ -2,6 +2,7 @@
 
 A convolution's channels lie last outside of it, as they do between layers. In bytes its input and its result are bytes,
 and its weights are rounded as quantisation rounds them: what is zero stays zero. Scales of activations do not matter.
+A recurrent layer is in fp32 in any case, as quantisation leaves it.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from compiler.compress.layers import Layer
+from compiler.ops.recurrent import BIAS, GATES, PEEPHOLES
 from compiler.quantize.scheme import quantised_weights, weight_scales
 
 SCALE = np.float32(0.02)
@@ -32,6 +34,8 @@ def _scales(layer: Layer, weights: np.ndarray) -> np.ndarray:
 
 def model_of(layer: Layer, x: tuple[int, ...], weights: np.ndarray, *, in_bytes: bool) -> bytes:
     """The layer with these weights on an input of this shape, with a bias where it has one."""
+    if layer.recurs:
+        return _recurrent(layer, x, weights)
     maker = _Maker()
     own = NodeProto()
     own.CopyFrom(layer.node)
@@ -55,16 +59,24 @@ def model_of(layer: Layer, x: tuple[int, ...], weights: np.ndarray, *, in_bytes:
     made = maker.node("QuantizeLinear", ["made", *maker.scheme]) if in_bytes else "made"
     if convolves:
         made = maker.node("Transpose", [made], perm=[0, *range(2, rank), 1])
-    kind = TensorProto.UINT8 if in_bytes else TensorProto.FLOAT
-    graph = helper.make_graph(
-        maker.nodes,
-        "layer",
-        [helper.make_tensor_value_info("x", kind, given)],
-        [helper.make_tensor_value_info(made, kind, None)],
-        maker.constants,
-    )
-    opset = [helper.make_opsetid("", 17)]
-    return bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
+    return maker.model(given, made, TensorProto.UINT8 if in_bytes else TensorProto.FLOAT)
+
+
+def _recurrent(layer: Layer, x: tuple[int, ...], weights: np.ndarray) -> bytes:
+    """The layer from states of zero over whole sequences, with biases and peepholes where it has them."""
+    maker = _Maker()
+    own = NodeProto()
+    own.CopyFrom(layer.node)
+    lasting = {BIAS: 2 * weights.shape[1], PEEPHOLES: 3 * weights.shape[1] // GATES[own.op_type]}
+    read = {at: maker.constant(part) for at, part in layer.inputs(weights).items()}
+    for at, count in lasting.items():
+        if len(own.input) > at and own.input[at]:
+            read[at] = maker.constant(np.tile(np.linspace(-0.1, 0.1, count, dtype=np.float32), (len(weights), 1)))
+    del own.input[:], own.output[:]
+    own.input.extend(["x", *(read.get(at, "") for at in range(1, max(read) + 1))])
+    own.output.append("made")
+    maker.nodes.append(own)
+    return maker.model([*x], "made", TensorProto.FLOAT)
 
 
 class _Maker:
@@ -83,6 +95,18 @@ class _Maker:
         name = f"constant{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(array, name))
         return name
+
+    def model(self, given: list[int], made: str, kind: int) -> bytes:
+        """The file of a model that has an input `x` of such a shape, and the result `made`."""
+        graph = helper.make_graph(
+            self.nodes,
+            "layer",
+            [helper.make_tensor_value_info("x", kind, given)],
+            [helper.make_tensor_value_info(made, kind, None)],
+            self.constants,
+        )
+        opset = [helper.make_opsetid("", 17)]
+        return bytes(helper.make_model(graph, opset_imports=opset, ir_version=9).SerializeToString())
 
     def node(self, operator: str, inputs: list[str], **attributes: Any) -> str:
         """The name of its result."""

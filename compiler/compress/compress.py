@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from compiler.compress.clusters import Clusterer
 from compiler.compress.evaluate import Deviation, Samples
-from compiler.compress.forms import levels_of, obstacle
-from compiler.compress.gram import gram
+from compiler.compress.forms import CODEBOOK, levels_of, obstacle
+from compiler.compress.gram import gram, grams
 from compiler.compress.layers import Layer, layers_of
-from compiler.compress.prune import Pruner
+from compiler.compress.prune import Change, Matrices, Pruner
 from compiler.compress.times import Taken, Times
 from compiler.contract import CompileOptions, CompressOptions, Event
 from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
@@ -49,7 +50,10 @@ DERIVED = (
 
 @dataclass(frozen=True)
 class _Level:
-    """One layer at one share of zeros. `error` is of the whole network where nothing else is pruned."""
+    """One layer at one share of zeros, or of bits saved. `error` is of the whole network where nothing else is pruned.
+
+    `zeros` are the weights that are zero, or as many as have the bits that indices save.
+    """
 
     share: float
     weights: np.ndarray
@@ -80,7 +84,8 @@ def compress(
     JSON-able:
 
         options      as given
-        layers       in the model's order: `node`, `operator`, `weights` (their shape), `sparsity` (the share of zeros),
+        layers       in the model's order: `node`, `operator`, `weights` (their shape, of W and R side by side for a
+                     recurrent layer), `sparsity` (the share of zeros),
                      `reason` (why it is dense, else null), `error` (of the outputs where it alone is pruned so),
                      `dense_us` and `us` (what it takes), `source` of the time (measured or model), and `levels`: all
                      that were looked at, each with `sparsity`, `error` and `us`
@@ -128,15 +133,16 @@ def compress(
         times = Times(
             budgeted, Path(folder), records, measure=measure, on_record=on_record, stop_requested=stop_requested
         )
+        # Before the layers, whose dense times are then known: what else it takes is no difference of measurements.
+        whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
+        dense_s = times.of_model(model, whole, values[:1], data).seconds
         levels = []
         for at, (layer, pruned) in enumerate(zip(layers, found, strict=True)):
             x = calibrated.inputs(layer)[0].shape
             levels.append([_timed(times, layer, x, one) for one in pruned])
             progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
-        whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
-        dense_s = times.of_model(model, whole, values[:1], data).seconds
     progress.begin("search")
-    search = _Search(layers, levels, dense_s, unseen)
+    search = _Search(layers, levels, dense_s, unseen, by_size=options.form == CODEBOOK)
     choice, deviation = search.found(options)
     curve = search.curve()
     progress.begin("write")
@@ -170,12 +176,21 @@ def compress(
 class _Search:
     """Choices of a level for each layer, and what becomes of the whole."""
 
-    def __init__(self, layers: Sequence[Layer], levels: list[list[_Level]], dense_s: float, unseen: Samples) -> None:
+    def __init__(
+        self,
+        layers: Sequence[Layer],
+        levels: list[list[_Level]],
+        dense_s: float,
+        unseen: Samples,
+        *,
+        by_size: bool,
+    ) -> None:
         self.layers, self.levels, self.dense_s, self.unseen = layers, levels, dense_s, unseen
         self._fixed = dense_s - sum(each[0].taken.seconds for each in levels)
         self._judged: dict[tuple[int, ...], Deviation] = {}
         self.by_time = self._frontier(lambda one: one.taken.seconds)
         self.by_zeros = self._frontier(lambda one: float(one.weights.size - one.zeros))
+        self.wanted = self.by_zeros if by_size else self.by_time
 
     def _frontier(self, cost: Callable[[_Level], float]) -> Frontier:
         return Frontier([[Option(cost(one), one.error**2) for one in each] for each in self.levels])
@@ -203,10 +218,13 @@ class _Search:
         return choice, self.judge(choice)
 
     def _within(self, largest: float) -> tuple[Choice, Deviation]:
-        """The fastest whose error on held-out samples is at most this; the sum is held lower until that is so."""
+        """The fastest, or with codebooks the smallest, whose error on held-out samples is at most this.
+
+        The sum is held lower until that is so.
+        """
         wanted = largest
         for _ in range(STEPS_BACK):
-            choice = self.by_time.cheapest(wanted**2)
+            choice = self.wanted.cheapest(wanted**2)
             deviation = self.judge(choice)
             if deviation.worst <= largest:
                 break
@@ -261,7 +279,7 @@ class _Search:
                 "expected_error": _short(self.expected(one)),
                 "error": _short(self.judge(one).worst),
             }
-            for one in (self.by_time if len(self.by_time) >= FEWEST_POINTS else self.by_zeros).spread(POINTS)
+            for one in (self.wanted if len(self.wanted) >= FEWEST_POINTS else self.by_zeros).spread(POINTS)
         ]
 
 
@@ -290,6 +308,7 @@ class _Pruned:
     share: float
     weights: np.ndarray
     error: float
+    zeros: int
 
 
 def _pruned(
@@ -302,30 +321,39 @@ def _pruned(
     progress: Progress,
 ) -> list[_Pruned]:
     """A layer at each level, with the error of the whole where it alone is pruned."""
-    pruner = Pruner(layer.rows(layer.weights), gram(layer, calibrated.inputs(layer)), options.method, options.form)
-    found = [_Pruned(0.0, layer.weights, 0.0)]
+    own = grams(layer, calibrated.around(layer)) if layer.recurs else [gram(layer, calibrated.inputs(layer))]
+
+    def change(weights: np.ndarray, products: np.ndarray) -> Change:
+        if options.form == CODEBOOK:
+            return Clusterer(weights, products, options.method)
+        return Pruner(weights, products, options.method, options.form)
+
+    pruner = Matrices(layer.rows(layer.weights), own, change)
+    found = [_Pruned(0.0, layer.weights, 0.0, 0)]
     for share in levels_of(options.form)[1:]:
         weights = layer.shaped(pruner.at(share))
         error = judged.deviation({layer.name: weights}, layers).worst
-        found.append(_Pruned(share, weights, error))
+        zeros = weights.size - int(np.count_nonzero(weights))
+        found.append(_Pruned(share, weights, error, int(share * weights.size) if options.form == CODEBOOK else zeros))
     last = found[-1]
-    progress.part((at + 1) / len(layers), f"{layer.name}: error {last.error:.3g} at {last.share:.0%} zeros")
+    progress.part((at + 1) / len(layers), f"{layer.name}: error {last.error:.3g} at {last.share:.0%}")
     return found
 
 
 def _timed(times: Times, layer: Layer, x: tuple[int, ...], one: _Pruned) -> _Level:
-    zeros = int(one.weights.size - np.count_nonzero(one.weights)) if one.share else 0
-    return _Level(one.share, one.weights, one.error, zeros, times.of_layer(layer, x, one.weights))
+    return _Level(one.share, one.weights, one.error, one.zeros, times.of_layer(layer, x, one.weights))
 
 
 def _give(network: Network, layers: Sequence[Layer], name: str, weights: np.ndarray) -> None:
     """Puts weights in the place of a layer's own; those behind an Identity or a Transpose become its own."""
-    (node,) = [layer.node for layer in layers if layer.name == name]
-    if node.input[1] in network.constants:
-        network.constants[node.input[1]] = weights
-    else:
-        node.input[1] = network.add_constant(f"{node.input[1]}_pruned", weights)
-        network.look()
+    (layer,) = [layer for layer in layers if layer.name == name]
+    node = layer.node
+    for at, own in layer.inputs(weights).items():
+        if node.input[at] in network.constants:
+            network.constants[node.input[at]] = own
+        else:
+            node.input[at] = network.add_constant(f"{node.input[at]}_pruned", own)
+            network.look()
 
 
 def _table(
@@ -339,7 +367,7 @@ def _table(
         if name not in by_name and name not in reasons:
             continue
         at = by_name.get(name)
-        weights = network.constant(node.input[1])
+        weights = network.constant(node.input[1]) if at is None else layers[at].weights
         row: dict[str, Any] = {
             "node": name,
             "operator": network.operator(node),
@@ -352,7 +380,7 @@ def _table(
         if at is not None:
             one = levels[at][choice.levels[at]]
             row["sparsity"] = round(one.zeros / one.weights.size, 4)
-            row["reason"] = None if one.share else "zeros in it cost more error than they save time"
+            row["reason"] = None if one.share else "what it costs in error is more than it saves"
             row |= {"error": _short(one.error), "dense_us": _us(levels[at][0]), "us": _us(one)}
             row["source"] = one.taken.source
             row["levels"] = [

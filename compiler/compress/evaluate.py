@@ -5,13 +5,14 @@ What no replaced layer reaches is not computed again: of a single layer only wha
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from compiler.compress.layers import Layer
 from compiler.errors import InputsError
+from compiler.ir.graph import Graph, Node
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
 from compiler.quantize.calibrate import Evaluated
@@ -71,19 +72,31 @@ class Samples:
             found.append(values[id])
         return found
 
+    def around(self, layer: Layer) -> Iterator[tuple[list[np.ndarray | None], np.ndarray]]:
+        """All that a layer reads on each sample, None for an input that is absent, and its first result."""
+        for sample, values in zip(self.samples, self._values, strict=True):
+            graph = self.evaluated.loaded(sample).graph
+            node = self._node(graph, layer)
+            read = [None if id is None else values.get(id, graph.constants.get(id)) for id in node.inputs]
+            yield read, values[node.outputs[0]]
+
+    def _node(self, graph: Graph, layer: Layer) -> Node:
+        """The layer's, at one shape."""
+        made = id_of(self.network, ids_of(graph), layer.result)
+        assert made is not None, "a layer's tensors have ids at every shape"
+        return graph.producer[made]
+
     def deviation(self, weights: Mapping[str, np.ndarray], layers: Collection[Layer]) -> Deviation:
         """Of the outputs with these weights, by the names of layers, in place of their own."""
         moved: dict[str, list[float]] = {}
         decided: dict[str, list[int]] = {}
         for sample, values in zip(self.samples, self._values, strict=True):
             graph = self.evaluated.loaded(sample).graph
-            ids = ids_of(graph)
             given: dict[int, np.ndarray] = {}
             for layer in layers:
                 if layer.name in weights:
-                    made = id_of(self.network, ids, layer.node.output[0])
-                    assert made is not None, "a layer's tensors have ids at every shape"
-                    given[graph.producer[made].used[1]] = weights[layer.name]
+                    used = self._node(graph, layer).used
+                    given |= {used[at]: own for at, own in layer.inputs(weights[layer.name]).items()}
             reached = {*given}
             nodes = []
             for node in graph.nodes:

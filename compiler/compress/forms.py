@@ -2,10 +2,12 @@
 
 unstructured  each by itself
 1x4           those of four neighbouring results at one place, which our sparse kernels load together
+1x16          those of sixteen neighbouring results at one place, which a vector of fp32 holds
 4x16          those of four neighbouring inputs for sixteen neighbouring results, which a vector of bytes or bf16 holds
 2:4           two of each four neighbouring inputs
 combined      all but the largest weight of a result in each group of inputs, formed so that least is lost: columns that
               can be packed (`compiler.ir.combined`)
+codebook      none: weights share few values, and a share is that of the bits that indices of them save
 """
 
 from __future__ import annotations
@@ -17,8 +19,15 @@ import numpy as np
 
 from compiler.ir.combined import groups_of, largest_of_each
 
-Form = Literal["unstructured", "1x4", "4x16", "2:4", "combined"]
-BLOCKS: Mapping[Form, tuple[int, int]] = {"unstructured": (1, 1), "combined": (1, 1), "1x4": (1, 4), "4x16": (4, 16)}
+Form = Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook"]
+CODEBOOK: Form = "codebook"
+BLOCKS: Mapping[Form, tuple[int, int]] = {
+    "unstructured": (1, 1),
+    "combined": (1, 1),
+    "1x4": (1, 4),
+    "1x16": (1, 16),
+    "4x16": (4, 16),
+}
 """Neighbouring inputs and results that become zero together, of the forms that are no N:M."""
 OF_THE_WHOLE: tuple[Form, ...] = ("combined",)
 """Forms whose zeros are chosen for a whole matrix, and not part by part."""
@@ -28,14 +37,20 @@ LEVELS: tuple[float, ...] = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Shares of zeros that a layer may have."""
 
 
+CLUSTERED: tuple[float, ...] = (0.75, 0.875, 0.9375)
+"""Shares of fp32's bits that indices of 8, 4 and 2 bits save."""
+
+
 def levels_of(form: Form) -> tuple[float, ...]:
     """The shares that a form has: 2:4 is half."""
+    if form == CODEBOOK:
+        return (0.0, *CLUSTERED)
     return LEVELS[:2] if form == "2:4" else LEVELS
 
 
 def obstacle(form: Form, rows: int, depth: int) -> str | None:
     """Why weights of so many results and inputs cannot have a form; None where they can."""
-    inputs, results = BLOCKS.get(form, (OF, 1))
+    inputs, results = (1, 1) if form == CODEBOOK else BLOCKS.get(form, (OF, 1))
     if rows % results:
         return f"it has {rows} results, which are no multiple of {results}, as {form} demands"
     if depth % inputs:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+
 import numpy as np
 
+from compiler.compress import recurrent
 from compiler.compress.layers import Layer
 from compiler.ops.window import windows
 
@@ -41,11 +44,20 @@ def _thinned(columns: np.ndarray) -> np.ndarray:
 
 def gram(layer: Layer, inputs: list[np.ndarray]) -> np.ndarray:
     """X X^T over all samples' inputs, by the number of positions: float64[products, products]."""
+    return _mean(layer, (inputs_of(layer, x) for x in inputs))
+
+
+def grams(layer: Layer, around: Iterable[tuple[Sequence[np.ndarray | None], np.ndarray]]) -> list[np.ndarray]:
+    """The same for each direction of a recurrent layer, by what it reads and makes on each sample."""
+    each = [[*recurrent.inputs_of(layer.inner, read, y)] for read, y in around]
+    return [_mean(layer, map(_thinned, columns)) for columns in zip(*each, strict=True)]
+
+
+def _mean(layer: Layer, each: Iterable[np.ndarray]) -> np.ndarray:
     columns = layer.rows(layer.weights).shape[1]
     total = np.zeros((columns, columns))
     count = 0
-    for x in inputs:
-        found = inputs_of(layer, x)
+    for found in each:
         total += found.T @ found
         count += len(found)
     return total / max(count, 1)

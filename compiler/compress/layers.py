@@ -1,22 +1,27 @@
-"""Which weights are pruned: those of products and convolutions that are constant, large enough and no one else's."""
+"""Which weights are pruned: of products, convolutions and recurrent layers, constant, large enough, no one else's."""
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from math import gcd
 
 import numpy as np
 from onnx import NodeProto
 
+from compiler.compress.recurrent import POSITIONS, RECURRENT, apart, joined
 from compiler.errors import OptionsError, Refusal, UnsupportedModel
 from compiler.ir.graph import Graph, Node
 from compiler.ir.zeros import LEAST_ELEMENTS
 from compiler.quantize.layers import channel_axis, id_of, ids_of
 from compiler.quantize.network import Left, Network, attributes, named
 
-PRUNED = ("Conv", "Gemm", "MatMul")
+PRUNED = ("Conv", "Gemm", "MatMul", *RECURRENT)
 GROUPED = "it is depthwise or grouped: few weights that all matter, and kernels that leave nothing out"
-PATHS = ("Identity", "Flatten", "Reshape", "Relu", "Clip", "Softmax", "LogSoftmax", "Sigmoid", "BatchNormalization")
+PATHS = (
+    "Identity", "Flatten", "Reshape", "Squeeze", "Transpose", "Relu", "Clip", "Softmax", "LogSoftmax", "Sigmoid",
+    "BatchNormalization",
+)  # fmt: skip
 """Operators that may stand between a model's ends and its first and last layers."""
 
 
@@ -25,7 +30,7 @@ class Layer:
     """One: its node in the file and in the front end's graph, and its weights.
 
     `id` is that of the weights in the graph, where they are as in the file. As a matrix the weights have a row for each
-    result; its columns are in the order of `columns_of`.
+    result; its columns are in the order of `columns_of`. Those of a recurrent layer are [W R], and `id` that of W.
     """
 
     node: NodeProto
@@ -39,15 +44,38 @@ class Layer:
         """What messages and the report call it."""
         return named(self.node)
 
+    @property
+    def recurs(self) -> bool:
+        """Whether it is a recurrent layer."""
+        return self.node.op_type in RECURRENT
+
+    @property
+    def result(self) -> str:
+        """The first of its results that has a name."""
+        return _result(self.node)
+
+    def inputs(self, weights: np.ndarray) -> dict[int, np.ndarray]:
+        """Weights as the node reads them, by the positions of its inputs."""
+        if not self.recurs:
+            return {1: weights}
+        return dict(zip(POSITIONS, apart(self.node.op_type, weights), strict=True))
+
     def rows(self, weights: np.ndarray) -> np.ndarray:
-        """Weights as a matrix float64[results, products]: of a convolution window by window, channels innermost."""
+        """Weights as a matrix float64[results, products]: of a convolution window by window, channels innermost.
+
+        Of a recurrent layer direction by direction.
+        """
+        if self.recurs:
+            return weights.reshape(-1, weights.shape[2]).astype(np.float64)
         if self.node.op_type == "Conv":
             return np.moveaxis(weights, 1, -1).reshape(len(weights), -1).astype(np.float64)
         return (weights if self.axis == 0 else weights.T).astype(np.float64)
 
     def shaped(self, rows: np.ndarray) -> np.ndarray:
         """What `rows` made a matrix of, in its own shape and dtype."""
-        if self.node.op_type == "Conv":
+        if self.recurs:
+            made = rows.reshape(self.weights.shape)
+        elif self.node.op_type == "Conv":
             count, depth, *window = self.weights.shape
             made = np.moveaxis(rows.reshape(count, *window, depth), -1, 1)
         else:
@@ -56,7 +84,12 @@ class Layer:
 
     @property
     def depth(self) -> int:
-        """Neighbouring columns that are channels at one place of the window; N:M forms lie among them."""
+        """Neighbouring columns that are channels at one place of the window; N:M forms lie among them.
+
+        Of a recurrent layer as many as divide its features and its hidden units.
+        """
+        if self.recurs:
+            return gcd(*(part.shape[2] for part in self.inputs(self.weights).values()))
         return int(self.weights.shape[1 if self.node.op_type == "Conv" or self.axis == 0 else 0])
 
 
@@ -73,7 +106,7 @@ def layers_of(network: Network, graph: Graph, keep: Collection[str], *, ends: bo
     for node in network.nodes:
         if network.operator(node) not in PRUNED:
             continue
-        weights = network.constant(node.input[1])
+        weights = _weights(network, node)
         if weights is not None and weights.dtype.kind == "f" and not np.isfinite(weights).all():
             broken.append(
                 Refusal(
@@ -109,12 +142,35 @@ def _demand(
         )
     if not found:
         reasons = tuple(Refusal(one.reason, "", one.name, network.operator(one.node)) for one in left[:50])
-        said = "there is no Conv, Gemm or MatMul" if not left else f"none of its {len(left)} layers can be"
+        said = (
+            "there is no Conv, Gemm, MatMul or recurrent layer"
+            if not left
+            else f"none of its {len(left)} layers can be"
+        )
         raise UnsupportedModel(
             f"the model has no layer to prune: {said}",
             fix="compile it as it is, or give `ends` to prune the first and last layers too",
             refusals=reasons,
         )
+
+
+def _positions(node: NodeProto) -> tuple[int, ...]:
+    """Of weights among a node's inputs."""
+    return POSITIONS if node.op_type in RECURRENT else (1,)
+
+
+def _result(node: NodeProto) -> str:
+    """The first that has a name; empty where none has."""
+    return next((str(name) for name in node.output if name), "")
+
+
+def _weights(network: Network, node: NodeProto) -> np.ndarray | None:
+    """Those of a layer, [W R] of a recurrent one; None where they are not constant."""
+    found = [network.constant(node.input[at]) for at in _positions(node)]
+    constants = [one for one in found if one is not None]
+    if len(constants) < len(found):
+        return None
+    return joined(*constants) if node.op_type in RECURRENT else constants[0]
 
 
 def _layer(
@@ -125,32 +181,35 @@ def _layer(
         return "its weights are not constant, or quantised already"
     if weights.dtype != np.float32:
         return f"its weights are {weights.dtype}"
-    if weights.ndim < 2 or (node.op_type != "Conv" and weights.ndim != 2):
+    if weights.ndim < 2 or (node.op_type in ("Gemm", "MatMul") and weights.ndim != 2):
         return f"its weights have {weights.ndim} axes"
     attrs = attributes(node)
     if "group" in attrs and attrs["group"].i != 1:
         return GROUPED
     if weights.size < LEAST_ELEMENTS:
         return f"it has {weights.size} weights: kernels leave zeros out from {LEAST_ELEMENTS} on"
-    if len(network.readers.get(node.input[1], ())) != 1 or node.input[1] in {*network.outputs, *network.captured}:
+    names = [node.input[at] for at in _positions(node)]
+    seen = {*network.outputs, *network.captured}
+    if any(len(network.readers.get(name, ())) != 1 or name in seen for name in names):
         return "its weights are shared"
-    source, made = (id_of(network, ids, name) for name in (node.input[0], node.output[0]))
+    source, made = (id_of(network, ids, name) for name in (node.input[0], _result(node)))
     inner = None if made is None else graph.producer.get(made)
     if source is None or source in graph.constants:
         return "its input is constant"
     if inner is None or inner.op != node.op_type or inner.inputs[0] != source:
         return "the front end takes it apart"
-    id = inner.used[1]
-    constant = graph.constants.get(id)
-    if constant is None or constant.shape != weights.shape or not np.array_equal(constant, weights):
-        return "the front end takes its weights apart"
+    layer = Layer(node, inner, weights, inner.used[1], channel_axis(network, node))
+    for at, own in layer.inputs(weights).items():
+        constant = graph.constants.get(inner.used[at])
+        if constant is None or constant.shape != own.shape or not np.array_equal(constant, own):
+            return "the front end takes its weights apart"
     if node.op_type == "Gemm" and inner.attrs.get("transA"):
         return "its input is transposed"
     if not ends and _is_first(network, node.input[0]):
         return "it is the first: what it loses all others lack (`ends` prunes it too)"
-    if not ends and _is_last(network, node.output[0]):
+    if not ends and _is_last(network, layer.result):
         return "it is the last: its results are the outputs (`ends` prunes it too)"
-    return Layer(node, inner, weights, id, channel_axis(network, node))
+    return layer
 
 
 def _is_first(network: Network, name: str) -> bool:

@@ -10,7 +10,8 @@ obs        the least w^2 / [H^-1]_ii^2, and what remains is moved so that the la
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
 
 import numpy as np
 
@@ -42,10 +43,36 @@ class Pruner:
         return np.where(_by_result(scores, self.form, share), self.weights, 0.0)
 
     def error(self, pruned: np.ndarray) -> float:
-        """The squared change of the layer's results relative to their squares: tr(D G D^T) / tr(W G W^T)."""
-        moved = pruned - self.weights
-        whole = float(np.einsum("ij,ij->", self.weights @ self.gram, self.weights))
-        return float(np.einsum("ij,ij->", moved @ self.gram, moved)) / whole if whole > 0 else 0.0
+        """The squared change of the layer's results relative to their squares."""
+        return loss(self.weights, self.gram, pruned)
+
+
+def loss(weights: np.ndarray, gram: np.ndarray, changed: np.ndarray) -> float:
+    """The squared change of a layer's results by other weights W + D, relative: tr(D G D^T) / tr(W G W^T)."""
+    moved = changed - weights
+    whole = float(np.einsum("ij,ij->", weights @ gram, weights))
+    return float(np.einsum("ij,ij->", moved @ gram, moved)) / whole if whole > 0 else 0.0
+
+
+class Change(Protocol):
+    """Weights [results, products], and what they become."""
+
+    def at(self, share: float) -> np.ndarray:
+        """With about `share` of what may be left out left out."""
+        ...
+
+
+class Matrices:
+    """Matrices [results, products] one below the other, each changed by its own Gram matrix."""
+
+    def __init__(
+        self, weights: np.ndarray, grams: Sequence[np.ndarray], change: Callable[[np.ndarray, np.ndarray], Change]
+    ) -> None:
+        self._each = [change(own, gram) for own, gram in zip(np.split(weights, len(grams)), grams, strict=True)]
+
+    def at(self, share: float) -> np.ndarray:
+        """All of them at this share."""
+        return np.concatenate([one.at(share) for one in self._each])
 
 
 def inverse_factor(gram: np.ndarray) -> np.ndarray:

@@ -18,7 +18,8 @@ from compiler.compress.alone import model_of, stored
 from compiler.compress.layers import Layer
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.contract.kinds import AUTO
-from compiler.ir.without_zeros import encodings_without_zeros
+from compiler.ir.codebook import codebook_encodings_of
+from compiler.ir.without_zeros import encodings_without_zeros, recurrent_encodings_without_zeros
 from compiler.pipeline import front_of
 from compiler.quantize import quantize
 from compiler.quantize.samples import Sample
@@ -56,9 +57,7 @@ class Times:
 
     def of_layer(self, layer: Layer, x: tuple[int, ...], weights: np.ndarray) -> Taken:
         """Of a layer with these weights on an input of this shape."""
-        constant = stored(layer, weights, in_bytes=self.in_bytes)
-        halves = self.options.precision in ("bf16", AUTO)
-        words = tuple(map(str, encodings_without_zeros(constant, halves=halves)))
+        words = self._words(layer, weights)
         attributes = tuple(sorted(one.SerializeToString() for one in layer.node.attribute))
         key = (layer.node.op_type, attributes, len(layer.node.input), x, weights.shape, words)
         if key not in self._known:
@@ -66,6 +65,15 @@ class Times:
             file.write_bytes(model_of(layer, x, weights, in_bytes=self.in_bytes))
             self._known[key] = self._of_file(file, self.options)
         return self._known[key]
+
+    def _words(self, layer: Layer, weights: np.ndarray) -> tuple[str, ...]:
+        """What the layer's workload says of its zeros, and of values that its weights share."""
+        if layer.recurs:
+            parts = map(recurrent_encodings_without_zeros, layer.inputs(weights).values())
+            return tuple("".join(map(str, part)) for part in parts)
+        constant = stored(layer, weights, in_bytes=self.in_bytes)
+        halves = self.options.precision in ("bf16", AUTO)
+        return tuple(map(str, (*encodings_without_zeros(constant, halves=halves), *codebook_encodings_of(constant))))
 
     def of_model(
         self, file: Path, options: CompileOptions, samples: Sequence[Sample], data: Mapping[str, Path] | None = None

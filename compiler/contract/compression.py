@@ -32,7 +32,7 @@ class CompressOptions(Derived):
         gt=0,
         lt=1,
         description="how far outputs on held-out samples may be from the dense ones, relative to these (L2); the model "
-        "is made as fast as that allows",
+        "is made as fast as that allows, or with `codebook` as small",
         examples=[0.05],
     )
     latency_ms: Annotated[float, Strict(), AS_GIVEN] | None = Field(
@@ -46,15 +46,16 @@ class CompressOptions(Derived):
         default=None,
         gt=0,
         lt=1,
-        description="the share of the prunable weights that becomes zero at least; the error is made as small as that "
-        "allows",
+        description="the share of the prunable weights that becomes zero at least, or with `codebook` of their bits "
+        "that indices save; the error is made as small as that allows",
         examples=[0.8],
     )
-    form: Literal["unstructured", "1x4", "4x16", "2:4", "combined"] = Field(
+    form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook"] = Field(
         default="unstructured",
-        description="which weights become zero together: each by itself; those of four neighbouring results; those of "
-        "four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring inputs; all but the "
-        "largest of a result in each group of inputs (column combining)",
+        description="which weights become zero together: each by itself; those of four, or of sixteen, neighbouring "
+        "results; those of four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring "
+        "inputs; all but the largest of a result in each group of inputs (column combining); or none: weights share "
+        "256 values, or 16 or 4 of each result",
     )
     method: Literal["obs", "wanda", "magnitude"] = Field(
         default="obs",

@@ -34,6 +34,7 @@ class Kind:
     builder      what a builder must have beside a C compiler; empty: nothing
     package      the package of the compiler that makes code for them; its module `kind` holds their
                  `DeviceKind` as KIND, or `WholeKind`
+    attention    whether precision int8 has attention computed from bytes too
     regions      whether its artifacts decide while they run how often a loop runs, and which branch
     whole        whether another compiler takes the model whole: there are no kernels, nothing is measured, artifacts
                  are run on the CPU instead of the device, and only a target with a profile says what is compiled for
@@ -53,6 +54,7 @@ class Kind:
     holder: str
     hardware: str = ""
     builder: str = ""
+    attention: bool = False
     regions: bool = False
     whole: bool = False
     formats: tuple[str, ...] = ()
@@ -84,6 +86,7 @@ CPU = Kind(
     accelerator=False,
     here="the machine of the worker that takes the job: its best profile, measured there",
     package="compiler.devices.cpu",
+    attention=True,
     regions=True,
     holder="worker.cpu",
 )

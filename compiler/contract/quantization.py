@@ -50,6 +50,11 @@ class QuantizeOptions(Derived):
     keep: KeptNodes = Field(
         default=(), description="names of nodes that stay in floating point", examples=[["/head/Conv"]]
     )
+    attention: StrictBool = Field(
+        default=True,
+        description="whether products of two activations, as attention has them, are computed from bytes too; the "
+        "softmax between them stays in floating point",
+    )
     outputs: StrictBool = Field(
         default=False, description="whether the model's outputs are rounded to 8 bits like other results of layers"
     )

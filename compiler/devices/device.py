@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.codegen.weights import Weights
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.lanes import StageClock
+from compiler.ir.lanes import Pair, StageClock
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
@@ -90,6 +90,14 @@ class LaneDevice(Protocol):
         Between a `pair` of cores, the lower first, by position among those of the process; without one it is the
         machine's figure.
         """
+        ...
+
+    def pairs(self, cores: Sequence[int]) -> Sequence[Sequence[Pair]]:
+        """All pairs of these cores, by position among those of the process, in rounds that `handovers` may measure."""
+        ...
+
+    def handovers(self, known: Sequence[Record], pairs: Sequence[Pair], *, measure: bool) -> Mapping[Pair, Record]:
+        """As `handover`, of the pairs of a round at the same time, without those of which nothing is known."""
         ...
 
     def regions(self, kernels: KernelGraph) -> Regions:

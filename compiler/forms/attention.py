@@ -19,25 +19,15 @@ RESULTS = (DType.F32, DType.U8, DType.I8)
 
 
 @dataclass(frozen=True)
-class Attention:
-    """A kernel in the form of attention.
+class Heads:
+    """What both products of attention run over.
 
     batch    shared axes that keys or values depend on; `rows` those that they do not: the queries, the last one
              innermost
     keys     the axis j of the scores; `depth` the axes that a score is summed over
     columns  the axis e of the values
-    scores   the block of Q K^T; `maps` what follows on each score; `mixed` the block with V; `epilogue` what follows on
-             each y
     """
 
-    kernel: Kernel
-    scores: Block
-    maps: tuple[Block, ...]
-    mixed: Block
-    epilogue: tuple[Block, ...]
-    q: Expr
-    k: Expr
-    v: Expr
     batch: tuple[Axis, ...]
     rows: tuple[Axis, ...]
     keys: Axis
@@ -60,11 +50,29 @@ class Attention:
         return prod(axis.extent for axis in self.depth)
 
 
+@dataclass(frozen=True)
+class Attention(Heads):
+    """A kernel in the form of attention.
+
+    scores   the block of Q K^T; `maps` what follows on each score; `mixed` the block with V; `epilogue` what follows on
+             each y
+    """
+
+    kernel: Kernel
+    scores: Block
+    maps: tuple[Block, ...]
+    mixed: Block
+    epilogue: tuple[Block, ...]
+    q: Expr
+    k: Expr
+    v: Expr
+
+
 def softmax_axis(kernel: Kernel) -> Axis | None:
     """The axis of the input along which a kernel is nothing but a softmax in fp32; None for any other kernel."""
     if len(kernel.blocks) != 4 or kernel.sequential or len(kernel.inputs) != 1 or len(kernel.outputs) != 1:
         return None
-    over = _softmax(kernel.blocks)
+    over = softmax_of(kernel.blocks)
     if (
         over is None
         or over[0].slot != kernel.inputs[0].name
@@ -74,7 +82,7 @@ def softmax_axis(kernel: Kernel) -> Axis | None:
     return over[1]
 
 
-def _softmax(blocks: Sequence[Block]) -> tuple[Load, Axis] | None:
+def softmax_of(blocks: Sequence[Block]) -> tuple[Load, Axis] | None:
     """The argument and the axis, if four blocks are: largest, exponentials of distances, their sum, the quotients."""
     largest, powers, total, quotients = blocks
     if (largest.monoid, powers.monoid, total.monoid, quotients.monoid) != ("max", "", "sum", ""):
@@ -86,7 +94,7 @@ def _softmax(blocks: Sequence[Block]) -> tuple[Load, Axis] | None:
     (over,) = largest.reduction
     if powers.axes != (over,) or quotients.axes != (over,) or any(len(block.values) != 1 for block in blocks):
         return None
-    x, most, power, sum_ = largest.values[0], *(_stored(block) for block in (largest, powers, total))
+    x, most, power, sum_ = largest.values[0], *(stored(block) for block in (largest, powers, total))
     if not isinstance(x, Load) or x.type is not DType.F32 or power.index != x.index:
         return None
     wanted = (
@@ -99,7 +107,7 @@ def _softmax(blocks: Sequence[Block]) -> tuple[Load, Axis] | None:
     return x, over
 
 
-def _stored(block: Block) -> Load:
+def stored(block: Block) -> Load:
     """What a block stores, read back."""
     return Load(block.stores[0].slot, block.stores[0].index, DType.F32)
 
@@ -113,42 +121,47 @@ def as_attention(kernel: Kernel | Routine) -> Attention | None:
     if not place or len(kernel.blocks) < place + 5:
         return None
     scores, *maps = kernel.blocks[:place]
-    over = _softmax(kernel.blocks[place : place + 4])
+    over = softmax_of(kernel.blocks[place : place + 4])
     mixed, *epilogue = kernel.blocks[place + 4 :]
-    if over is None or not _is_product(scores, 1) or not _is_product(mixed, 1) or mixed.reduction != (over[1],):
+    if over is None or not is_product(scores, 1) or not is_product(mixed, 1) or mixed.reduction != (over[1],):
         return None
     if any(block.monoid or any(v.dtype is not DType.F32 for v in block.values) for block in maps):
         return None
     if any(block.monoid or any(v.dtype not in RESULTS for v in block.values) for block in epilogue):
         return None
     keys, columns = over[1], mixed.axes[0]
-    weights = _stored(kernel.blocks[place + 3])
+    weights = stored(kernel.blocks[place + 3])
     if any(block.axes != (keys,) for block in (scores, *maps)) or any(b.axes != (columns,) for b in epilogue):
         return None
-    if over[0] != _stored((scores, *maps)[-1]):
+    if over[0] != stored((scores, *maps)[-1]):
         return None
     q, k = sorted(scores.values[0].children, key=lambda side: keys in side.axes)
     p, v = sorted(mixed.values[0].children, key=lambda side: side != weights)
     if p != weights or keys in q.axes or keys not in k.axes or columns not in v.axes:
         return None
-    rows = tuple(axis for axis in kernel.shared if axis not in k.axes and axis not in v.axes)
-    batch = tuple(axis for axis in kernel.shared if axis not in rows)
+    batch, rows = batch_and_rows(kernel, k, v)
     if not rows or any(slot.type.rank > 1 for slot in kernel.temps):
         return None
     return Attention(
-        kernel, scores, tuple(maps), mixed, tuple(epilogue), q, k, v, batch, rows, keys, scores.reduction, columns
+        batch, rows, keys, scores.reduction, columns, kernel, scores, tuple(maps), mixed, tuple(epilogue), q, k, v
     )
 
 
-def _is_product(block: Block, own: int) -> bool:
-    """An fp32 sum of products, with that many axes of its own."""
+def batch_and_rows(kernel: Kernel, k: Expr, v: Expr) -> tuple[tuple[Axis, ...], tuple[Axis, ...]]:
+    """The shared axes that keys or values depend on, and those that they do not."""
+    rows = tuple(axis for axis in kernel.shared if axis not in k.axes and axis not in v.axes)
+    return tuple(axis for axis in kernel.shared if axis not in rows), rows
+
+
+def is_product(block: Block, own: int, dtype: DType = DType.F32) -> bool:
+    """A sum of products in a dtype, with that many axes of its own."""
     value = block.values[0]
     return (
         block.monoid == "sum"
-        and block.accumulator is DType.F32
+        and block.accumulator is dtype
         and bool(block.reduction)
         and len(block.axes) == own
         and isinstance(value, Apply)
         and value.function == "mul"
-        and value.dtype is DType.F32
+        and value.dtype is dtype
     )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.forms.cache_lines import whole_lines
+from compiler.forms.cache_lines import LINE_BYTES
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
@@ -21,7 +21,7 @@ class Groups:
 
     `shift` is subtracted from each element before it is stored; what pads a panel is 0. With `sums`, each panel is
     followed by the sums of its columns, int32[panel], in as many elements of `dtype` as these take. With `run`, k comes
-    in runs of so many elements, of which each is padded to whole cache lines.
+    in runs of so many elements, of which each is padded to a multiple of `align` bytes.
     """
 
     panels: Panels
@@ -29,6 +29,7 @@ class Groups:
     shift: int = 0
     sums: bool = False
     run: int = 0
+    align: int = LINE_BYTES
 
     @property
     def group(self) -> int:
@@ -45,7 +46,7 @@ class Groups:
     @property
     def run_groups(self) -> int:
         """Steps of one run with its padding."""
-        return whole_lines(self.run * self.dtype.bytes) // LANE_BYTES
+        return -(-self.run * self.dtype.bytes // self.align) * self.align // LANE_BYTES
 
     @property
     def panel_elements(self) -> int:

@@ -111,7 +111,7 @@ def _has_form(kernel: Kernel) -> bool:
 
 
 def _option(view: Contraction, workload: Workload) -> IntegerContraction | None:
-    a, b = _operand(view.a), _operand(view.b)
+    a, b = operand_of(view.a), operand_of(view.b)
     if a is None or b is None or b.condition is not None:
         return None
     depth = frozenset(view.k)
@@ -122,7 +122,8 @@ def _option(view: Contraction, workload: Workload) -> IntegerContraction | None:
     return option if ahead or view.rows >= MIN_ROWS else None
 
 
-def _operand(expr: Expr) -> Operand | None:
+def operand_of(expr: Expr) -> Operand | None:
+    """A factor of a product as one of bytes; None for any other."""
     zero = None
     condition, expr = guarded(expr)
     if isinstance(expr, Apply) and expr.function == "sub":

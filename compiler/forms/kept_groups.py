@@ -11,6 +11,7 @@ import numpy as np
 from compiler.forms.cache_lines import LINE_BYTES
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.ir.blocks import Blocks
+from compiler.ir.packing import Panels
 from compiler.ir.picks import Picks, steps_of
 from compiler.ir.tensor import DType
 from compiler.ir.zeros import CLASSES
@@ -175,10 +176,12 @@ class PickedGroups(PlacedSteps):
         column = np.arange(self.panel)[:, None]
         weights = lines[panel[:, None, None], column, bases[:, None, None] + np.maximum(places, 0)]
         weights = np.where(places >= 0, weights, np.zeros((), weights.dtype))
-        size = LANE_BYTES * self.panel
-        told = self._told(np.maximum(places, 0)).view(np.uint8).reshape(len(panel), self.step_bytes - size)
-        both = np.concatenate([np.ascontiguousarray(weights).view(np.uint8).reshape(len(panel), size), told], axis=1)
-        return self._laid_out(steps.counts, sums, bases, both)
+        return self._laid_out(steps.counts, sums, bases, self._steps(weights, np.maximum(places, 0)))
+
+    def _steps(self, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Bytes of steps, of dtype[steps, panel, group] and the elements of windows that each is multiplied with."""
+        parts = (np.ascontiguousarray(weights).view(np.uint8), self._told(places).view(np.uint8))
+        return np.concatenate([part.reshape(len(weights), -1) for part in parts], axis=1)
 
     def _told(self, places: np.ndarray) -> np.ndarray:
         """Which element of a window, in as many bytes as it has."""
@@ -188,22 +191,52 @@ class PickedGroups(PlacedSteps):
         return np.ascontiguousarray(places[..., None] * width + np.arange(width)).astype(np.uint8)
 
 
+@dataclass(frozen=True)
+class PickedFloats(PickedGroups):
+    """Groups of one float each, with a byte that says which element of the window it is multiplied with.
+
+    The weights of all steps come first, float32[kept, panel], and then the bytes, uint8[kept, panel].
+    """
+
+    @property
+    def step_bytes(self) -> int:
+        """A weight for each column, and a byte."""
+        return (LANE_BYTES + 1) * self.panel
+
+    @property
+    def told(self) -> int:
+        """At which byte it begins to be said which elements of the windows are taken."""
+        return self.parts[-2] + LANE_BYTES * self.panel * self.kept
+
+    def _steps(self, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
+        assert len(weights) <= self.kept, "the encoding says how much is kept at most"
+        steps = np.zeros(self.step_bytes * self.kept, np.uint8)
+        for begin, part in (
+            (0, weights.astype("<f4").view(np.uint8)),
+            (self.told - self.parts[-2], places.astype("u1")),
+        ):
+            steps[begin : begin + part.size] = part.reshape(-1)
+        return steps
+
+
 def block_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int | None:
     """What of these groups a constant of shape `dims` in this encoding keeps at most, in 1 / CLASSES.
 
     None where the matrix is not the whole constant, with lines for columns and along k what a group is, or has too many
     groups.
     """
-    if not _is_whole(groups, encoding, dims) or groups.groups > MOST_PLACES or encoding.group % groups.group:
+    whole = is_whole(groups.panels, encoding, dims) and not groups.shift and not groups.run
+    if not whole or groups.groups > MOST_PLACES or encoding.group % groups.group:
         return None
     last = groups.panels.source[-2]
     return encoding.fill(groups.panels.panel) if last[0] % groups.group == 0 else None
 
 
-def recurrent_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> int | None:
+def recurrent_fill(groups: Groups, encoding: Blocks | Picks, dims: tuple[int, ...]) -> int | None:
     """What of these groups of one number weights of shape `dims` [..., gates, inputs] keep at most, in 1 / CLASSES.
 
-    None where the matrices are not the whole constant, or a panel has no block of the encoding's for itself.
+    Or how many steps they take. None where the matrices are not the whole constant, or a panel's gates are not those of
+    a block, or of steps, of the encoding's.
     """
     panels = groups.panels
     if encoding.group != groups.group or (encoding.lines, encoding.along) != (len(dims) - 2, len(dims) - 1):
@@ -212,6 +245,8 @@ def recurrent_fill(groups: Groups, encoding: Blocks, dims: tuple[int, ...]) -> i
     piece = panels.columns * inputs
     whole = sorted(panels.starts) == list(range(0, int(np.prod(dims)), piece))
     if not whole or panels.source != ((inputs, 1), (panels.columns, inputs)) or inputs > MOST_PLACES:
+        return None
+    if isinstance(encoding, Picks) and inputs < encoding.window:
         return None
     aligned = panels.columns == gates or (panels.columns % panels.panel == 0 and gates % panels.columns == 0)
     return encoding.fill(panels.panel) if aligned else None
@@ -225,19 +260,18 @@ def pick_fill(groups: Groups, encoding: Picks, dims: tuple[int, ...], window: in
     panels = groups.panels
     if (encoding.group, encoding.window) != (groups.group, window) or panels.depth > MOST_PLACES:
         return None
-    if not _is_whole(groups, encoding, dims):
+    if not is_whole(panels, encoding, dims) or groups.shift or groups.run:
         return None
     others = [axis for axis, dim in enumerate(dims) if axis not in (encoding.lines, encoding.along) and dim > 1]
     taps = [(dims[axis], _step(dims, axis)) for axis in others]
     found = [(extent, step) for extent, step in panels.source[:-2] if extent > 1]
-    return encoding.fill(panels.panel) if joined(found) == joined(taps) else None
+    return encoding.fill(panels.panel) if _joined(found) == _joined(taps) else None
 
 
-def _is_whole(groups: Groups, encoding: Blocks | Picks, dims: tuple[int, ...]) -> bool:
+def is_whole(panels: Panels, encoding: Blocks | Picks, dims: tuple[int, ...]) -> bool:
     """Whether B is all of a constant, with lines for columns and the other dimension that is named innermost in k."""
-    panels = groups.panels
     *depth, (columns, column_step) = panels.source
-    if panels.starts != (0,) or panels.depth * panels.columns != int(np.prod(dims)) or groups.shift or groups.run:
+    if panels.starts != (0,) or panels.depth * panels.columns != int(np.prod(dims)):
         return False
     if not depth or columns != dims[encoding.lines]:
         return False
@@ -249,7 +283,7 @@ def _step(dims: tuple[int, ...], axis: int) -> int:
     return int(np.prod(dims[axis + 1 :]))
 
 
-def joined(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def _joined(axes: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Axes (extent, step), outermost first, of which those that lie one in another are one."""
     made: list[tuple[int, int]] = []
     for extent, step in axes:

@@ -48,7 +48,11 @@ class Walk(Protocol):
 
 @contextmanager
 def attempt(walk: Walk) -> Iterator[None]:
-    """Takes back all that was done where what is inside raises Unsupported or Narrower, which goes on to the caller."""
+    """Takes back all that was done where what is inside raises Unsupported or Narrower, which goes on to the caller.
+
+    What is built behind it is of the node that was being read before.
+    """
+    source = walk.values.source
     kept = [(one, _state(one)) for one in (walk.graph, walk.values)]
     refusals, notices = [*walk.refusals], [*walk.notices]
     numbers = walk.refused, walk.depth, walk.state, walk.streams, walk.left_out
@@ -61,6 +65,8 @@ def attempt(walk: Walk) -> Iterator[None]:
         walk.refusals[:], walk.notices[:] = refusals, notices
         walk.refused, walk.depth, walk.state, walk.streams, walk.left_out = numbers
         raise
+    finally:
+        walk.values.source = source
 
 
 def _state(one: Assembly | OpenValues) -> dict[str, object]:

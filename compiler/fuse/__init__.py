@@ -11,10 +11,11 @@
     between   why what lies between two kernels must be stored
     separable a window channel by channel and the pointwise product that alone reads it
     excitation  a mean over positions and the two small products that follow it
+    byte_attention  two products of bytes and the softmax between them
     batch     whether samples are computed each by itself, and the kernels for fewer of them
     batch_bounds  kernels of a batch of any size without choices by it
     sliced    a call that runs the kernels of a slice for each of them
-    joins     calls that may be one where costs say that it pays, as these two make them
+    joins     calls that may be one where costs say that it pays, as these make them
     regions   loops and branches: their bodies fused by themselves
     pbqp      the cheapest choice where tables say what the choices of a few variables cost together
     layout_costs  which values had better be plain, by what kernels cost

@@ -18,36 +18,53 @@ from compiler.fuse.refusal import Refusal, name_of
 from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where, conjunction
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.tensor import DType
+from compiler.ir.tensor import DType, TensorType
+
+UNPLACED = Axis("e", 1)
+"""Stands for the columns of a trio of which it is not known yet whether they may be joined."""
+
+
+@dataclass(frozen=True)
+class Trio:
+    """Products before and after a softmax, and the joined kernel's axes: the scores' and the values' columns.
+
+    scores  the first product; the softmax reads its only result as its first input
+    over    the softmax, perhaps with maps around it, along the axis `own`
+    mixed   the product with the values, whose sum is in the dtype `total`
+    """
+
+    scores: Op
+    over: Op
+    own: Axis
+    mixed: Op
+    total: DType = DType.F32
+    axes: tuple[Axis, ...] = ()
+    columns: Axis = UNPLACED
 
 
 @dataclass(frozen=True)
 class _Parts:
-    """The ops in question, and the joined kernel's axes: the scores' and the values' columns.
+    """The ops in question: `softmax` is the one of `trio` before it lost the choices of `kept`.
 
-    `plain` is the softmax without the choices of `kept`: sizes below which it keeps its result, with the values that
-    they are.
+    Those are sizes below which it keeps its result, with the values that they are.
     """
 
-    scores: Op
+    trio: Trio
     softmax: Op
-    plain: Op
     kept: tuple[tuple[Bound, int], ...]
-    mixed: Op
-    axes: tuple[Axis, ...]
-    columns: Axis
 
 
 def join_attention(draft: Draft, refusals: list[Refusal]) -> None:
     """Makes one op of every score product, softmax and value product that may be one, with the copy that follows it."""
     for op in list(draft.ops):
         plain, kept = _without_choices(op)
-        if isinstance(plain.kernel, Kernel) and softmax_axis(plain.kernel) is not None:
-            parts = _parts(op, plain, kept, draft)
-            if isinstance(parts, str):
-                refusals.append(_refusal(op, parts))
+        own = softmax_axis(plain.kernel) if isinstance(plain.kernel, Kernel) else None
+        if own is not None:
+            trio = _trio(op, plain, own, draft)
+            if isinstance(trio, str):
+                refusals.append(_refusal(op, trio))
                 continue
-            whole = _kept_below(_joined(parts, draft), parts)
+            whole = _kept_below(joined(trio, draft.types), _Parts(trio, op, kept))
             if whole is None:
                 refusals.append(_refusal(op, "beyond a size of keys its argument is not -infinity"))
                 continue
@@ -60,7 +77,7 @@ def join_attention(draft: Draft, refusals: list[Refusal]) -> None:
             if found.queries < MIN_QUERIES:
                 refusals.append(_refusal(op, f"{found.queries} rows do not repay packing the keys"))
                 continue
-            draft.replace([parts.scores, parts.softmax, parts.mixed], whole, draft.at(parts.mixed))
+            draft.replace([trio.scores, op, trio.mixed], whole, draft.at(trio.mixed))
             _take_copy(whole, draft)
 
 
@@ -117,10 +134,9 @@ def _kept_below(whole: Op, parts: _Parts) -> Op | None:
     view = as_attention(kernel)
     if not parts.kept or view is None or not isinstance(kernel, Kernel):
         return whole
-    over = parts.plain.kernel
+    over, own = parts.trio.over.kernel, parts.trio.own
     assert isinstance(over, Kernel)
-    own = softmax_axis(over)
-    by_place = dict(zip(over.shared, map(Index.of, parts.axes), strict=False))
+    by_place = dict(zip(over.shared, map(Index.of, parts.trio.axes), strict=False))
     ends = neutral_from(
         (view.scores, *view.maps)[-1].values[0], view.keys, float("-inf"), frozenset(s.name for s in kernel.inputs)
     )
@@ -154,14 +170,14 @@ def _with_choice(whole: Op, kernel: Kernel, conditions: list[Expr]) -> Op:
     return bind(replace(kernel, blocks=blocks, temps=temps), inputs, outputs, whole.sources)
 
 
-def _parts(softmax: Op, plain: Op, kept: tuple[tuple[Bound, int], ...], draft: Draft) -> _Parts | str:
+def _trio(softmax: Op, plain: Op, own: Axis, draft: Draft) -> Trio | str:
     """The products before and after a softmax, or why they are not joined with it."""
     into, out = plain.inputs[0], plain.outputs[0]
     scores, readers = draft.producers().get(into), draft.readers()
     followers = readers.get(out, [])
-    if scores is None or _product(scores) is None:
+    if scores is None or product_of(scores) is None:
         return "its argument is no sum of products"
-    if len(followers) != 1 or _product(followers[0]) is None:
+    if len(followers) != 1 or product_of(followers[0]) is None:
         return "its result is not the operand of one product"
     mixed = followers[0]
     if into in draft.kept or out in draft.kept or len(readers.get(into, [])) != 1 or len(scores.outputs) != 1:
@@ -170,49 +186,48 @@ def _parts(softmax: Op, plain: Op, kept: tuple[tuple[Bound, int], ...], draft: D
         mixed
     ):
         return "another kernel needs a value in between"
-    return _fitted(_Parts(scores, softmax, plain, kept, mixed, (), Axis("e", 1)), draft)
+    return fitted(Trio(scores, plain, own, mixed), draft.types)
 
 
-def _product(op: Op) -> Block | None:
-    """The first block of an fp32 product followed by maps, all at the points of the shared axes."""
+def product_of(op: Op, total: DType = DType.F32) -> Block | None:
+    """The first block of a product, summed in a dtype, followed by maps, all at the points of the shared axes."""
     kernel = op.kernel
     if not isinstance(kernel, Kernel) or kernel.sequential or any(block.axes for block in kernel.blocks):
         return None
     first, *rest = kernel.blocks
     value = first.values[0]
-    if first.monoid != "sum" or first.accumulator is not DType.F32 or any(block.monoid for block in rest):
+    if first.monoid != "sum" or first.accumulator is not total or any(block.monoid for block in rest):
         return None
     return first if isinstance(value, Apply) and value.function == "mul" and first.reduction else None
 
 
-def _fitted(parts: _Parts, draft: Draft) -> _Parts | str:
-    """The same with the joined kernel's axes, where all three run over the same points."""
-    scores, softmax, mixed = parts.scores, parts.plain, parts.mixed
-    over, dims = softmax.kernel, draft.types[softmax.inputs[0]].dims
-    product = _product(mixed)
+def fitted(trio: Trio, types: Mapping[int, TensorType]) -> Trio | str:
+    """The same with the joined kernel's axes, where all three run over the same points; else why not."""
+    scores, softmax, mixed = trio.scores, trio.over, trio.mixed
+    over, dims = softmax.kernel, types[softmax.inputs[0]].dims
+    product = product_of(mixed, trio.total)
     assert isinstance(over, Kernel)
     assert product is not None
-    keys = softmax_axis(over)
-    if keys is None or over.slots[over.inputs[0].name].type.dims != dims or len(dims) < 2:
+    if over.slots[over.inputs[0].name].type.dims != dims or len(dims) < 2 or trio.own.extent != dims[-1]:
         return "it normalises another axis than the last"
     slot = _slot(mixed, softmax.outputs[0])
     loads = [load for value in product.values for load in value.loads if load.slot == slot]
-    weights = [arg for arg in product.values[0].children if isinstance(arg, Load) and arg.slot == slot]
-    if len(loads) != 1 or len(weights) != 1 or len(product.reduction) != 1:
+    if len(loads) != 1 or len(product.reduction) != 1:
         return "the product that follows reads it in another way"
+    (weights,) = loads
     shared = tuple(Axis(f"i{place}", extent) for place, extent in enumerate(dims[:-1]))
     axes = (*shared, Axis("j", dims[-1]))
-    columns = [axis for axis in mixed.kernel.shared if axis not in weights[0].axes]  # type: ignore[union-attr]
+    columns = [axis for axis in mixed.kernel.shared if axis not in weights.axes]  # type: ignore[union-attr]
     columns = [axis for axis in columns if axis.extent > 1]
-    stored = {*(axis for index in weights[0].index for axis in index.axes)}
-    wanted = tuple(Index.of(axis) for axis in weights[0].index[-1].axes)
-    if weights[0].index[-1:] != wanted or not {*product.reduction} <= stored or len(columns) != 1:
+    stored = {*(axis for index in weights.index for axis in index.axes)}
+    wanted = tuple(Index.of(axis) for axis in weights.index[-1].axes)
+    if weights.index[-1:] != wanted or not {*product.reduction} <= stored or len(columns) != 1:
         return "the product that follows reads it in another way"
-    if _mapping(weights[0].index, axes) is None:
+    if _mapping(weights.index, axes) is None:
         return "the product that follows does not read it row by row"
-    if _mapping_of_scores(scores, axes, draft) is None:
+    if _mapping_of_scores(scores, axes, types) is None:
         return "the scores are not stored in order"
-    return replace(parts, axes=axes, columns=Axis("e", columns[0].extent))
+    return replace(trio, axes=axes, columns=Axis("e", columns[0].extent))
 
 
 def _slot(op: Op, value: int) -> str:
@@ -232,25 +247,23 @@ def _mapping(index: tuple[Index, ...], axes: tuple[Axis, ...]) -> dict[Axis, Ind
     return mapping
 
 
-def _mapping_of_scores(op: Op, axes: tuple[Axis, ...], draft: Draft) -> dict[Axis, Index] | None:
+def _mapping_of_scores(op: Op, axes: tuple[Axis, ...], types: Mapping[int, TensorType]) -> dict[Axis, Index] | None:
     kernel = op.kernel
     assert isinstance(kernel, Kernel)
     store = next(store for store in kernel.blocks[-1].stores)
-    if store.slot != kernel.outputs[0].name or store_axes(store, draft.types[op.outputs[0]].dims) is None:
+    if store.slot != kernel.outputs[0].name or store_axes(store, types[op.outputs[0]].dims) is None:
         return None
     return _mapping(store.index, axes)
 
 
-def _joined(parts: _Parts, draft: Draft) -> Op:
+def joined(trio: Trio, types: Mapping[int, TensorType]) -> Op:
     """One op over the axes of batches and queries."""
-    *shared, keys = parts.axes
-    first = _moved(parts.scores, "s", _mapping_of_scores(parts.scores, parts.axes, draft) or {}, (keys,))
-    over = parts.plain.kernel
+    *shared, keys = trio.axes
+    first = _moved(trio.scores, "s", _mapping_of_scores(trio.scores, trio.axes, types) or {}, (keys,))
+    over, own = trio.over.kernel, trio.own
     assert isinstance(over, Kernel)
-    own = softmax_axis(over)
-    assert own is not None
-    by_place = dict(zip((*over.shared, own), map(Index.of, parts.axes), strict=True))
-    second = _moved(parts.plain, "p", by_place, ())
+    by_place = dict(zip((*over.shared, own), map(Index.of, trio.axes), strict=True))
+    second = _moved(trio.over, "p", by_place, ())
     second = replace(
         second,
         blocks=tuple(
@@ -258,9 +271,9 @@ def _joined(parts: _Parts, draft: Draft) -> Op:
             for block in second.blocks
         ),
     )
-    third = _third(parts, (*shared, keys))
-    between = {parts.plain.inputs[0]: "scores", parts.plain.outputs[0]: "weights"}
-    ops = (parts.scores, parts.plain, parts.mixed)
+    third = _third(trio, (*shared, keys))
+    between = {trio.over.inputs[0]: "scores", trio.over.outputs[0]: "weights"}
+    ops = (trio.scores, trio.over, trio.mixed)
     inputs: dict[str, int] = {}
     slots: list[Slot] = []
     kernels = []
@@ -272,16 +285,16 @@ def _joined(parts: _Parts, draft: Draft) -> Op:
         inputs |= {name: value for name, value in bound.items() if name not in inner}
         slots += [slot for slot in kernel.inputs if slot.name not in inner]
     temps = [slot for kernel in kernels for slot in kernel.temps]
-    temps += [Slot(name, draft.types[value]) for value, name in between.items()]
+    temps += [Slot(name, types[value]) for value, name in between.items()]
     kernel = Kernel(
-        joined_family(joined_family(parts.scores.kernel.family, over.family), parts.mixed.kernel.family),
+        joined_family(joined_family(trio.scores.kernel.family, over.family), trio.mixed.kernel.family),
         tuple(slots),
         kernels[2].outputs,
         tuple(block for kernel in kernels for block in kernel.blocks),
         tuple(temps),
         tuple(shared),
     )
-    outputs = dict(zip((slot.name for slot in kernel.outputs), parts.mixed.outputs, strict=True))
+    outputs = dict(zip((slot.name for slot in kernel.outputs), trio.mixed.outputs, strict=True))
     return bind(kernel, inputs, outputs, tuple(source for op in ops for source in op.sources))
 
 
@@ -303,17 +316,17 @@ def _moved(op: Op, letter: str, mapping: Mapping[Axis, Index], own: tuple[Axis, 
     return replace(rename_slots(kernel, names), blocks=tuple(blocks), shared=())
 
 
-def _third(parts: _Parts, axes: tuple[Axis, ...]) -> Kernel:
+def _third(trio: Trio, axes: tuple[Axis, ...]) -> Kernel:
     """The product with the values: its reduction is over the keys, its columns are axes of its own blocks."""
-    product = _product(parts.mixed)
-    kernel = parts.mixed.kernel
+    product = product_of(trio.mixed, trio.total)
+    kernel = trio.mixed.kernel
     assert isinstance(kernel, Kernel)
     assert product is not None
-    slot = _slot(parts.mixed, parts.plain.outputs[0])
+    slot = _slot(trio.mixed, trio.over.outputs[0])
     weights = next(load for load in product.values[0].loads if load.slot == slot)
     mapping = _mapping(weights.index, axes) or {}
     columns = next(axis for axis in kernel.shared if axis not in weights.axes and axis.extent > 1)
-    moved = _moved(parts.mixed, "m", {**mapping, columns: Index.of(parts.columns)}, (parts.columns,))
+    moved = _moved(trio.mixed, "m", {**mapping, columns: Index.of(trio.columns)}, (trio.columns,))
     return replace(
         moved,
         blocks=tuple(replace(block, reduction=(axes[-1],) if block.reduction else ()) for block in moved.blocks),

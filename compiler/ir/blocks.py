@@ -20,8 +20,10 @@ WIDTHS = (8, 16, 32)
 """Lines whose groups may be kept together."""
 MOST_FILL = 0.75
 """The share of blocks, the narrowest ones, up to which they are told of at all."""
-GROUPS = (1, 2, 4)
-"""Neighbours of a group: floats of recurrent layers, floats that are rounded to bf16, and bytes."""
+GROUPS = (1, 2, 4, 8)
+"""Neighbours of a group: floats of recurrent layers, those rounded to bf16, bytes; on GPUs any of them."""
+TILE = min(WIDTHS)
+"""Lines and neighbours of the tiles that a constant is pruned by."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,36 @@ class Blocks(Encoding):
         """What is kept when so many lines are kept together; None where that is not told."""
         return self.fills[WIDTHS.index(width)] if width in WIDTHS else None
 
+    def pruned(self, constant: np.ndarray) -> np.ndarray:
+        """The constant with no more blocks than are told of, whatever it keeps; square tiles of it stay.
+
+        What is pruned by several encodings of these dimensions keeps the tiles of the scarcest.
+        """
+        outer, inner = sorted((self.lines, self.along))
+        places = np.moveaxis(constant, (outer, inner), (0, 1))
+        shape = places.shape[:2]
+        order = _tiles_in_order(shape[0], shape[1], places[0, 0].size)
+        left = np.zeros(order.shape, bool)
+        left[np.unravel_index(np.argsort(order, axis=None)[: self._room(order, shape)], order.shape)] = True
+        mask = left.repeat(TILE, 0).repeat(TILE, 1)[: shape[0], : shape[1]].reshape(places.shape)
+        return np.moveaxis(np.where(mask, places, np.zeros((), constant.dtype)), (0, 1), (outer, inner))
+
+    def _room(self, order: np.ndarray, shape: tuple[int, ...]) -> int:
+        """How many tiles, the first by int64[outer, inner, others], have no more blocks than are told of."""
+        outer, inner, other = np.unravel_index(np.argsort(order, axis=None), order.shape)
+        rows, columns = (outer, inner) if self.lines < self.along else (inner, outer)
+        lines, along = shape if self.lines < self.along else shape[::-1]
+        groups = -(-np.minimum(TILE, along - columns * TILE) // self.group)
+        room = order.size
+        for width, fill in zip(WIDTHS, self.fills, strict=True):
+            block = (rows * TILE // width * along + columns) * order.shape[2] + other
+            _, first = np.unique(block, return_index=True)
+            new = np.zeros(order.size, np.int64)
+            new[first] = groups[first]
+            whole = -(-lines // width) * (along // self.group) * order.shape[2]
+            room = min(room, int(np.searchsorted(np.cumsum(new), fill * whole // CLASSES, side="right")))
+        return room
+
 
 def block_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     """Those of blocks of so many neighbours in which a constant may be kept, by its size and zeros.
@@ -85,6 +117,36 @@ def recurrent_encodings_of(constant: np.ndarray) -> Encodings:
     if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
         return ()
     return tuple(_encodings(constant, constant.ndim - 2, constant.ndim - 1, 1))
+
+
+def vector_encodings_of(constant: np.ndarray) -> Encodings:
+    """Those of vectors of lines, of groups of any size, in which floats may be kept for a block tile each.
+
+    A group is told of where the next larger one keeps more.
+    """
+    if constant.dtype.kind != "f" or not is_pruned(constant):
+        return ()
+    return tuple(one for pair in pairs_of_axes(constant) for one in _vectors(constant, *pair))
+
+
+def _tiles_in_order(outer: int, inner: int, others: int) -> np.ndarray:
+    """In which order tiles stay, int64[outer, inner, others]: those of the widest panels together, these at random."""
+    tiles = (-(-outer // TILE), -(-inner // TILE))
+    many = max(WIDTHS) // TILE
+    scores = np.random.default_rng(0).random((-(-tiles[0] // many), -(-tiles[1] // many), others))
+    each = scores.repeat(many, 0).repeat(many, 1)[: tiles[0], : tiles[1]]
+    order = np.empty(each.size, np.int64)
+    order[np.argsort(each, axis=None, kind="stable")] = np.arange(each.size)
+    return order.reshape(each.shape)
+
+
+def _vectors(constant: np.ndarray, lines: int, along: int) -> list[Blocks]:
+    found: list[Blocks] = []
+    for group in reversed(GROUPS):
+        for one in _encodings(constant, lines, along, group):
+            if not found or one.fills != found[-1].fills:
+                found.append(one)
+    return found
 
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Blocks]:

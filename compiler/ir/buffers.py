@@ -13,14 +13,18 @@ from functools import cached_property
 import numpy as np
 
 from compiler.errors import VerifyError
-from compiler.ir.blocks import recurrent_encodings_of
+from compiler.ir.blocks import vector_encodings_of
+from compiler.ir.codebook import codebook_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.lookups import lookup_encodings_of
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
-from compiler.ir.without_zeros import encodings_without_zeros
+from compiler.ir.without_zeros import (
+    encodings_without_zeros,
+    recurrent_encodings_without_zeros,
+    single_encodings_without_zeros,
+)
 
 
 @dataclass(frozen=True)
@@ -162,19 +166,27 @@ class KernelGraph:
         """In which of them a buffer may be kept; none but for constants of which a good part is zero."""
         return self._known(buffer, "sparse", lambda constant: encodings_without_zeros(constant, halves=self.halves))
 
+    def single_encodings(self, buffer: int) -> Encodings:
+        """In which a product of few rows may read a buffer; none but for constants of which a good part is zero."""
+        return self._known(buffer, "single", single_encodings_without_zeros)
+
     def recurrent_encodings(self, buffer: int) -> Encodings:
         """In which encodings without zeros the steps of a recurrent layer may read a buffer; none but for constants."""
         if buffer not in self.constants or not any(self._is_sequential(call) for call in self.readers[buffer]):
             return ()
-        return self._known(buffer, "recurrent", recurrent_encodings_of)
+        return self._known(buffer, "recurrent", recurrent_encodings_without_zeros)
 
-    def lookup_encodings(self, buffer: int) -> Encodings:
-        """In which encodings without zeros products of few rows may read a buffer; none but for sparse matrices."""
-        return self._known(buffer, "lookups", lookup_encodings_of)
+    def codebook_encodings(self, buffer: int) -> Encodings:
+        """By which codebooks a buffer may be kept; none but for constants of few distinct values."""
+        return self._known(buffer, "codebook", codebook_encodings_of)
 
     def two_of_four_encodings(self, buffer: int) -> Encodings:
         """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""
         return self._known(buffer, "two_of_four", two_of_four_encodings_of)
+
+    def vector_encodings(self, buffer: int) -> Encodings:
+        """By which vectors of lines a buffer may be kept; none but for constants of which a good part is zero."""
+        return self._known(buffer, "vectors", vector_encodings_of)
 
     @cached_property
     def _found(self) -> dict[tuple[int, str], Encodings]:

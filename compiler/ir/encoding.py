@@ -3,6 +3,7 @@
     DENSE      each element in its own dtype
     INT24      fp32 in 24 bits: three quarters of the bytes where reading them is all the work
     Sparse     without most zeros, each element with its place: where a good part of a matrix is zero
+    Codebook   indices into few values (`compiler.ir.codebook`)
     TwoOfFour  two of each four neighbours, each with its place among them: what sparse tensor cores take
 
 In INT24 a column of a matrix is kept as whole numbers of 24 bits times a power of two of its own, the least for which
@@ -78,6 +79,10 @@ class Encoding:
 
     def __str__(self) -> str:
         return self.name
+
+    def pruned(self, constant: np.ndarray) -> np.ndarray:
+        """A constant with its elements changed as the encoding asks; the same where it may hold any elements."""
+        return constant
 
 
 DENSE = Encoding("dense", "")
@@ -193,10 +198,9 @@ def sparse_encodings_of(constant: np.ndarray) -> Encodings:
 
 
 def pruned(array: np.ndarray, encodings: Encodings) -> np.ndarray:
-    """An array with zeros where the encodings of a constant ask for some: what stands for it when kernels are tried."""
+    """An array with zeros, and few values, where encodings of a constant ask for it: it stands in trials of kernels."""
     for one in encodings:
-        if isinstance(one, TwoOfFour):
-            array = one.pruned(array)
+        array = one.pruned(array)
     return array
 
 

@@ -12,6 +12,9 @@ from typing import Protocol
 from compiler.ir.plan import Task
 from compiler.ir.tile import Tile
 
+Pair = tuple[int, int]
+"""Two cores by position among those of the process, the lower one first."""
+
 UPGRADED = 0.25
 """Of the bytes that cross from lane to lane, those whose memory has to be upgraded when it is written anew: 0.08 to
 0.32 in plans whose storages were moved."""

@@ -10,9 +10,9 @@ from compiler.contract import generator
 from compiler.errors import VerifyError
 from compiler.ir.blocks import Blocks
 from compiler.ir.buffers import Buffer, Call, KernelGraph
+from compiler.ir.codebook import Codebook
 from compiler.ir.encoding import DENSE, INT24, Encodings, TwoOfFour
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.lookups import Lookups
 from compiler.ir.picks import Picks
 from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
@@ -166,7 +166,7 @@ class Workload:
                 raise VerifyError(f"an input that is no constant is encoded as {encodings[1]}\n{self}")
         for buffer, encodings in zip(self.inputs, self.encodings, strict=True):
             for one in encodings:
-                if isinstance(one, TwoOfFour | Blocks | Picks | Lookups) and not one.fits(buffer.type.dims):
+                if isinstance(one, TwoOfFour | Blocks | Picks | Codebook) and not one.fits(buffer.type.dims):
                     raise VerifyError(f"an input of {buffer.type} is encoded as {one}\n{self}")
         for slot, buffer in zip(slots, buffers, strict=True):
             if buffer.type != slot.type:

@@ -12,10 +12,10 @@ from collections.abc import Callable, Mapping
 from compiler.ir import grammar
 from compiler.ir.blocks import BLOCKS_WORD, Blocks
 from compiler.ir.buffers import Buffer, row_major
+from compiler.ir.codebook import CODEBOOK_WORD, Codebook
 from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, TWO_OF_FOUR_WORD, Encoding, Encodings, Sparse, TwoOfFour
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
-from compiler.ir.lookups import LOOKUPS_WORD, Lookups
 from compiler.ir.machine import Workload
 from compiler.ir.picks import PICKS_WORD, Picks
 from compiler.ir.tensor import DType
@@ -26,9 +26,9 @@ SPARSE: Mapping[str, Callable[[str], Encoding]] = {
     TWO_OF_FOUR_WORD: TwoOfFour.read,
     BLOCKS_WORD: Blocks.read,
     PICKS_WORD: Picks.read,
-    LOOKUPS_WORD: Lookups.read,
+    CODEBOOK_WORD: Codebook.read,
 }
-"""How the word of a sparse encoding is read, by what it begins with."""
+"""How the word of a sparse encoding, or of a codebook, is read, by what it begins with."""
 
 
 def parse_workload(text: str) -> Workload:

@@ -4,6 +4,8 @@ Instructions that add dot products take a group of inputs, four bytes or two bf1
 can pick their groups by themselves from a vector of neighbouring inputs, a step has for each line its next few weights
 that are not zero, if all of them lie in one window. The window begins at the least input that a line still lacks, so
 that lines wait for each other little: the number of steps is near to the weights of the fullest line over a group.
+
+Where lanes hold one number each, as the state of a recurrent layer is multiplied in fp32, a group is a single one.
 """
 
 from __future__ import annotations
@@ -22,8 +24,14 @@ WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
     (4, 16): (4, 8, 16, 32),
     (2, 32): (16, 32),
     (2, 8): (4, 8, 16, 32),
+    (1, 32): (16, 32),
+    (1, 16): (4, 8, 16, 32),
+    (1, 8): (8, 16, 32),
 }
-"""Lines that step together, by the neighbours of a group and of a window: windows of 64 and of 16 bytes."""
+"""Lines that step together, by the neighbours of a group and of a window.
+
+Windows are of 64 and of 16 bytes; of floats, of as many as one or two vectors hold.
+"""
 MOST_FILL = 0.6
 """The share of the dense form's steps, for the fewest lines, up to which steps are told of at all."""
 
@@ -135,19 +143,34 @@ def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     return tuple(one for pair in pairs_of_axes(constant) for one in _encodings(constant, *pair, group))
 
 
+def recurrent_pick_encodings_of(constant: np.ndarray) -> Encodings:
+    """Those of single numbers in which weights of a recurrent layer may be kept: fp32[..., gates, inputs].
+
+    Gates are the lines, and none of one matrix of gates and inputs steps together with one of the next.
+    """
+    if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
+        return ()
+    matrices = kept(constant).reshape(-1, *constant.shape[-2:])
+    return tuple(_known(matrices, constant.ndim - 2, constant.ndim - 1, 1))
+
+
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:
     mask = np.moveaxis(kept(constant), (lines, along), (0, -1))
-    places = mask.reshape(len(mask), -1)
+    yield from _known(mask.reshape(1, len(mask), -1), lines, along, group)
+
+
+def _known(matrices: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:
+    """By masks bool[matrices, lines, inputs]."""
     for (of, window), widths in WINDOWS.items():
-        if of == group and places.shape[1] >= window:
-            fills = tuple(_fill(places, group, window, width) for width in widths)
+        if of == group and matrices.shape[2] >= window:
+            fills = tuple(_fill(matrices, group, window, width) for width in widths)
             if fills[0] <= MOST_FILL * CLASSES:
                 yield Picks.of(lines, along, group, window, fills)
 
 
-def _fill(places: np.ndarray, group: int, window: int, width: int) -> int:
+def _fill(matrices: np.ndarray, group: int, window: int, width: int) -> int:
     """The share of the dense form's steps, in 1 / CLASSES, rounded up; at least 1, and at most all."""
-    panels = in_panels(places, width)
+    panels = np.concatenate([in_panels(lines, width) for lines in matrices])
     counts = steps_of(panels, group, window).counts
-    dense = len(panels) * -(-places.shape[1] // group)
+    dense = len(panels) * -(-panels.shape[2] // group)
     return min(class_of(counts.sum(), dense), CLASSES)

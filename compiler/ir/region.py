@@ -242,8 +242,9 @@ class Region(Routine):
 
 def _encodings(body: KernelGraph, constant: int) -> Encodings:
     """All in which one of a body's constants may be kept."""
-    sparse = (*body.sparse_encodings(constant), *body.recurrent_encodings(constant))
-    return (*body.encodings(constant), *sparse, *body.lookup_encodings(constant))
+    sparse = (*body.sparse_encodings(constant), *body.single_encodings(constant))
+    shared = body.codebook_encodings(constant)
+    return (*body.encodings(constant), *sparse, *body.recurrent_encodings(constant), *shared)
 
 
 def _nameless(kernel: Kernel | Routine) -> Kernel | Routine:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.ir.blocks import block_encodings_of
+from compiler.ir.blocks import block_encodings_of, recurrent_encodings_of
 from compiler.ir.encoding import Encodings, sparse_encodings_of
-from compiler.ir.picks import pick_encodings_of
+from compiler.ir.picks import pick_encodings_of, recurrent_pick_encodings_of
 
 
 def encodings_without_zeros(constant: np.ndarray, *, halves: bool) -> Encodings:
@@ -19,3 +19,15 @@ def encodings_without_zeros(constant: np.ndarray, *, halves: bool) -> Encodings:
         return sparse_encodings_of(constant)
     grouped = (*block_encodings_of(constant, group), *pick_encodings_of(constant, group))
     return (*sparse_encodings_of(constant), *grouped)
+
+
+def single_encodings_without_zeros(constant: np.ndarray) -> Encodings:
+    """Of a matrix in fp32 that few rows are multiplied by: groups of one number."""
+    if constant.dtype != np.float32:
+        return ()
+    return (*block_encodings_of(constant, 1), *pick_encodings_of(constant, 1))
+
+
+def recurrent_encodings_without_zeros(constant: np.ndarray) -> Encodings:
+    """Of weights of a recurrent layer fp32[..., gates, inputs]: blocks of single inputs, and single ones anywhere."""
+    return (*recurrent_encodings_of(constant), *recurrent_pick_encodings_of(constant))

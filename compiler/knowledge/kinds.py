@@ -38,6 +38,10 @@ SOURCE = "source"
 """A digest of the code that was measured: where the compiler was changed since, a record counts while this is equal."""
 PARTS_S = "parts_s"
 """Processor seconds of each part of a model for an inference that it does, with many in flight."""
+PARTS_ALONE_S = "parts_alone_s"
+"""The same of an inference by itself."""
+CLEAR_S, CLEAR_LATENCY_S = "clear_s", "clear_latency_s"
+"""From one end of an inference to the next, and of one by itself, without what others took of the devices' cores."""
 CALLER_S, CALLER_BYTES = "caller_s", "caller_bytes"
 """Processor seconds of the thread that submits an inference and takes its result, which copies so many bytes for it.
 
@@ -48,6 +52,8 @@ ALONE_S, TOGETHER_S = "alone_s", "together_s"
 BUDGET_S = "budget_s"
 """How many seconds there were for the stages of a model."""
 
+_COMPARED = ("ratio", "low", "high", "latency_s")
+_OF_PARTS = (PARTS_S, PARTS_ALONE_S)
 _TILE = ("algorithm", "levels", "scopes")
 _SETTING = ("weights", "toolchain")
 _SEARCHED = (SECONDS, TRIALS, EXHAUSTED)
@@ -122,7 +128,7 @@ STREAM = Kind(
     "stream",
     "from one end of an inference to the next, with many in flight on several devices",
     "the digest of the model's kernels and of the buffers that join them",
-    frozenset(("parts", "ratio", "low", "high", "latency_s", PARTS_S, CALLER_S, CALLER_BYTES, *_SETTING)),
+    frozenset(("parts", *_COMPARED, *_OF_PARTS, CLEAR_S, CLEAR_LATENCY_S, CALLER_S, CALLER_BYTES, *_SETTING)),
 )
 
 CORES = Kind(

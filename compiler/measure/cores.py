@@ -8,6 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
+from typing import Protocol
+
+import numpy as np
 
 from compiler.measure.benchmark import Run
 from compiler.trace import StopRequest, never_stops
@@ -133,6 +136,42 @@ def on_cores(runs: Sequence[Run], cores: Sequence[int]) -> Block:
         if failures:
             raise failures[0]
         return found
+
+    return block
+
+
+class Submitting(Protocol):
+    """An opened artifact with one part, on one core, as the loader gives it."""
+
+    def submit_flat(self, inputs: Sequence[np.ndarray]) -> Submitted:
+        """Begins an inference."""
+        ...
+
+    def occupancy(self) -> tuple[int, Sequence[float]]:
+        """How many have ended, and each part's seconds of processor time."""
+        ...
+
+
+class Submitted(Protocol):
+    """An inference that was begun."""
+
+    def result_flat(self) -> Sequence[np.ndarray]:
+        """Waits for it."""
+        ...
+
+
+def in_place(model: Submitting, inputs: Sequence[np.ndarray]) -> Block:
+    """Inferences one by one through the one part of an artifact, whose own thread runs it on its core."""
+
+    def block(positions: Sequence[int]) -> Mapping[int, float]:
+        model.submit_flat(inputs).result_flat()
+        runs, end = 0, time.perf_counter() + BLOCK_S
+        _, (before,) = model.occupancy()
+        while not runs or time.perf_counter() < end:
+            model.submit_flat(inputs).result_flat()
+            runs += 1
+        _, (after,) = model.occupancy()
+        return dict.fromkeys(positions, (after - before) / runs)
 
     return block
 

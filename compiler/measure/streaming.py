@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, repeat
+from pathlib import Path
 from statistics import median
 from typing import Any, Protocol
 
@@ -32,6 +33,10 @@ class Streaming(Protocol):
         """How many frames have ended, and each part's seconds of processor time."""
         ...
 
+    def delays(self) -> Sequence[float]:
+        """Of each device the seconds for which others kept its thread from its core."""
+        ...
+
 
 @dataclass(frozen=True)
 class Streamed:
@@ -40,12 +45,14 @@ class Streamed:
     frames  that ended; `seconds` by the clock for them
     work_s  of each part, in processor time: that of another program on the same core is not in it
     caller_s  the same of the thread that submits and takes results, with the copies of inputs
+    delays_s  of each device how long others kept its thread from its core; empty: not known
     """
 
     frames: int
     seconds: float
     work_s: Sequence[float]
     caller_s: float = 0.0
+    delays_s: Sequence[float] = ()
 
     @property
     def period_s(self) -> float:
@@ -67,6 +74,7 @@ def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -
     for _ in islice(outputs, FILLING):
         pass
     _, before = model.occupancy()
+    kept = model.delays()
     begin = now = time.perf_counter()
     own = time.thread_time()
     frames = 0
@@ -76,7 +84,35 @@ def stream(model: Streaming, inputs: Mapping[str, np.ndarray], seconds: float) -
         now = time.perf_counter()
     own = time.thread_time() - own
     _, after = model.occupancy()
-    return Streamed(frames, now - begin, [last - first for first, last in zip(before, after, strict=True)], own)
+    delays_s = [last - first for first, last in zip(kept, model.delays(), strict=True)]
+    return Streamed(
+        frames, now - begin, [last - first for first, last in zip(before, after, strict=True)], own, delays_s
+    )
+
+
+def undisturbed_s(
+    period_s: float, loads: Sequence[float], busiest_s: float, delays_s: Sequence[float], caller_s: float = 0.0
+) -> float:
+    """What a period by the clock would be if nobody else had taken the devices' cores meanwhile.
+
+    Of a frame each device works for its load, in processor time, is kept from its core for a delay, and waits for the
+    others for the rest, for their delays among it. The caller's thread delays them by no more than it works itself,
+    which is no disturbance. The device that waits least is the one that all wait for. So without delays a frame takes
+    what the `busiest` of them works, the caller's thread on its core included, and what is left of that wait. `loads`
+    without work are of devices that have no part. Never more than the clock said, which is right where delays are not
+    known; never less than the busiest device works, which is what remains where there is much to disturb.
+    """
+    lost_s = max(sum(delays_s) - caller_s, 0.0)
+    waits = [period_s - load - lost_s for load in loads if load]
+    return min(period_s, busiest_s + max(min(waits, default=period_s), 0.0))
+
+
+def own_delay_s() -> float:
+    """How long others have kept the calling thread from a core; 0 where the system does not say."""
+    try:
+        return 1e-9 * int(Path("/proc/thread-self/schedstat").read_text().split()[1])
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 def without_states(model: Streaming, inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:

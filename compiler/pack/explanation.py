@@ -37,6 +37,7 @@ class Explanation:
     taken    choices that pay by the costs of their kernels, and `left`: those that do not
     apart    kernels that touch and were not joined, by step of fusion
     zeros    weights of which a good part is zero, by how their zeros lie
+    shared   weights of few distinct values, by the codebooks that hold these
     precisions  of kernels, where each has its own (`precision` auto), by reason
     """
 
@@ -46,6 +47,7 @@ class Explanation:
     left: tuple[Entry, ...] = ()
     apart: tuple[Entry, ...] = ()
     zeros: tuple[Entry, ...] = ()
+    shared: tuple[Entry, ...] = ()
     precisions: tuple[Entry, ...] = ()
 
     @property
@@ -58,6 +60,7 @@ class Explanation:
             ("Choices left, and why", self.left),
             ("Kernels left apart, and why", self.apart),
             ("Weights with many zeros", self.zeros),
+            ("Weights of few values", self.shared),
             ("Kernels by precision", self.precisions),
         )
         return tuple((title, entries) for title, entries in found if entries)

@@ -690,7 +690,7 @@ class _Frames:
         self._loaded = False
         self._stream = ctypes.c_void_p()
         self._end: weakref.finalize[[ctypes.CDLL, ctypes.c_void_p, int], _Frames] | None = None
-        self.parts = len(described["parts"])
+        self.parts, self.devices = len(described["parts"]), len(described["devices"])
         self.frames = int(described["frames"])
         try:
             folders = [part["folder"] for part in described["parts"]]
@@ -734,6 +734,8 @@ class _Frames:
         c.tw_wait.argtypes = (ctypes.c_void_p, ctypes.c_int64)
         c.tw_stream_work.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_double))
         c.tw_stream_work.restype = ctypes.c_int64
+        if hasattr(c, "tw_stream_delay"):
+            c.tw_stream_delay.argtypes, c.tw_stream_delay.restype = c.tw_stream_work.argtypes, None
         c.tw_stream_destroy.argtypes, c.tw_stream_destroy.restype = (ctypes.c_void_p,), None
 
     def fit(self, inputs: Sequence[Any]) -> bool:
@@ -772,6 +774,13 @@ class _Frames:
         """How many frames have ended, and the seconds of processor time that each part took."""
         seconds = (ctypes.c_double * self.parts)()
         return int(self._calls.tw_stream_work(self._opened(), seconds)), list(seconds)
+
+    def delays(self) -> list[float]:
+        """Of each device the seconds for which others kept its thread from its core; 0 where the system is silent."""
+        seconds = (ctypes.c_double * self.devices)()
+        if hasattr(self._calls, "tw_stream_delay"):  # artifacts of earlier compilers have none
+            self._calls.tw_stream_delay(self._opened(), seconds)
+        return list(seconds)
 
     def last_error(self) -> str:
         return bytes(self._calls.tw_stream_error() or b"no reason given").decode(errors="replace")
@@ -1341,6 +1350,14 @@ class Model:
     def occupancy(self) -> tuple[int, list[float]]:
         """How many frames have ended since the parts were first used, and each part's seconds of processor time."""
         return self._streamed().work()
+
+    def delays(self) -> list[float]:
+        """Of each device how long other threads kept its own from its core since the parts were first used, in seconds.
+
+        So it is seen how much of the time by the clock is others' work. 0 where the system does not say, and of a
+        device that is no core what its thread waits for the host's.
+        """
+        return self._streamed().delays()
 
     def _streamed(self) -> _Frames:
         """The parts, opened when they are first needed."""

@@ -21,6 +21,7 @@ from compiler.contract import (
     QuantisedReport,
     QuantizeOptions,
     bundle_digest,
+    kinds,
 )
 from compiler.errors import InputsError
 from compiler.frontend import load
@@ -92,10 +93,20 @@ def source_of(
 
 
 def calibration(options: CompileOptions, network: Network) -> QuantizeOptions:
-    """How a model is quantised for a compilation under these options; without a budget if no output is a float."""
+    """How a model is quantised for a compilation under these options; without a budget if no output is a float.
+
+    Attention is computed from bytes on CPUs: on a GPU one kernel computes it in floating point, and scores stay in it.
+    """
     has_floats = any(one.type.tensor_type.elem_type in FLOATS for one in network.proto.graph.output)
     snr_db = SNR_DB if options.snr_db is None and has_floats else options.snr_db
-    return QuantizeOptions(snr_db=snr_db, inputs=options.inputs, dims=options.bindings[0].binding, seed=options.seed)
+    kind = kinds.find(options.target)
+    return QuantizeOptions(
+        snr_db=snr_db,
+        attention=kind is not None and kind.attention,
+        inputs=options.inputs,
+        dims=options.bindings[0].binding,
+        seed=options.seed,
+    )
 
 
 def is_quantised(network: Network) -> bool:
@@ -111,10 +122,10 @@ def foreseen_layers(model: Path, options: CompileOptions, data: Mapping[str, Pat
     _, network = open_network(model, data, oldest=1)
     if is_quantised(network):
         return ALREADY
-    fold(network)
     wanted = calibration(options, network)
+    fold(network, attention=wanted.attention)
     graph = load(network.bytes(), shaped(wanted), OPERATORS).graph
-    layers, left = layers_of(network, graph, ())
+    layers, left = layers_of(network, graph, (), attention=wanted.attention)
     demand_layers(layers, left, network, wanted)
     kept = "; ".join(f"{one.name:.60} stays in float32: {one.reason}" for one in left[:8])
     budget = "" if wanted.snr_db is None else f", as many of them as leave every output {wanted.snr_db:g} dB"

@@ -1,4 +1,4 @@
-"""Which nodes are computed from bytes: products of an activation with constant weights."""
+"""Which nodes are computed from bytes: products of an activation with constant weights, and of two activations."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 from onnx import NodeProto
 
 from compiler.ir.graph import Graph, Node
+from compiler.ir.tensor import DType
 from compiler.ops import having
 from compiler.ops.traits import Trait
 from compiler.quantize.network import Left, Network, attributes, named
@@ -16,6 +17,7 @@ from compiler.quantize.scheme import LARGEST_BIAS, LEVELS, quantised_weights, we
 
 LAYERS = having(Trait.LINEAR)
 """Products of an input with weights."""
+LARGEST_SUM = 2**31 - 1
 SEEN_THROUGH = ("Identity", "Dropout")
 """Operators that leave no value of their own in the front end's graph."""
 
@@ -44,6 +46,28 @@ class Layer:
         """Of the result."""
         return int(self.weights.shape[self.axis]) * (self.group if self.node.op_type == "ConvTranspose" else 1)
 
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The tensors that it reads as bytes."""
+        return (self.node.input[0],)
+
+
+@dataclass(frozen=True)
+class Product:
+    """A product of two activations, as attention has them. Both are bytes; its result is where a layer reads it."""
+
+    node: NodeProto
+
+    @property
+    def name(self) -> str:
+        """What messages and the report call it."""
+        return named(self.node)
+
+    @property
+    def given(self) -> tuple[str, ...]:
+        """The tensors that it reads as bytes."""
+        return tuple(dict.fromkeys(self.node.input))
+
 
 def channel_axis(network: Network, node: NodeProto) -> int:
     """The axis of a layer's weights that becomes the channel of its result."""
@@ -56,22 +80,30 @@ def channel_axis(network: Network, node: NodeProto) -> int:
     return 1
 
 
-def layers_of(network: Network, graph: Graph, keep: Collection[str]) -> tuple[list[Layer], list[Left]]:
+def layers_of(
+    network: Network, graph: Graph, keep: Collection[str], *, attention: bool
+) -> tuple[list[Layer | Product], list[Left]]:
     """The layers in the model's order, and those that stay as they are: `keep` names some of them.
 
-    `graph` is what the front end makes of the network.
+    graph      what the front end makes of the network
+    attention  products of two activations are layers too
     """
     ids = ids_of(graph)
-    found: list[Layer] = []
+    found: list[Layer | Product] = []
     left: list[Left] = []
     for node in network.nodes:
         if network.operator(node) not in LAYERS:
             continue
-        layer = _layer(network, graph, ids, node) if named(node) not in keep else "it is to be kept"
-        if isinstance(layer, Layer):
-            found.append(layer)
-        else:
+        layer: Layer | Product | str = "it is to be kept"
+        if named(node) not in keep:
+            layer = _layer(network, graph, ids, node)
+            if attention and isinstance(layer, str) and (depth := _depth_of_product(network, graph, ids, node)):
+                too_deep = LEVELS * LEVELS * depth > LARGEST_SUM
+                layer = "its sums of products do not fit into 32 bits" if too_deep else Product(node)
+        if isinstance(layer, str):
             left.append(Left(node, layer))
+        else:
+            found.append(layer)
     return found, left
 
 
@@ -125,6 +157,18 @@ def _layer(network: Network, graph: Graph, ids: dict[str, int], node: NodeProto)
     if bias is not None and _is_of_channels(bias, layer.channels):
         layer = replace(layer, bias=bias.reshape(-1))
     return layer
+
+
+def _depth_of_product(network: Network, graph: Graph, ids: dict[str, int], node: NodeProto) -> int:
+    """How many products of two computed float32 matrices a MatMul sums; 0 for any other node."""
+    if network.operator(node) != "MatMul":
+        return 0
+    values = [id_of(network, ids, name) for name in (*node.input, *node.output)]
+    if any(value is None or value in graph.constants for value in values):
+        return 0
+    a, b, result = (graph.type(value) for value in values if value is not None)
+    real = all(one.dtype is DType.F32 for one in (a, b, result))
+    return a.dims[-1] if real and min(a.rank, b.rank) > 1 else 0
 
 
 def _is_of_channels(bias: np.ndarray, channels: int) -> bool:

@@ -1,14 +1,15 @@
 """What is done to a model in floating point before it is quantised; it computes the same.
 
-A BatchNormalization behind a layer becomes part of its weights, and so do the factors of a Gemm: bytes are then rounded
-once. Channels between two layers may be scaled ("cross-layer equalisation": Nagel, van Baalen, Blankevoort, Welling,
-"Data-Free Quantization Through Weight Equalization and Bias Correction", ICCV 2019, section 4.1).
+A BatchNormalization behind a layer becomes part of its weights, and so do the factors of a Gemm; a factor of an operand
+of attention goes behind the product: bytes are then rounded once. Channels between two layers may be scaled
+("cross-layer equalisation": Nagel, van Baalen, Blankevoort, Welling, "Data-Free Quantization Through Weight
+Equalization and Bias Correction", ICCV 2019, section 4.1).
 """
 
 from __future__ import annotations
 
 import numpy as np
-from onnx import NodeProto
+from onnx import NodeProto, helper
 
 from compiler.quantize.layers import LAYERS, channel_axis
 from compiler.quantize.network import Network, attributes, set_attribute
@@ -19,10 +20,15 @@ SETTLED = 1e-3
 """A factor that is nearer to 1 changes nothing worth another round."""
 MOST_FACTOR = 1e3
 """Of a channel in one round: a channel that is nearly dead is not blown up."""
+LEAST_FACTOR = 1e-6
+"""Of the operands of attention: products without smaller ones stay far from the ends of float32."""
 
 
-def fold(network: Network) -> int:
-    """Folds what can be folded; how many nodes are gone or changed."""
+def fold(network: Network, *, attention: bool) -> int:
+    """Folds what can be folded; how many nodes are gone or changed.
+
+    attention  the operands of a product of two activations will be bytes
+    """
     count = 0
     for node in list(network.nodes):
         match network.operator(node):
@@ -30,6 +36,8 @@ def fold(network: Network) -> int:
                 count += _fold_normalisation(network, node)
             case "Gemm":
                 count += _fold_factors(network, node)
+            case "MatMul" if attention:
+                count += _factors_behind(network, node)
     return count
 
 
@@ -92,6 +100,45 @@ def _fold_factors(network: Network, node: NodeProto) -> int:
     set_attribute(node, "alpha", 1.0)
     set_attribute(node, "beta", 1.0)
     return 1
+
+
+def _factors_behind(network: Network, node: NodeProto) -> int:
+    """(a A) (b B) = a b (A B), for numbers a and b: A and B are the bytes that they are anyway."""
+    factor, sources = 1.0, {}
+    for position, name in enumerate(node.input):
+        scaled = network.producer.get(name)
+        found = None if scaled is None or network.only_reader(name) is not node else _scaled(network, scaled)
+        if found is not None:
+            factor *= found[1]
+            sources[position] = found[0]
+    if not sources or not LEAST_FACTOR < abs(factor) < 1 / LEAST_FACTOR:
+        return 0
+    for position, source in sources.items():
+        network.nodes.remove(network.producer[node.input[position]])
+        node.input[position] = source
+    result = node.output[0]
+    node.output[0] = network.fresh(f"{result}_unscaled")
+    number = network.add_constant(f"{result}_factor", np.asarray(factor, np.float32))
+    behind = helper.make_node("Mul", [node.output[0], number], [result], name=network.fresh(f"{result}_scaled"))
+    network.nodes.insert(network.nodes.index(node) + 1, behind)
+    network.look()
+    return len(sources)
+
+
+def _scaled(network: Network, node: NodeProto) -> tuple[str, float] | None:
+    """What a node multiplies or divides by one number, and the factor; None for any other node."""
+    operator = network.operator(node)
+    if operator not in ("Mul", "Div"):
+        return None
+    numbers = [network.constant(name) for name in node.input]
+    at = next((at for at, one in enumerate(numbers) if one is not None), None)
+    if at is None or (operator == "Div" and at == 0) or numbers[1 - at] is not None:
+        return None
+    number = numbers[at]
+    if number is None or number.size != 1 or number.ndim > 1 or number.dtype != np.float32 or not float(number.item()):
+        return None
+    value = float(number.item())
+    return node.input[1 - at], value if operator == "Mul" else 1 / value
 
 
 def _results(node: NodeProto) -> int:

@@ -11,7 +11,7 @@ import numpy as np
 from compiler.contract import QuantizeOptions
 from compiler.errors import InternalError, OptionsError, Refusal, UnsupportedModel
 from compiler.quantize.calibrate import Calibration, Evaluated, calibrate
-from compiler.quantize.layers import Layer, layers_of
+from compiler.quantize.layers import Layer, Product, layers_of
 from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.prepare import equalise, fold
 from compiler.quantize.progress import Progress, put
@@ -78,20 +78,21 @@ def quantize(
         progress.notice(DERIVED)
     original = Evaluated(model, options, data)
     judged = values[:JUDGED]
-    folded = fold(network)
+    folded = fold(network, attention=options.attention)
     if folded:
         notices.append(f"{folded} normalisations and factors were made part of weights")
     if options.equalise:
         notices.append(f"channels between {equalise(network)} pairs of layers were equalised")
     plain = Evaluated(network.bytes(), options)
     graph = plain.loaded(values[0]).graph
-    layers, left = layers_of(network, graph, options.keep)
+    layers, left = layers_of(network, graph, options.keep, attention=options.attention)
     demand_layers(layers, left, network, options)
     wanted = [original.outputs(sample) for sample in judged]
     _demand_same(wanted[0], plain.outputs(judged[0]))
     progress.begin("calibrate")
     tensors = [*tensors_of(network, graph, layers, outputs=options.outputs).roots]
-    calibration = calibrate(network, plain, layers, tensors, values, progress.part)
+    weighted = [layer for layer in layers if isinstance(layer, Layer)]
+    calibration = calibrate(network, plain, weighted, tensors, values, progress.part)
     schemes = _schemes(calibration, options)
 
     def written(chosen: Collection[str]) -> Network:
@@ -134,7 +135,7 @@ def _schemes(calibration: Calibration, options: QuantizeOptions) -> dict[str, Af
     }
 
 
-def demand_layers(layers: list[Layer], left: list[Left], network: Network, options: QuantizeOptions) -> None:
+def demand_layers(layers: list[Layer | Product], left: list[Left], network: Network, options: QuantizeOptions) -> None:
     """Raises OptionsError where `keep` names no layer, and UnsupportedModel without one that can be quantised."""
     names = {*(one.name for one in layers), *(one.name for one in left)}
     if unknown := [name for name in options.keep if name not in names]:
@@ -165,7 +166,7 @@ def _demand_same(wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarra
 
 
 def _table(
-    network: Network, layers: list[Layer], left: list[Left], chosen: Chosen, calibration: Calibration
+    network: Network, layers: list[Layer | Product], left: list[Left], chosen: Chosen, calibration: Calibration
 ) -> list[dict[str, Any]]:
     by_name = {layer.name: layer for layer in layers}
     reasons = {one.name: one.reason for one in left}
@@ -177,7 +178,7 @@ def _table(
         layer = by_name.get(name)
         quantised = name in chosen.layers
         costly = "the error budget does not hold with it in int8"
-        weights = layer.weights if layer else network.constant(node.input[1])
+        weights = layer.weights if isinstance(layer, Layer) else network.constant(node.input[1])
         rows.append(
             {
                 "node": name,
@@ -185,7 +186,7 @@ def _table(
                 "weights": None if weights is None else list(weights.shape),
                 "precision": "int8" if quantised else "float32",
                 "reason": None if quantised else reasons.get(name, costly),
-                "weights_db": _short(calibration.weights_db(name)) if layer else None,
+                "weights_db": _short(calibration.weights_db(name)) if isinstance(layer, Layer) else None,
                 "outputs_db": _short(chosen.alone.get(name)),
             }
         )

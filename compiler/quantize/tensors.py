@@ -18,7 +18,7 @@ from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
 from compiler.ops import having
 from compiler.ops.traits import Trait
-from compiler.quantize.layers import Layer, id_of, ids_of
+from compiler.quantize.layers import Layer, Product, id_of, ids_of
 from compiler.quantize.network import Network
 
 CLAMPS = ("Relu", "Clip")
@@ -40,20 +40,20 @@ class Tensors:
     """By Python's identity of the node."""
 
 
-def tensors_of(network: Network, graph: Graph, layers: Collection[Layer], *, outputs: bool) -> Tensors:
+def tensors_of(network: Network, graph: Graph, layers: Collection[Layer | Product], *, outputs: bool) -> Tensors:
     """The tensors around these layers; `outputs`: also the model's results."""
     return _Spread(network, graph, layers, outputs).tensors()
 
 
 class _Spread:
-    def __init__(self, network: Network, graph: Graph, layers: Collection[Layer], outputs: bool) -> None:
+    def __init__(self, network: Network, graph: Graph, layers: Collection[Layer | Product], outputs: bool) -> None:
         self.network = network
         self.graph = graph
         self.ids = ids_of(graph)
         self.outputs = outputs
         self.layers = {id(layer.node) for layer in layers}
-        self.given = [layer.node.input[0] for layer in layers]
-        self.results = [self.behind_clamps(layer.node) for layer in layers]
+        self.given = [name for layer in layers for name in layer.given]
+        self.results = [self.behind_clamps(layer.node) for layer in layers if isinstance(layer, Layer)]
         self.passing: set[int] = set()
         self.wanted: dict[str, None] = {}
         self.made: set[str] = set()

@@ -13,7 +13,7 @@ from onnx import NodeProto, helper
 
 from compiler.ir.graph import Graph
 from compiler.quantize.calibrate import Calibration
-from compiler.quantize.layers import Layer
+from compiler.quantize.layers import Layer, Product
 from compiler.quantize.network import Network
 from compiler.quantize.scheme import (
     Affine,
@@ -28,7 +28,7 @@ from compiler.quantize.tensors import tensors_of
 def write(
     network: Network,
     graph: Graph,
-    layers: Sequence[Layer],
+    layers: Sequence[Layer | Product],
     schemes: Mapping[str, Affine],
     calibration: Calibration,
     *,
@@ -54,6 +54,8 @@ def write(
         ]
         writer.tensor(name, root, readers, result=outputs and name in network.outputs)
     for layer in layers:
+        if isinstance(layer, Product):
+            continue
         shift = calibration.shifts[layer.name] if correct else None
         writer.layer(layer, of[id(layer.node)], tensors.roots[layer.node.input[0]], shift)
     made.nodes = writer.nodes()

@@ -40,6 +40,7 @@ from compiler.steps.explain import applications, explain, made
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
+from compiler.steps.shared import shared_report
 from compiler.steps.slices import OpenBatch, Slices, slices_of, with_slices
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 from compiler.steps.zeros import zeros_notices, zeros_report
@@ -121,7 +122,8 @@ class Front:
         chosen = self.evaluated.chosen
         refusals = (*self.rewritten.refusals, *chosen.refusals)
         explained = explain(self.rewritten.log, refusals, self.fused.refusals, chosen.log, tiles.settled.log)
-        return replace(explained, zeros=zeros_report(tiles.kernels, tiles.settled.menus))
+        menus = tiles.settled.menus
+        return replace(explained, zeros=zeros_report(tiles.kernels, menus), shared=shared_report(tiles.kernels, menus))
 
 
 @dataclass(frozen=True)

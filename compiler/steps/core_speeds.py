@@ -7,8 +7,8 @@ caches, memory and perhaps what computes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeGuard
@@ -17,9 +17,11 @@ import numpy as np
 
 from compiler.contract import generator
 from compiler.ir.machine import Record
+from compiler.ir.target import Target
 from compiler.knowledge.kinds import ALONE_S, CORES, TOGETHER_S
 from compiler.knowledge.making import cores_record
-from compiler.measure.cores import CoreSeconds, core_seconds, on_cores
+from compiler.measure.cores import CoreSeconds, core_seconds, in_place, on_cores
+from compiler.pack.loader import Model
 from compiler.schedule.parts.corrections import ALIKE
 from compiler.session import Session
 from compiler.steps.building import Built, Front
@@ -45,10 +47,8 @@ def cores_known(
     setting = built.tiles.setting
     identity: dict[str, Any] = {"plan": plan_digest(built.plans.plan), "cores": cores, **setting.to_json()}
     target = session.backend.target
-    for record in reversed(session.records.find(CORES, target, workload=model)):
-        is_same = record.compiler == generator() and identity.items() <= record.variant.items()
-        if is_same and seconds_by(record, len(cores)) is not None:
-            return record
+    if (record := _recorded(session, target, model, identity, len(cores))) is not None:
+        return record
     if not session.may_measure:
         return None
     given = front.timed_inputs(session.options.seed)
@@ -65,6 +65,40 @@ def cores_known(
     record = cores_record(model, about, target, identity, took)
     session.add_records([record])
     return record
+
+
+def program_known(
+    session: Session,
+    target: Target,
+    model: str,
+    identity: Mapping[str, Any],
+    opened: Callable[[], AbstractContextManager[Model]],
+) -> Record | None:
+    """The record of one core that runs the whole model by a program of its own, made now where there is none.
+
+    `identity` says which program on which core, `model` is the key of its records, and `opened` opens an artifact of
+    which that program is the one part. None where nothing is known and nothing may be measured.
+    """
+    if (record := _recorded(session, target, model, identity, 1)) is not None or not session.may_measure:
+        return record
+    with opened() as one:
+        given = one.random_inputs(session.options.seed)
+        block = in_place(one, [given[spec.name] for spec in one.inputs])
+        took = core_seconds(block, 1, session.budget.stop_requested)
+    if took is None:
+        return None
+    record = cores_record(model, "the whole model on one core by its own program", target, identity, took)
+    session.add_records([record])
+    return record
+
+
+def _recorded(session: Session, target: Target, model: str, identity: Mapping[str, Any], cores: int) -> Record | None:
+    """The last record of this by this compiler that can be believed."""
+    for record in reversed(session.records.find(CORES, target, workload=model)):
+        is_same = record.compiler == generator() and identity.items() <= record.variant.items()
+        if is_same and seconds_by(record, cores) is not None:
+            return record
+    return None
 
 
 def seconds_by(record: Record | None, cores: int) -> CoreSeconds | None:

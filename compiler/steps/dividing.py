@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from math import inf
 from pathlib import Path
@@ -14,30 +15,30 @@ from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, PointReport, generator
 from compiler.contract.devices import Within
-from compiler.errors import UnsupportedModel
-from compiler.ir.border import PLAIN
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING
 from compiler.ir.machine import Record
 from compiler.ir.parts import Parts, verify_copies
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
-from compiler.ir.region import Region
 from compiler.ir.tile import Menu
-from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, PARTS_S, STREAM
+from compiler.knowledge.kinds import CALLER_BYTES, CALLER_S, CLEAR_LATENCY_S, CLEAR_S, PARTS_ALONE_S, PARTS_S, STREAM
 from compiler.knowledge.making import stream_record
 from compiler.measure.compare import Comparison
+from compiler.measure.streaming import undisturbed_s
 from compiler.pack.devices_section import Message, Streamed
 from compiler.pack.divided import Divided, folders_of, pack_divided
 from compiler.pack.join import Part
+from compiler.pack.loader import Model
 from compiler.pack.pack import PackedArtifact
 from compiler.schedule import schedule
-from compiler.schedule.parts.corrections import corrected
+from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import (
     frame_of,
     handed_over,
     one_device,
     overlapped,
+    parts_of,
     pipeline,
     placed,
     queues_of,
@@ -53,11 +54,12 @@ from compiler.schedule.solvers.ideals import Division, Stage
 from compiler.session import Session
 from compiler.steps.building import Built, Front
 from compiler.steps.caller import copied_bytes
-from compiler.steps.core_speeds import cores_known
-from compiler.steps.dividing_costs import costs_of, key_of
+from compiler.steps.core_speeds import cores_known, program_known
+from compiler.steps.dividing_costs import by_programs, costs_of, key_of
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.dividing_proof import Came, proved_parts, raced_parts
 from compiler.steps.dividing_tried import Tried, is_faster, picked_of
+from compiler.steps.divisible import division_problem
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.states import carried_positions
 from compiler.steps.tiling import TiledKernels, tile_kernels
@@ -68,21 +70,9 @@ WORTH = 0.98
 
 def demand_divisible(front: Front) -> None:
     """Raises UnsupportedModel for what no plan for several devices can hold yet."""
-    calls = front.fused.kernels.calls
-    shapes, border = front.loaded.open_shapes, front.loaded.border
-    what = (
-        "leaves the size of an axis open" if shapes is not None else "",
-        "takes or gives strings, or draws random numbers" if border != PLAIN else "",
-        "holds a loop or a branch that is decided while running"
-        if any(isinstance(c.kernel, Region) for c in calls)
-        else "",
-        "holds no kernel to divide" if not calls else "",
-    )
-    if said := next(filter(None, what), ""):
-        raise UnsupportedModel(
-            f"the model {said}, and a plan for several devices cannot yet",
-            fix="bind every dimension by the option dims, or compile for one device: leave devices and objective out",
-        )
+    loaded = front.loaded
+    if problem := division_problem(loaded.graph, loaded.open_shapes, loaded.border):
+        raise problem
 
 
 def divided(
@@ -113,12 +103,29 @@ def divided(
     unproven = artifact.with_name(f".{artifact.name}.unproven")
     whole = Part.of(alone, {})
     tried: list[Tried] = []
+    programs: dict[int, Record] = {}
 
     def pack(one: Divided, weights: bytes, records: Sequence[Record]) -> PackedArtifact:
-        used = [*(record for each in tiled[1:] for record in each.records), *costs.records, *records]
+        used = [
+            *(record for each in tiled[1:] for record in each.records),
+            *costs.records,
+            *programs.values(),
+            *records,
+        ]
         return pack_divided(whole, one, [*map(_line, used)], weights, devices.asked, unproven)
 
+    @contextmanager
+    def opened(parts: Parts) -> Iterator[Model]:
+        assert session.backend.runner is not None, "cores are here"
+        pack(*work.emitted(parts, runs=False), [])
+        with session.backend.runner.open(unproven, plan=1) as model:
+            yield model
+
     try:
+        if devices.asked.objective != "latency" and not carried:
+            with trace.step("emit"):
+                programs |= work.programs_known(session, opened)
+                work = replace(work, division=by_programs(work.division, programs, devices.option_of))
         for parts, races in work.candidates(tried, may_race=session.may_measure):
             trace.show("devices", parts)
             with trace.step("emit"):
@@ -240,6 +247,34 @@ class _Work:
             ):
                 yield parts
 
+    def programs_known(
+        self, session: Session, opened: Callable[[Parts], AbstractContextManager[Model]]
+    ) -> dict[int, Record]:
+        """What the whole model takes on cores of other targets than the first, by the programs that they have then.
+
+        How much longer a program takes than its kernels one by one differs between targets. What replicas run is
+        compiled here already.
+        """
+        kernels, names = self.built.kernels, self.devices.asked.devices
+        found = {}
+        for at, (device, option) in enumerate(zip(self.devices.named, self.devices.option_of, strict=True)):
+            if option == 0 or device.core is None:
+                continue
+            parts = parts_of(kernels, names, self.division, ((at, self.division.whole),), "one device")
+            tiled = self.tiled[option]
+            identity = {"plan": self._identity(session, parts)["parts"], "cores": [device.core]}
+            identity |= tiled.setting.to_json()
+            record = program_known(
+                session,
+                tiled.backend.target,
+                key_of(kernels, tiled),
+                identity,
+                partial(opened, parts),
+            )
+            if record is not None:
+                found[at] = record
+        return found
+
     def _identity(self, session: Session, parts: Parts) -> dict[str, Any]:
         """What the variant of a record must say to be of these parts."""
         shown = repr((str(parts.unpredicted), [self._name(at) for at in self.targets[: len(parts.devices)]]))
@@ -264,9 +299,12 @@ class _Work:
         seconds = [busy * came.period_s / part.turns.share for part, busy in zip(parts.parts, came.busy, strict=True)]
         shared = self.division.caller_s is not None
         caller = {CALLER_S: came.caller_s, CALLER_BYTES: copied_bytes(self.built.kernels)} if shared else {}
-        reached = {
-            **self._identity(session, parts), **compared, "latency_s": came.latency_s, PARTS_S: seconds, **caller
-        }  # fmt: skip
+        ran = Ran(parts, seconds, came.caller_s if shared else None)
+        clear_s = undisturbed_s(came.period_s, ran.loads, ran.busiest_s, came.delays_s, ran.caller_s or 0.0)
+        clear = {CLEAR_S: clear_s, CLEAR_LATENCY_S: came.latency_s if came.clear_s is None else came.clear_s}
+        identity, took = self._identity(session, parts), {"latency_s": came.latency_s, PARTS_S: seconds}
+        took |= {PARTS_ALONE_S: [*came.alone_s]} if came.alone_s else {}
+        reached = {**identity, **compared, **took, **clear, **caller}
         target = self.tiled[0].backend.target
         return stream_record(self._model, about, target, reached, came.period_s, len(parts.devices))
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.machine import Record
@@ -19,6 +19,9 @@ from compiler.steps.lane_costs import lane_costs
 from compiler.steps.pair_costs import pair_costs, pairs_known, pairs_notice
 from compiler.steps.plans import model_key
 from compiler.steps.tiling import TiledKernels
+
+LEAST_S = 1e-12
+"""Of all calls together: less is nothing to scale."""
 
 
 def key_of(kernels: KernelGraph, tiled: TiledKernels) -> str:
@@ -61,7 +64,7 @@ def costs_of(
     slowdown: list[float] = []
     if took := seconds_by(cores, len(seconds)):
         alone_s, together_s = levelled(took.alone_s), levelled(took.together_s)
-        scales = [each / max(sum(of_target[0]), 1e-12) for each in alone_s]
+        scales = [each / max(sum(of_target[0]), LEAST_S) for each in alone_s]
         seconds = [[scale * own for own in each] for scale, each in zip(scales, seconds, strict=True)]
         slowdown = [slower / alone for slower, alone in zip(together_s, alone_s, strict=True)]
     transfers = [tiled[option].backend.transfers for option in devices.option_of]
@@ -81,6 +84,21 @@ def costs_of(
     of_lanes, of_pairs = lane_costs(handover), pair_costs(pairs)
     division = division_of(kernels, seconds, of_lanes, transfers, caller_s, slowdown, carried, of_pairs)
     return Costs(division, tuple(filter(None, [cores, handover, *pairs.values(), caller])))
+
+
+def by_programs(division: Division, programs: Mapping[int, Record], option_of: Sequence[int]) -> Division:
+    """With calls as much slower, or faster, on devices as the whole model by their own program is.
+
+    `programs` says of a device what that took; `option_of` which devices have the same.
+    """
+    seconds = [*division.seconds]
+    for option in {option_of[device] for device in programs}:
+        same = [device for device in programs if option_of[device] == option]
+        took = levelled([each.alone_s[0] for device in same if (each := seconds_by(programs[device], 1))])
+        for device, whole_s in zip(same, took, strict=True):
+            scale = whole_s / max(sum(seconds[device]), LEAST_S)
+            seconds[device] = [scale * own for own in seconds[device]]
+    return replace(division, seconds=seconds)
 
 
 def _sources(tiled: TiledKernels) -> str:

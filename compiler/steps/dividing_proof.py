@@ -18,7 +18,7 @@ from compiler.ir.graph import Graph
 from compiler.measure.benchmark import Run
 from compiler.measure.compare import Comparison
 from compiler.measure.plans import SPIN_US, race_plans
-from compiler.measure.streaming import Streamed, stream
+from compiler.measure.streaming import Streamed, own_delay_s, stream
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
 from compiler.prove.agree import Agreement, agree
@@ -44,6 +44,9 @@ class Came:
     latency_s  of a frame by itself
     busy       of each part the share of the time that it was at work
     caller_s   of a frame, processor time of the thread that submits it and takes its result
+    delays_s   of each device how long others kept it from its core, for a frame; empty: not known
+    clear_s    of a frame by itself, without the time for which others kept its parts from their cores
+    alone_s    of each part in such a frame, processor time; empty: not known
     """
 
     worst: float
@@ -51,6 +54,9 @@ class Came:
     latency_s: float
     busy: tuple[float, ...]
     caller_s: float = 0.0
+    delays_s: tuple[float, ...] = ()
+    clear_s: float | None = None
+    alone_s: tuple[float, ...] = ()
 
 
 def proved_parts(
@@ -74,9 +80,20 @@ def proved_parts(
             steps = {f"frame {number} of a stream": [*frame.values()] for number, frame in enumerate(frames[:count])}
             verdicts.append(_agreement(session, front, model, turns[0], of, 0.0, steps))
             _demand_passed(verdicts)
-        streamed, latency_s = _measured(model, session, of)
+        streamed, alone = _measured(model, session, of)
     worst = max(verdict.worst for verdict in verdicts)
-    return Came(worst, streamed.period_s, latency_s, streamed.busy, streamed.caller_s / streamed.frames)
+    caller_s = streamed.caller_s / streamed.frames
+    delays_s = tuple(each / streamed.frames for each in streamed.delays_s)
+    return Came(
+        worst,
+        streamed.period_s,
+        alone.seconds,
+        streamed.busy,
+        caller_s,
+        delays_s,
+        alone.clear_s,
+        alone.parts_s,
+    )
 
 
 def _demand_passed(verdicts: Sequence[Agreement]) -> None:
@@ -148,23 +165,48 @@ def _demand_apart(model: Model, of: int, carried: Mapping[str, str]) -> list[dic
     return given
 
 
-def _measured(model: Model, session: Session, of: int) -> tuple[Streamed, float]:
-    """Many frames in flight, and the seconds of one by itself.
+@dataclass(frozen=True)
+class ByItself:
+    """Seconds of a frame by itself: by the clock, and without the time for which others kept threads from cores.
 
-    Of `of` frames, a round of turns, that by itself is the slowest.
+    `parts_s` are those of processor time of each part, in a frame that it does.
     """
+
+    seconds: float
+    clear_s: float
+    parts_s: tuple[float, ...] = ()
+
+
+def _measured(model: Model, session: Session, of: int) -> tuple[Streamed, ByItself]:
+    """Many frames in flight, and one by itself: of `of` frames, a round of turns, the slowest."""
     inputs = model.random_inputs(session.options.seed)
+    alone = by_itself(model, inputs, of, STREAM_SECONDS / 2)
+    return stream(model, inputs, STREAM_SECONDS), alone
 
-    latencies: list[list[float]] = [[] for _ in range(of)]  # of each turn: replicas need not be equally fast
-    end = time.perf_counter() + STREAM_SECONDS / 2
-    while time.perf_counter() < end or not latencies[-1]:
-        for own in latencies:
-            begin = time.perf_counter()
+
+def by_itself(model: Model, inputs: Mapping[str, np.ndarray], of: int, seconds: float) -> ByItself:
+    """The median of a frame by itself at the turn where that is most: replicas need not be equally fast.
+
+    Parts of a frame go one after another, so that delays are its own, but for those of a device that spins when its
+    part has ended. So a frame is never said to take less than its parts and the caller worked, in processor time.
+    """
+    clock: list[list[float]] = [[] for _ in range(of)]
+    clear: list[list[float]] = [[] for _ in range(of)]
+    _, started = model.occupancy()
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end or not clock[-1]:
+        for own, without in zip(clock, clear, strict=True):
+            delay_s, work_s = own_delay_s() + sum(model.delays()), sum(model.occupancy()[1])
+            caller_s, begin = time.thread_time(), time.perf_counter()
             model.submit(inputs).result_flat()
-            own.append(time.perf_counter() - begin)
-    latency_s = max(map(median, latencies))
-
-    return stream(model, inputs, STREAM_SECONDS), latency_s
+            took_s, caller_s = time.perf_counter() - begin, time.thread_time() - caller_s
+            delay_s = own_delay_s() + sum(model.delays()) - delay_s
+            work_s = sum(model.occupancy()[1]) - work_s + caller_s
+            own.append(took_s)
+            without.append(min(took_s, max(took_s - delay_s, work_s)))
+    frames = [len(clock[0]) * of * len(one["turns"]) / one["every"] for one in model.manifest["stream"]["parts"]]
+    parts_s = tuple((to - at) / own for at, to, own in zip(started, model.occupancy()[1], frames, strict=True))
+    return ByItself(max(map(median, clock)), max(map(median, clear)), parts_s)
 
 
 def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None:

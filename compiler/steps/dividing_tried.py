@@ -9,11 +9,14 @@ from math import inf
 from compiler.contract import PointReport
 from compiler.contract.devices import Within
 from compiler.ir.machine import Record
-from compiler.knowledge.kinds import PARTS_S
+from compiler.knowledge.kinds import CLEAR_LATENCY_S, CLEAR_S, PARTS_ALONE_S, PARTS_S
 from compiler.pack.divided import Divided
 from compiler.schedule.parts.corrections import Ran
 from compiler.steps.caller import caller_seconds
 from compiler.steps.dividing_proof import Came
+
+QUIET = 0.9
+"""Where less of a period than this is the devices' own, others disturbed it."""
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,16 @@ class Tried:
     @property
     def ran(self) -> Ran | None:
         """What the parts took beside each other, as recorded; None where nothing was measured."""
-        seconds = self.record.variant.get(PARTS_S) if self.record else None
+        if (seconds := self._of_parts(PARTS_S)) is None:
+            return None
+        return Ran(self.found.parts, seconds, caller_seconds(self.record), self._of_parts(PARTS_ALONE_S) or ())
+
+    def _of_parts(self, name: str) -> list[float] | None:
+        """Seconds of each part that the record tells; None where it does not."""
+        seconds = self.record.variant.get(name) if self.record else None
         if not isinstance(seconds, list) or len(seconds) != len(self.found.parts.parts):
             return None
-        if not all(isinstance(one, float) for one in seconds):
-            return None
-        return Ran(self.found.parts, seconds, caller_seconds(self.record))
+        return seconds if all(isinstance(one, float) for one in seconds) else None
 
     @property
     def busiest_s(self) -> float:
@@ -61,6 +68,21 @@ class Tried:
     def period_s(self) -> float:
         """From one end of an inference to the next with many in flight: as recorded, else as predicted."""
         return self.record.seconds if self.record else self.found.parts.period_s
+
+    @property
+    def judged_s(self) -> float:
+        """As `period_s`, where it was measured without the time that others took of the devices' cores meanwhile."""
+        return self._clear(CLEAR_S, self.period_s)
+
+    @property
+    def judged_latency_s(self) -> float:
+        """As `latency_s`, likewise."""
+        return self._clear(CLEAR_LATENCY_S, self.latency_s)
+
+    def _clear(self, name: str, clock_s: float) -> float:
+        """A figure of the record, which can only be less than what the clock said."""
+        said = self.record.variant.get(name) if self.record else None
+        return min(said, clock_s) if isinstance(said, float) and said > 0 else clock_s
 
     def point(self, *, is_picked: bool) -> PointReport:
         """As the report tells it."""
@@ -80,17 +102,29 @@ class Tried:
 def picked_of(tried: Sequence[Tried], objective: str | Within) -> tuple[Tried, str]:
     """The greatest throughput, of those within a bound of latency; if none is, the least latency and a notice.
 
-    Where nothing was measured they are judged as predicted. `tried` is not empty.
+    Where nothing was measured they are judged as predicted. Candidates run one after another, and a neighbour that
+    comes for a second meets one of them: what it took of their cores does not count. `tried` is not empty.
     """
     bound_ms = objective.latency_ms if isinstance(objective, Within) else inf
-    within = [one for one in tried if one.latency_s <= bound_ms / 1e3]
+    within = [one for one in tried if one.judged_latency_s <= bound_ms / 1e3]
     if within:
-        return min(within, key=lambda one: one.period_s), ""
-    fastest = min(tried, key=lambda one: one.latency_s)
+        return min(within, key=lambda one: one.judged_s), disturbed(tried)
+    fastest = min(tried, key=lambda one: one.judged_latency_s)
     how = "measured" if fastest.record else "predicted"
     return fastest, (
         f"no division ends an inference within {bound_ms:g} ms: the fastest of {len(tried)} takes "
-        f"{1e3 * fastest.latency_s:.3g} ms ({how}) and is taken"
+        f"{1e3 * fastest.judged_latency_s:.3g} ms ({how}) and is taken"
+    )
+
+
+def disturbed(tried: Sequence[Tried]) -> str:
+    """A notice where others held the devices' cores while candidates were measured; empty where they hardly did."""
+    least = min(tried, key=lambda one: one.judged_s / one.period_s)
+    if least.judged_s > QUIET * least.period_s:
+        return ""
+    return (
+        "other threads held the devices' cores while divisions were measured, and what they took does not count: "
+        f"{1e3 * least.period_s:.3g} ms by the clock were {1e3 * least.judged_s:.3g} ms ({least.found.parts.scheduler})"
     )
 
 

@@ -6,17 +6,13 @@ Cores share caches in groups, and lie on one die or on two: a division that puts
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import combinations
 from statistics import fmean
 
-from compiler.ir.lanes import LaneCosts
+from compiler.ir.lanes import LaneCosts, Pair
 from compiler.ir.machine import Record
 from compiler.session import Session
 from compiler.steps.dividing_devices import Devices
 from compiler.steps.lane_costs import lane_costs, state_of
-
-Pair = tuple[int, int]
-"""Two devices of a job by position, the lower one first."""
 
 ALIKE = 1.5
 """Pairs of which a hand-over differs by less cost the same: that of one pair differs by as much from time to time, and
@@ -24,23 +20,29 @@ solvers take cores for interchangeable that cost all others the same."""
 
 
 def pairs_known(session: Session, devices: Devices) -> dict[Pair, Record]:
-    """By pair of devices that are cores the record of it; none of a pair of which nothing is known.
+    """By pair of devices that are cores, by their positions in the job; none of a pair of which nothing is known.
 
-    Each is measured now where that is permitted, and looked up in the state that this shows.
+    Each is measured now where that is permitted, and looked up in the state that this shows. Pairs that share no core
+    are measured at the same time, and how many are is told after each such round.
     """
     on_lanes = session.backend.lanes
-    cores = [(at, device.core) for at, device in enumerate(devices.named) if device.core is not None]
+    places = {device.core: at for at, device in enumerate(devices.named) if device.core is not None}
     found: dict[Pair, Record] = {}
-    if on_lanes is None:
+    if on_lanes is None or len(places) < 2:
         return found
-    for (one, first), (other, second) in combinations(cores, 2):
-        pair = min(first, second), max(first, second)
+    rounds = on_lanes.pairs([*places])
+    done, of = 0, sum(map(len, rounds))
+    for pairs in rounds:
         with session.budget.share("device").spending():
-            record = on_lanes.handover(session.records, measure=session.may_measure, pair=pair)
-        if record is not None:
-            session.add_records([record])
+            records = on_lanes.handovers(session.records, pairs, measure=session.may_measure)
+        session.add_records(records[pair] for pair in pairs if pair in records)
+        for pair, record in records.items():
+            one, other = sorted(places[core] for core in pair)
             found[one, other] = record
-    return found
+        done += len(pairs)
+        if len(rounds) > 1:
+            session.trace.progress(done / of, f"hand-overs between {len(places)} cores: {done} of {of} pairs")
+    return dict(sorted(found.items()))
 
 
 def pair_costs(records: Mapping[Pair, Record]) -> dict[Pair, LaneCosts]:

@@ -54,6 +54,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "weight_bytes": 3520,
     "sparse": [],
     "low_rank": [],
+    "shared": [],
     "activation_bytes": 6422528,
     "gflop": {"value": 0.088, "counts": "billions of operations, 2 for each multiply-accumulate"},
     "proof": {"seconds": 0.144, "bytes": 99876543},
@@ -230,6 +231,19 @@ class LowRankOut(BaseModel):
     rank: int = Field(description="Columns of the first, rows of the second.")
 
 
+class SharedOut(BaseModel):
+    """A weight tensor of few distinct values."""
+
+    name: str
+    shape: list[int]
+    values: int = Field(description="In the largest codebook.")
+    bits: int = Field(description="Of an index into it: 1, 2, 4 or 8.")
+    codebooks: int = Field(description="One, or one for each index of `axis`.")
+    axis: int | None = Field(description="The axis whose indices have codebooks of their own.")
+    zeros: float = Field(description="The share of elements that are zero.")
+    saved_bytes: int = Field(description="By which indices and codebooks are smaller than the tensor.")
+
+
 class ModelAnswer(BaseModel):
     """What was found out about the model, by reading it."""
 
@@ -250,6 +264,7 @@ class ModelAnswer(BaseModel):
     low_rank: list[LowRankOut] = Field(
         default=[], description="Matrices that are products of two with at most half as many elements."
     )
+    shared: list[SharedOut] = Field(default=[], description="Weight tensors of at most 256 distinct values.")
     activation_bytes: int | None = Field(description="Peak of all tensors but weights, before fusion.")
     gflop: GflopOut
     proof: ProofOut

@@ -7,18 +7,21 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.zoo import ZOO, build
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.target import this_machine
-from compiler.errors import InternalError
+from compiler.errors import InternalError, UnsupportedModel
 from compiler.frontend import load
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
+from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from tests.compiler.networks import Network
+from tests.compiler.pipelines import boosting
 
 
 def looked_at(model: onnx.ModelProto, tmp_path: Path, options: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -400,3 +403,68 @@ def test_wrong_options_are_told_beside_refused_nodes(tmp_path: Path) -> None:
         assert part in reported
     assert all(one["fix"] for one in answer["refusals"])
     assert answer["corrected"]["dims"] == {"height": 8}
+
+
+INDIVISIBLE = {
+    "sizes": (
+        "data say while it runs how large a tensor is",
+        ("which", "NonZero"),
+        "float[2, 3] x",
+        "y = Relu(x) [which] z = NonZero(y)",
+    ),
+    "loop": (
+        "how often it runs is decided while it runs",
+        ("turns", "Loop"),
+        "float[2] x, float limit",
+        """[turns] z = Loop<body = b (int64 i, bool c, float[2] v) => (bool again, float[2] w) {
+            w = Add(v, x) s = ReduceSum<keepdims: int = 0>(w) again = Less(s, limit)
+        }>("", "", x)""",
+    ),
+    "branch": (
+        "which branch runs is decided while it runs",
+        ("either", "If"),
+        "float[400, 400] x, bool far",
+        """[either] z = If<
+            then_branch = t () => (float[400, 400] p) { e = Exp(x) p = Mul(e, x) },
+            else_branch = f () => (float[400, 400] q) { h = Tanh(x) q = MatMul(h, x) }
+        >(far)""",
+    ),
+    "random": (
+        "it draws random numbers",
+        ("noise", "RandomNormalLike"),
+        "float[2, 3] x",
+        "[noise] n = RandomNormalLike(x) z = Add(x, n)",
+    ),
+}
+
+
+@pytest.mark.parametrize(("reason", "node", "inputs", "nodes"), INDIVISIBLE.values(), ids=INDIVISIBLE)
+def test_what_keeps_a_model_from_several_devices_is_told_as_by_a_job(
+    reason: str, node: tuple[str, str], inputs: str, nodes: str, tmp_path: Path
+) -> None:
+    text = f'<ir_version: 10, opset_import: ["": 18]> g ({inputs}) => (z) {{ {nodes} }}'
+    model = onnx.parser.parse_model(text)
+    assert looked_at(model, tmp_path)["ok"]
+    assert looked_at(model, tmp_path, {"target": "cpu"})["ok"]
+    asked = {"devices": ["cpu:0", "cpu:1"]}
+    answer = looked_at(model, tmp_path, asked)
+    assert (answer["ok"], answer["problem"]["code"]) == (False, "unsupported_model")
+    assert [(one["reason"], one["node"], one["operator"]) for one in answer["refusals"]] == [(reason, *node)]
+    assert "leave devices and objective out" in answer["problem"]["fix"]
+    assert [one["operator"] for one in answer["operators"] if one["verdict"] == "refused"] == [node[1]]
+    path = tmp_path / "model.onnx"
+    with pytest.raises(UnsupportedModel) as raised:
+        compile_model(path, tmp_path / "model.tw", CompileOptions.from_json(asked))
+    assert (raised.value.message, raised.value.fix) == (answer["problem"]["message"], answer["problem"]["fix"])
+    assert [one.node for one in raised.value.refusals] == [node[0]]
+
+
+def test_strings_keep_a_model_from_several_devices(tmp_path: Path) -> None:
+    answer = looked_at(boosting(2), tmp_path, {"devices": ["cpu:0", "cpu:1"]})
+    said = [(one["reason"], one["operator"]) for one in answer["refusals"]]
+    assert said == [
+        ("it takes strings", "ai.onnx.ml::OneHotEncoder"),
+        ("it takes strings", "ai.onnx.ml::LabelEncoder"),
+        ("it gives strings", "ai.onnx.ml::TreeEnsembleClassifier"),
+    ]
+    assert all("turn strings into numbers" in one["fix"] for one in answer["refusals"])

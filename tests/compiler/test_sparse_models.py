@@ -140,6 +140,41 @@ def recurrent(share: float) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8)
 
 
+@pytest.mark.parametrize("transposed", [0, 1])
+def test_products_of_one_row_leave_zeros_anywhere_out(transposed: int, tmp_path: Path) -> None:
+    random, model, artifact = np.random.default_rng(6), tmp_path / "row.onnx", tmp_path / "row.tw"
+    weights = random.normal(size=(200, 96)) * (random.random((200, 96)) < 0.1)
+    arrays = {"w": weights if transposed else weights.T, "b": random.normal(size=200)}
+    graph = helper.make_graph(
+        [helper.make_node("Gemm", ["x", "w", "b"], ["y"], transB=transposed)],
+        "row",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 96])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 200])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), model)
+    report = compile_model(model, artifact, UNMEASURED)
+    judged(model, artifact)
+    assert any("multiplies no zero weights" in notice for notice in report.notices)
+    whole = compile_model(model, artifact, replace(UNMEASURED, sparsity="off"))
+    assert report.weight_bytes < 0.45 * whole.weight_bytes
+
+
+def test_recurrent_layers_leave_zeros_anywhere_out(tmp_path: Path) -> None:
+    model, artifact = tmp_path / "recurrent.onnx", tmp_path / "recurrent.tw"
+    pruned = recurrent(1.0)
+    for tensor in pruned.graph.initializer:
+        array = numpy_helper.to_array(tensor)
+        mask = np.random.default_rng(4).random(array.shape) < 0.1
+        tensor.CopyFrom(numpy_helper.from_array(np.asarray(array * mask), tensor.name))
+    onnx.save(pruned, model)
+    report = compile_model(model, artifact, UNMEASURED, dump=tmp_path)
+    judged(model, artifact)
+    assert "kept and multiplied without zeros" in next(tmp_path.glob("*_explanation.txt")).read_text()
+    whole = compile_model(model, artifact, replace(UNMEASURED, sparsity="off"))
+    assert report.weight_bytes < 0.45 * whole.weight_bytes
+
+
 @pytest.mark.parametrize("share", [0.1, 1.0])
 def test_recurrent_layers_leave_blocks_of_zeros_out(share: float, tmp_path: Path) -> None:
     model, artifact = tmp_path / "recurrent.onnx", tmp_path / "recurrent.tw"

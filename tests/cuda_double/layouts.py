@@ -81,6 +81,17 @@ def sparse_byte_fragments(a: np.ndarray, b: np.ndarray) -> tuple[np.ndarray, np.
     return registers_a, np.stack(registers_b), metadata
 
 
+def sparse_rows(a: np.ndarray, selector: int) -> tuple[np.ndarray, np.ndarray]:
+    """What wgmma.sp is given of a (64 x 32), of which two of each four neighbours are not zero, and uint32[128].
+
+    "Each warp in the warpgroup provides sparsity information for 16 rows of matrix A", as the figures of mma.m16n8k32
+    have it; what is given is 64 x 16.
+    """
+    given = np.stack([row[row != 0] for row in a])
+    none = np.zeros((a.shape[1], 8), a.dtype)
+    return given, np.concatenate([sparse_fragments(a[at : at + 16], none, selector)[2] for at in range(0, 64, 16)])
+
+
 def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
     """Where a dense byte offset lies.
 

@@ -36,6 +36,7 @@ from tests.cuda_double.layouts import (
     mn_major,
     sparse_byte_fragments,
     sparse_fragments,
+    sparse_rows,
     swizzle,
 )
 
@@ -44,7 +45,7 @@ pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
 )
 
 
@@ -557,3 +558,51 @@ def test_wgmma_multiplies_what_lies_in_shared_memory(module: Path, kernel: str, 
             found = device.download(sums, (n // 2, 128), np.float32)
         expected = accumulate * d.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64).T
         np.testing.assert_allclose(found, expected[rows, columns_of], rtol=1e-4, atol=1e-4)
+
+
+SPARSE_WGMMA = [name for name in NAMES if name.startswith("sparse_wgmma")]
+
+
+def run_sparse_wgmma(
+    device: Device, kernel: str, a: np.ndarray, b: np.ndarray, d: np.ndarray, metadata: np.ndarray, accumulate: int
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
+    """What a (64 x 16, as given) and b (n x 32) leave in registers, and which row and column each of them is of."""
+    n = len(b)
+    thread, register = np.arange(128), np.arange(n // 2)[:, None]
+    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
+    columns = register // 4 * 8 + thread % 4 * 2 + register % 2
+    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(a, 64), k_major(b, 128)
+    sums = device.upload(np.ascontiguousarray(d[rows, columns]))
+    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
+    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], accumulate]
+    device.launch(kernel, [1], [128], [*operands, *sizes], shared=-(-bytes_a.size // 1024) * 1024 + bytes_b.size)
+    return device.download(sums, (n // 2, 128), np.float32), (rows, columns)
+
+
+@pytest.mark.parametrize("kernel", SPARSE_WGMMA)
+def test_sparse_wgmma_multiplies_what_is_given_where_its_indices_say(module: Path, kernel: str) -> None:
+    *_, kind, selector, columns = kernel.split("_")
+    dtype, n = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind], int(columns[1:])
+    kept = np.argsort(np.random.default_rng(21).random((64, 8, 4)), axis=-1).reshape(64, 32) < 2
+    a = np.where(kept, numbers((64, 32), 22) + 3, 0).astype(dtype)
+    b, d = numbers((n, 32), 23).astype(dtype), numbers((64, n), 24)
+    b[5, 7] = np.inf
+    given, metadata = sparse_rows(a, int(selector))
+    products = a.astype(np.float64)[:, None] * np.where(a[:, None] != 0, b[None].astype(np.float64), 0)
+    for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
+        with Device(module, mode) as device:
+            found, places = run_sparse_wgmma(device, kernel, given, b, d, metadata, accumulate)
+        expected = accumulate * d + products.sum(-1)
+        assert 0 < np.isinf(expected).sum() < 64
+        np.testing.assert_allclose(found, expected[places], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(("kernel", "lane"), [("sparse_wgmma_f16_0_n16", 65), ("sparse_wgmma_bf16_1_n32", 99)])
+def test_sparse_wgmma_refuses_metadata_that_is_undefined(module: Path, kernel: str, lane: int) -> None:
+    *_, kind, selector, columns = kernel.split("_")
+    dtype = {"f16": np.float16, "bf16": ml_dtypes.bfloat16}[kind]
+    a, b = np.tile(np.array([1, 0, 1, 0], dtype), (64, 8)), np.ones((int(columns[1:]), 32), dtype)
+    given, metadata = sparse_rows(a, int(selector))
+    metadata[lane] = metadata[lane] & ~np.uint32(0xF00) | np.uint32(0b0101 << 8)
+    with Device(module, MODES[0]) as device, pytest.raises(Fault, match="protocol"):
+        run_sparse_wgmma(device, kernel, given, b, np.zeros((64, len(b)), np.float32), metadata, 1)

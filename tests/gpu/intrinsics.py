@@ -27,6 +27,7 @@ from tests.cuda_double.layouts import (
     mn_major,
     sparse_byte_fragments,
     sparse_fragments,
+    sparse_rows,
     swizzle,
 )
 from tests.gpu.family import Family, Outcome, Trial
@@ -34,7 +35,7 @@ from tests.gpu.family import Family, Outcome, Trial
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
 )
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}
 
@@ -234,6 +235,26 @@ def wgmma(device: Device, kernel: str, width: int) -> list[Outcome]:
     return outcomes
 
 
+def sparse_wgmma(device: Device, kernel: str) -> list[Outcome]:
+    """The same of rows of which two of each four neighbours are not zero, with the metadata of each warp."""
+    *_, kind, selector, columns = kernel.split("_")
+    n, dtype = int(columns[1:]), DTYPES[kind]
+    kept = np.argsort(np.random.default_rng(21).random((64, 8, 4)), axis=-1).reshape(64, 32) < 2
+    a, b, d = integers((64, 32), 22, dtype) * kept, integers((n, 32), 23, dtype), integers((64, n), 24)
+    given, metadata = sparse_rows(a.astype(dtype), int(selector))
+    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(given, 64), k_major(b, 128)
+    thread, register = np.arange(128), np.arange(n // 2)[:, None]
+    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
+    places = register // 4 * 8 + thread % 4 * 2 + register % 2
+    sums = device.upload(np.ascontiguousarray(d[rows, places]))
+    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
+    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], 1]
+    shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
+    device.launch(kernel, [1], [128], [*operands, *sizes], shared=shared)
+    expected = (d + a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
+    return [Outcome(device.download(sums, (n // 2, 128), np.float32), expected[rows, places])]
+
+
 def demonstrated(device: Device, demonstration: Demonstration) -> list[Outcome]:
     computed, expected = demonstration.run(device)
     return [Outcome(computed, expected, demonstration.tolerance)]
@@ -311,6 +332,11 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _of_intrinsics("clusters", _trials(multicast=multicast, ring=ring), "sm_90"),
     _of_intrinsics("wgmma", _wgmma_trials(), "sm_90a"),
+    _of_intrinsics(
+        "wgmma.sp",
+        [Trial(name, partial(sparse_wgmma, kernel=name)) for name in NAMES if name.startswith("sparse_wgmma")],
+        "sm_90a",
+    ),
     _of_demonstrations("reduction by the last block", ["reduce_sum"]),
     _of_demonstrations("softmax of rows", ["softmax_row"]),
     _of_demonstrations("convolution by mma", ["conv3x3"]),

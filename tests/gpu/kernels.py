@@ -19,7 +19,8 @@ from bench.zoo import build
 from compiler.codegen.calls import workload_of
 from compiler.contract import CompileOptions
 from compiler.devices.cuda.algorithms import ALGORITHMS, ALWAYS, BY_NAME
-from compiler.devices.cuda.algorithms.sparse import SPARSE
+from compiler.devices.cuda.algorithms.sparse import SPARSE, SPARSE_WGMMA
+from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit import lower
 from compiler.devices.cuda.target import CudaTarget
@@ -27,6 +28,7 @@ from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.joins import joins
 from compiler.fuse.storage import with_storage
+from compiler.ir.blocks import Blocks
 from compiler.ir.buffers import Buffer, KernelGraph
 from compiler.ir.encoding import DENSE, GROUP, TwoOfFour, pruned
 from compiler.ir.evaluate import evaluate
@@ -87,6 +89,12 @@ tiles of one family.
 """
 SPARSE_KERNELS = 4
 """Kernels that are also tried with weights that are zero at two of each four places; those of bytes all are."""
+VECTOR_KERNELS = 2
+"""Kernels that are also tried with weights that neighbouring columns keep together, for each of VECTOR_GROUPS."""
+VECTOR_GROUPS = (1, 8)
+"""Neighbours along k that are kept together: read one by one, and in pieces of 16 bytes."""
+VECTOR_FILLS = (16, 24, 32)
+"""What is kept by 8, 16 and 32 columns together, in 64ths."""
 SLACK = 256
 """Bytes after an operand that no kernel may touch."""
 
@@ -210,16 +218,22 @@ def _octets(buffer: Buffer) -> Buffer:
 
 def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
     """Kernels of all networks under a few tiles of each algorithm."""
-    number, sparse_left = 0, SPARSE_KERNELS
+    number, sparse_left, vectors_left = 0, SPARSE_KERNELS, len(VECTOR_GROUPS) * VECTOR_KERNELS
     for dense in _workloads(ELEMENTS.get(precision)):
         by_algorithm: dict[tuple[str, Workload], list[Proposal]] = {}
         for proposal in proposals(dense, target, precision):
             by_algorithm.setdefault((proposal.tile.algorithm, dense), []).append(proposal)
         if (sparse_left and precision in ELEMENTS) or dense in of_bytes():
             for sparse in _zero_at_two_of_four(dense):
-                if found := SPARSE.tiles(sparse, target, precision):
-                    by_algorithm[found[0].tile.algorithm, sparse] = found
-                    sparse_left -= 1
+                for one in (SPARSE, SPARSE_WGMMA):
+                    if found := one.tiles(sparse, target, precision):
+                        by_algorithm[found[0].tile.algorithm, sparse] = found
+                        sparse_left -= one is SPARSE
+        if vectors_left:
+            for sparse in _zero_in_vectors(dense):
+                for proposal in VECTOR_SPARSE.tiles(sparse, target, precision):
+                    by_algorithm.setdefault((proposal.tile.algorithm, sparse), []).append(proposal)
+                vectors_left -= any(workload == sparse for _, workload in by_algorithm)
         for (_, workload), found in by_algorithm.items():
             ranked = sorted(found, key=lambda proposal: proposal.seconds)
             for tile in dict.fromkeys(one.tile for one in _spread(ranked, TILES)):
@@ -236,6 +250,18 @@ def _zero_at_two_of_four(workload: Workload) -> Iterator[Workload]:
             for axis in (axis for axis, dim in enumerate(buffer.type.dims) if dim % GROUP == 0):
                 found = (DENSE, TwoOfFour.of(axis))
                 yield replace(workload, encodings=(*dense[:at], found, *dense[at + 1 :]))
+
+
+def _zero_in_vectors(workload: Workload) -> Iterator[Workload]:
+    """The same by weights that neighbouring columns keep together, in groups of each size; filters, or a matrix."""
+    dense = tuple((DENSE,) for _ in workload.inputs)
+    for at, (buffer, constant) in enumerate(zip(workload.inputs, workload.constant, strict=True)):
+        if constant and buffer.type.rank in (2, 4):
+            lines = 0 if buffer.type.rank == 4 else 1
+            for group in VECTOR_GROUPS:
+                one = Blocks.of(lines, 1 - lines, group, VECTOR_FILLS)
+                if one.fits(buffer.type.dims):
+                    yield replace(workload, encodings=(*dense[:at], (DENSE, one), *dense[at + 1 :]))
 
 
 def proposals(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:

@@ -45,7 +45,8 @@ def compress(
         float | None, typer.Option("--sparsity", help="The share of zeros, 0 to 1; as little error then.")
     ] = None,
     form: Annotated[
-        str | None, typer.Option("--form", help="unstructured (default), 1x4, 4x16, 2:4 or combined.")
+        str | None,
+        typer.Option("--form", help="unstructured (default), 1x4, 1x16, 4x16, 2:4, combined or codebook."),
     ] = None,
     method: Annotated[str | None, typer.Option("--method", help="obs (default), wanda or magnitude.")] = None,
     precision: Annotated[

@@ -116,6 +116,11 @@ def _facts(said: Any) -> list[str]:
         lines.append(f"  {one.get('name')} {shape}: {100 * one.get('share', 0):.1f} % zeros, {one.get('form')}{packed}")
     for one in said.get("low_rank") or ():
         lines.append(f"  {one.get('name')} {'x'.join(map(str, one.get('shape') or ()))}: of rank {one.get('rank')}")
+    for one in said.get("shared") or ():
+        shape, axis = "x".join(map(str, one.get("shape") or ())), one.get("axis")
+        whose = "" if axis is None else f" for each index of axis {axis}"
+        text = f"{one.get('values')} values{whose}, {one.get('bits')} bits each"
+        lines.append(f"  {one.get('name')} {shape}: {text}, {size(one.get('saved_bytes', 0))} less than in fp32")
     proof = said.get("proof") or {}
     if proof.get("seconds") is not None and proof.get("bytes") is not None:
         lines.append(f"proof: about {seconds(proof['seconds'])} and {size(proof['bytes'])} for each case")

@@ -29,6 +29,7 @@ from compiler.devices.cpu.emulation.emulator import find_emulator
 from compiler.devices.cpu.emulation.model import emulated_model
 from compiler.devices.cpu.measure.handover import cores, measure_handover, measure_pair, state_of_pair
 from compiler.devices.cpu.measure.machine import Built, CpuMachine, Entry
+from compiler.devices.cpu.measure.pairs import at_once, places_of, rounds_of
 from compiler.devices.cpu.measure.rates import measure_rates, rates_of
 from compiler.devices.cpu.measure.stages import CpuStageClock
 from compiler.devices.cpu.measure.timer import TIMER_SOURCE
@@ -39,7 +40,7 @@ from compiler.devices.device import COMPILERS, Runner, Staged
 from compiler.devices.whole import race_programs
 from compiler.fuse.storage import with_short_activations
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.lanes import Handover
+from compiler.ir.lanes import Handover, Pair
 from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
@@ -51,6 +52,7 @@ from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import UPGRADE_S
 from compiler.knowledge.known import known_handovers
 from compiler.knowledge.making import handover_record
+from compiler.knowledge.records import Records
 from compiler.measure.memory import allocate
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
@@ -99,7 +101,7 @@ class CpuBackend:
     @property
     def joins(self) -> frozenset[str]:
         """Names of the joins that there are algorithms for."""
-        return frozenset({"separable"})
+        return frozenset({"separable", "byte_attention"})
 
     def workload_of(self, kernels: KernelGraph, call: Call) -> Workload:
         """What a call computes."""
@@ -224,6 +226,17 @@ class CpuBackend:
             return None
         return complete.get(measured.state) or handover_record(measured, target, pair)
 
+    def pairs(self, cores: Sequence[int]) -> list[list[Pair]]:
+        """All pairs of these cores, in rounds of pairs that share none."""
+        return rounds_of(cores, places_of(cores))
+
+    def handovers(self, known: Sequence[Record], pairs: Sequence[Pair], *, measure: bool) -> Mapping[Pair, Record]:
+        """As `handover`, of the pairs of a round at the same time."""
+        records = Records.of(known)
+        if measure and self.target.is_here:
+            self._timer_library()  # compiled once, before threads ask for it
+        return at_once(pairs, lambda pair: self.handover(records, measure=measure, pair=pair))
+
     def regions(self, kernels: KernelGraph) -> KernelRegions:
         """Which bytes of buffers the tasks of these kernels read and write."""
         return KernelRegions(kernels, self.target)
@@ -306,7 +319,7 @@ class CpuBackend:
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         """An empty store of weights; `earlier` is shared where it is equal."""
-        return Weights(earlier=earlier)
+        return Weights(earlier=earlier, codes=True)
 
     def emit(
         self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None

@@ -116,9 +116,12 @@ class CpuTarget:
         return self.vector_floats == 16 and (element_bytes == 2 or VBMI in self.features)
 
     @property
-    def looks_up(self) -> bool:
-        """Whether one instruction gives each lane any float of a vector (VPERMPS of AVX2 and AVX-512)."""
-        return self.machine == "x86_64" and self.vector_floats >= 8
+    def float_windows(self) -> tuple[int, ...]:
+        """Of how many neighbouring floats a few instructions pick one for each lane of a vector.
+
+        VPERMPS picks from a vector, VPERMI2PS of AVX-512 from two, and TBL from 64 bytes.
+        """
+        return {16: (16, 32), 8: (8, 16)}.get(self.vector_floats, (16,))
 
     @property
     def has_tiles(self) -> bool:

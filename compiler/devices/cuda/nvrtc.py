@@ -12,7 +12,7 @@ import importlib.util
 import json
 import re
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from importlib.resources import files
@@ -23,6 +23,8 @@ from compiler.codegen.build import small_header
 from compiler.errors import ToolchainFailed, ToolchainMissing
 
 HEADERS = ("tw_cuda.h", "tw_scalar.h", "tw_topk.h", "tw_boxes.h", "tw_forest.h", "tw_persistent.h")
+WHERE_NEEDED = ("tw_wgmma_sp.h",)
+"""Headers that only units which include them come with."""
 """What generated CUDA sources include: intrinsics, and scalar functions and selection in plain CUDA C++."""
 TOOLKIT = Path("/usr/local/cuda")
 """Where an installed toolkit is, whether or not the dynamic linker looks there."""
@@ -127,6 +129,13 @@ def headers() -> Mapping[str, str]:
     return {name: folder.joinpath(name).read_text() for name in HEADERS}
 
 
+def rare_headers(texts: Iterable[str]) -> Mapping[str, str]:
+    """The texts of those of WHERE_NEEDED that one of the units includes, by file name."""
+    folder = files("compiler.devices.cuda.runtime")
+    wanted = [name for name in WHERE_NEEDED if any(f'#include "{name}"' in text for text in texts)]
+    return {name: folder.joinpath(name).read_text() for name in wanted}
+
+
 def keep_in(folder: Path | None) -> None:
     """From now on this process keeps what it compiles in a folder, and takes from there what is kept; None: no more.
 
@@ -141,7 +150,7 @@ def compile_cuda(source: str, architecture: str, name: str = "kernels.cu") -> Co
 
     `name` is how messages call the file. Raises ToolchainMissing, and ToolchainFailed with NVRTC's log.
     """
-    included = {**headers(), **small_header((source,))}
+    included = {**headers(), **rare_headers((source,)), **small_header((source,))}
     if not _KEPT:
         return _compiled(source, architecture, name, included)
     made_from = (version(), OPTIONS, architecture, name, source, sorted(included.items()))

@@ -12,7 +12,8 @@ from compiler.ir import arithmetic
 from compiler.ir.graph import Node
 from compiler.ir.small import FLOATS
 from compiler.ir.tensor import DType
-from compiler.ops import OPERATORS
+from compiler.ops import OPERATORS, having
+from compiler.ops.traits import Trait
 from compiler.rewrite.rounding import rounded, wide
 from compiler.rewrite.rule import EXACT, REASSOCIATES, Rule
 from compiler.rewrite.rules.clamps import bounds_of
@@ -20,6 +21,10 @@ from compiler.rewrite.view import Draft, No, Rewrite, View
 
 DEPTH = 6
 """Nodes between a constant and a QuantizeLinear, at most."""
+HOMOGENEOUS = having(Trait.POSITIVE_HOMOGENEOUS) & having(Trait.ELEMENTWISE)
+"""f(x / s) = f(x) / s: Relu, LeakyRelu and their like."""
+JOINS = ("Mul", "Add", "Concat")
+"""They give a quotient where one of their operands is divided, or all are."""
 LEAST, GREATEST = 2.0**-100, 2.0**80
 """Of factors: what is within stays far from subnormal numbers and from infinity, with sums of 32 bits too."""
 
@@ -27,7 +32,7 @@ LEAST, GREATEST = 2.0**-100, 2.0**80
 def scaled_ahead(view: View, node: Node) -> Rewrite | No | None:
     """quantise(x, s, z) = quantise(x / s, 1, z), where x is made with constants that 1/s goes into."""
     scale = view.scalar(node.used[1])
-    if scale is None or scale == 1 or view.producer(node.used[0], "Mul", "Add", "Relu", "Clip", "Concat") is None:
+    if scale is None or scale == 1 or view.producer(node.used[0], "Clip", *JOINS, *HOMOGENEOUS) is None:
         return None
     if {view.type(value).dtype for value in node.used[:2]} != {DType.F32}:
         return None
@@ -58,7 +63,7 @@ class _Division:
         if (array := view.constant(value)) is not None:
             quotient = rounded(wide(array) / self.scale, DType.F32)
             return quotient if isinstance(quotient, No) else draft.constant(quotient)
-        node = view.producer(value, "Mul", "Add", "Relu", "Clip", "Concat", "DequantizeLinear")
+        node = view.producer(value, "DequantizeLinear", "Clip", *JOINS, *HOMOGENEOUS)
         if node is None or not depth:
             return None
         if node.op == "DequantizeLinear":
@@ -80,6 +85,9 @@ class _Division:
                 factor = self._factor(constant)
                 return factor if factor is None or isinstance(factor, No) else (value, factor)
             return None
+        if node.op in HOMOGENEOUS:
+            divided = self.of(node.used[0], depth)
+            return divided if divided is None or isinstance(divided, No) else (divided, *node.inputs[1:])
         if node.op == "Clip" and isinstance(bounds := bounds_of(self.view, node), No):
             return bounds
         found: list[int | None] = []

@@ -15,7 +15,7 @@ ROW = {
     "predicted_latency_s": 2.25e-3,
     "run_s": 2e-3,
     "bound_s": 1 / 750,
-    "processor_s": {"cpu:0": 2e-3, "cpu:1@x86-64-v3": 4e-3, "streamed": 1.4e-3},
+    "processor_s": {"cpu:0": 2e-3, "cpu:1@x86-64-v3": 4e-3, "streamed": 1.4e-3, "by itself": 2.4e-3},
     "processor_bound_s": 1 / 750,
 }
 
@@ -30,7 +30,9 @@ def test_a_row_has_inferences_per_second_beside_the_bound() -> None:
     assert cells["by processor time: of the bound"] == "0.95"
     assert cells["predicted over measured period"] == "0.94"
     assert cells["the same by processor time"] == "1.07"
-    assert (cells["by itself ms"], cells["predicted ms |"]) == ("2.50", "2.25 |")
+    assert (cells["by itself ms"], cells["predicted ms"]) == ("2.50", "2.25")
+    assert cells["predicted over measured, by itself"] == "0.90"
+    assert cells["the same without others' time |"] == "0.94 |"
     assert cells["parts"] == "3+2"
 
 

@@ -88,6 +88,28 @@ def test_forms_hold_in_the_files_weights(tmp_path: Path) -> None:
     assert len(report["curve"]) >= 4
 
 
+def test_weights_that_share_values_save_as_many_bits_as_asked_with_little_error(tmp_path: Path) -> None:
+    out, report = pruned(tmp_path, sparsity=0.8, form="codebook")
+    assert 0.8 <= report["sparsity"] < 0.95
+    assert 0 < report["error"] < 0.2
+    rows = {row["node"]: row for row in report["layers"]}
+    assert [one["sparsity"] for one in rows["middle"]["levels"]] == [0.0, 0.75, 0.875, 0.9375]
+    for node, name in (("middle", "w1"), ("pointwise", "w2"), ("hidden", "w3")):
+        weights = stored(out)[name]
+        (values, each) = {0.75: (256, 1), 0.875: (16, len(weights)), 0.9375: (4, len(weights))}[
+            round(rows[node]["sparsity"], 4)
+        ]
+        assert max(len(np.unique(line)) for line in weights.reshape(each, -1)) <= values
+
+
+def test_codebooks_are_made_as_small_as_an_error_allows(tmp_path: Path) -> None:
+    _, wide = pruned(tmp_path, largest_error=0.3, form="codebook")
+    _, near = pruned(tmp_path, largest_error=0.02, form="codebook")
+    assert near["error"] <= 0.02
+    assert wide["error"] <= 0.3
+    assert near["sparsity"] < wide["sparsity"]
+
+
 def test_a_time_is_reached_with_less_error_than_by_a_greater_one(tmp_path: Path) -> None:
     _, dense = pruned(tmp_path, sparsity=0.5)
     fastest = dense["curve"][-1]["predicted_ms"]
@@ -117,7 +139,7 @@ def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
         pruned(tmp_path, broken, sparsity=0.5)
     d = Drawn()
     d.node("Relu", ["x"], "y")
-    with pytest.raises(UnsupportedModel, match="no layer to prune: there is no Conv, Gemm or MatMul"):
+    with pytest.raises(UnsupportedModel, match="no layer to prune: there is no Conv, Gemm, MatMul or recurrent layer"):
         pruned(tmp_path, d.model({"x": (1, 3, 12, 12)}, {"y": (1, 3, 12, 12)}), sparsity=0.5)
     with pytest.raises(OptionsError, match="keep names 'nowhere'"):
         pruned(tmp_path, sparsity=0.5, keep=("nowhere",))

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from compiler.forms.groups import Groups
-from compiler.forms.kept_groups import KeptGroups, PickedGroups, block_fill, pick_fill, recurrent_fill
+from compiler.forms.kept_groups import KeptGroups, PickedFloats, PickedGroups, block_fill, pick_fill, recurrent_fill
 from compiler.ir.blocks import Blocks, block_encodings_of, recurrent_encodings_of
 from compiler.ir.packing import Panels, Steered
-from compiler.ir.picks import Picks, pick_encodings_of
+from compiler.ir.picks import Picks, pick_encodings_of, recurrent_pick_encodings_of
 from compiler.ir.tensor import DType
 from compiler.ir.zeros import CLASSES
 
@@ -109,6 +109,33 @@ def test_steps_have_every_weight_once(dtype: DType, panel: int, window: int, by_
     assert 0.7 * packing.kept < starts[-1] <= packing.kept
 
 
+@pytest.mark.parametrize(("panel", "window"), [(16, 16), (32, 32), (8, 8), (4, 16)])
+def test_single_floats_are_each_in_one_step_with_the_byte_that_picks_its_factor(panel: int, window: int) -> None:
+    random = np.random.default_rng(7)
+    gates = (random.normal(size=(2, COLUMNS, DEPTH)) * (random.random((2, COLUMNS, DEPTH)) < 0.15)).astype(np.float32)
+    starts = (0, COLUMNS * DEPTH)
+    groups = Groups(Panels(starts, DEPTH, COLUMNS, panel, ((DEPTH, 1), (COLUMNS, DEPTH))), DType.F32)
+    known = [one for one in recurrent_pick_encodings_of(gates) if isinstance(one, Picks) and one.window == window]
+    (fill,) = (recurrent_fill(groups, one, gates.shape) for one in known)
+    assert fill is not None
+    packing = PickedFloats(groups, fill, window=window)
+    packed = packing.pack(gates)
+    assert packed.nbytes == packing.elements < gates.nbytes
+    begin, _, places, steps, _ = packing.parts
+    first = packed[begin:].view("<i4")[: packing.count + 1]
+    bases, size = packed[places:].view("<u2"), packing.kept * panel
+    weights = packed[steps : steps + 4 * size].view("<f4").reshape(-1, panel)
+    which = packed[packing.told : packing.told + size].reshape(-1, panel)
+    whole = np.zeros((packing.count, panel, DEPTH), np.float32)
+    for at in range(packing.count):
+        for step in range(first[at], first[at + 1]):
+            np.add.at(whole[at], (np.arange(panel), bases[step] + which[step]), weights[step])
+    np.testing.assert_array_equal(whole.reshape(2, -1, DEPTH)[:, :COLUMNS], gates)
+    assert packing.specimen().shape == packed.shape
+    narrow = Groups(Panels((0,), 4, COLUMNS, panel, ((4, 1), (COLUMNS, 4))), DType.F32)
+    assert recurrent_fill(narrow, known[0], (COLUMNS, 4)) is None, "no window lies in so few inputs"
+
+
 def test_a_specimen_has_as_many_steps_as_there_is_room_for() -> None:
     packing = KeptGroups(Groups(panels(16), DType.I8, sums=True), CLASSES // 4)
     assert isinstance(packing, Steered)
@@ -118,13 +145,6 @@ def test_a_specimen_has_as_many_steps_as_there_is_room_for() -> None:
     assert starts[-1] == packing.kept
     got, _ = unpacked(packing, specimen)
     assert int((got != 0).any(2).sum()) == packing.kept
-
-
-def test_a_constant_of_zeros_has_no_steps() -> None:
-    packing = PickedGroups(Groups(panels(16), DType.I8, sums=True), CLASSES // 4, window=64)
-    packed = packing.pack(np.zeros((DEPTH, COLUMNS), np.int8))
-    assert len(packed) == packing.elements
-    assert not packed.any()
 
 
 def test_more_than_there_is_room_for_is_refused() -> None:

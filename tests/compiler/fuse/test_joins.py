@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -9,6 +10,8 @@ from compiler.fuse.joins import HOPE, Join, choose_joins, joins, promising, repl
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
+from tests.compiler.fuse.byte_attentions import Form
+from tests.compiler.fuse.byte_attentions import join_of as attention_of_bytes
 from tests.compiler.rewrite.sketch import Sketch
 
 
@@ -76,6 +79,16 @@ def test_what_was_measured_is_not_compared_with_what_was_modelled() -> None:
     assert [verdict.reason for verdict in result.log] == ["not all of them were measured"]
     assert result.kernels is not None
     assert result.kernels.calls == kernels.calls
+
+
+@pytest.mark.parametrize(("foreseen", "reason"), [(0.5, ""), (0.9, "not all of them were measured")])
+def test_where_not_all_was_measured_the_model_decides_on_attention_of_bytes(foreseen: float, reason: str) -> None:
+    kernels, found = attention_of_bytes(Form())
+    offered = [replace(found, foreseen=foreseen)]
+    apart = [menu(1.0) for _ in kernels.calls]
+    result = choose_joins(kernels, offered, apart, [menu(2.0, "model")], 1)
+    assert [verdict.reason for verdict in result.log] == [reason]
+    assert len(result.kernels.calls) == len(kernels.calls) - (0 if reason else 2)
 
 
 def test_a_join_that_cannot_be_shared_by_the_lanes_is_left_where_that_lengthens_the_path() -> None:

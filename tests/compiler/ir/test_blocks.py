@@ -5,7 +5,7 @@ from math import ceil
 import numpy as np
 import pytest
 
-from compiler.ir.blocks import WIDTHS, Blocks, block_encodings_of, recurrent_encodings_of
+from compiler.ir.blocks import WIDTHS, Blocks, block_encodings_of, recurrent_encodings_of, vector_encodings_of
 from compiler.ir.zeros import CLASSES
 
 
@@ -73,6 +73,37 @@ def test_no_other_word_is_an_encoding_of_blocks(word: str) -> None:
     assert one.fits((4, 8))
     assert not one.fits((3, 8))
     assert not one.fits((4,))
+
+
+def test_vectors_are_told_of_in_every_group_that_keeps_less_than_a_larger_one() -> None:
+    mask = np.random.default_rng(3).random((8, 8)) < 0.2
+    pairs = in_blocks((128, 64), 16, 2, np.random.default_rng(4).random((8, 32)) < 0.2, np.float32)
+    wide = in_blocks((128, 64), 16, 8, mask, np.float32)
+    assert [one.group for one in vector_encodings_of(wide) if isinstance(one, Blocks) and one.lines == 0] == [8]
+    found = [one for one in vector_encodings_of(pairs) if isinstance(one, Blocks) and one.lines == 0]
+    assert [one.group for one in found] == [8, 4, 2]
+    assert found[0].fills > found[1].fills > found[2].fills
+    assert vector_encodings_of(pairs.astype(np.float16)) == vector_encodings_of(pairs)
+    assert vector_encodings_of(pairs.astype(np.int8)) == ()
+    assert vector_encodings_of(np.ones((128, 64), np.float32)) == ()
+
+
+@pytest.mark.parametrize("shape", [(64, 64), (200, 72, 3, 3), (40, 136), (48, 88)])
+@pytest.mark.parametrize("fills", [(16, 24, 32), (9, 10, 20)])
+def test_what_is_pruned_by_encodings_keeps_no_more_than_each_says(
+    shape: tuple[int, ...], fills: tuple[int, ...]
+) -> None:
+    encodings = [Blocks.of(lines, 1 - lines, group, fills) for lines in (0, 1) for group in (1, 2, 8)]
+    pruned = np.random.default_rng(0).uniform(1, 2, shape).astype(np.float32)
+    for one in encodings:
+        pruned = one.pruned(pruned)
+    assert np.count_nonzero(pruned) > 0.3 * fills[0] / CLASSES * pruned.size
+    for one in encodings:
+        mask = np.moveaxis(pruned != 0, (one.lines, one.along), (0, 1))
+        groups = mask.reshape(len(mask), -1, one.group, mask[0, 0].size).any(2).reshape(len(mask), -1)
+        for width, fill in zip(WIDTHS, fills, strict=True):
+            panels = [groups[at : at + width].any(0).mean() for at in range(0, len(groups), width)]
+            assert np.mean(panels) <= fill / CLASSES
 
 
 def test_weights_of_recurrent_layers_have_blocks_of_one_input() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.encoding import Sparse
-from compiler.ir.picks import WINDOWS, Picks, in_panels, pick_encodings_of, steps_of
+from compiler.ir.picks import WINDOWS, Picks, in_panels, pick_encodings_of, recurrent_pick_encodings_of, steps_of
 from compiler.ir.without_zeros import encodings_without_zeros
 from compiler.ir.zeros import CLASSES
 
@@ -16,7 +16,7 @@ from compiler.ir.zeros import CLASSES
     st.integers(1, 3),
     st.sampled_from([1, 4, 16]),
     st.integers(16, 90),
-    st.sampled_from([(4, 16), (2, 8)]),
+    st.sampled_from([(4, 16), (2, 8), (1, 8), (1, 16)]),
     st.sampled_from([0.0, 0.05, 0.3, 1.0]),
     st.integers(0, 2**16),
 )
@@ -82,6 +82,20 @@ def test_only_types_that_are_multiplied_in_groups_tell_of_them() -> None:
     assert groups == {2}
     assert {one.group for one in encodings_without_zeros(zeros.astype(np.int8), halves=False)} == {4}  # type: ignore[attr-defined]
     assert encodings_without_zeros(zeros.astype(np.uint8), halves=True) == ()
+
+
+def test_matrices_of_recurrent_layers_are_told_of_each_by_its_own_steps() -> None:
+    """Of which one is zero and one is not, in panels that do not reach from one to the other."""
+    weights = np.zeros((2, 40, 64), np.float32)
+    weights[1] = np.random.default_rng(3).random((40, 64)) < 0.1
+    found = [one for one in recurrent_pick_encodings_of(weights) if isinstance(one, Picks)]
+    assert {(one.lines, one.along, one.group, one.window) for one in found} == {(1, 2, 1, at) for at in (8, 16, 32)}
+    (of_16,) = (one for one in found if one.window == 16)
+    counts = steps_of(in_panels(weights[1] != 0, 16), 1, 16).counts
+    assert of_16.fill(16) == -(-int(counts.sum()) * CLASSES // (2 * 3 * 64))
+    assert recurrent_pick_encodings_of(weights.astype(np.float16)) == ()
+    assert recurrent_pick_encodings_of(np.ones((2, 40, 64), np.float32)) == ()
+    assert recurrent_pick_encodings_of(weights[:, :, :7].repeat(16, 1)) == (), "inputs fewer than any window"
 
 
 @pytest.mark.parametrize(

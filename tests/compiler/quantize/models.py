@@ -44,6 +44,20 @@ class Drawn:
         return made
 
 
+def attention(tokens: int = 6, features: int = 8) -> onnx.ModelProto:
+    """One head between three layers in and one out: queries and keys scaled as exporters do, a mask, a softmax."""
+    d = Drawn()
+    for name in ("q", "k", "v"):
+        d.node("MatMul", ["x", d.weights(f"w{name}", features, features)], name, f"to_{name}")
+    root = d.constant("root", features**-0.25)
+    d.node("Mul", ["q", root], "qs")
+    d.node("Div", [d.node("Transpose", ["k"], "kt", perm=[0, 2, 1]), d.constant("divisor", features**0.25)], "ks")
+    mask = d.constant("mask", np.where(np.tri(tokens) > 0, 0.0, -1e4))
+    d.node("Add", [d.node("MatMul", ["qs", "ks"], "s", "scores"), mask], "masked")
+    d.node("MatMul", [d.node("Softmax", ["masked"], "p", axis=-1), "v"], "y", "mixed")
+    return d.model({"x": (2, tokens, features)}, {"y": (2, tokens, features)})
+
+
 def network() -> onnx.ModelProto:
     """A residual network with every pattern: a normalisation, a depthwise layer, shared and transposed weights."""
     d = Drawn()

@@ -25,7 +25,7 @@ def same(opened: Network, path: Path, **inputs: np.ndarray) -> bool:
 def test_normalisations_and_factors_become_weights(tmp_path: Path) -> None:
     path = saved(network(), tmp_path)
     _, opened = open_network(path)
-    assert fold(opened) == 2
+    assert fold(opened, attention=False) == 2
     operators = [node.op_type for node in opened.nodes]
     assert "BatchNormalization" not in operators
     assert same(opened, path, x=np.random.default_rng(0).normal(size=(2, 3, 16, 16)).astype(np.float32))
@@ -38,7 +38,7 @@ def test_a_normalisation_that_others_look_at_stays(tmp_path: Path) -> None:
     d.node("BatchNormalization", ["c", *parts], "n")
     d.node("Add", ["n", "c"], "y")
     _, opened = open_network(saved(d.model({"x": (1, 3, 4, 4)}, {"y": (1, 4, 4, 4)}), tmp_path))
-    assert fold(opened) == 0
+    assert fold(opened, attention=False) == 0
 
 
 def unequal() -> onnx.ModelProto:

@@ -21,7 +21,7 @@ from compiler.pipeline import compile_model
 from compiler.quantize import quantize
 from compiler.quantize.calibrate import Evaluated
 from compiler.rewrite import rewrite
-from tests.compiler.quantize.models import Drawn, network, samples, saved
+from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
 
 
 def quantised(
@@ -220,6 +220,45 @@ def test_products_of_matrices_and_transposed_convolutions_are_quantised(activati
     assert np.abs(of_runtime(path, x=x[0]) - wanted).max() < 1e-2 * np.abs(wanted).max()
 
 
+def test_attention_is_computed_from_bytes_and_its_scores_are_not_rounded(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).normal(size=(4, 2, 6, 8)).astype(np.float32)
+    path, report = quantised(attention(), tmp_path, samples(tmp_path / "s.npz", x=x))
+    rows = {row["node"]: row for row in report["layers"]}
+    assert {row["precision"] for row in rows.values()} == {"int8"}
+    assert (rows["scores"]["weights"], rows["scores"]["weights_db"]) == (None, None)
+    graph = onnx.load(path).graph
+    maker = {name: node for node in graph.node for name in node.output}
+    for node in graph.node:
+        if node.name in ("scores", "mixed"):
+            assert [maker[name].op_type for name in node.input] == ["DequantizeLinear"] * 2
+    (scores,) = (node for node in graph.node if node.name == "scores")
+    behind = {node.op_type for node in graph.node if scores.output[0] in node.input}
+    assert behind == {"Mul"}, "the factors of both operands, and no rounding"
+    factor = stored(path)[next(node for node in graph.node if scores.output[0] in node.input).input[1]]
+    assert np.allclose(factor, 8**-0.5)
+    assert report["outputs"][0]["snr_db"] > 25
+    wanted = Evaluated(path, QuantizeOptions()).outputs({"x": x[0]})["y"]
+    assert np.abs(of_runtime(path, x=x[0]) - wanted).max() < 1e-2 * np.abs(wanted).max()
+
+
+@pytest.mark.parametrize("kept", ["scores", "mixed"])
+def test_a_product_of_attention_may_be_kept_in_floating_point(kept: str, tmp_path: Path) -> None:
+    _, report = quantised(attention(), tmp_path, dims={}, derived_samples=2, keep=(kept,))
+    assert [row["node"] for row in report["layers"] if row["precision"] == "float32"] == [kept]
+    _, report = quantised(attention(), tmp_path, dims={}, derived_samples=2, attention=False)
+    left = {row["node"]: row["reason"] for row in report["layers"] if row["precision"] == "float32"}
+    assert left == dict.fromkeys(("scores", "mixed"), "its weights are not constant, or quantised already")
+
+
+def test_factors_stay_where_others_read_the_scaled_operand(tmp_path: Path) -> None:
+    model = attention()
+    model.graph.output.append(onnx.helper.make_tensor_value_info("qs", onnx.TensorProto.FLOAT, (2, 6, 8)))
+    path, report = quantised(model, tmp_path, dims={}, derived_samples=2)
+    assert {row["precision"] for row in report["layers"]} == {"int8"}
+    assert [one.name for one in onnx.load(path).graph.output] == ["y", "qs"]
+    assert min(row["snr_db"] for row in report["outputs"]) > 25
+
+
 def test_weights_that_are_listed_as_inputs_are_constants(tmp_path: Path) -> None:
     model = network()
     weights = next(one for one in model.graph.initializer if one.name == "w4")
@@ -249,7 +288,7 @@ def test_a_model_without_a_layer_is_refused_with_the_reason_of_each(tmp_path: Pa
     d = Drawn()
     d.node("MatMul", ["x", "z"], "y", "attention")
     with pytest.raises(UnsupportedModel, match="no layer to quantise") as raised:
-        quantised(d.model({"x": (3, 3), "z": (3, 3)}, {"y": (3, 3)}), tmp_path)
+        quantised(d.model({"x": (3, 3), "z": (3, 3)}, {"y": (3, 3)}), tmp_path, attention=False)
     assert raised.value.refusals[0].node == "attention"
     assert "not constant" in raised.value.refusals[0].reason
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,8 +16,10 @@ from compiler.knowledge.kinds import ALONE_S, CORES, TOGETHER_S
 from compiler.knowledge.making import Once, cores_record, record_of
 from compiler.knowledge.records import Records
 from compiler.measure.cores import CoreSeconds
+from compiler.schedule.solvers.ideals import Division
 from compiler.steps import core_speeds
-from compiler.steps.core_speeds import LONGEST_S, cores_known, levelled, seconds_by
+from compiler.steps.core_speeds import LONGEST_S, cores_known, levelled, program_known, seconds_by
+from compiler.steps.dividing_costs import by_programs
 from compiler.steps.dividing_devices import Devices
 
 TOOK = CoreSeconds((1e-3, 2e-3), (1.5e-3, 2.5e-3))
@@ -86,3 +89,50 @@ def test_a_record_is_of_one_plan_on_the_same_cores_in_one_setting(monkeypatch: p
     one = cores_record("m", "one", this_machine(), {**identity, "cores": [0]}, CoreSeconds((1e-3,), (1e-3,)))
     assert known([one], ("cpu:0", "cuda:0")) is None, "a GPU beside it is not measured so"
     assert known([mine], emulator="qemu") is None, "times under it mean nothing"
+
+
+def test_a_program_of_another_target_is_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By an artifact of which it is the one part; where nothing may be measured the last record counts."""
+    opened: list[int] = []
+    model = SimpleNamespace(random_inputs=lambda seed: {}, inputs=())
+    monkeypatch.setattr(core_speeds, "core_seconds", lambda block, cores, stop: CoreSeconds((7e-3,), (7e-3,)))
+    records = Records()
+    session = SimpleNamespace(
+        records=records,
+        may_measure=True,
+        options=SimpleNamespace(seed=1),
+        budget=SimpleNamespace(stop_requested=lambda: False),
+        add_records=lambda found: [records.add(one) for one in found],
+    )
+
+    def asked(core: int) -> Record | None:
+        def open_it() -> Any:
+            opened.append(core)
+            return nullcontext(model)
+
+        identity = {"plan": "p", "cores": [core], **Setting().to_json()}
+        return program_known(cast("Any", session), this_machine(), "m", identity, open_it)
+
+    found = asked(1)
+    assert found is not None
+    assert seconds_by(found, 1) == CoreSeconds((7e-3,), (7e-3,))
+    assert [*records] == [found]
+    assert asked(1) == found
+    assert opened == [1]
+    session.may_measure = False
+    assert (asked(0), opened) == (None, [1])
+
+
+def test_calls_are_as_much_slower_as_the_program_that_a_core_has() -> None:
+    """Two cores of one target that differ by less than a tenth are equal; what has no record stays as it is."""
+    division = Division([[], [0]], [[1e-3, 3e-3], [2e-3, 2e-3], [1e-3, 7e-3], [4e-3, 4e-3]])
+
+    def record(seconds: float) -> Record:
+        return cores_record("m", "one core", this_machine(), {}, CoreSeconds((seconds,), (seconds,)))
+
+    found = by_programs(division, {1: record(5.8e-3), 2: record(6.2e-3)}, (0, 1, 1, 2))
+    assert found.seconds[0] == [1e-3, 3e-3]
+    assert found.seconds[1] == pytest.approx([3e-3, 3e-3])
+    assert found.seconds[2] == pytest.approx([0.75e-3, 5.25e-3])
+    assert found.seconds[3] == [4e-3, 4e-3]
+    assert by_programs(division, {}, (0, 1, 1, 2)) == division

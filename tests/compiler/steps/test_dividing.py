@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 import onnx
@@ -26,10 +26,11 @@ from compiler.errors import InternalError, OptionsError, TargetUnavailable, Tile
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING, LaneCosts
 from compiler.ir.transfers import Transfers
-from compiler.knowledge.kinds import PARTS_S
+from compiler.knowledge.kinds import CLEAR_LATENCY_S, CLEAR_S, PARTS_S
 from compiler.knowledge.making import stream_record
+from compiler.measure import streaming
 from compiler.measure.cores import CoreSeconds
-from compiler.measure.streaming import Streamed
+from compiler.measure.streaming import Streamed, undisturbed_s
 from compiler.pack.loader import InputError, Model, RunError
 from compiler.pipeline import compile_model
 from compiler.schedule.parts.corrections import Ran, corrected
@@ -38,6 +39,7 @@ from compiler.schedule.solvers.ideals import Division
 from compiler.session import Session
 from compiler.steps import core_speeds, dividing, dividing_costs, dividing_devices, dividing_proof, dividing_tried
 from compiler.steps.caller import usual_seconds
+from compiler.steps.dividing_proof import ByItself
 from tests.compiler.schedule.kernel_graphs import chain
 from tilewright.loading import load
 
@@ -188,6 +190,33 @@ def test_unequal_cores_have_a_program_each_and_agree(unequal: tuple[Path, Compil
         assert len([*opened.stream(given)]) == 10
 
 
+def test_a_core_of_another_target_is_predicted_by_the_program_that_it_runs(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which is measured before anything is divided; the record is in the artifact, and counts for the next job."""
+    timed: list[int] = []
+
+    def of_cores(block: object, cores: int, stop_requested: object) -> CoreSeconds:
+        timed.append(cores)
+        return CoreSeconds((4.0, 4.0), (4.0, 4.0)) if cores == 2 else CoreSeconds((30.0,), (30.0,))
+
+    monkeypatch.setattr(dividing_proof, "STREAM_SECONDS", 0.02)
+    monkeypatch.setattr(core_speeds, "core_seconds", of_cores)
+    artifact, report = compiled(model, {**UNEQUAL, "tuning_budget_s": 0.05}, "own.tw")
+    assert report.devices is not None
+    assert report.devices.alone_s == pytest.approx((4.0, 30.0))
+    first = report.devices.curve[0]
+    assert first.scheduler == "replicas"
+    assert first.predicted_latency_s == pytest.approx(30.0, rel=1e-3)
+    with zipfile.ZipFile(artifact) as archive:
+        records = [json.loads(line) for line in archive.read("records.jsonl").splitlines()]
+    cores = [(one["target"], one["variant"]["cores"]) for one in records if one["kind"] == "cores"]
+    _, _, profile = str([*CompileOptions.from_json(UNEQUAL).devices][1]).partition("@")
+    assert sorted(cores) == sorted([(report.target, [0, 1]), (f"cpu:{profile}", [1])])
+    compile_model(model, artifact, CompileOptions.from_json({**UNEQUAL, "tuning_budget_s": 0.05}), records=records)
+    assert timed == [2, 1]
+
+
 def test_equal_requests_give_equal_artifacts(model: Path, unequal: tuple[Path, CompileReport]) -> None:
     again, report = compiled(model, UNEQUAL, "again.tw")
     assert again.read_bytes() == unequal[0].read_bytes()
@@ -324,6 +353,121 @@ def test_of_divisions_within_the_bound_that_of_greatest_throughput_is_picked(bou
     found, notice = dividing_tried.picked_of(tried, Within(bound_ms))
     assert found is tried[picked]
     assert ("takes 10 ms (measured)" in notice) is (bound_ms < 10)
+
+
+def test_what_a_neighbour_took_while_one_division_was_measured_does_not_count() -> None:
+    """By the clock the second one is faster and keeps the bound alone: its neighbour had gone by then."""
+    reached = [
+        (9e-3, {CLEAR_S: 4e-3, CLEAR_LATENCY_S: 8e-3, "latency_s": 30e-3}),
+        (5e-3, {CLEAR_S: 5e-3, CLEAR_LATENCY_S: 9e-3, "latency_s": 9e-3}),
+        (7e-3, {CLEAR_S: 70.0, CLEAR_LATENCY_S: -1.0, "latency_s": 9e-3}),
+    ]
+    tried = [
+        dividing_tried.Tried(
+            cast("Any", SimpleNamespace(parts=SimpleNamespace(scheduler=f"way {at}"))),
+            b"",
+            cast("Any", None),
+            stream_record("m", "", this_machine(), {"parts": str(at), **more}, period_s, 2),
+        )
+        for at, (period_s, more) in enumerate(reached)
+    ]
+    assert [one.judged_s for one in tried] == [4e-3, 5e-3, 7e-3], "no figure is more than the clock's"
+    assert [one.judged_latency_s for one in tried] == [8e-3, 9e-3, 9e-3]
+    for objective in ("throughput", Within(10.0)):
+        found, notice = dividing_tried.picked_of(tried, objective)
+        assert found is tried[0]
+        assert "9 ms by the clock were 4 ms (way 0)" in notice
+    assert dividing_tried.picked_of(tried[1:], "throughput") == (tried[1], "")
+
+
+@pytest.mark.parametrize(
+    ("period_s", "loads", "busiest_s", "delays_s", "caller_s", "clear_s"),
+    [
+        (
+            5.0,
+            [4.0, 3.0],
+            4.0,
+            [0.0, 0.0],
+            0.0,
+            5.0,
+        ),  # the first waits for 1 s of each frame: the others hand over late
+        (5.0, [4.0, 3.0], 4.0, [], 0.0, 5.0),
+        (8.0, [4.0, 3.0], 4.0, [4.0, 0.0], 0.0, 4.0),  # a neighbour has half of the first core
+        (8.0, [4.0, 3.0], 4.0, [0.0, 5.0], 0.0, 4.0),  # of the second, for which the first waits
+        (8.0, [4.0, 3.0], 4.0, [2.0, 2.0], 0.0, 4.0),  # of both in turn: each waits for the other too
+        (8.0, [4.0, 3.0], 4.0, [3.5, 0.0], 0.0, 4.5),
+        (4.4, [4.0, 3.9], 4.3, [0.2, 0.2], 0.4, 4.4),  # it is the caller's thread that takes the cores
+        (9.0, [4.0, 0.0], 4.0, [1.0, 0.0], 0.0, 8.0),  # the second device has no part
+    ],
+)
+def test_a_period_without_what_others_took_of_the_cores(
+    period_s: float, loads: list[float], busiest_s: float, delays_s: list[float], caller_s: float, clear_s: float
+) -> None:
+    assert undisturbed_s(period_s, loads, busiest_s, delays_s, caller_s) == pytest.approx(clear_s)
+
+
+@pytest.mark.parametrize(("lost", "clear_s"), [(0.0, 3.0), (0.1, 2.65), (0.5, 2.25)])
+def test_a_frame_by_itself_is_timed_at_its_slowest_turn_with_and_without_delays(
+    lost: float, clear_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Never less than its parts worked: a device that spins is delayed too."""
+    now = delay = 0.0
+
+    class Turns:
+        count = 0
+        parts: ClassVar = [{"turns": [0], "every": 2}, {"turns": [1], "every": 2}, {"turns": [0, 1], "every": 2}]
+        manifest: ClassVar = {"stream": {"parts": parts}}
+
+        def occupancy(self) -> tuple[int, list[float]]:
+            return self.count, [100 + 0.5 * self.count, 1.5 * self.count, 0.25 * self.count]
+
+        def submit(self, inputs: object) -> Turns:
+            self.count += 1
+            return self
+
+        def result_flat(self) -> None:
+            nonlocal now, delay
+            now, delay = now + [1.0, 3.0][(self.count - 1) % 2], delay + lost
+
+        def delays(self) -> list[float]:
+            return [delay, 0.5 * delay]
+
+    monkeypatch.setattr("compiler.steps.dividing_proof.time.perf_counter", lambda: now)
+    monkeypatch.setattr("compiler.steps.dividing_proof.time.thread_time", lambda: 0.0)
+    monkeypatch.setattr(dividing_proof, "own_delay_s", lambda: 2 * delay)
+    turns = Turns()
+    found = dividing_proof.by_itself(cast("Any", turns), {}, 2, 10.0)
+    assert found.seconds == 3.0
+    assert found.clear_s == pytest.approx(clear_s)
+    assert found.parts_s == (1.0, 3.0, 0.25)
+    assert turns.count == 6
+
+
+@pytest.mark.skipif(not Path("/proc/thread-self/schedstat").exists(), reason="the system does not say")
+def test_who_takes_a_devices_core_delays_it(equal: tuple[Path, CompileReport]) -> None:
+    """A thread that never rests is bound to both cores while frames go through them."""
+    with Model(equal[0]) as opened:
+        inputs = [opened.random_inputs()] * 30
+        [*opened.stream(inputs)]
+        assert len(opened.delays()) == 2
+        before = sum(opened.delays())
+        neighbours = [
+            subprocess.Popen(
+                [sys.executable, "-c", f"import os\nos.sched_setaffinity(0, {{{core}}})\nwhile True: pass"]
+            )
+            for core in sorted(os.sched_getaffinity(0))[:2]
+        ]
+        try:
+            for _ in range(200):
+                [*opened.stream(inputs)]
+                if sum(opened.delays()) > before + 1e-3:
+                    break
+        finally:
+            for one in neighbours:
+                one.kill()
+                one.wait()
+        assert sum(opened.delays()) > before + 1e-3
+    assert streaming.own_delay_s() >= 0
 
 
 def test_for_latency_a_placement_and_a_gpu_alone_are_raced_and_what_wins_ends_it() -> None:
@@ -507,12 +651,13 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     monkeypatch.setattr(dividing_costs, "division_of", foreseen)
     runs: list[int] = []
 
-    def measured(opened: Model, session: Session, of: int) -> tuple[Streamed, float]:
+    def measured(opened: Model, session: Session, of: int) -> tuple[Streamed, ByItself]:
         parts = opened.manifest["stream"]["parts"]
         work = [
             len(part["calls"]) * len(part["turns"]) / part["every"] * (3.0 if part["device"] else 1.0) for part in parts
         ]
-        return Streamed(1, 1e-3 * max(work), [1e-3 * one for one in work]), 1e-3 * sum(work)
+        alone_s = 1e-3 * sum(work)
+        return Streamed(1, 1e-3 * max(work), [1e-3 * one for one in work]), ByItself(alone_s, alone_s)
 
     def seen(division: Division, ran: Sequence[Ran]) -> Division:
         runs.append(len(ran))
@@ -539,7 +684,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     assert (kept["cores"], kept["alone_s"], kept["together_s"]) == ([1, 0], [4.0, 6.0], [5.0, 9.0])
     given = list(runs)
     runs.clear()
-    monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (Streamed(1, 1.0, [1.0, 1.0]), 1.0))
+    monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (Streamed(1, 1.0, [1.0, 1.0]), ByItself(1.0, 1.0)))
     repeated = artifact.with_name("repeated.tw")
     options = CompileOptions.from_json({**EQUAL, "tuning_budget_s": 0.05})
     compile_model(model, repeated, options, records=records)

@@ -267,5 +267,9 @@ def test_what_is_timed_finds_states_where_the_frame_before_made_them() -> None:
         def occupancy(self) -> tuple[int, list[float]]:
             return len(given), [0.0]
 
-    stream(cast("Any", Timed()), {name: np.zeros(1, np.float32) for name in ("x", "h")}, 0.0)
+        def delays(self) -> list[float]:
+            return [0.0, 0.25 * len(given)]
+
+    found = stream(cast("Any", Timed()), {name: np.zeros(1, np.float32) for name in ("x", "h")}, 0.0)
+    assert [*found.delays_s] == [0.0, 0.25]
     assert given == [{"x"}] * (FILLING + 1)

@@ -12,8 +12,9 @@ from typing import Any, cast
 import pytest
 
 from compiler.contract import CompileOptions
+from compiler.devices.cpu.measure.pairs import at_once, rounds_of
 from compiler.devices.cpu.target import this_machine
-from compiler.ir.lanes import Handover
+from compiler.ir.lanes import Handover, Pair
 from compiler.ir.machine import Record
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.knowledge.making import handover_record
@@ -43,23 +44,30 @@ class Lanes:
     """A device whose cores cost each other so much, by pair; nothing is known of others."""
 
     def __init__(self, pairs: Mapping[tuple[int, int], tuple[float, float, float]]) -> None:
-        self.pairs = pairs
+        self.costs = pairs
         self.asked: list[tuple[int, int] | None] = []
 
     def handover(self, known: Sequence[Record], *, measure: bool, pair: tuple[int, int] | None = None) -> Record | None:
         self.asked.append(pair)
         if pair is None:
             return handover_record(Handover.of(*NEAR), TARGET)
-        return record_of(*pair, *self.pairs[pair]) if pair in self.pairs else None
+        return record_of(*pair, *self.costs[pair]) if pair in self.costs else None
+
+    def pairs(self, cores: Sequence[int]) -> list[list[Pair]]:
+        return rounds_of(cores, {core: str(core) for core in cores})
+
+    def handovers(self, known: Sequence[Record], pairs: Sequence[Pair], *, measure: bool) -> Mapping[Pair, Record]:
+        return at_once(pairs, lambda pair: self.handover(known, measure=measure, pair=pair))
 
 
 def session_of(lanes: Lanes) -> Any:
-    records, notices = Records(), list[str]()
+    records, notices, said = Records(), list[str](), list[tuple[float, str]]()
     return SimpleNamespace(
         backend=SimpleNamespace(lanes=lanes),
         records=records,
         notices=notices,
-        trace=SimpleNamespace(notice=notices.append),
+        said=said,
+        trace=SimpleNamespace(notice=notices.append, progress=lambda part, message: said.append((part, message))),
         may_measure=True,
         budget=SimpleNamespace(share=lambda name: SimpleNamespace(spending=nullcontext)),
         add_records=lambda found: [records.add(one) for one in found],
@@ -87,9 +95,11 @@ def test_each_pair_that_a_job_names_is_asked_for_once_and_its_record_kept() -> N
     lanes = Lanes({(0, 3): NEAR, (1, 3): FAR})
     session = session_of(lanes)
     found = pairs_known(session, devices_of("cpu:3", "cpu:0", "cpu:1"))
-    assert lanes.asked == [(0, 3), (1, 3), (0, 1)]
+    assert sorted(filter(None, lanes.asked)) == [(0, 1), (0, 3), (1, 3)]
     assert {pair: record.variant["pair"] for pair, record in found.items()} == {(0, 1): [0, 3], (0, 2): [1, 3]}
-    assert [*session.records] == [*found.values()]
+    assert {*map(str, session.records)} == {*map(str, found.values())}
+    assert [part for part, _ in session.said] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert session.said[-1][1] == "hand-overs between 3 cores: 3 of 3 pairs"
     assert pairs_known(session, devices_of("cpu", "cuda:0")) == {}
 
 

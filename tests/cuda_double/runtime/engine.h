@@ -72,6 +72,8 @@ struct Product { /* a wgmma */
     bool accumulate, transpose_a, transpose_b;
     unsigned group;
     bool done = false;
+    bool sparse = false; /* a has two of each four along k, by the metadata of each thread */
+    unsigned metadata = 0, selector = 0;
 };
 
 struct Thread {

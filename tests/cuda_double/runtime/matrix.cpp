@@ -329,15 +329,17 @@ uint64_t element_offset(const Operand &o, bool mn_major, int mn, int k, int size
     return o.bits ? swizzled(offset, o.bits) : offset;
 }
 
+/* Elements along k that a row of a has in memory, and those of b. */
 int k_of(Type type) { return type == Type::TF32 ? 8 : 16; }
+int k_of_b(const Product &p) { return p.sparse ? 2 * k_of(p.type) : k_of(p.type); }
 
 template <class F> void for_elements(const Product &p, F f) {
     const int size = p.type == Type::TF32 ? 4 : 2, k = k_of(p.type);
     const Operand a = operand(p.a), b = operand(p.b);
-    for (int i = 0; i < k; i++) {
+    for (int i = 0; i < k; i++)
         for (int row = 0; row < 64; row++) f(0, row, i, element_offset(a, p.transpose_a, row, i, size), size);
+    for (int i = 0; i < k_of_b(p); i++)
         for (int column = 0; column < p.n; column++) f(1, column, i, element_offset(b, p.transpose_b, column, i, size), size);
-    }
 }
 
 /* Who reads the operands: the tensor cores of this warpgroup, whose reading is over for each thread that has waited. */
@@ -380,11 +382,22 @@ std::vector<float> &accumulator(Thread &t, float *d) {
     fault("protocol", "no accumulator");
 }
 
+/* The places of the two given elements of a row among its columns from 4 * chunk on: "Sparse WGMMA .m64nNk32 metadata layout for
+ * .f16/.bf16 type", where a warp has 16 rows, lanes 0 and 1 of a group of four have 16 columns each of two rows with selector 0, and
+ * lanes 2 and 3 with 1. */
+unsigned places_in(Thread *group, size_t index, int row, int chunk) {
+    const Product &first = group->products[index];
+    const int thread = row / 16 * 32 + row % 8 * 4 + (int)first.selector * 2 + chunk / 4;
+    const unsigned places = group[thread].products[index].metadata >> (row % 16 / 8 * 16 + chunk % 4 * 4) & 15;
+    if (!is_ordered(places)) fault("protocol", "wgmma.sp with the indices %u of row %d, columns %d to %d", places, row, chunk * 4, chunk * 4 + 3);
+    return places;
+}
+
 void execute(Thread *group, size_t index) {
     const Product p = group->products[index];
     const int k = k_of(p.type), rows = 64;
     static std::vector<float> a, b, d;
-    a.assign((size_t)(rows * k), 0), b.assign((size_t)(k * p.n), 0), d.assign((size_t)(rows * p.n), 0);
+    a.assign((size_t)(rows * k), 0), b.assign((size_t)(k_of_b(p) * p.n), 0), d.assign((size_t)(rows * p.n), 0);
     const unsigned char *shared = group->block->shared;
     for_elements(p, [&](int which, int mn, int i, uint64_t offset, int size) {
         unsigned word = 0;
@@ -399,8 +412,15 @@ void execute(Thread *group, size_t index) {
     for (int first = 0; first < p.n; first += 8)
         for (int i = 0; i < k; i += terms) {
             float factors[8][8]; /* k and columns */
-            for (int own = 0; own < terms; own++) memcpy(factors[own], &b[(size_t)((i + own) * p.n + first)], sizeof factors[own]);
-            for (int row = 0; row < rows; row++) add_products<8>(&d[(size_t)(row * p.n + first)], &a[(size_t)(row * k + i)], factors, terms);
+            auto load = [&](int own, int from) { memcpy(factors[own], &b[(size_t)(from * p.n + first)], sizeof factors[own]); };
+            for (int own = 0; own < terms && !p.sparse; own++) load(own, i + own);
+            for (int row = 0; row < rows; row++) {
+                for (int own = 0; own < terms && p.sparse; own++) {
+                    const int chunk = (i + own) / 2;
+                    load(own, chunk * 4 + (int)(places_in(group, index, row, chunk) >> own % 2 * 2 & 3));
+                }
+                add_products<8>(&d[(size_t)(row * p.n + first)], &a[(size_t)(row * k + i)], factors, terms);
+            }
         }
     for (unsigned t = 0; t < 128; t++)
         for (int e = 0; e < p.n / 2; e++) accumulator(group[t], group[t].products[index].d)[(size_t)e] = d[at(t, e)];
@@ -434,10 +454,11 @@ uint64_t wgmma_descriptor(const void *shared, unsigned leading, unsigned stride,
 
 void wgmma_fence() { self().product_fence = true; }
 
-void wgmma(Type type, float *d, int n, uint64_t a, uint64_t b, bool accumulate, bool transpose_a, bool transpose_b, Site at) {
+static void begin(const Product &own, Site at) {
     Thread &t = self();
+    float *const d = own.d;
+    const int n = own.n;
     whole_warp("wgmma", at);
-    const Product own{type, d, n, a, b, accumulate, transpose_a, transpose_b, t.product_group};
     bool under_way = std::any_of(t.accumulators.begin(), t.accumulators.end(), [=](auto &entry) { return entry.first == d; });
     if (!under_way) {
         if (!t.product_fence) fault("protocol", "%s:%d: wgmma without wgmma.fence since its accumulator was written", at.file, at.line);
@@ -449,7 +470,8 @@ void wgmma(Type type, float *d, int n, uint64_t a, uint64_t b, bool accumulate, 
     Thread *group = warpgroup(t);
     for (int i = 0; i < 128; i++) {
         const Product &other = group[i].products.back();
-        if (other.a != a || other.b != b || other.n != n || other.type != type || other.accumulate != accumulate)
+        if (other.a != own.a || other.b != own.b || other.n != n || other.type != own.type || other.accumulate != own.accumulate ||
+            other.sparse != own.sparse || other.selector != own.selector)
             fault("divergence", "%s:%d: threads of a warpgroup multiply different matrices", at.file, at.line);
     }
     size_t limit = t.block->launch->shared;
@@ -460,6 +482,15 @@ void wgmma(Type type, float *d, int n, uint64_t a, uint64_t b, bool accumulate, 
     if (modes.landing == Landing::Early || (modes.landing == Landing::Random && group->products.size() == 1 && random_below(2)))
         execute(group, group->products.size() - 1), group->products.back().done = true;
     release_warpgroup();
+}
+
+void wgmma(Type type, float *d, int n, uint64_t a, uint64_t b, bool accumulate, bool transpose_a, bool transpose_b, Site at) {
+    begin({type, d, n, a, b, accumulate, transpose_a, transpose_b, self().product_group}, at);
+}
+
+void wgmma_sp(Type type, float *d, int n, uint64_t a, uint64_t b, unsigned metadata, unsigned selector, bool accumulate, Site at) {
+    if (selector > 1) fault("protocol", "%s:%d: wgmma.sp of 16 bits with the selector %u", at.file, at.line, selector);
+    begin({type, d, n, a, b, accumulate, false, false, self().product_group, false, true, metadata, selector}, at);
 }
 
 void wgmma_commit() { self().product_group++; }

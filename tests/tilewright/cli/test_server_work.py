@@ -131,6 +131,15 @@ def test_preflight_shows_ranges_of_inputs_and_for_whose_sake_samples_are_wanted(
     assert "samples are wanted: Gather 'n3': it is computed. Fix: give samples" in shown
 
 
+def test_preflight_shows_weights_of_few_values(command: Command, server: Any, model: Path) -> None:
+    one = {"name": "w", "shape": [64, 128], "values": 16, "bits": 4, "axis": None, "saved_bytes": 28 << 10}
+    own = {"name": "v", "shape": [8, 8], "values": 3, "bits": 2, "axis": 1, "saved_bytes": 2048}
+    server.answers["/preflight"] = {**PREFLIGHT, "shared": [one, own]}
+    shown = command("preflight", model).stdout
+    assert "w 64x128: 16 values, 4 bits each, 28.0 KiB less than in fp32" in shown
+    assert "v 8x8: 3 values for each index of axis 1, 2 bits each, 2.0 KiB less than in fp32" in shown
+
+
 def test_preflight_asks_for_states_and_shows_which_are_carried(command: Command, server: Any, model: Path) -> None:
     known = {"output": "next", "input": "h", "dtype": "f32", "shape": [4, 24]}
     unknown = {"output": "cell", "input": "c", "dtype": None, "shape": None}

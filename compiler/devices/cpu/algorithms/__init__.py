@@ -1,10 +1,12 @@
 """The algorithms of CPU targets, one module each: which kernels it takes, its legal tiles with costs, its lowering.
 
 attention    two products and the softmax between them
+byte_attention  the same where both products are of bytes, and the softmax rounds to them
 contraction  register-blocked matrix products and convolutions
 byte_groups  convolutions of bytes in groups of channels, by dot products within vectors
 byte_extremes  the greatest or the least byte of a window, channel by channel
 byte_sums    sums of bytes over a window, channel by channel, that end in bytes: average pools
+coded_gemv   a few rows times a constant matrix of few distinct values, kept as indices into them
 gated        the same for products with a gate on one operand, which is moved to the other
 gemv         a few rows times a constant matrix, read once
 integer      products of bytes, summed in int32
@@ -13,12 +15,13 @@ separable    a window channel by channel and the pointwise product that reads it
 window       sums and extremes over a window, channel by channel: depthwise convolution, pooling
 sparse       products and convolutions by constant weights of which a good part is zero
 sparse_dot   products of bytes, and of bf16, without weights that are zero
-sparse_gemv  gemv without weights that are zero
-sparse_recurrent  recurrent layers without blocks of weights that are zero
+picked_gemv  a few rows times a matrix in fp32, without weights that are zero
+sparse_recurrent  recurrent layers without weights that are zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
 amx_attention  attention by such tiles, where the job's precision is bf16
 amx_window   the same for convolutions, of an image that is staged once
+dot_window   convolutions of bytes, and of bf16, by dot products, of such an image
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
 loops        plain tiled, vectorised loops: any loop nest
 routine      what is no loop nest, written by hand
@@ -43,13 +46,17 @@ from compiler.devices.cpu.algorithms.amx_attention import AMX_ATTENTION
 from compiler.devices.cpu.algorithms.amx_window import AMX_BF16_WINDOW, AMX_INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
+from compiler.devices.cpu.algorithms.byte_attention import BYTE_ATTENTION
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
 from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
+from compiler.devices.cpu.algorithms.coded_gemv import CODED_GEMV
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
+from compiler.devices.cpu.algorithms.dot_window import BF16_WINDOW, INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.gated import GATED
 from compiler.devices.cpu.algorithms.gemv import GEMV
 from compiler.devices.cpu.algorithms.integer import INTEGER
 from compiler.devices.cpu.algorithms.loops import LOOPS
+from compiler.devices.cpu.algorithms.picked_gemv import PICKED_GEMV
 from compiler.devices.cpu.algorithms.recurrent import RECURRENT
 from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
@@ -63,7 +70,6 @@ from compiler.devices.cpu.algorithms.sparse_dot import (
     SPARSE_BF16,
     SPARSE_INTEGER,
 )
-from compiler.devices.cpu.algorithms.sparse_gemv import SPARSE_GEMV
 from compiler.devices.cpu.algorithms.sparse_recurrent import SPARSE_RECURRENT
 from compiler.devices.cpu.algorithms.window import BYTE_GROUPS, WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
@@ -76,24 +82,28 @@ from compiler.tuning.proposal import Proposal
 
 ALGORITHMS: tuple[Algorithm, ...] = (
     ATTENTION,
+    BYTE_ATTENTION,
     BYTE_EXTREMES,
     BYTE_GROUPS,
     BYTE_SUMS,
+    CODED_GEMV,
     CONTRACTION,
     GATED,
     GEMV,
     INTEGER,
+    INTEGER_WINDOW,
     RECURRENT,
     SEPARABLE,
     SPARSE,
     SPARSE_INTEGER,
     NEAR_INTEGER,
     FAR_INTEGER,
-    SPARSE_GEMV,
+    PICKED_GEMV,
     SPARSE_RECURRENT,
     WINDOW,
     WINOGRAD,
     BF16,
+    BF16_WINDOW,
     SPARSE_BF16,
     NEAR_BF16,
     FAR_BF16,

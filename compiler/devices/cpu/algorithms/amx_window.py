@@ -10,13 +10,10 @@ Register tiles run on from one line to the next: what they compute between two l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from math import prod
 
-from compiler.codegen.expressions import Emitter
-from compiler.codegen.functions import decode
-from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.devices.cpu.algorithms import amx, bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
 from compiler.devices.cpu.algorithms.amx import (
@@ -33,7 +30,8 @@ from compiler.devices.cpu.algorithms.amx import (
     parts_of,
 )
 from compiler.devices.cpu.algorithms.blocking import even_part
-from compiler.devices.cpu.algorithms.dot import Shape, Staged
+from compiler.devices.cpu.algorithms.dot import Shape
+from compiler.devices.cpu.algorithms.dot.images import ImageRows, Phase, staged_pixels
 from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
@@ -45,10 +43,7 @@ from compiler.forms.contraction import packing_of
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.forms.integer import as_integer
 from compiler.forms.normal_form import Slots
-from compiler.forms.operand import bound_of
 from compiler.forms.window_rows import WindowRows, window_rows
-from compiler.ir.expr import Expr, conjuncts
-from compiler.ir.index import Index
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
@@ -133,19 +128,25 @@ class _Windows:
 
 
 @dataclass
-class _WindowTiles(amx.Tiles):
-    """A lowering of windows; `rows` says where they lie, and `view` and `staged` are as it says."""
-
-    rows: WindowRows = field(kw_only=True)
+class _WindowTiles(ImageRows, amx.Tiles):
+    """A lowering of windows by tiles."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         seen = _Windows("", self.rows, self.groups.dtype)
         self.row_bytes = seen.pixel_bytes
-        self.row_elements = self.row_bytes // self.groups.dtype.bytes
-        self.block_lines = min(self.shape.block_m // self.rows.width, self.rows.height)
-        self.row_blocks = -(-self.rows.height // self.block_lines)
+        self.pixel_elements = self.row_elements = self.row_bytes // self.groups.dtype.bytes
+        self.line_elements = self.rows.pitch * self.pixel_elements
+        self.phase_elements = self.rows.phase_pixels(self.block_lines) * self.pixel_elements
         self.image_bytes = seen.image_bytes(self.block_lines)
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        side = self.rows.columns
+        return [
+            Phase(line, column, self.rows.width - 1 + side.reach(column), side.stride)
+            for line, column in self.rows.phases
+        ]
 
     @property
     def _a_bytes(self) -> int:
@@ -162,13 +163,6 @@ class _WindowTiles(amx.Tiles):
     @property
     def tiles_before(self) -> str:
         return f"row0 / {self.shape.rows}"
-
-    @property
-    def grid(self) -> TaskGrid:
-        inner = tuple(axis for axis in self.view.m if axis not in self.rows.outer)
-        lines = Cut(inner, self.block_lines * self.rows.width)
-        columns = Cut((self.view.n,), self.block_panels * self.shape.panel)
-        return TaskGrid(self.view.kernel, (*one_by_one((*self.view.batch, *self.rows.outer)), lines, columns))
 
     def _micro(self, rows: int) -> None:
         """c[rows][panel] = the sums over taps of pixels, from `a` on, by weights."""
@@ -191,20 +185,13 @@ class _WindowTiles(amx.Tiles):
             self.store_sums(rows)
         writer.line()
 
+    def declare_rows(self) -> str:
+        """Outputs of all lines, with what lies between the lines."""
+        return f"const long positions = (past_line - first_line - 1) * {self.rows.pitch} + {self.rows.width};"
+
     def _task(self) -> None:
-        writer, rows, blocks = self.writer, self.rows, self.row_blocks
-        writer.line(f"const long column_block = tile % {self.column_blocks};")
-        writer.line(f"const long first_line = tile / {self.column_blocks} % {blocks} * {self.block_lines};")
-        writer.line(f"const long past_line = tw_least_of(first_line + {self.block_lines}, {rows.height});")
-        writer.line(f"const long batch = tile / {self.column_blocks * blocks};")
-        decode(writer, (*self.view.batch, *rows.outer), "batch")
-        writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
-        writer.line(f"const long positions = (past_line - first_line - 1) * {rows.pitch} + {rows.width};")
-        with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
-            writer.line(f"packed_rows = tile / {self.column_blocks};")
-            for number, (line_phase, column_phase) in enumerate(rows.phases):
-                self._stage_phase(number, line_phase, column_phase)
+        writer = self.writer
+        self.begin_task()
         with (
             writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
             writer.block(f"for (long row0 = 0; row0 < positions; row0 += {self.shape.rows})"),
@@ -223,67 +210,6 @@ class _WindowTiles(amx.Tiles):
             writer.line(f"if ({rows.columns.output} >= {rows.width}) continue;")
         if rows.lines:
             writer.line(f"const long {rows.lines.output} = first_line + (row0 + row) / {rows.pitch};")
-
-    # The image
-
-    def _stage_phase(self, number: int, line_phase: int, column_phase: int) -> None:
-        """The lines of a phase that a block of outputs reads."""
-        writer, rows = self.writer, self.rows
-        guards = conjuncts(rows.condition) if rows.condition is not None else []
-        lines = rows.lines.reach(line_phase) if rows.lines else 1
-        columns = rows.width - 1 + rows.columns.reach(column_phase)
-        first = number * rows.phase_pixels(self.block_lines) * self.row_elements
-        emitter = Emitter(writer, self.slots.address)
-        with writer.block(f"for (long line = 0; line < past_line - first_line + {lines - 1}; line++)"), emitter.scope():
-            if rows.lines:
-                at = f"(first_line + line) * {rows.lines.stride} + {line_phase}"
-                writer.line(f"const long {rows.lines.position} = {at};")
-            writer.line(f"{self.element} *const pixels = rows + {first} + line * {rows.pitch * self.row_elements}L;")
-            writer.line(f"{self.element} *const row = pixels;")
-            here = {*rows.pixel, rows.columns.position}
-            ready = [guard for guard in guards if not guard.axes & here]
-            waiting = [guard for guard in guards if guard not in ready]
-            if ready:
-                test = " && ".join(emitter.scalar(guard) for guard in ready)
-                with writer.block(f"if (!({test}))"), emitter.scope():
-                    writer.line(self.fill("row", str(columns * self.row_elements), emitter))
-                    writer.line("continue;")
-            if not self._copy_line(columns, waiting, emitter):
-                self._copy_pixels(columns, column_phase, waiting, emitter)
-
-    def _copy_line(self, columns: int, guards: list[Expr], emitter: Emitter) -> bool:
-        """All pixels of a line at once; False where they do not follow each other in memory as they do when staged."""
-        writer, rows, source = self.writer, self.rows, self.staged.source
-        side = rows.columns
-        if source is None or side.stride != 1 or rows.run != self.row_elements or self.run(guards) < len(rows.pixel):
-            return False
-        pointer, offset = self.slots.address(source.slot, source.index)
-        bounds = [bound_of(guard, side.position) for guard in guards]
-        if offset.coefficient(side.position) != rows.run or any(bound is None or bound[1].axes for bound in bounds):
-            return False
-        low = max([0, *(bound[1].const for bound in bounds if bound and bound[0] == "ge")])
-        past = min([columns, *(bound[1].const for bound in bounds if bound and bound[0] == "lt")])
-        first = offset.substitute(
-            {axis: Index.of(low if axis == side.position else 0) for axis in (side.position, *rows.pixel)}
-        )
-        if low > 0:
-            writer.line(self.fill("row", str(low * rows.run), emitter))
-        if past > low:
-            start = f"{pointer} + {emitter.index(first)}"
-            writer.line(self.copy(f"row + {low * rows.run}", start, str((past - low) * rows.run), emitter))
-        if columns > past:
-            writer.line(self.fill(f"row + {past * rows.run}", str((columns - past) * rows.run), emitter))
-        return True
-
-    def _copy_pixels(self, columns: int, phase: int, guards: list[Expr], emitter: Emitter) -> None:
-        """A line pixel by pixel, each with zeros up to the end of its last cache line."""
-        writer, side = self.writer, self.rows.columns
-        with writer.block(f"for (long column = 0; column < {columns}; column++)"), emitter.scope():
-            writer.line(f"{self.element} *const row = pixels + column * {self.row_elements}L;")
-            writer.line(f"const long {side.position} = column * {side.stride} + {phase};")
-            self.gather(list(self.rows.pixel), guards, Index.of(0), emitter)
-            if self.row_elements > self.rows.run:
-                writer.line(f"memset(row + {self.rows.run}, 0, {self.row_elements - self.rows.run} * sizeof *row);")
 
 
 @dataclass
@@ -354,12 +280,6 @@ def _shape(tile: Tile, target: CpuTarget) -> Shape:
     return Shape(rows, vectors, panel, tile.extent("block", "m"), tile.extent("block", "n"))
 
 
-def _staged_pixels(rows: WindowRows, staged: Staged) -> Staged:
-    """As `staged`, over positions of an image."""
-    source = next(iter(rows.value.loads)) if staged.source else None
-    return Staged(rows.value, staged.padding, rows.condition, source)
-
-
 def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `window_rows` accepts, blocked as `tile` says: levels `block` (whole lines of m) and `register`."""
     found = bf16_form(workload, target, tile.algorithm == BF16_NAMES[True])
@@ -368,7 +288,7 @@ def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     packing = packing_of(rows.view, workload, shape.panel)
     assert packing is not None, "weights are constants"
     groups = Groups(packing[1], DType.BF16, run=rows.run)
-    staged = _staged_pixels(rows, bf16.staged_of(found[0].view.a))
+    staged = staged_pixels(rows, bf16.staged_of(found[0].view.a))
     packed = (packing[0], groups)
     return _Bf16Windows(name, workload, rows.view, Slots(workload), shape, target, packed, groups, staged, 0, rows=rows)
 
@@ -386,7 +306,7 @@ def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     assert packing is not None, "weights are constants"
     groups = replace(integer.Bytes.groups_of(form, packing[1], signed=False), run=rows.run)
     packed, slots = (packing[0], groups), Slots(workload)
-    staged = _staged_pixels(rows, staged)
+    staged = staged_pixels(rows, staged)
     return _ByteWindows(
         name, workload, rows.view, slots, shape, target, packed, groups, staged, 0, form=form, signed=False, rows=rows
     )

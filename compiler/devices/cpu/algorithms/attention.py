@@ -29,7 +29,7 @@ from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.strips import copy_row, padded_strip, panel_strips, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
-from compiler.forms.attention import Attention, as_attention
+from compiler.forms.attention import Attention, Heads, as_attention
 from compiler.forms.bounds import neutral_from, within
 from compiler.forms.cache_lines import whole_lines
 from compiler.forms.contraction import axes_of
@@ -76,7 +76,7 @@ def _most_rows(vectors: int, target: CpuTarget) -> int:
     return max(target.vector_registers // vectors - 1, 1)
 
 
-def task_of(view: Attention, lanes: int) -> int:
+def task_of(view: Heads, lanes: int) -> int:
     """The queries of a task: all of a head, unless there are so few heads that lanes share them."""
     tasks = 1 if view.batches % lanes == 0 or view.batches >= TASKS_PER_LANE * lanes else lanes
     return parts(view.queries, tasks)

@@ -10,6 +10,7 @@ A tile says how many panels lie side by side, and into how many tasks the column
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from compiler.codegen.expressions import Emitter, Vector
@@ -91,6 +92,53 @@ def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Loweri
     return FewRows(name, workload, view, position, packing, rows, tile.extent("block", "n") // rows.width)
 
 
+@dataclass(frozen=True)
+class HeldSums:
+    """The sums of one group of columns, number `group` of `count`, and the maps after them.
+
+    `width` columns in panels of `panel` make a group; the last may have fewer panels.
+    """
+
+    writer: Writer
+    slots: Slots
+    view: Contraction
+    width: int
+    panel: int
+    lanes: int
+    count: int
+
+    def write(self, width: int, factor: Callable[[str], str] | None = None) -> None:
+        """Applies the maps to c[row][width].
+
+        `factor` gives a vector by which sums at a column are multiplied before.
+        """
+        with self.writer.block(f"for (long m = 0; m < {self.view.rows}; m++)"):
+            decode(self.writer, self.view.m, "m")
+            self._columns(width, factor)
+
+    def _columns(self, width: int, factor: Callable[[str], str] | None) -> None:
+        """The maps along the columns of a group, of one row: whole vectors, then those at the end of the matrix."""
+        writer, view, lanes, step = self.writer, self.view, self.lanes, self.width
+        whole = view.columns // lanes * lanes
+        writer.line(f"const float *const held = c + m * {width};")
+        limit = "" if view.columns % self.panel == 0 else f" && group * {step} + column < {whole}"
+        with writer.block(f"for (long column = 0; column < {width}{limit}; column += TW_LANES)"):
+            writer.line(f"const long {view.n} = group * {step} + column;")
+            self._maps(Vector(view.n), "column", factor)
+        if view.columns % lanes:
+            with writer.block(f"if (group == {self.count - 1})"):
+                writer.line(f"const long {view.n} = {whole};")
+                self._maps(Vector(view.n, str(view.columns % lanes)), str(whole % step), factor)
+
+    def _maps(self, vector: Vector, column: str, factor: Callable[[str], str] | None) -> None:
+        """The product's stored value and the maps after it, at one vector of columns."""
+        value = self.writer.name("product")
+        text = f" * {factor(column)}" if factor else ""
+        self.writer.line(f"const vf {value} = tw_load(held + {column}){text};")
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        finish(emitter, self.slots, self.view.product, self.view.epilogue, value)
+
+
 @dataclass
 class FewRows(Lowering):
     """A group is what one call of `rows` works on; `groups` of them are a task."""
@@ -112,49 +160,46 @@ class FewRows(Lowering):
 
     @property
     def grid(self) -> TaskGrid:
-        """Of tasks, each some groups of columns."""
+        """Groups of columns."""
         return TaskGrid(self.view.kernel, (Cut((self.view.n,), self.groups * self.rows.width),))
 
-    @property
-    def scratch(self) -> int:
-        """Bytes that rows are copied to."""
-        return self.view.rows * self.view.depth * 4
-
     def lower(self) -> Lowered:
-        """The C function, behind those that it calls."""
+        """The C functions of the sums, and that of the kernel."""
         view, writer = self.view, self.writer
-        if self.whole:
-            self.rows.write(writer, f"{self.name}_{self.rows.panels}")
-        if self.rest:
-            replace(self.rows, panels=self.rest).write(writer, f"{self.name}_{self.rest}")
+        self._write_kernels()
         roles = f"m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, roles):
-            self._gather()
+            writer.line("float *const rows = (float *)scratch;")
+            self._gather_rows()
             with Trimming(writer, view.kernel, self.slots, self.rows.lanes).tasks(self.grid):
                 writer.line(f"const long first = tile * {self.groups};")
                 writer.line(f"const long past = tw_least_of(first + {self.groups}, {self.count});")
                 with writer.block("for (long group = first; group < past; group++)"):
                     self._group()
-        return Lowered(self.name, writer.text(), self.tasks, self.scratch, {self.position: self.packing}, self.grid)
+        scratch = view.rows * view.depth * 4
+        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: self.packing}, self.grid)
 
-    def _gather(self) -> None:
-        """Declares `rows`, what is multiplied."""
-        self.writer.line("float *const rows = (float *)scratch;")
-        self._copy_rows("rows")
+    def _write_kernels(self) -> None:
+        """The C functions of the sums of a group."""
+        if self.whole:
+            self.rows.write(self.writer, f"{self.name}_{self.rows.panels}")
+        if self.rest:
+            replace(self.rows, panels=self.rest).write(self.writer, f"{self.name}_{self.rest}")
 
-    def _copy_rows(self, to: str) -> None:
-        """to[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
+    def _gather_rows(self) -> None:
+        """rows[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
         view = self.view
         with self.writer.block(f"for (long m = 0; m < {view.rows}; m++)"):
             decode(self.writer, view.m, "m")
             factor = "0x1p-31f" if self.rows.narrow else ""
-            into = f"{to} + m * {view.depth}"
+            into = f"rows + m * {view.depth}"
             copy_row(self.writer, self._emitter, self.rows.lanes, view.k, view.a, into, factor)
 
     def _group(self) -> None:
         """The sums of one group of panels, and the maps at each of its vectors."""
         writer, rows = self.writer, self.rows
-        self._point(self.workload.kernel.inputs[self.position].name)
+        matrix, ctype = self.workload.kernel.inputs[self.position].name, rows.ctype
+        writer.line(f"const {ctype} *const b = (const {ctype} *){matrix} + group * {rows.apart * rows.panels}L;")
         writer.line(f"float c[{rows.rows * rows.width}] __attribute__((aligned(64)));")
         if self.whole and self.rest:
             with writer.block(f"if (group < {self.whole})"):
@@ -164,41 +209,15 @@ class FewRows(Lowering):
         else:
             self._sums(rows if self.whole else replace(rows, panels=self.rest))
 
-    def _point(self, matrix: str) -> None:
-        """Declares `b`, from which on a group reads the matrix."""
-        rows, ctype = self.rows, self.rows.ctype
-        self.writer.line(f"const {ctype} *const b = (const {ctype} *){matrix} + group * {rows.apart * rows.panels}L;")
-
     def _sums(self, rows: RowsKernel) -> None:
         self.writer.line(f"{self.name}_{rows.panels}(rows, b, c);")
         self._finish_rows(rows)
 
     def _finish_rows(self, rows: RowsKernel) -> None:
         """The maps that follow, for each row of a group's sums."""
-        with self.writer.block(f"for (long m = 0; m < {rows.rows}; m++)"):
-            decode(self.writer, self.view.m, "m")
-            self._columns(rows)
-
-    def _columns(self, rows: RowsKernel) -> None:
-        """The maps along the columns of a group, of one row: whole vectors, then those at the end of the matrix."""
-        writer, view, lanes, step = self.writer, self.view, rows.lanes, self.rows.width
-        whole = view.columns // lanes * lanes
-        writer.line(f"const float *const held = c + m * {rows.width};")
-        limit = "" if view.columns % rows.panel == 0 else f" && group * {step} + column < {whole}"
-        with writer.block(f"for (long column = 0; column < {rows.width}{limit}; column += TW_LANES)"):
-            writer.line(f"const long {view.n} = group * {step} + column;")
-            self._maps(Vector(view.n), "column")
-        if view.columns % lanes:
-            with writer.block(f"if (group == {self.count - 1})"):
-                writer.line(f"const long {view.n} = {whole};")
-                self._maps(Vector(view.n, str(view.columns % lanes)), str(whole % step))
-
-    def _maps(self, vector: Vector, column: str) -> None:
-        """The product's stored value and the maps after it, at one vector of columns."""
-        value = self.writer.name("product")
-        factor = f" * {self.rows.factor(column)}" if self.rows.narrow else ""
-        self.writer.line(f"const vf {value} = tw_load(held + {column}){factor};")
-        finish(self._emitter(vector), self.slots, self.view.product, self.view.epilogue, value)
+        factor = rows.factor if rows.narrow else None
+        held = HeldSums(self.writer, self.slots, self.view, self.rows.width, rows.panel, rows.lanes, self.count)
+        held.write(rows.width, factor)
 
     def _emitter(self, vector: Vector) -> Emitter:
         return Emitter(self.writer, self.slots.address, vector, self.slots.extents)

@@ -52,7 +52,7 @@ def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
         form.view,
         group=4 if bytes_too else 2,
         steps_per_ns=target.rates.fma_per_ns * (1.0 if bytes_too else target.halves_per_fma),
-        staged=not (bytes_too and row_step(form, Slots(workload), _holds_signed(form, target))),
+        staged=not (bytes_too and row_step(form, Slots(workload), holds_signed(form, target))),
         packed=form.packing(workload, target.vector_floats) is not None,
         parts=1 if bytes_too else target.parts_of_halves,
     )
@@ -68,8 +68,8 @@ def integer(
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
     shape = Shape.of(tile, form.view, target)
-    lowering = _held(target, by_bytes)
-    signed = _holds_signed(form, target)
+    lowering = held(target, by_bytes)
+    signed = holds_signed(form, target)
     packing = packed_ahead(workload, shape.panel, target, by_bytes)
     panels = Panels((0,), form.view.depth, form.view.columns, shape.panel, ())
     groups = packing[1] if packing else lowering.groups_of(form, panels, signed)
@@ -98,15 +98,15 @@ def packed_ahead(
     found = form.packing(workload, panel) if form else None
     if form is None or found is None:
         return None
-    return found[0], _held(target, by_bytes).groups_of(form, found[1], _holds_signed(form, target))
+    return found[0], held(target, by_bytes).groups_of(form, found[1], holds_signed(form, target))
 
 
-def _held(target: CpuTarget, by_bytes: type[Bytes] | None) -> type[Bytes | _Halves]:
+def held(target: CpuTarget, by_bytes: type[Bytes] | None = None) -> type[Bytes | Halves]:
     """In which form operands are held."""
-    return (by_bytes or Bytes) if target.multiplies_bytes else _Halves
+    return (by_bytes or Bytes) if target.multiplies_bytes else Halves
 
 
-def _holds_signed(form: IntegerContraction, target: CpuTarget) -> bool:
+def holds_signed(form: IntegerContraction, target: CpuTarget) -> bool:
     """Whether the bytes of A are held as signed ones."""
     return target.takes_signed(form.a.value.dtype is DType.I8)
 
@@ -242,7 +242,7 @@ class Bytes(_Integer):
 
 
 @dataclass
-class _Halves(_Integer):
+class Halves(_Integer):
     """Both operands in 16 bits."""
 
     suffix: ClassVar[str] = "i16"
@@ -250,14 +250,17 @@ class _Halves(_Integer):
 
     @property
     def dot(self) -> str:
+        """The instruction that adds products of pairs."""
         return "tw_dot_halves"
 
     @staticmethod
     def groups_of(form: IntegerContraction, panels: Panels, signed: bool) -> Groups:
+        """How the second operand is packed."""
         return Groups(panels, DType.I16, form.b.fixed_zero or 0)
 
     @staticmethod
     def staged_of(form: IntegerContraction, signed: bool) -> Staged:
+        """The first operand less its zero point in a row that is staged."""
         a = form.a
         wide: Expr = Cast(a.value, I32)
         value = wide if a.zero is None else Apply("sub", (wide, a.zero))
@@ -265,19 +268,24 @@ class _Halves(_Integer):
 
     @staticmethod
     def row_step_of(form: IntegerContraction, slots: Slots, signed: bool) -> int:
+        """Rows are always staged."""
         return 0
 
     def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """A statement that writes `count` bytes of a row, widened."""
         zero = emitter.scalar(self.form.a.zero) if self.form.a.zero is not None else "0"
         return f"tw_copy_halves_{INTEGERS[self.form.a.value.dtype]}({to}, {source}, {count}, {zero});"
 
     def fill(self, to: str, count: str, emitter: Emitter) -> str:
+        """A statement that writes padding."""
         return f"memset({to}, 0, ({count}) * sizeof *row);"
 
     def element_of(self, value: str) -> str:
+        """A value in 16 bits."""
         return f"(int16_t){value}"
 
     def lane_of(self, values: Sequence[str]) -> str:
+        """A pair of values as one lane of 32 bits."""
         return f"tw_pair({', '.join(values)})"
 
 

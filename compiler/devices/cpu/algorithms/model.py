@@ -9,6 +9,20 @@ from compiler.devices.cpu.target import CpuTarget
 
 CALL_NS = 150.0
 """What a kernel costs beside its work."""
+STEP_COST = 2.0
+"""What a row that is kept takes, beside a row of a dense panel: its place, and an element for fewer columns."""
+PICK_COST, WINDOW_COST = 1.5, 1.5
+"""What a step of picks takes beside it for each vector of a panel, and for each vector of its window besides.
+
+Windows begin anywhere, so that most of their loads cross lines.
+"""
+PICK_BYTES = 1.25
+"""What is read of it beside what is read of a dense row."""
+
+
+def pick_cost(window: int, panel: int, target: CpuTarget) -> float:
+    """What a step of picks takes beside a row of a dense panel."""
+    return PICK_COST + WINDOW_COST * -(-window // target.vector_floats) * target.vector_floats / panel
 
 
 def read_rate(footprint: int, target: CpuTarget) -> float:

@@ -1,38 +1,46 @@
-"""The `sparse_recurrent` algorithm: recurrent layers by constant weights of which blocks are zero.
+"""Recurrent layers by constant weights of which a good part is zero.
 
-It is `recurrent`, but for products with matrices that are kept without rows that are zero for all columns of a panel
-(`compiler.ir.blocks`): a panel goes through the rows that are left, each of which says which element of the state, or
-of the input, it is multiplied by. The products of the input take a register tile of steps at a time. The matrix of the
-state is always kept so; that of the input where an encoding tells of its zeros, else it is multiplied whole.
+They are `recurrent`, but for products with matrices that are kept without zeros. Under `sparse_recurrent` these are
+kept without rows that are zero for all columns of a panel (`compiler.ir.blocks`): a panel goes through the rows that
+are left, each of which says which element of the state, or of the input, it is multiplied by. Under
+`sparse_picked_recurrent` a panel's steps have for each column a weight from anywhere in a window of the state, whose
+element its lane picks (`compiler.ir.picks`). The products of the input take a register tile of steps at a time. The
+matrix of the state is always kept so; that of the input where an encoding tells of its zeros, else it is multiplied
+whole.
 
-A tile says what one of `recurrent` says. Its `vector` n is the width of the panels that are kept so, and tiles are
-offered for the widths that the encodings tell of.
+A tile says what one of `recurrent` says. Its `vector` n is the width of the panels that are kept so, and k the elements
+of a window; tiles are offered for the widths and windows that the encodings tell of.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.blocking import most_rows
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
 from compiler.devices.cpu.algorithms.recurrent import MAP_NS, STEPS, VECTORS, Recurrent
 from compiler.devices.cpu.codegen.kept_rows import KeptRowsKernel
 from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.gemv import MAX_ROWS
 from compiler.forms.groups import Groups
-from compiler.forms.kept_groups import KeptGroups, recurrent_fill
+from compiler.forms.kept_groups import KeptGroups, PickedFloats, PlacedSteps, recurrent_fill
 from compiler.forms.recurrence import Product, Recurrence, as_recurrence
 from compiler.ir.blocks import WIDTHS, Blocks
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
+from compiler.ir.picks import Picks
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.ir.zeros import CLASSES
 from compiler.tuning.proposal import Proposal
 
+KEPT, PICKED = "sparse_recurrent", "sparse_picked_recurrent"
+"""Names of the algorithms by which whole rows of a panel are left out, and single weights."""
 ROWS = 12
 """Rows of the input, or sequences, that are multiplied by a vector of weights at a time, at most.
 
@@ -40,30 +48,28 @@ So many rows stay in the first-level cache.
 """
 MOST_VECTORS = 4
 """Of a panel."""
-STEP_COST = 2.0
-"""What a row that is kept takes, beside a row of a dense panel: its place, and an element for fewer columns."""
 
 
 def sparse_recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
-    """A tile for each width of panels, cheapest by the model first; empty for weights without such zeros."""
-    if not any(isinstance(one, Blocks) for each in workload.encodings for one in each):
+    """A tile for each width of panels and window, cheapest by the model first; empty for weights without such zeros."""
+    if not any(isinstance(one, Blocks | Picks) for each in workload.encodings for one in each):
         return []
     view = as_recurrence(workload)
     if view is None:
         return []
-    widths = [width for width in WIDTHS if width % target.vector_floats == 0]
-    found = (_proposal(workload, view, width, target) for width in widths if width <= _widest(target))
+    floats = target.vector_floats
+    widths = [width for width in {floats, *WIDTHS} if width % floats == 0 and width <= MOST_VECTORS * floats]
+    ways = itertools.product(sorted(widths), (0, *target.float_windows))
+    found = (_proposal(workload, view, width, window, target) for width, window in ways)
     return sorted((one for one in found if one is not None), key=lambda proposal: proposal.seconds)
 
 
-def _widest(target: CpuTarget) -> int:
-    """Columns of the widest panel."""
-    return MOST_VECTORS * target.vector_floats
+def _proposal(workload: Workload, view: Recurrence, width: int, window: int, target: CpuTarget) -> Proposal | None:
+    """The tile with panels of so many columns; None where a matrix of the state is not kept in such.
 
-
-def _proposal(workload: Workload, view: Recurrence, width: int, target: CpuTarget) -> Proposal | None:
-    """The tile with panels of so many columns; None where a matrix of the state is not kept in such."""
-    kept = _kept(workload, view, width)
+    `window` says of how many elements lanes pick theirs; 0 where whole rows are left out.
+    """
+    kept = _kept(workload, view, width, window)
     if not all(product.matrix in kept for product in view.products if product.into not in view.ahead):
         return None
     floats = target.vector_floats
@@ -73,27 +79,32 @@ def _proposal(workload: Workload, view: Recurrence, width: int, target: CpuTarge
     levels = (
         Level("block", (("t", STEPS), ("n", width))),
         Level("register", (("m", rows), ("n", wide * floats))),
-        Level("vector", (("n", width),)),
+        Level("vector", (("n", width), *((("k", window),) if window else ()))),
     )
-    return Proposal(Tile("sparse_recurrent", levels), _seconds(view, kept, target))
+    return Proposal(Tile(PICKED if window else KEPT, levels), _seconds(view, kept, target))
 
 
-def _kept(workload: Workload, view: Recurrence, width: int) -> dict[str, KeptGroups]:
+def _kept(workload: Workload, view: Recurrence, width: int, window: int) -> dict[str, PlacedSteps]:
     """How matrices are packed in panels of so many columns, those that are kept without zeros, by their slots."""
-    found = {}
+    found: dict[str, PlacedSteps] = {}
     matrices = {product.matrix for product in view.products}
     for slot, encodings in zip(workload.kernel.inputs, workload.encodings, strict=True):
         if slot.name in matrices:
             groups = Groups(view.panels(slot.name, width), DType.F32)
-            blocks = (one for one in encodings if isinstance(one, Blocks))
-            fills = (recurrent_fill(groups, one, slot.type.dims) for one in blocks)
+            known = (one for one in encodings if isinstance(one, Blocks | Picks) and _window(one) == window)
+            fills = (recurrent_fill(groups, one, slot.type.dims) for one in known)
             fill = next((fill for fill in fills if fill is not None), CLASSES)
             if fill < CLASSES:
-                found[slot.name] = KeptGroups(groups, fill)
+                found[slot.name] = PickedFloats(groups, fill, window=window) if window else KeptGroups(groups, fill)
     return found
 
 
-def _seconds(view: Recurrence, kept: Mapping[str, KeptGroups], target: CpuTarget) -> float:
+def _window(encoding: Blocks | Picks) -> int:
+    """Elements that lanes pick from; 0 of blocks."""
+    return encoding.window if isinstance(encoding, Picks) else 0
+
+
+def _seconds(view: Recurrence, kept: Mapping[str, PlacedSteps], target: CpuTarget) -> float:
     """Every step reads what is kept of the weights, or multiplies with it if that takes longer, and maps hidden units.
 
     The weights are read from the level in which they stay.
@@ -101,10 +112,14 @@ def _seconds(view: Recurrence, kept: Mapping[str, KeptGroups], target: CpuTarget
     floats = target.vector_floats
     multiplied = stored = 0.0
     for product in view.products:
-        share = kept[product.matrix].fill / CLASSES if product.matrix in kept else 1.0
-        elements = share * product.column.extent * product.depth.extent
-        multiplied += elements * (STEP_COST if product.matrix in kept else 1.0)
-        stored += DType.F32.bytes * elements
+        packing = kept.get(product.matrix)
+        elements = product.column.extent * product.depth.extent * (packing.fill / CLASSES if packing else 1.0)
+        if isinstance(packing, PickedFloats):
+            multiplied += elements * pick_cost(packing.window, packing.panel, target)
+            stored += DType.F32.bytes * elements * PICK_BYTES
+        else:
+            multiplied += elements * (STEP_COST if packing else 1.0)
+            stored += DType.F32.bytes * elements
     compute = view.sequences * multiplied / floats / target.rates.fma_per_ns
     read = -(-view.sequences // MAX_ROWS) * stored / read_rate(int(stored), target)
     maps = view.sequences * sum(temp.type.dims[1] for temp in view.kernel.temps) / floats * MAP_NS
@@ -124,7 +139,8 @@ class _SparseRecurrent(Recurrent):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.kept = _kept(self.workload, self.view, self.tile.extent("vector", "n"))
+        width, window = (self.tile.extent("vector", axis) for axis in "nk")
+        self.kept = _kept(self.workload, self.view, width, window)
 
     def _packing(self, matrix: str) -> Packing:
         return self.kept[matrix] if matrix in self.kept else super()._packing(matrix)
@@ -175,14 +191,10 @@ class _SparseRecurrent(Recurrent):
         writer, packing, panel = self.writer, self.kept[product.matrix], self._panel(product)
         unit = self.view.unit(product.matrix)
         each, pieces = -(-unit // panel), product.column.extent // unit
-        _, _, places, steps, _ = packing.parts
-        writer.line(f"const char *const packed = (const char *){product.matrix};")
         with writer.block(f"for (long at = 0; at < {pieces * each}; at++)"):
             first = self.view.first_piece(product) * each
-            writer.line(f"const int32_t *const starts = (const int32_t *)packed + {first} + at;")
-            writer.line(f"const uint16_t *const places = (const uint16_t *)(packed + {places}) + starts[0];")
-            writer.line(f"const float *const b = (const float *)(packed + {steps}) + starts[0] * {panel}L;")
-            given = f"rows + row * {product.depth.extent}, b, places, starts[1] - starts[0]"
+            given = declare_panel(writer, packing, product.matrix, f"{first} + at")
+            given = f"rows + row * {product.depth.extent}, {given}"
             if unit % panel == 0:
                 place = f"{product.into} + row * {product.column.extent} + at * {panel}"
                 writer.line(f"{kernel}({given}, {place});")
@@ -193,13 +205,13 @@ class _SparseRecurrent(Recurrent):
                 self._store(product, unit, rows, panel)
 
     def _kernel(self, product: Product, rows: int) -> KeptRowsKernel:
-        panel = self.tile.extent("vector", "n")
-        wide = panel if self.view.unit(product.matrix) % panel else product.column.extent
-        return KeptRowsKernel(rows, product.depth.extent, panel // self.lanes, self.lanes, wide)
+        packing = self.kept[product.matrix]
+        wide = packing.panel if self.view.unit(product.matrix) % packing.panel else product.column.extent
+        return panel_kernel(packing, rows, self.lanes, wide)
 
     def _panel(self, product: Product) -> int:
         """Columns of a panel of the product's matrix."""
         return self.tile.extent("vector", "n") if product.matrix in self.kept else super()._panel(product)
 
 
-SPARSE_RECURRENT = Algorithm(("sparse_recurrent",), sparse_recurrent_tiles, sparse_recurrent)
+SPARSE_RECURRENT = Algorithm((KEPT, PICKED), sparse_recurrent_tiles, sparse_recurrent)

@@ -34,14 +34,18 @@ class KeptRowsKernel:
         return self.vectors * self.lanes
 
     @property
+    def arguments(self) -> str:
+        """Of the C function."""
+        return "const float *x, const float *b, const uint16_t *places, long steps, float *c"
+
+    @property
     def turns(self) -> int:
         """Steps that are taken at a time, each with sums of its own."""
         return max(CHAINS // (self.rows * self.vectors), 1)
 
     def write(self, writer: Writer, name: str) -> None:
         """A C function `name(x, b, places, steps, c)`, inlined where it is called."""
-        arguments = "const float *x, const float *b, const uint16_t *places, long steps, float *c"
-        with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
+        with writer.block(f"static inline __attribute__((always_inline)) void {name}({self.arguments})"):
             if self.depth <= MAX_STRETCH:
                 writer.line("long step = 0;")
                 self._stretch(writer, "steps")
@@ -72,12 +76,15 @@ class KeptRowsKernel:
         """The step `turn` steps from `step` on, added to the sums of its turn."""
         writer.line(f"const long k{turn} = places[step + {turn}];")
         for vector in range(self.vectors):
-            place = f"b + (step + {turn}) * {self.panel} + {vector * self.lanes}"
-            writer.line(f"const vf y{turn}_{vector} = tw_load({place});")
+            writer.line(f"const vf y{turn}_{vector} = tw_load(b + {self._place(turn, vector)});")
         for row in range(self.rows):
             writer.line(f"const vf x{turn}_{row} = tw_splat(x[k{turn} + {row * self.depth}]);")
             for vector in range(self.vectors):
                 writer.line(f"acc[{turn}][{row}][{vector}] += x{turn}_{row} * y{turn}_{vector};")
+
+    def _place(self, turn: int, vector: int) -> str:
+        """Which column of which step: that of a vector, `turn` steps from `step` on."""
+        return f"(step + {turn}) * {self.panel} + {vector * self.lanes}"
 
     def _each_place(self, writer: Writer, statement: str) -> None:
         """A statement for each sum `{acc}` and its place `{c}`."""

@@ -77,8 +77,21 @@ def host_source(
     sliced = [body for _, region in regions_of(kernels) if region.slices for body in region.bodies]
     if any(_has_bounds(call.kernel) for graph in (kernels, *sliced) for call in graph.calls):
         _zeroed_memory(writer)
+    if weights.expansions:
+        _expansions(writer, weights)
     writer.line('#include "tw_runtime.h"')
     return writer.text()
+
+
+def _expansions(writer: Writer, weights: Weights) -> None:
+    """What the weights file holds as indices, and by what it is made dense."""
+    writer.line(
+        "/* Dense at `at` once loaded; codebooks and indices at `place`; both from the first byte of the weights. */"
+    )
+    writer.line("struct expansion { long at, place, count, depth, lanes; int bits; };")
+    table(writer, "expansion", "expansions", "EXPANSIONS", weights.expansions)
+    writer.line(f"#define EXPANDED_BYTES {weights.expanded_bytes}UL")
+    writer.line('#include "tw_expand.h"')
 
 
 def _has_bounds(kernel: Kernel | Routine) -> bool:

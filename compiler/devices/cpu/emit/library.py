@@ -26,16 +26,19 @@ WHERE_NEEDED = {
     "tw_tiles.h": "tw_tile",
     "tw_quantise.h": "tw_quantised",
     "tw_bytes.h": "tw_bytes",
+    "tw_near.h": "tw_exp_near",
     "tw_quarters.h": "tw_quarter",
     "tw_spread.h": "tw_spread",
     "tw_table.h": "tw_table",
     "tw_pick.h": "tw_pick",
-    "tw_lookup.h": "tw_lookup",
+    "tw_codebook.h": "tw_coded",
+    "tw_expand.h": "tw_expand",
 }
 """Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, of
 functions whose results are rounded to these, of products by tiles, of rounding to bytes, of vectors of bytes, of
-their quarters, of bytes brought to the lanes of their group, of functions of a byte as tables, of elements picked
-for each lane, and of floats looked up for each."""
+exponentials that are rounded to bytes, of quarters of vectors of bytes, of bytes brought to the lanes of their group,
+of functions of a byte as tables, of elements picked for each lane, of values looked up in a codebook, and, for model.c
+alone, of constants that are made dense at load."""
 
 
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:

@@ -34,6 +34,9 @@ int64_t tw_submit(tw_stream *stream, const tw_tensor *in, tw_tensor *out);
 int tw_wait(tw_stream *stream, int64_t frame);
 /* seconds[i] becomes the processor time of part i since the stream was created; returns how many frames have ended. */
 int64_t tw_stream_work(tw_stream *stream, double *seconds);
+/* seconds[i] becomes how long the thread of device i was ready to run and did not, since other threads had its core, by Linux's scheduler
+ * and since the stream was created; 0 where the system does not say. */
+void tw_stream_delay(tw_stream *stream, double *seconds);
 /* Waits for the frames in flight. */
 void tw_stream_destroy(tw_stream *stream);
 const char *tw_stream_error(void);

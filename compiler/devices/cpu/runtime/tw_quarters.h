@@ -10,7 +10,7 @@ TW_INLINE tw_bytes tw_quarters_joined_u8(vi a, vi b, vi c, vi d) {
 #define tw_quarters_joined_i8 tw_quarters_joined_u8
 
 /* Four vectors of floats quantised, in turn, as tw_quantised does. They are held within 16 bits on the way, where the zero point is
- * added. Above 2^30 a float is no 32-bit integer; below -2^31, and NaN, it becomes the least. */
+ * added. */
 #if defined(__AVX512BW__) && TW_LANES == 16
 #define TW_QUANTISED_QUARTERS(name, pack, whole) \
     TW_INLINE tw_bytes tw_quantised_quarters_##name(vf a, vf b, vf c, vf d, int zero) { \
@@ -20,17 +20,8 @@ TW_INLINE tw_bytes tw_quarters_joined_u8(vi a, vi b, vi c, vi d) {
         __m512i odd = _mm512_adds_epi16(_mm512_packs_epi32(whole(b, zero), whole(d, zero)), moved); \
         return (tw_bytes)_mm512_shuffle_epi8(pack(even, odd), turn); \
     }
-TW_INLINE __m512i tw_quarter_whole_u8(vf x, int zero) {
-    (void)zero;
-    return _mm512_cvtps_epi32(_mm512_min_ps(_mm512_set1_ps(0x1p30f), (__m512)x));
-}
-TW_INLINE __m512i tw_quarter_whole_i8(vf x, int zero) {
-    __mmask16 is_number = _mm512_cmp_ps_mask((__m512)x, (__m512)x, _CMP_ORD_Q);
-    __m512 held = _mm512_min_ps(_mm512_set1_ps(0x1p30f), (__m512)x);
-    return _mm512_mask_cvtps_epi32(_mm512_set1_epi32(-zero), is_number, held);
-}
-TW_QUANTISED_QUARTERS(u8, _mm512_packus_epi16, tw_quarter_whole_u8)
-TW_QUANTISED_QUARTERS(i8, _mm512_packs_epi16, tw_quarter_whole_i8)
+TW_QUANTISED_QUARTERS(u8, _mm512_packus_epi16, tw_quantised_whole_u8)
+TW_QUANTISED_QUARTERS(i8, _mm512_packs_epi16, tw_quantised_whole_i8)
 #else
 #define tw_quantised_quarters_u8(a, b, c, d, zero) TW_QUANTISED_EACH(a, b, c, d, 0, 255, zero)
 #define tw_quantised_quarters_i8(a, b, c, d, zero) TW_QUANTISED_EACH(a, b, c, d, -128, 127, zero)

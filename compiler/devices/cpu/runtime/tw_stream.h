@@ -17,6 +17,10 @@
  * reads that instead. A slot says whose state it holds: where a frame failed before its state was kept the next one has none, and fails.
  */
 #include <dlfcn.h>
+#ifdef __linux__
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 #include "tw_handover.h"
 #include "tw_host.h"
 
@@ -67,6 +71,7 @@ struct tw_stream {
     pthread_mutex_t mutex;   /* of sleepers, and of failures */
     pthread_mutex_t turn;    /* of who submits */
     pthread_t threads[DEVICES];
+    _Atomic long numbers[DEVICES]; /* of threads, by which the system tells of them; 0: not known */
     int started;
     long spin_ns;        /* of a device's thread */
     long caller_spin_ns; /* 0 where it would take a core from a device */
@@ -225,10 +230,19 @@ struct start {
     int device;
 };
 
+static long own_number(void) {
+#ifdef __linux__
+    return syscall(SYS_gettid);
+#else
+    return 0;
+#endif
+}
+
 static void *device_main(void *argument) {
     struct start start = *(struct start *)argument;
     free(argument);
     tw_stream *s = start.stream;
+    atomic_store(&s->numbers[start.device], own_number());
     if (s->pin) pin(core_of(cores[start.device] + 1, -1));
     for (;;) {
         await(s, has_work, start.device, s->spin_ns);
@@ -390,4 +404,18 @@ TW_EXPORT int64_t tw_stream_work(tw_stream *s, double *seconds) {
         if (done < ended) ended = done;
     }
     return ended;
+}
+
+TW_EXPORT void tw_stream_delay(tw_stream *s, double *seconds) {
+    for (int device = 0; device < DEVICES; device++) {
+        char path[64];
+        long long ran, waited;
+        long number = atomic_load(&s->numbers[device]);
+        seconds[device] = 0;
+        snprintf(path, sizeof path, "/proc/self/task/%ld/schedstat", number);
+        FILE *file = number ? fopen(path, "r") : NULL;
+        if (!file) continue;
+        if (fscanf(file, "%lld %lld", &ran, &waited) == 2) seconds[device] = 1e-9 * (double)waited;
+        fclose(file);
+    }
 }

@@ -1,23 +1,25 @@
 """The algorithms of CUDA targets, one module each: which kernels it takes, its legal tiles with costs, its lowering.
 
-attention    both products and the softmax between them, the scores in registers
-contraction  products and convolutions by tensor cores or multiply-adds, block tile by block tile; by warpgroups on
-             sm_90a
-image        convolutions of few channels, from an image in shared memory
-separable    a window channel by channel and the product over its channels, the window's results in shared memory
-excitation   the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
-sparse       products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too
-integer      products of bytes with zero points, exactly in int32
-window       sums and extremes over a window, channel by channel: the window slides in registers
-gemv         a few rows times a constant matrix, which is read once
-transpose    maps that read along one axis and write along another, through shared memory
-recurrent    recurrent layers: hidden units dealt out to a cluster of blocks, which exchange the state
-loops        teams of threads for each point, step after step where there is an order: any loop nest
-routine      what is no loop nest, written by hand
-region       loops and branches that are decided while running, around kernels of all the others
+attention      both products and the softmax between them, the scores in registers
+contraction    products and convolutions by tensor cores or multiply-adds, block tile by block tile; by warpgroups on
+               sm_90a
+image          convolutions of few channels, from an image in shared memory
+separable      a window channel by channel and the product over its channels, the window's results in shared memory
+excitation     the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
+sparse         products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too;
+               by warpgroups on sm_90a
+vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns
+integer        products of bytes with zero points, exactly in int32
+window         sums and extremes over a window, channel by channel: the window slides in registers
+gemv           a few rows times a constant matrix, which is read once
+transpose      maps that read along one axis and write along another, through shared memory
+recurrent      recurrent layers: hidden units dealt out to a cluster of blocks, which exchange the state
+loops          teams of threads for each point, step after step where there is an order: any loop nest
+routine        what is no loop nest, written by hand
+region         loops and branches that are decided while running, around kernels of all the others
 
-algorithm    what an algorithm is
-model        what all of them cost beside their work
+algorithm      what an algorithm is
+model          what all of them cost beside their work
 """
 
 from collections.abc import Mapping
@@ -37,8 +39,9 @@ from compiler.devices.cuda.algorithms.recurrent import RECURRENT
 from compiler.devices.cuda.algorithms.region import region_algorithm
 from compiler.devices.cuda.algorithms.routine import ROUTINE
 from compiler.devices.cuda.algorithms.separable import SEPARABLE
-from compiler.devices.cuda.algorithms.sparse import SPARSE
+from compiler.devices.cuda.algorithms.sparse import SPARSE, SPARSE_WGMMA
 from compiler.devices.cuda.algorithms.transpose import TRANSPOSE
+from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.algorithms.window import WINDOW
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.target import CudaTarget
@@ -55,6 +58,8 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     NORMALISED,
     WGMMA,
     SPARSE,
+    SPARSE_WGMMA,
+    VECTOR_SPARSE,
     INTEGER,
     WINDOW,
     GEMV,

@@ -21,9 +21,13 @@ from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.rows import Rows
 from compiler.devices.cuda.codegen.scalars import convert
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
+from compiler.devices.cuda.codegen.vector_panels import VectorPanels
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis
 from compiler.ir.tensor import DType
+
+KEPT = "kept_groups"
+"""The variable with the numbers of the groups of k that a block's steps have."""
 
 
 @dataclass(frozen=True)
@@ -32,6 +36,9 @@ class Side:
 
     A block tile has `tile` of the rows, from `first` (a C expression) on, and `depth` elements of k; `whole_depth` is
     all of k. It lies in shared memory as `element`, rounded to tf32 where `as_tf32`, its rows as `layout` says.
+
+    Where `kept` is not 0, steps have groups of so many neighbours of k: those whose numbers KEPT lists, from the
+    block's first step on. A number that is none of k's stands for zeros.
     """
 
     name: str
@@ -45,6 +52,7 @@ class Side:
     as_tf32: bool
     threads: int
     layout: Rows
+    kept: int = 0
 
     @property
     def rows(self) -> int:
@@ -55,6 +63,18 @@ class Side:
     def whole_depth(self) -> int:
         """Elements of a row of the whole operand."""
         return prod(axis.extent for axis in self.k)
+
+    @property
+    def may_end(self) -> bool:
+        """Whether a step may have places beyond all of k."""
+        return bool(self.kept) or self.whole_depth % self.depth > 0
+
+    def along(self, piece: str) -> str:
+        """C for the place along k of an element of a step; `piece` is a product or quotient."""
+        if not self.kept:
+            return f"step * {self.depth} + {piece}"
+        number = f"{KEPT}[(step - first_step) * {self.depth // self.kept} + {piece}"
+        return f"{number}]" if self.kept == 1 else f"{number} / {self.kept}] * {self.kept} + {piece} % {self.kept}"
 
     @property
     def pitch(self) -> int:
@@ -128,7 +148,7 @@ class Packed:
     """A constant that `panels` have packed; `place` is the C expression of the tile of n, counted over all batches."""
 
     side: Side
-    panels: BlockPanels | SparsePanels
+    panels: BlockPanels | SparsePanels | VectorPanels
     slot: str
     place: str
 
@@ -145,6 +165,7 @@ class Packed:
     @property
     def _start(self) -> str:
         """C for where the tiles of this block begin."""
+        assert not isinstance(self.panels, VectorPanels), "their tiles begin where the panel's first step does"
         down = self.panels.shape[2]
         return f"(const unsigned char *){self.slot} + (size_t)({self.place}) * {down * self.step_bytes}"
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.devices.cuda.codegen.panels import swizzled
 from compiler.ir.encoding import GROUP, KEPT
 from compiler.ir.packing import Panels, strided
 from compiler.ir.tensor import DType
@@ -31,12 +32,14 @@ class SparsePanels:
 
     Of each four neighbours along k, counted from 0, at most two are not zero. `matrix` says where B lies in the
     constant (its `panel` means nothing here), `element` what the elements become: a float of 16 bits, or a signed byte.
+    `swizzled` exchanges the chunks of each row of elements as wgmma finds them in shared memory.
     """
 
     matrix: Panels
     columns: int
     depth: int
     element: DType
+    swizzled: bool = False
     dtype: DType = DType.U8
 
     def __post_init__(self) -> None:
@@ -101,6 +104,8 @@ class SparsePanels:
             raise ValueError("more than two of four neighbours along k are not zero")
         places = np.sort(np.argsort(~mask, axis=-1, kind="stable")[..., :KEPT], axis=-1)
         values = np.take_along_axis(groups, places, -1).astype(self.element.numpy)
+        values = values.reshape(*tiles.shape[:-1], -1)
+        values = swizzled(values) if self.swizzled else values
         octets = [np.ascontiguousarray(part).view(np.uint8) for part in (values, self._metadata(places))]
         return np.concatenate([part.reshape(*tiles.shape[:2], -1) for part in octets], axis=-1)
 

@@ -3,7 +3,8 @@
 Its kernel, with the geometry of its buffers and how their first elements are aligned. Storages are aligned to 64 bytes
 or more, but a buffer may begin anywhere in one: a Concat's operand is written into a slice of the result. How far that
 is from a multiple of the widest access stays in `Buffer.offset`, so that a lowering knows which accesses its operands
-allow. Of constants it is known whether they are zero at two of each four places, which sparse tensor cores leave out.
+allow. Of constants it is known whether they are zero at two of each four places, which sparse tensor cores leave out,
+and what neighbouring columns keep of them together.
 """
 
 from __future__ import annotations
@@ -29,7 +30,9 @@ def cuda_workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) 
     plain = workload_of(kernels, call, encoded=False)
 
     def sparse(slot: Slot, id: int) -> Encodings:
-        return kernels.two_of_four_encodings(id) if encoded and multiplies_by(call.kernel, slot) else ()
+        if not encoded or not multiplies_by(call.kernel, slot):
+            return ()
+        return (*kernels.two_of_four_encodings(id), *kernels.vector_encodings(id))
 
     return replace(
         plain,

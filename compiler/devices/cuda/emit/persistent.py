@@ -61,7 +61,7 @@ INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
 
 def can_be_resident(tile: Tile) -> bool:
     """Whether resident blocks may carry out a tile, by what it names; `refusal` has the last word."""
-    return tile.algorithm != "wgmma" and all(level.name != "cluster" for level in tile.levels)
+    return tile.algorithm not in ("wgmma", "sparse_wgmma") and all(level.name != "cluster" for level in tile.levels)
 
 
 def refusal(lowered: CudaLowered) -> str:

@@ -84,6 +84,7 @@ def emit_cuda(
         sources={
             **runtime,
             **{name: (headers / name).read_text() for name in nvrtc.HEADERS},
+            **nvrtc.rare_headers(texts),
             **small_header(texts),
             "model.c": host,
             **{f"kernels_{number}.cu": text for number, text in enumerate(texts)},

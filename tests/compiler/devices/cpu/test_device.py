@@ -271,6 +271,7 @@ def test_a_pair_of_cores_has_records_of_its_own_beside_the_machines(monkeypatch:
     assert measured == [(1, 3), (0, 3)], "once for each pair"
     again = BACKEND.handover(known, measure=True, pair=(1, 3))
     assert again == far, "they seemed near, and measured anew they are far"
+    assert BACKEND.handovers(known, [(0, 3), (1, 2)], measure=False) == {(0, 3): near}
     assert measured == [(1, 3), (0, 3), (1, 3)]
     assert states == []
 

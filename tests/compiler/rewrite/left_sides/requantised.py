@@ -37,7 +37,7 @@ def _scaled(s: Sketch) -> int:
 
 
 def _behind_constants(s: Sketch) -> Graph:
-    """A product, a residual addition or a Concat of both, with or without a clamp, before it is rounded."""
+    """A product, a residual addition or a Concat of both, with or without a clamp or a bend, before it is rounded."""
     kind = int(s.rng.integers(4))
     x = _dequantised(s) if kind == 1 else _scaled(s)
     if kind == 2:
@@ -46,11 +46,15 @@ def _behind_constants(s: Sketch) -> Graph:
         x = s("Concat", x, _dequantised(s), axis=1)
     if kind == 1:
         x = s("Add", x, _dequantised(s))
-    clamp = int(s.rng.integers(3))
+    clamp = int(s.rng.integers(5))
     if clamp == 1:
         x = s("Relu", x)
     if clamp == 2:
         x = s("Clip", x, s.c(-0.5, F32), s.c(6.0, F32))
+    if clamp == 3:
+        x = s("LeakyRelu", x, alpha=0.25)
+    if clamp == 4:
+        x = s("PRelu", x, s.c(0.125, F32))
     return _quantised(s, x)
 
 

@@ -100,3 +100,39 @@ def test_the_caller_is_on_the_core_with_least_to_do_and_takes_what_it_took_last(
     shared = replace(CHAIN, caller_s=0.25)
     assert corrected(shared, [Ran(parts, [4.0, 2.5])]).caller_s == 0.25
     assert corrected(shared, [Ran(parts, [4.0, 2.5], 1.0), Ran(parts, [4.0, 2.5], 2.0)]).caller_s == 2.0
+
+
+def test_a_frame_by_itself_takes_what_parts_took_so_and_in_flight_all_is_as_without_it() -> None:
+    slowed = replace(CHAIN, slowdown=[1.5, 1.0])
+    parts, took = parts_of((0, (0, 1)), (1, (2,))), [9.0, 3.0]
+    found, without = corrected(slowed, [Ran(parts, took, alone=[4.5, 2.0])]), corrected(slowed, [Ran(parts, took)])
+    assert found.slowdown == pytest.approx([2.0, 1.5])
+    assert found.seconds[0] == pytest.approx([1.5, 3.0, 4.5])
+    assert found.seconds[1] == pytest.approx([2.0, 2.0, 2.0])
+    for own, other in zip(found.in_flight.seconds, without.in_flight.seconds, strict=True):
+        assert own == pytest.approx(other)
+    unknown = [Ran(parts, took, alone=[4.5, 2.0]), Ran(parts, took)]
+    assert corrected(slowed, unknown).slowdown == slowed.slowdown
+    assert corrected(slowed, [Ran(parts, took, alone=[0.0, 0.0])]).slowdown == slowed.slowdown
+    copied = Ran(replace(parts, apart=(1,)), took, alone=[4.5, 2.0])
+    assert corrected(slowed, [copied]).slowdown == slowed.slowdown, "of copies it is not known"
+
+
+def test_of_several_runs_each_call_is_slowed_down_as_in_its_own_and_the_whole_as_all_of_them() -> None:
+    """The last run had one call alone, which was faster in flight than by itself."""
+    flat = replace(CHAIN, seconds=[[2.0, 2.0, 2.0]] * 2)
+    first = Ran(parts_of((0, (0, 1, 2))), [12.0], alone=[6.0])
+    second = Ran(parts_of((0, (2,))), [2.0], alone=[4.0])
+    found = corrected(flat, [first, second])
+    assert sum(found.seconds[0]) == pytest.approx(2.0 + 2.0 + 4.0)
+    assert found.in_flight.seconds[0] == pytest.approx([4.0, 4.0, 2.0])
+
+
+def test_equal_devices_are_slowed_down_alike_where_their_parts_were() -> None:
+    equal = replace(CHAIN, seconds=[[1.0, 2.0, 3.0]] * 2)
+    turns = Turns(2, (0,)), Turns(2, (1,))
+    both = Parts(NAMES, tuple(Part(at, (0, 1, 2), turns=one) for at, one in enumerate(turns)), (), "by hand")
+    found = corrected(equal, [Ran(both, [6.6, 6.6], alone=[6.0, 5.9])])
+    assert len(equal_devices(found.in_flight)) == 1
+    assert found.slowdown[0] == found.slowdown[1] == pytest.approx(6.6 / 5.95)
+    assert found.seconds[0] == found.seconds[1]

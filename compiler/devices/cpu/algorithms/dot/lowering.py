@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import ClassVar
 
-from compiler.codegen.expressions import Emitter, Vector, has_vectors
+from compiler.codegen.expressions import INTEGERS, Emitter, Vector, has_vectors, quantised
 from compiler.codegen.functions import decode
 from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
@@ -39,9 +39,12 @@ from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.forms.operand import bound_of
 from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index, row_major
+from compiler.ir.kernel import Block, Store
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
+
+BYTES = (DType.U8, DType.I8)
 
 
 @dataclass(frozen=True)
@@ -244,8 +247,7 @@ class DotContraction(Lowering):
 
         Without zeros, b has `steps` steps, and `places` says where each of them reads rows.
         """
-        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
-        kind, store = self.vector_type, "tw_store" if self.total is DType.F32 else "tw_store_i"
+        writer, shape, kind = self.writer, self.shape, self.vector_type
         which = "const uint16_t *places, long steps, " if self.kept else ""
         head = f"void {self.name}_{rows}(const char *a, const char *b, {which}{self.scalar_type} *c)"
         step, steps = ("step", "steps") if self.kept else ("k", self.groups.groups)
@@ -257,14 +259,20 @@ class DotContraction(Lowering):
                 if isinstance(self.kept, PickedGroups):
                     self._picked_step(rows, self.kept)
                 else:
-                    self._step(rows, step)
-            writer.line(f"#pragma GCC unroll {rows}")
-            with writer.block(f"for (int row = 0; row < {rows}; row++)"):
-                for vector in range(shape.vectors):
-                    writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
+                    self.step(rows, step)
+            self.store_sums(rows)
         writer.line()
 
-    def _step(self, rows: int, step: str) -> None:
+    def store_sums(self, rows: int) -> None:
+        """From registers to `c`."""
+        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
+        store = "tw_store" if self.total is DType.F32 else "tw_store_i"
+        writer.line(f"#pragma GCC unroll {rows}")
+        with writer.block(f"for (int row = 0; row < {rows}; row++)"):
+            for vector in range(shape.vectors):
+                writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
+
+    def step(self, rows: int, step: str) -> None:
         """Group `k` of all rows with the vectors of one step of B."""
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
@@ -272,7 +280,7 @@ class DotContraction(Lowering):
             place = f"b + ({step} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
             writer.line(f"const vi y{vector} = tw_groups({place});")
         for row in range(rows):
-            writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * self._row_distance}L);")
+            writer.line(f"const vi x{row} = {load}({self.row_at(row, f'k * {LANE_BYTES}')});")
             for vector in range(shape.vectors):
                 acc = f"acc[{row}][{vector}]"
                 writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
@@ -289,15 +297,14 @@ class DotContraction(Lowering):
             writer.line(f"const vi y{vector} = tw_groups({place});")
             writer.line(f"const vi which{vector} = tw_groups({place} + {shape.panel * LANE_BYTES});")
         for row in range(rows):
-            writer.line(f"const vi x{row} = {load}(a + k * {element} + {row * self._row_distance}L);")
+            writer.line(f"const vi x{row} = {load}({self.row_at(row, f'k * {element}')});")
             for vector in range(shape.vectors):
                 acc = f"acc[{row}][{vector}]"
                 writer.line(f"{acc} = {self.dot}({acc}, {pick}(x{row}, which{vector}), y{vector});")
 
-    @property
-    def _row_distance(self) -> int:
-        """Bytes from a row of A to the next."""
-        return self.row_step or self.row_bytes
+    def row_at(self, row: int, offset: str) -> str:
+        """Where the element of a row of A lies that is so many bytes behind its first, in C."""
+        return f"a + {offset} + {row * (self.row_step or self.row_bytes)}L"
 
     def _declare(self) -> None:
         if self.packing and self.kept:
@@ -353,19 +360,13 @@ class DotContraction(Lowering):
     def _product(self) -> None:
         writer, view, shape = self.writer, self.view, self.shape
         self.point_at_panel()
-        if self.row_step:
-            assert self.staged.source is not None
-            slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
-            first = offset.substitute({axis: Index.of(0) for axis in (*view.m, *view.k)})
-            writer.line(f"const char *const a = (const char *){slot} + {self.index(first)} + row0 * {self.row_step}L;")
-        else:
-            writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
+        self.point_at_rows()
         writer.line(f"{self.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
-        tail = view.rows % shape.rows
+        tail = self.tail
         count = f"tw_least_of(past_row - row0, {shape.rows})" if tail else str(shape.rows)
         writer.line(f"const long count = {count};")
         if not self.in_registers:
-            self._sums(tail)
+            self.sums(tail)
             self.epilogue()
             return
         tests = [f"count == {shape.rows}"] if tail else []
@@ -378,8 +379,23 @@ class DotContraction(Lowering):
                 self._columns(Vector(view.n), "column", shape.rows)
         if tests:
             with writer.block("else"):
-                self._sums(tail)
+                self.sums(tail)
                 self.epilogue()
+
+    @property
+    def tail(self) -> int:
+        """Rows of the last register tile where they are fewer than of the others, else 0."""
+        return self.view.rows % self.shape.rows
+
+    def point_at_rows(self) -> None:
+        """Declares where the rows of a register tile lie: `a`."""
+        if self.row_step:
+            assert self.staged.source is not None
+            slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
+            first = self.index(offset.substitute({axis: Index.of(0) for axis in (*self.view.m, *self.view.k)}))
+            self.writer.line(f"const char *const a = (const char *){slot} + {first} + row0 * {self.row_step}L;")
+        else:
+            self.writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
 
     def point_at_panel(self) -> None:
         """Declares `b`, the panel number `panel`; without zeros, also how many steps it has, and their places."""
@@ -398,7 +414,7 @@ class DotContraction(Lowering):
         else:
             writer.line(f"const char *const b = panels + (panel - first_panel) * {self.panel_bytes}L;")
 
-    def _sums(self, tail: int) -> None:
+    def sums(self, tail: int) -> None:
         """c = the sums of a register tile, of which the last one has `tail` rows where that is not 0."""
         writer, view, shape = self.writer, self.view, self.shape
         if not tail:
@@ -427,15 +443,57 @@ class DotContraction(Lowering):
         for block in self.view.epilogue:
             for value in block.values:
                 self._hoist(emitter, value)
+        first = "0"
+        if not rows and not vector.count and (bytes_ := self._bytes()):
+            first = "four"
+            self._four_rows(emitter, column, *bytes_)
         if rows:
             self.writer.line(f"#pragma GCC unroll {rows}")
-        with self.writer.block(f"for (long row = 0; row < {rows or 'count'}; row++)"), emitter.scope():
-            self.place_row()
-            load = "tw_load" if self.total is DType.F32 else "tw_load_i"
-            sums = self.writer.name("sums")
-            self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
-            sums = self.corrected(emitter, sums)
-            finish(emitter, self.slots, self.view.product, self.view.epilogue, sums, self.total)
+        with self.writer.block(f"for (long row = {first}; row < {rows or 'count'}; row++)"), emitter.scope():
+            self._row(emitter, column, self.view.epilogue)
+
+    def _row(self, emitter: Emitter, column: str, maps: Sequence[Block]) -> None:
+        """Maps of a vector of sums of row number `row`."""
+        self.place_row()
+        load = "tw_load" if self.total is DType.F32 else "tw_load_i"
+        sums = self.writer.name("sums")
+        self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
+        sums = self.corrected(emitter, sums)
+        finish(emitter, self.slots, self.view.product, maps, sums, self.total)
+
+    def _bytes(self) -> tuple[Store, DType, Expr, int] | None:
+        """Where the last map stores bytes that it rounds a float to, the float, and the zero point.
+
+        None for other maps, and for a target that has no vectors of 64 bytes.
+        """
+        if self.target.vector_floats * LANE_BYTES != LINE_BYTES or not self.view.epilogue:
+            return None
+        block = self.view.epilogue[-1]
+        (store, *more), (value, *_) = block.stores, block.values
+        found, kept = quantised(value), store.slot in self.slots.buffers
+        if more or found is None or value.dtype not in BYTES or not kept:
+            return None
+        along = self.slots.address(store.slot, store.index)[1].coefficient(self.view.n)
+        return (store, value.dtype, *found) if along == 1 else None
+
+    def _four_rows(self, emitter: Emitter, column: str, store: Store, dtype: DType, value: Expr, zero: int) -> None:
+        """Rows as long as there are four: their bytes become one vector, of which each row stores a part."""
+        writer, kind = self.writer, INTEGERS[dtype]
+        pointer, offset = self.slots.address(store.slot, store.index)
+        step = [offset.coefficient(axis) for axis in reversed(self.view.m)]
+        lanes = self.target.vector_floats
+        dense = [lanes * prod(axis.extent for axis in self.view.m[len(step) - at :]) for at in range(len(step))]
+        writer.line("long four = 0;")
+        with writer.block("for (; four + 4 <= count; four += 4)"):
+            writer.line(f"{C_TYPES[dtype]} *to[4];")
+            writer.line("vf real[4];")
+            for part in range(4):
+                with writer.block(""), emitter.scope():
+                    writer.line(f"const long row = four + {part};")
+                    self._row(emitter, column, self.view.epilogue[:-1])
+                    writer.line(f"real[{part}] = {emitter.vector_of(value)};")
+                    writer.line(f"to[{part}] = {pointer} + {emitter.index(offset)};")
+            writer.line(f"tw_quantised_rows_{kind}(to, real, {zero}, {int(step == dense)});")
 
     def _hoist(self, emitter: Emitter, expr: Expr) -> None:
         """Computes the largest parts of an expression that read inputs at positions all rows share."""

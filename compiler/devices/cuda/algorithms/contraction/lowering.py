@@ -110,6 +110,8 @@ class CudaContraction:
     """What sums are."""
     counts_steps: ClassVar[bool] = True
     """Whether steps of k are a loop."""
+    header: ClassVar[str] = ""
+    """A file that the text includes."""
     called: ClassVar[Mapping[str, str]] = {
         "wgmma": "16-bit tensor cores, by warpgroups",
         "mma": "16-bit tensor cores",
@@ -323,6 +325,7 @@ class CudaContraction:
                 cluster=self.cluster,
                 waits=True,
                 resident=1,
+                header=self.header,
                 condition=self._guard,
             ),
             packings=self.packings,
@@ -353,7 +356,7 @@ class CudaContraction:
         writer.line("const int thread = threadIdx.x;")
         if not isinstance(self.product, FmaProduct):
             writer.line("const int lane = thread % 32, warp = thread / 32;")
-        place = "tile"
+        place, part = "tile", ""
         if self.parts > 1:
             place = "place"
             order = (f"tile / {self.parts}", f"tile % {self.parts}")
@@ -361,14 +364,8 @@ class CudaContraction:
                 order = (f"tile % {self.tiles}", f"tile / {self.tiles}")
             if self.tiles > 1 or self.cluster == 1:
                 writer.line(f"const int place = {order[0]};")
-            writer.line(f"const int part = {order[1]}, first_step = part * {self.part_steps};")
-            const = "" if self.bounds else "const "
-            writer.line(f"{const}int past_step = min({self.steps}, first_step + {self.part_steps});")
-        elif self.bounds:
-            writer.line("const int first_step = 0;")
-            writer.line(f"int past_step = {self.steps};")
-        elif self.counts_steps:
-            writer.line(f"const int first_step = 0, past_step = {self.steps};")
+            part = order[1]
+        self._declare_steps(writer, part)
         down = f" % {self.down}" if view.batches > 1 else ""
         row = f"{place}{f' / {self.across}' if self.across > 1 else ''}{down} * {self.m}"
         column = f"{place}{f' % {self.across}' if self.tiles > self.across else ''} * {self.n}"
@@ -384,6 +381,18 @@ class CudaContraction:
         if view.batch:
             writer.line(f"const int batch = {place} / {self.across * self.down};")
             decode(writer, view.batch, "batch", "int", used)
+
+    def _declare_steps(self, writer: Writer, part: str) -> None:
+        """The steps of the block, and which part of k they are; `part` is empty where k is whole."""
+        if part:
+            writer.line(f"const int part = {part}, first_step = part * {self.part_steps};")
+            const = "" if self.bounds else "const "
+            writer.line(f"{const}int past_step = min({self.steps}, first_step + {self.part_steps});")
+        elif self.bounds:
+            writer.line("const int first_step = 0;")
+            writer.line(f"int past_step = {self.steps};")
+        elif self.counts_steps:
+            writer.line(f"const int first_step = 0, past_step = {self.steps};")
 
     def _stop_beyond(self, writer: Writer) -> None:
         """No step for a tile that lies beyond a size, of which the maps ask for no sum.

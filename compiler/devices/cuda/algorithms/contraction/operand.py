@@ -5,7 +5,7 @@ In which dtype tensor cores may take them, and how many elements move at once al
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler.forms.contraction import Contraction, is_constant
 from compiler.forms.normal_form import Slots
@@ -64,6 +64,11 @@ class Access:
     count: int
     loads: tuple[Load, ...] = ()
     is_copy: bool = False
+
+    def within(self, group: int, element: DType) -> Access:
+        """How groups of so many neighbours are read, of which each lies somewhere else; a power of two."""
+        count = min(self.count, group)
+        return replace(self, count=count, is_copy=self.is_copy and count * element.bytes >= PIECES[-1])
 
 
 SINGLE = Access(1)

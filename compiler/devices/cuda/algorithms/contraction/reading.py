@@ -143,7 +143,7 @@ class _Pieces(_Reading):
         side = self.side
         moving = [self._offset(load)[1].axes for load in self.access.loads]
         used = frozenset[Axis]().union(*moving, *(condition.axes for condition in self.source[0]))
-        writer.line(f"const int k = step * {side.depth} + {side.name}_piece;")
+        writer.line(f"const int k = {side.along(f'{side.name}_piece')};")
         decode(writer, side.k, "k", "int", used)
 
     def _test(self, emitter: CudaEmitter) -> str:
@@ -154,7 +154,7 @@ class _Pieces(_Reading):
         side, name = self.side, self.side.name
         emitter.names = {axis: f"{name}_{axis}[i]" for axis in self._kept}
         tests = [f"{name}_in[i]"] * self._may_be_outside
-        tests += [f"k < {side.whole_depth}"] * (side.whole_depth % side.depth > 0)
+        tests += [f"k < {side.whole_depth}"] * side.may_end
         tests += [emitter.condition(condition) for condition in self.source[0]]
         return " && ".join(tests)
 
@@ -326,10 +326,10 @@ class Gathered(_Reading):
         emitter = self._emitter(writer)
         with unrolled(writer, self._count, "i"):
             writer.line(f"const int place = thread + i * {side.threads};")
-            writer.line(f"const int row = {side.first} + {row}, k = step * {side.depth} + {k};")
+            writer.line(f"const int row = {side.first} + {row}, k = {side.along(k)};")
             writer.line(f"{CUDA_TYPES[self._held]} value = {{}};")
             outer = [f"row < {side.rows}"] * (side.rows % side.tile > 0)
-            outer += [f"k < {side.whole_depth}"] * (side.whole_depth % side.depth > 0)
+            outer += [f"k < {side.whole_depth}"] * side.may_end
             with writer.block(f"if ({' && '.join(outer)})" if outer else ""), emitter.scope():
                 used = value_axes(value, self.slots).union(*(condition.axes for condition in conditions))
                 decode(writer, side.axes, "row", "int", used)
@@ -361,4 +361,6 @@ def reading(side: Side, slots: Slots) -> Operand:
     access = access_of(side.value, side.k[-1], slots, side.element)
     if access.count < 2 or side.depth % access.count:
         return Gathered(side, slots)
+    if side.kept:
+        access = access.within(side.kept, side.element)
     return Copied(side, slots, access) if access.is_copy else Computed(side, slots, access)

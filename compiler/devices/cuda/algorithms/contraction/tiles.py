@@ -130,7 +130,7 @@ def cuda_contraction_tiles(workload: Workload, target: CudaTarget, precision: st
         return []
     if not view.batches * view.rows * view.columns:
         return []
-    ways = [(name, shape_of(view, workload, element)) for name, element in _products(view, workload, precision)]
+    ways = [(name, shape_of(view, workload, element)) for name, element in products_of(view, workload, precision)]
     if precision != "fp32":  # where an image competes with elements that are gathered one by one
         ways = [(name, replace(shape, a=_counted(shape.a, view))) for name, shape in ways]
     return [*_cheapest(tuple(ways), target)]
@@ -144,7 +144,7 @@ def _cheapest(ways: tuple[tuple[str, Shape], ...], target: CudaTarget) -> tuple[
     return tuple(work.proposal(target) for work in best)
 
 
-def _products(view: Contraction, workload: Workload, precision: str) -> list[tuple[str, DType]]:
+def products_of(view: Contraction, workload: Workload, precision: str) -> list[tuple[str, DType]]:
     """The ways to multiply that a job's precision allows, with the dtype of operands in shared memory."""
     half = half_of(view, workload, exact=precision in ("fp32", "tf32"))
     if half is not None:

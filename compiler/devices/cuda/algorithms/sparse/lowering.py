@@ -3,6 +3,9 @@
 Pipeline, split k and maps are those of any contraction (`contraction.lowering`). B is packed without its zeros, with
 the places of what is kept (`codegen.sparse_panels`): 9 bytes for each 16 of a dense one in 16 bits.
 
+`sparse_wgmma` multiplies by warpgroups, which read both operands from shared memory (`sparse.warpgroups`); B comes by
+bulk copies, metadata behind its rows.
+
 `sparse_integer` is the same of bytes, summed exactly in int32; B takes 10 bytes for each 16. A may have a zero point p,
 B has none, so that
 
@@ -25,9 +28,11 @@ from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.integer import padded, reading_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer, weights_of
 from compiler.devices.cuda.algorithms.sparse.product import SparseByteProduct, SparseProduct
+from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseWgmmaProduct
 from compiler.devices.cuda.codegen.fragments import MMA_N, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
-from compiler.devices.cuda.codegen.operands import Operand, Packed
+from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed
+from compiler.devices.cuda.codegen.rows import Swizzled
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.devices.cuda.target import CudaTarget
@@ -38,11 +43,14 @@ from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
+ATOM_BYTES = 1024
+"""What tiles of rows of 128 swizzled bytes are aligned to."""
+
 
 def lower_cuda_sparse(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
     """A kernel that `as_sparse_contraction` or `as_sparse_integer` accepts under a tile of `cuda_sparse_tiles`.
 
-    Levels: `grid` or `cluster` (parts of k), `block` (m, n, k, stages), `warp` (m, n).
+    Levels: `grid` or `cluster` (parts of k), `block` (m, n, k, stages), `warp` or `warpgroup` (m, n).
     """
     if tile.algorithm == "sparse_integer":
         form = as_sparse_integer(workload)
@@ -50,7 +58,8 @@ def lower_cuda_sparse(name: str, workload: Workload, tile: Tile, target: CudaTar
         return _CudaSparseInteger(name, workload, form.view, tile, form, **switches_of(target)).lower()
     view = as_sparse_contraction(workload)
     assert view is not None, "the tile stage offers `sparse` only to kernels of that form"
-    return _CudaSparse(name, workload, view, tile, **switches_of(target)).lower()
+    chosen = _CudaSparseWgmma if tile.algorithm == "sparse_wgmma" else _CudaSparse
+    return chosen(name, workload, view, tile, **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)
@@ -77,20 +86,28 @@ class PackedSparse(Packed):
 class _CudaSparse(CudaContraction):
     called: ClassVar[Mapping[str, str]] = {
         "sparse": "16-bit sparse tensor cores, two of four weights",
+        "sparse_wgmma": "16-bit sparse tensor cores by warpgroups, two of four weights",
         "sparse_integer": "8-bit sparse tensor cores, two of four weights",
     }
 
+    inner: ClassVar[str] = "warp"
+    """The level of who has a part of a block's tile."""
+
     @cached_property
-    def product(self) -> SparseProduct:
+    def product(self) -> SparseProduct | SparseWgmmaProduct:
+        return SparseProduct(self._half, *self._extents)
+
+    @property
+    def _half(self) -> DType:
         half = half_of(self.view, self.workload, exact=False)
         assert half is not None, "`sparse` is for operands of 16 bits"
-        return SparseProduct(half, *self._extents)
+        return half
 
     @property
     def _extents(self) -> tuple[int, int, int, int]:
-        """m and n of a block, m and n of a warp."""
-        m, n, warp_m, warp_n = (self.tile.extent(level, axis) for level in ("block", "warp") for axis in "mn")
-        return m, n, warp_m, warp_n
+        """m and n of a block, and of a part of it."""
+        m, n, part_m, part_n = (self.tile.extent(level, axis) for level in ("block", self.inner) for axis in "mn")
+        return m, n, part_m, part_n
 
     @property
     def _weights(self) -> tuple[Expr, DType]:
@@ -103,7 +120,8 @@ class _CudaSparse(CudaContraction):
         found = weights_of(self.view, value, self.workload)
         assert found is not None
         position, matrix = found
-        return position, SparsePanels(replace(matrix, panel=0), self.n, self.depth, element)
+        swizzled = isinstance(self.product.kept_layout(self.depth), Swizzled)
+        return position, SparsePanels(replace(matrix, panel=0), self.n, self.depth, element, swizzled)
 
     @property
     def packings(self) -> Mapping[int, Packing]:
@@ -120,6 +138,29 @@ class _CudaSparse(CudaContraction):
     def stage_bytes(self) -> int:
         _, panels = self._panels
         return self.a.side.bytes + self.b.side.bytes + panels.metadata_bytes
+
+
+@dataclass(frozen=True)
+class _CudaSparseWgmma(_CudaSparse):
+    inner: ClassVar[str] = "warpgroup"
+    header: ClassVar[str] = HEADER
+
+    @cached_property
+    def product(self) -> SparseWgmmaProduct:
+        return SparseWgmmaProduct(self._half, *self._extents)
+
+    @cached_property
+    def b(self) -> Operand:
+        plain = super().b
+        _, panels = self._panels
+        assert isinstance(plain, Packed)
+        return Bulk(plain.side, panels, plain.slot, plain.place, f"shared + {self.barriers_at}", self.stages)
+
+    @cached_property
+    def stage_bytes(self) -> int:
+        """Whole atoms of the swizzle, so that those of the next stage lie as the hardware counts them."""
+        _, panels = self._panels
+        return -(-(self.a.side.bytes + panels.tile_bytes) // ATOM_BYTES) * ATOM_BYTES
 
 
 @dataclass(frozen=True)

@@ -66,16 +66,22 @@ ROWS = 8
 
 def cuda_sparse_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
     """The most promising tiles by the model, best first; none for what is no product by such weights."""
-    buffers = (*workload.inputs, *workload.outputs)
-    if any(buffer.span >= MOST_OFFSET for buffer in buffers):
+    if any(buffer.span >= MOST_OFFSET for buffer in (*workload.inputs, *workload.outputs)):
         return []
-    view, form = as_sparse_contraction(workload), as_sparse_integer(workload)
+    form = as_sparse_integer(workload)
     if form is not None:
         return _integer_tiles(form, workload, target)
+    shape = shape_of_halves(workload, precision)
+    return [] if shape is None else [*_cheapest("sparse", shape, False, target)]
+
+
+def shape_of_halves(workload: Workload, precision: str) -> Shape | None:
+    """The shape of a product of 16-bit floats by such weights; None for what is none."""
+    view = as_sparse_contraction(workload)
     half = half_of(view, workload, exact=precision in ("fp32", "tf32")) if view is not None else None
     if view is None or half is None or not view.batches * view.rows * view.columns:
-        return []
-    return [*_cheapest("sparse", shape_of(view, workload, half), False, target)]
+        return None
+    return shape_of(view, workload, half)
 
 
 def _integer_tiles(form: IntegerContraction, workload: Workload, target: CudaTarget) -> list[Proposal]:

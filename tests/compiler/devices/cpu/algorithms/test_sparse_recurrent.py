@@ -1,4 +1,4 @@
-"""Recurrent layers by weights with blocks of zeros, compared with the float64 reference; which tiles are offered."""
+"""Recurrent layers by weights with zeros in blocks and anywhere, beside the float64 reference; the tiles there are."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from compiler.codegen.calls import workload_of
 from compiler.devices.cpu.algorithms.recurrent import recurrent_tiles
-from compiler.devices.cpu.algorithms.sparse_recurrent import sparse_recurrent_tiles
+from compiler.devices.cpu.algorithms.sparse_recurrent import PICKED, sparse_recurrent_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
 from compiler.forms.recurrence import recurs_by
-from compiler.ir.blocks import recurrent_encodings_of
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.encoding import DENSE
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType, TensorType
+from compiler.ir.without_zeros import recurrent_encodings_without_zeros
 from compiler.ir.zeros import leaves_out
 from tests.compiler.devices.cpu.algorithms.test_recurrent import GATES, Layer, case_of, check, layers
 from tests.compiler.devices.cpu.library import Case, Library, draws
@@ -36,7 +36,7 @@ class PrunedCase(Case):
 
     @property
     def workload(self) -> Workload:
-        known = (recurrent_encodings_of(one) if at in WEIGHTS else () for at, one in enumerate(self.inputs))
+        known = (recurrent_encodings_without_zeros(one) if at in WEIGHTS else () for at, one in enumerate(self.inputs))
         return replace(super().workload, encodings=tuple((DENSE, *one) for one in known))
 
 
@@ -82,8 +82,11 @@ def sized(layer: Layer, hidden: int, width: int, shares: tuple[float, float], se
 
 @st.composite
 def drawn(draw: st.DrawFn, target: CpuTarget) -> tuple[Case, tuple[np.ndarray, ...]]:
-    """Any layer, with W or without zeros in it, R with few blocks or none at all, under any tile that is offered."""
-    width = draw(st.sampled_from([8, 16, 32]))
+    """Any layer, with W or without zeros in it, R with few blocks or none at all, under any tile that is offered.
+
+    Blocks are of one gate where zeros lie anywhere.
+    """
+    width = draw(st.sampled_from([1, 1, 8, 16, 32]))
     hidden = draw(st.sampled_from([HIDDEN, 40, 64, 35]))
     shares = draw(st.sampled_from([0.1, 1.0])), draw(st.sampled_from([0.0, 0.05, 0.2]))
     case, wanted = pruned(sized(draw(layers()), hidden, width, shares, draw(st.integers(0, 2**16))))
@@ -130,35 +133,67 @@ def test_the_more_zeros_the_less_time_is_foreseen(op: str, profile: CpuTarget) -
 
 
 @pytest.mark.parametrize(
-    ("one", "widths"),
+    ("one", "blocks", "picks"),
     [
-        (layer("LSTM", HIDDEN, (1.0, 0.1)), [16, 32]),
-        (layer("LSTM", HIDDEN, (0.1, 1.0)), []),
-        (layer("LSTM", 35, (0.1, 0.1)), [16, 32]),
-        (layer("GRU", HIDDEN, (0.1, 0.1)), [16]),
-        (layer("GRU", 35, (0.1, 0.1)), []),
-        (layer("LSTM", HIDDEN, (0.1, 0.4), width=1), []),
+        (layer("LSTM", HIDDEN, (1.0, 0.1)), [16, 32], [16, 32]),
+        (layer("LSTM", HIDDEN, (0.1, 1.0)), [], []),
+        (layer("LSTM", 35, (0.1, 0.1)), [16, 32], [16, 32]),
+        (layer("GRU", HIDDEN, (0.1, 0.1)), [16], [16]),
+        (layer("GRU", 35, (0.1, 0.1)), [], []),
+        (layer("LSTM", HIDDEN, (0.1, 0.2), width=1), [], [16, 32]),
+        (layer("LSTM", HIDDEN, (0.1, 0.6), width=1), [], []),
     ],
-    ids=["W is dense", "R is dense", "last panel narrow", "gates apart", "gates between blocks", "zeros anywhere"],
-)
-def test_tiles_are_offered_for_panels_of_which_the_zeros_of_the_state_are_known(one: Layer, widths: list[int]) -> None:
+    ids=[
+        "W is dense", "R is dense", "last panel narrow", "gates apart", "gates between blocks", "zeros anywhere",
+        "few zeros anywhere",
+    ],
+)  # fmt: skip
+def test_tiles_are_offered_for_panels_of_which_the_zeros_of_the_state_are_known(
+    one: Layer, blocks: list[int], picks: list[int]
+) -> None:
     target = next(profile for profile in PROFILES if profile.vector_floats == 16)
     case, _ = pruned(one)
     options = sparse_recurrent_tiles(case.workload, target, 1)
-    assert sorted(option.tile.extent("vector", "n") for option in options) == widths
+    found = sorted((option.tile.extent("vector", "k"), option.tile.extent("vector", "n")) for option in options)
+    windows = target.float_windows
+    assert found == [(0, width) for width in blocks] + [(window, width) for window in windows for width in picks]
+    assert {option.tile.algorithm for option in options if option.tile.extent("vector", "k")} <= {PICKED}
     assert recurrent_tiles(case.workload, target, 1)
 
 
-def test_packed_weights_of_both_directions_are_smaller_and_no_others_are_timed() -> None:
+@pytest.mark.parametrize(
+    ("vectors", "windows"), [(16, (16, 32)), (8, (8, 16)), (4, (16,))], ids=["AVX-512", "AVX2", "NEON"]
+)
+def test_lanes_pick_from_as_many_elements_as_instructions_reach(vectors: int, windows: tuple[int, ...]) -> None:
+    target = next(profile for profile in PROFILES if profile.vector_floats == vectors)
+    case, _ = pruned(layer("LSTM", HIDDEN, (0.1, 0.1), width=1))
+    options = [one for one in sparse_recurrent_tiles(case.workload, target, 1) if one.tile.algorithm == PICKED]
+    assert {one.tile.extent("vector", "k") for one in options} == {*windows}
+    for window in windows:
+        tile = next(one.tile for one in options if one.tile.extent("vector", "k") == window)
+        assert f"tw_pick_float_of_{window}(x" in lower("k0_layer", case.workload, tile, target).text
+
+
+def test_a_state_that_is_narrower_than_a_window_is_not_picked_from_it() -> None:
     target = next(profile for profile in PROFILES if profile.vector_floats == 16)
-    case, _ = pruned(layer("LSTM", 128, (0.1, 0.1), directions=2))
+    case, _ = pruned(layer("LSTM", 24, (0.1, 0.1), width=1))
     options = sparse_recurrent_tiles(case.workload, target, 1)
-    tile = next(option.tile for option in options if option.tile.extent("vector", "n") == 16)
+    assert {one.tile.extent("vector", "k") for one in options if one.tile.algorithm == PICKED} == {16}
+
+
+@pytest.mark.parametrize(("width", "most"), [(16, 0.2), (1, 0.4)])
+def test_packed_weights_of_both_directions_are_smaller_and_no_others_are_timed(width: int, most: float) -> None:
+    target = next(profile for profile in PROFILES if profile.vector_floats == 16)
+    case, _ = pruned(layer("LSTM", 128, (0.1, 0.1), width=width, directions=2))
+    options = sparse_recurrent_tiles(case.workload, target, 1)
+    windows = (0,) if width > 1 else target.float_windows
+    tiles = [one.tile for one in options if one.tile.extent("vector", "k") in windows]
+    tile = next(tile for tile in tiles if tile.extent("vector", "n") == 16)
     packings = lower("k0_layer", case.workload, tile, target).packings
     for at in WEIGHTS:
         packing = packings[at]
         assert isinstance(packing, Steered)
-        assert packing.elements < 0.2 * case.inputs[at].nbytes
+        assert packing.elements < most * case.inputs[at].nbytes
         assert packing.specimen().shape == packing.pack(case.inputs[at]).shape
 
 
@@ -206,7 +241,7 @@ def test_constants_tell_of_blocks_of_one_input_only_where_a_sequential_kernel_re
     constants = {at: case.inputs[at] for at in WEIGHTS}
     call = Call(case.kernel, inputs, outputs)
     graph = KernelGraph(buffers, (call,), (0,), outputs, constants)
-    weights = recurrent_encodings_of(case.inputs[2])
+    weights = recurrent_encodings_without_zeros(case.inputs[2])
     assert weights
     assert [graph.recurrent_encodings(at) for at in (0, 2)] == [(), weights]
     assert workload_of(graph, call).encodings[2] == (DENSE, *weights)

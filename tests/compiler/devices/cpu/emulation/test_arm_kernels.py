@@ -13,15 +13,19 @@ from compiler.ir.evaluate import evaluate
 from tests.compiler.devices.cpu.algorithms import (
     test_attention,
     test_bf16,
+    test_byte_attention,
     test_byte_extremes,
     test_byte_sums,
     test_byte_windows,
+    test_coded_gemv,
     test_contraction,
+    test_dot_window,
     test_gated,
     test_gemv,
     test_integer,
     test_integer_loops,
     test_loops,
+    test_picked_gemv,
     test_recurrent,
     test_separable,
     test_sparse_recurrent,
@@ -29,6 +33,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_window,
     test_winograd,
 )
+from tests.compiler.devices.cpu.algorithms.test_amx_window import byte_convolutions
 from tests.compiler.devices.cpu.emulation.arm import BF16, DOT, MIXED, NEON, arm
 from tests.compiler.devices.cpu.library import Library, check, draws
 
@@ -54,7 +59,8 @@ def test_kernels_in_neon_equal_their_definition() -> None:
 def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     target = arm(NEON)
     test_attention.check(draws(test_attention.cases(target), 3), target)
-    test_gemv.agrees(draws(test_gemv.cases(target), 6), target)
+    test_gemv.agrees([*draws(test_gemv.cases(target), 6), *draws(test_picked_gemv.drawn(target), 4)], target)
+    test_coded_gemv.agrees(draws(test_coded_gemv.cases(target), 5), target)
     test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)
     test_recurrent.check(draws(test_sparse_recurrent.drawn(target), 4), target)
     windows = test_window.asked(target).filter(lambda one: one.case.tile.algorithm == "window")
@@ -99,6 +105,12 @@ def test_products_of_bytes_equal_their_definition_bit_by_bit(name: str, signed: 
         assert step in lower("k0_product", case.workload, tile, target).text
 
 
+@pytest.mark.parametrize("name", [NEON, DOT, MIXED])
+def test_attention_of_bytes_is_what_whole_numbers_say(name: str) -> None:
+    target = arm(name)
+    test_byte_attention.check([*test_byte_attention.ends(target), *draws(test_byte_attention.cases(target), 3)], target)
+
+
 def test_operands_that_are_bf16_lose_nothing_but_what_fp32_sums_do() -> None:
     target = arm(BF16)
     drawn = [
@@ -107,3 +119,17 @@ def test_operands_that_are_bf16_lose_nothing_but_what_fp32_sums_do() -> None:
     ]
     assert sum(case.tile.algorithm == "bf16" for case in drawn) > 4
     check(drawn, target, "-O1")
+
+
+@pytest.mark.parametrize("name", [NEON, DOT, MIXED])
+def test_windows_of_bytes_equal_their_definition_bit_by_bit(name: str) -> None:
+    target = arm(name)
+    check(draws(test_dot_window.windows(byte_convolutions(), test_dot_window.of_bytes, target), 8), target, "-O1")
+
+
+def test_windows_of_bf16_lose_nothing_but_what_fp32_sums_do() -> None:
+    target = arm(BF16)
+    cases = test_bf16.cases(target, test_contraction.convolutions().filter(test_bf16.is_plain))
+    drawn = draws(test_dot_window.windows(cases, test_dot_window.of_bf16, target), 6)
+    rounded = [(*map(test_bf16.bf16, case.inputs[:2]), *case.inputs[2:]) for case in drawn]
+    check([replace(case, inputs=one, tolerance=1e-5) for case, one in zip(drawn, rounded, strict=True)], target, "-O1")

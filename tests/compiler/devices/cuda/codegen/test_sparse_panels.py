@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import ml_dtypes
 import numpy as np
 import pytest
@@ -10,7 +12,7 @@ from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
 from compiler.ir.encoding import TwoOfFour
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
-from tests.cuda_double.layouts import G, T, packed, sparse_byte_fragments, sparse_fragments
+from tests.cuda_double.layouts import G, T, k_major, packed, sparse_byte_fragments, sparse_fragments
 
 
 def panels(depth: int, columns: int, tile: tuple[int, int], element: DType = DType.F16) -> SparsePanels:
@@ -205,3 +207,13 @@ def test_a_specimen_has_metadata_that_the_hardware_takes() -> None:
     found = unpacked(packing, specimen)
     assert ((found != 0).reshape(-1, 4, found.shape[1]).sum(1) == 2).all()
     np.testing.assert_array_equal(specimen, packing.specimen())
+
+
+def test_swizzled_rows_lie_as_descriptors_of_wgmma_read_them() -> None:
+    constant = weights(64, 64)
+    plain, exchanged = (replace(panels(64, 64, (64, 64)), swizzled=one).pack(constant) for one in (False, True))
+    rows = plain[: 64 * 64].view(np.float16).reshape(64, 32)
+    laid_out, _, _ = k_major(rows, 64)
+    np.testing.assert_array_equal(exchanged[: 64 * 64], laid_out)
+    np.testing.assert_array_equal(exchanged[64 * 64 :], plain[64 * 64 :])  # metadata are read by lanes
+    assert (exchanged != plain).any()

@@ -18,6 +18,7 @@ from compiler.devices.cuda.measure.bench import ALIGNMENT, OUTPUTS, Operand, Sla
 from compiler.devices.cuda.measure.driver import Device
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.target import Gpu, resolve
+from compiler.ir.blocks import Blocks
 from compiler.ir.encoding import DENSE, TwoOfFour
 from compiler.ir.machine import Setting, Trial, Workload
 from compiler.ir.packing import Panels, Steered
@@ -35,6 +36,9 @@ TARGET = resolve("cuda", Gpu("double", (9, 0), 4, 64 * 1024, 8 << 30, 1.8, "cuda
 WORKLOAD = replace(product(16, 40, 136), encodings=((DENSE,), (DENSE, TwoOfFour.of(0))))
 LEVELS = (Level("block", (("m", 16), ("n", 32), ("k", 64), ("stages", 2))), Level("warp", (("m", 16), ("n", 16))))
 TILE = Tile("sparse", LEVELS)
+METADATA = ("(acc[i][j], b[i], a[j], metadata[i])", "(acc[i][j], b[i], a[j], 0xeeeeeeeeu)")
+OF_VECTORS = replace(WORKLOAD, encodings=((DENSE,), (DENSE, Blocks.of(1, 0, 8, (24, 32, 40)))))
+GROUPED = (Level("block", (("m", 16), ("n", 32), ("k", 32), ("stages", 2), ("group", 8))), LEVELS[1])
 OF_BYTES = replace(
     workload_of(byte_product(np.zeros((16, 136), np.uint8), np.zeros((136, 40), np.int8), 3, 0, SMALL)),
     encodings=((DENSE,), (DENSE, TwoOfFour.of(0)), (DENSE,), (DENSE,)),
@@ -54,18 +58,23 @@ def built(lowered: CudaLowered, image: bytes, workload: Workload) -> BuiltKernel
 
 
 @pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
-@pytest.mark.parametrize("mistake", ["", "(acc[i][j], b[i], a[j], 0xeeeeeeeeu)"])
+@pytest.mark.parametrize("mistaken", [False, True])
 @pytest.mark.parametrize(
-    ("workload", "tile"), [(WORKLOAD, TILE), (OF_BYTES, Tile("sparse_integer", LEVELS))], ids=["floats", "bytes"]
+    ("workload", "tile", "right", "wrong"),
+    [
+        (WORKLOAD, TILE, *METADATA),
+        (OF_BYTES, Tile("sparse_integer", LEVELS), *METADATA),
+        (OF_VECTORS, Tile("sparse_mma", GROUPED), "kept_groups)[i] = numbers[i]", "kept_groups)[i] = 0"),
+    ],
+    ids=["floats", "bytes", "vectors"],
 )
 def test_sparse_weights_are_measured_beside_plain_loops(
-    monkeypatch: pytest.MonkeyPatch, workload: Workload, tile: Tile, mistake: str
+    monkeypatch: pytest.MonkeyPatch, workload: Workload, tile: Tile, right: str, wrong: str, mistaken: bool
 ) -> None:
     """A wrong one is dropped; metadata that the hardware does not define would be a fault of the double."""
     sparse = lower_cuda("sparse", workload, tile, TARGET)
-    right = "(acc[i][j], b[i], a[j], metadata[i])"
     assert right in sparse.text
-    sparse = replace(sparse, text=sparse.text.replace(right, mistake or right))
+    sparse = replace(sparse, text=sparse.text.replace(right, wrong if mistaken else right))
     loops = lower_cuda("loops", workload, LOOPS.tiles(workload, TARGET, "fp32")[0].tile, TARGET)
     library = compile_kernels(PREAMBLE + sparse.text + loops.text, "plain", "specimens.cu")
     image = f"cubin of {library.name}\0".encode()
@@ -89,7 +98,7 @@ def test_sparse_weights_are_measured_beside_plain_loops(
     )
     with machine:
         records = list(machine.measure([Trial(workload, "a", tile, 1)], 60.0))
-    assert (len(records), len(notices)) == ((0, 1) if mistake else (1, 0)), notices
+    assert (len(records), len(notices)) == ((0, 1) if mistaken else (1, 0)), notices
 
 
 def test_each_copy_of_a_specimen_is_whole() -> None:

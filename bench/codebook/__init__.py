@@ -1,0 +1,1 @@
+"""Products by weights of few values beside their dense forms."""

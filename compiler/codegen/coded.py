@@ -1,0 +1,120 @@
+"""Constants of few values as a file of weights holds them: codebooks and indices, made dense once they are loaded.
+
+Weights of an output channel may have values of their own, also once a batch normalisation was folded into them. In
+packed panels a channel is a column, so that each column may have a codebook.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.ir.codebook import CHUNK, FIRST_LOOK, LEAST_SAVED, MOST_VALUES, bits_for, values_of
+from compiler.ir.packing import Panels
+
+LEAST_CODED = 1 << 14
+"""Elements from which on a constant is stored so."""
+PLAIN = 32
+"""Bits of an element that has no index: the place is that of the elements themselves."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """A constant, or a part of one, that is made dense when a program is loaded.
+
+    at     the byte where it lies then, counted from the file's first one; below 0, since it lies before that
+    place  the byte of the file at which its codebooks begin, float32[codebooks][1 << bits], then its indices
+    count  of elements
+    bits   of an index: 1, 2, 4 or 8; of several in a byte the first is the lowest. PLAIN: elements as they are
+    depth  of a panel of `lanes` columns, each of which has a codebook; with one for all, `count` and 1
+    """
+
+    at: int
+    place: int
+    count: int
+    bits: int
+    depth: int
+    lanes: int = 1
+
+    def __str__(self) -> str:
+        return f"{{{self.at}, {self.place}, {self.count}, {self.depth}, {self.lanes}, {self.bits}}}"
+
+
+@dataclass(frozen=True)
+class Coded:
+    """The first `count` elements of an array as bytes; the other fields are those of their Expansion."""
+
+    count: int
+    bits: int
+    depth: int
+    lanes: int
+    content: bytes
+
+
+def coded(data: np.ndarray, panels: Panels | None = None) -> Coded | None:
+    """An fp32 array, packed in `panels` if given, as codebooks and indices.
+
+    One codebook may serve those at the beginning alone: packed constants may end in zeros that are a value more. None
+    where an array is small, or too little would be saved.
+    """
+    if data.dtype != np.float32 or data.size < LEAST_CODED:
+        return None
+    octets = np.ascontiguousarray(data).reshape(-1).view(np.uint32)
+    whole = _by_one(octets)
+    columns = _by_columns(octets, panels.depth, panels.panel) if panels and panels.panel > 1 else None
+    options = [one for one in (whole, columns) if one and _bytes(one, octets) <= LEAST_SAVED * octets.nbytes]
+    return min(options, key=lambda one: _bytes(one, octets), default=None)
+
+
+def _bytes(one: Coded, octets: np.ndarray) -> int:
+    """What an array takes then."""
+    return len(one.content) + 4 * (octets.size - one.count)
+
+
+def _by_one(octets: np.ndarray) -> Coded | None:
+    """With one codebook for as many elements, in whole chunks, as have at most MOST_VALUES values; None for none."""
+    values = np.unique(octets[:FIRST_LOOK])
+    count = 0
+    while count < octets.size:
+        more = np.union1d(values, octets[count : count + CHUNK])
+        if len(more) > MOST_VALUES:
+            break
+        values, count = more, min(count + CHUNK, octets.size)
+    if not count:
+        return None
+    bits = bits_for(len(values))
+    content = _book(values, bits) + _indices(np.searchsorted(values, octets[:count]), bits)
+    return Coded(count, bits, count, 1, content)
+
+
+def _by_columns(octets: np.ndarray, depth: int, lanes: int) -> Coded | None:
+    """With a codebook for each column; None where one has more values than would pay."""
+    columns = octets.reshape(-1, depth, lanes).transpose(0, 2, 1)
+    books = []
+    for line in columns.reshape(-1, depth):
+        values = values_of(line.view(np.float32), MOST_VALUES)
+        if values is None or 4 * len(values) > LEAST_SAVED * line.nbytes:
+            return None
+        books.append(values)
+    bits = bits_for(max(map(len, books)))
+    found = [np.searchsorted(book, line) for book, line in zip(books, columns.reshape(-1, depth), strict=True)]
+    places = np.stack(found).reshape(columns.shape).transpose(0, 2, 1)
+    content = b"".join(_book(values, bits) for values in books) + _indices(places.reshape(-1), bits)
+    return Coded(octets.size, bits, depth, lanes, content)
+
+
+def _book(values: np.ndarray, bits: int) -> bytes:
+    """A codebook, filled up with zeros."""
+    book = np.zeros(1 << bits, "<u4")
+    book[: len(values)] = values
+    return book.tobytes()
+
+
+def _indices(places: np.ndarray, bits: int) -> bytes:
+    each = 8 // bits
+    filled = np.zeros(-(-len(places) // each) * each, np.uint8)
+    filled[: len(places)] = places
+    shifted = filled.reshape(-1, each) << np.arange(0, 8, bits, dtype=np.uint8)
+    packed = np.bitwise_or.reduce(shifted, axis=1)
+    return bytes(packed.astype(np.uint8).tobytes())

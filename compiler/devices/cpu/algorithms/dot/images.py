@@ -1,0 +1,149 @@
+"""Dot products of windows whose image a task stages once: rows of A are read in it, and not copied for each output.
+
+A task copies the lines of the image that its lines of outputs read, with their padding, in the form that the
+instruction wants. Lines lie in phases, one for each remainder of a position by the stride.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from compiler.codegen.expressions import Emitter
+from compiler.codegen.functions import decode
+from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Staged
+from compiler.forms.operand import bound_of
+from compiler.forms.window_rows import WindowRows
+from compiler.ir.expr import Expr, conjuncts
+from compiler.ir.index import Index
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Lines of the image whose positions leave the remainder `line`.
+
+    Of each there are `columns` pixels, at the positions `first`, `first + step` and so on.
+    """
+
+    line: int
+    first: int
+    columns: int
+    step: int
+
+
+@dataclass
+class ImageRows(DotContraction):
+    """A lowering of windows; `rows` says where they lie, and `view` and `staged` are as it says.
+
+    Subclasses set, in elements of the staged image: `pixel_elements`, from one pixel to the next, `line_elements`, from
+    one line to the next, and `phase_elements`; and `block_lines`, of outputs.
+    """
+
+    rows: WindowRows = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.block_lines = min(self.shape.block_m // self.rows.width, self.rows.height)
+        self.row_blocks = -(-self.rows.height // self.block_lines)
+        self.pixel_elements = self.line_elements = self.phase_elements = 0
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """Those of the image, in the order in which they are staged."""
+        raise NotImplementedError
+
+    @property
+    def grid(self) -> TaskGrid:
+        """How tasks cut the result: images one by one, blocks of lines, blocks of panels."""
+        inner = tuple(axis for axis in self.view.m if axis not in self.rows.outer)
+        lines = Cut(inner, self.block_lines * self.rows.width)
+        columns = Cut((self.view.n,), self.block_panels * self.shape.panel)
+        return TaskGrid(self.view.kernel, (*one_by_one((*self.view.batch, *self.rows.outer)), lines, columns))
+
+    def begin_task(self) -> None:
+        """Declares a task's image, lines and panels, and stages what it reads unless the task before has done so."""
+        writer, rows, blocks = self.writer, self.rows, self.row_blocks
+        writer.line(f"const long column_block = tile % {self.column_blocks};")
+        writer.line(f"const long first_line = tile / {self.column_blocks} % {blocks} * {self.block_lines};")
+        writer.line(f"const long past_line = tw_least_of(first_line + {self.block_lines}, {rows.height});")
+        writer.line(f"const long batch = tile / {self.column_blocks * blocks};")
+        decode(writer, (*self.view.batch, *rows.outer), "batch")
+        writer.line(f"const long first_panel = column_block * {self.block_panels};")
+        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
+        writer.line(self.declare_rows())
+        with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
+            writer.line(f"packed_rows = tile / {self.column_blocks};")
+            for number, phase in enumerate(self.phases):
+                self._stage_phase(number, phase)
+
+    def declare_rows(self) -> str:
+        """The statement that declares how many rows register tiles go through."""
+        raise NotImplementedError
+
+    # The image
+
+    def _stage_phase(self, number: int, phase: Phase) -> None:
+        """The lines of a phase that a block of outputs reads."""
+        writer, rows = self.writer, self.rows
+        guards = conjuncts(rows.condition) if rows.condition is not None else []
+        lines = rows.lines.reach(phase.line) if rows.lines else 1
+        emitter = Emitter(writer, self.slots.address)
+        with writer.block(f"for (long line = 0; line < past_line - first_line + {lines - 1}; line++)"), emitter.scope():
+            if rows.lines:
+                at = f"(first_line + line) * {rows.lines.stride} + {phase.line}"
+                writer.line(f"const long {rows.lines.position} = {at};")
+            place = f"rows + {number * self.phase_elements} + line * {self.line_elements}L"
+            writer.line(f"{self.element} *const pixels = {place};")
+            writer.line(f"{self.element} *const row = pixels;")
+            here = {*rows.pixel, rows.columns.position}
+            ready = [guard for guard in guards if not guard.axes & here]
+            waiting = [guard for guard in guards if guard not in ready]
+            if ready:
+                test = " && ".join(emitter.scalar(guard) for guard in ready)
+                with writer.block(f"if (!({test}))"), emitter.scope():
+                    writer.line(self.fill("row", str(phase.columns * self.pixel_elements), emitter))
+                    writer.line("continue;")
+            if not self._copy_line(phase, waiting, emitter):
+                self._copy_pixels(phase, waiting, emitter)
+
+    def _copy_line(self, phase: Phase, guards: list[Expr], emitter: Emitter) -> bool:
+        """All pixels of a line at once; False where they do not follow each other in memory as they do when staged."""
+        writer, rows, source = self.writer, self.rows, self.staged.source
+        side = rows.columns
+        if source is None or phase.step != 1 or rows.run != self.pixel_elements or self.run(guards) < len(rows.pixel):
+            return False
+        pointer, offset = self.slots.address(source.slot, source.index)
+        bounds = [bound_of(guard, side.position) for guard in guards]
+        if offset.coefficient(side.position) != rows.run or any(bound is None or bound[1].axes for bound in bounds):
+            return False
+        low = max([0, *(bound[1].const for bound in bounds if bound and bound[0] == "ge")])
+        past = min([phase.columns, *(bound[1].const for bound in bounds if bound and bound[0] == "lt")])
+        first = offset.substitute(
+            {axis: Index.of(low if axis == side.position else 0) for axis in (side.position, *rows.pixel)}
+        )
+        if low > 0:
+            writer.line(self.fill("row", str(low * rows.run), emitter))
+        if past > low:
+            start = f"{pointer} + {emitter.index(first)}"
+            writer.line(self.copy(f"row + {low * rows.run}", start, str((past - low) * rows.run), emitter))
+        if phase.columns > past:
+            rest = str((phase.columns - past) * rows.run)
+            writer.line(self.fill(f"row + {past * rows.run}", rest, emitter))
+        return True
+
+    def _copy_pixels(self, phase: Phase, guards: list[Expr], emitter: Emitter) -> None:
+        """A line pixel by pixel, each with zeros up to where the next one begins."""
+        writer, side = self.writer, self.rows.columns
+        with writer.block(f"for (long column = 0; column < {phase.columns}; column++)"), emitter.scope():
+            writer.line(f"{self.element} *const row = pixels + column * {self.pixel_elements}L;")
+            writer.line(f"const long {side.position} = column * {phase.step} + {phase.first};")
+            self.gather(list(self.rows.pixel), guards, Index.of(0), emitter)
+            if self.pixel_elements > self.rows.run:
+                writer.line(f"memset(row + {self.rows.run}, 0, {self.pixel_elements - self.rows.run} * sizeof *row);")
+
+
+def staged_pixels(rows: WindowRows, staged: Staged) -> Staged:
+    """As `staged`, over positions of an image."""
+    source = next(iter(rows.value.loads)) if staged.source else None
+    return Staged(rows.value, staged.padding, rows.condition, source)

@@ -1,0 +1,390 @@
+"""Convolutions by dot products, of an image that is staged once: `integer_window` and `bf16_window`.
+
+`integer` and `bf16` copy a row of A for each output: an image is copied once for each tap. Here a task copies the lines
+of the image that it needs, with their padding, pixel beside pixel. The taps of a line of the window then lie side by
+side, as one run of k, and its rows are read where they overlap. Lines lie in phases, one for each remainder of a
+position by the stride (`compiler.forms.window_rows`); columns do not: a row may begin at any pixel.
+
+Register tiles lie within lines where these hold whole ones, at a constant distance from row to row. Else they run on
+from line to line, with a pointer for each row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from compiler.devices.cpu.algorithms import bf16, integer
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
+from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
+from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
+from compiler.devices.cpu.algorithms.dot.images import ImageRows, Phase, staged_pixels
+from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
+from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.bounds import beyond_bounds
+from compiler.forms.cache_lines import LINE_BYTES, whole_lines
+from compiler.forms.contraction import packing_of
+from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.integer import as_integer
+from compiler.forms.normal_form import Slots
+from compiler.forms.window_rows import WindowRows, window_rows
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal, in_registers
+
+MOST_POINTERS = 9
+"""Rows of a register tile that runs on from line to line: so many pointers stay in registers."""
+LEAST_FILLED = 0.6
+"""Of the rows that registers have room for: tiles within lines that have fewer are not proposed."""
+PIECE_NS = 3.0
+"""A piece of a line copied, beside its bytes."""
+INTEGER_WINDOW_NAME, BF16_WINDOW_NAME = "integer_window", "bf16_window"
+
+
+@dataclass(frozen=True)
+class Image:
+    """A window's image as a task stages it, for dot products of elements of `dtype`."""
+
+    rows: WindowRows
+    dtype: DType
+
+    @property
+    def is_joined(self) -> bool:
+        """Whether the taps of a line lie side by side."""
+        return self.rows.columns.dilation == 1
+
+    @property
+    def run(self) -> int:
+        """Elements of k that lie side by side."""
+        return self.rows.run * (len(self.rows.columns.taps) if self.is_joined else 1)
+
+    @property
+    def steps(self) -> int:
+        """Groups of k, those that fill runs included."""
+        return self.rows.view.depth // self.run * parts(self.run * self.dtype.bytes, LANE_BYTES)
+
+    @property
+    def line_pixels(self) -> int:
+        """Of what a line of outputs reads."""
+        side = self.rows.columns
+        return (self.rows.width - 1) * side.stride + (len(side.taps) - 1) * side.dilation + 1
+
+    @property
+    def line_elements(self) -> int:
+        """From one line to the next: whole groups."""
+        return parts(self.line_pixels * self.rows.run * self.dtype.bytes, LANE_BYTES) * LANE_BYTES // self.dtype.bytes
+
+    @property
+    def line_phases(self) -> tuple[int, ...]:
+        """Phases of lines."""
+        return self.rows.lines.phases if self.rows.lines else (0,)
+
+    def phase_elements(self, lines: int) -> int:
+        """Of a phase, for so many lines of outputs."""
+        return (lines - 1 + (self.rows.lines.most if self.rows.lines else 1)) * self.line_elements
+
+    def image_bytes(self, lines: int) -> int:
+        """Of what so many lines of outputs read, and a group that the last row may reach beyond."""
+        octets = len(self.line_phases) * self.phase_elements(lines) * self.dtype.bytes
+        return whole_lines(octets + LINE_BYTES)
+
+    def offsets(self, lines: int) -> Iterator[int]:
+        """For each run, in the order of k, the element that the first output reads."""
+        side, columns = self.rows.lines, self.rows.columns
+        for y in side.taps if side else (0,):
+            phase = self.line_phases.index(side.phase(y)) if side else 0
+            line = phase * self.phase_elements(lines) + (side.place(y) if side else 0) * self.line_elements
+            for x in (0,) if self.is_joined else columns.taps:
+                yield line + x * columns.dilation * self.rows.run
+
+    @property
+    def may_overrun(self) -> bool:
+        """Whether runs are no whole groups: a row's last group then ends with elements of the next pixel."""
+        return bool(self.run * self.dtype.bytes % LANE_BYTES)
+
+
+@dataclass(frozen=True)
+class _Windows:
+    """The tiles of an image, for a product."""
+
+    algorithm: str
+    image: Image
+    product: DotProduct
+
+    def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
+        """Register tiles by blocks of lines, cheapest by the model first."""
+        found = [
+            self._proposal(rows, vectors, lines, target, lanes)
+            for rows, vectors in self._registers(target)
+            for lines in self._heights(target, lanes)
+        ]
+        cuts = [(one.seconds / min(one.row_blocks, lanes), one) for one in found]
+        return with_row_cuts([one for one in found if one.row_blocks < lanes] or found, cuts, lanes)
+
+    def _registers(self, target: CpuTarget) -> Iterator[tuple[int, int]]:
+        """Rows and vectors: as many rows as fill the registers, and as many as a line has whole tiles of."""
+        width, least = self.image.rows.width, self.product.parts
+        for vectors in self.product.widths(least, target):
+            most = most_rows(vectors, target, least)
+            within = max(rows for rows in range(1, min(most, width) + 1) if width % rows == 0)
+            on = min(most, MOST_POINTERS)
+            if within >= LEAST_FILLED * most or within >= on:
+                yield within, vectors
+            if on > within:
+                yield even_part(self.image.rows.height * width, on), vectors
+
+    def _heights(self, target: CpuTarget, lanes: int) -> list[int]:
+        """Lines of a block: as many as a cache has room for, and so few that each lane has some."""
+        height = self.image.rows.height
+        fit = [
+            max(lines for lines in range(1, height + 1) if lines == 1 or self.image.image_bytes(lines) <= room)
+            for room in (target.l2_bytes // 2, target.l1_bytes // 2)
+        ]
+        return sorted({even_part(height, most) for most in (*fit, min(fit[0], parts(height, lanes)))}, reverse=True)
+
+    def _proposal(self, rows: int, vectors: int, lines: int, target: CpuTarget, lanes: int) -> Proposal:
+        image, view, rates = self.image, self.image.rows.view, target.rates
+        panel, height = vectors * target.vector_floats, image.rows.height
+        panels, blocks = parts(view.columns, panel), parts(height, lines)
+        images = view.rows // (height * image.rows.width) * view.batches * blocks
+        loads = (rows + vectors) * LANE_BYTES * target.vector_floats / rates.l1_per_ns
+        step = max(rows * vectors / self.product.steps_per_ns, loads)
+        tile = image.steps * step + rows * vectors * FINISH_NS
+        staged = image.image_bytes(lines) / STAGE_BYTES_PER_NS + lines * len(image.line_phases) * PIECE_NS
+        weights = panels * panel * image.steps * LANE_BYTES
+        streamed = weights / rates.weights_per_ns if weights > target.l2_bytes // 2 else 0.0
+        tiles = panels * parts(lines * image.rows.width, rows)
+        seconds = 1e-9 * (CALL_NS + images * (staged + max(tiles * tile, streamed)))
+        wide = panels if images >= lanes else parts(panels, lanes)
+        levels = (
+            Level("block", (("m", lines * image.rows.width), ("n", wide * panel))),
+            Level("register", (("m", rows), ("n", panel))),
+            Level("vector", (("n", target.vector_floats),)),
+        )
+        scopes = in_registers(view.kernel)
+        return Proposal(Tile(self.algorithm, levels, scopes), seconds, row_blocks=blocks if images == blocks else 1)
+
+
+@dataclass
+class _DotWindows(ImageRows):
+    """A lowering."""
+
+    image: Image = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.pixel_elements = self.rows.run
+        self.line_elements = self.image.line_elements
+        self.phase_elements = self.image.phase_elements(self.block_lines)
+
+    @property
+    def phases(self) -> Sequence[Phase]:
+        """One for each phase of lines; their columns are whole."""
+        return [Phase(line, 0, self.image.line_pixels, 1) for line in self.image.line_phases]
+
+    @property
+    def is_within(self) -> bool:
+        """Whether register tiles lie within lines."""
+        return self.rows.width % self.shape.rows == 0
+
+    @property
+    def row_distance(self) -> int:
+        """Bytes from one output of a line to the next."""
+        return self.rows.columns.stride * self.rows.run * self.groups.dtype.bytes
+
+    @property
+    def _a_bytes(self) -> int:
+        return self.image.image_bytes(self.block_lines)
+
+    @property
+    def heights(self) -> list[int]:
+        """All register tiles have as many rows; of the last one some may not be stored."""
+        return [self.shape.rows]
+
+    @property
+    def tail(self) -> int:
+        """Whether a block may end within a register tile."""
+        return 0 if self.is_within else self.view.rows
+
+    def row_at(self, row: int, offset: str) -> str:
+        """Where an element of a row lies."""
+        return f"a + {offset} + {row * self.row_distance}L" if self.is_within else f"a{row} + {offset}"
+
+    def _micro(self, rows: int) -> None:
+        """c[rows][panel] = the sums over all runs of the rows that begin at `first`, or at each of `first`."""
+        writer, shape = self.writer, self.shape
+        size, groups = self.groups.dtype.bytes, self.groups.run_groups
+        offsets = [offset * size for offset in self.image.offsets(self.block_lines)]
+        writer.line(f"static const int {self.name}_offsets[] = {{{', '.join(map(str, offsets))}}};")
+        first = "const char *first" if self.is_within else "const char *const *first"
+        head = f"void {self.name}_{rows}({first}, const char *panel, {self.scalar_type} *c)"
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            writer.line(f"{self.vector_type} acc[{rows}][{shape.vectors}] = {{0}};")
+            with writer.block(f"for (long run = 0; run < {len(offsets)}; run++)"):
+                at = f"{self.name}_offsets[run]"
+                if self.is_within:
+                    writer.line(f"const char *const a = first + {at};")
+                else:
+                    for row in range(rows):
+                        writer.line(f"const char *const a{row} = first[{row}] + {at};")
+                writer.line(f"const char *const b = panel + run * {groups * shape.panel * LANE_BYTES}L;")
+                with writer.block(f"for (long k = 0; k < {groups}; k++)"):
+                    self.step(rows, "k")
+            self.store_sums(rows)
+        writer.line()
+
+    def declare_rows(self) -> str:
+        """Outputs of the lines."""
+        return f"const long past_row = (past_line - first_line) * {self.rows.width};"
+
+    def _task(self) -> None:
+        self.begin_task()
+        with (
+            self.writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
+            self.writer.block(f"for (long row0 = 0; row0 < past_row; row0 += {self.shape.rows})"),
+        ):
+            self._product()
+
+    def point_at_rows(self) -> None:
+        """Declares the line and the column of the first row, and where it lies, or where all do."""
+        writer, width = self.writer, self.rows.width
+        writer.line(f"const long line0 = row0 / {width}, column0 = row0 % {width};")
+        line_bytes = self.line_elements * self.groups.dtype.bytes
+        place = f"(const char *)rows + line0 * {line_bytes}L + column0 * {self.row_distance}L"
+        if self.is_within:
+            writer.line(f"const char *const a = {place};")
+            return
+        writer.line(f"const char *a[{self.shape.rows}];")
+        writer.line(f"a[0] = {place};")
+        with writer.block(f"for (long row = 1, column = column0; row < {self.shape.rows}; row++)"):
+            writer.line(f"const long ends = ++column == {width};")
+            writer.line(
+                f"const long step = ends ? {line_bytes - (width - 1) * self.row_distance}L : {self.row_distance};"
+            )
+            writer.line("a[row] = a[row - 1] + (row0 + row < past_row ? step : 0);")
+            writer.line("column = ends ? 0 : column;")
+
+    def sums(self, tail: int) -> None:
+        """c = the sums of a whole register tile."""
+        self.writer.line(self.multiply(self.shape.rows))
+
+    def place_row(self) -> None:
+        """Declares the line and the column of row number `row`."""
+        writer, rows = self.writer, self.rows
+        line, column = "line0", "column0 + row"
+        if not self.is_within:
+            line, column = f"(row0 + row) / {rows.width}", f"(row0 + row) % {rows.width}"
+        writer.line(f"const long {rows.columns.output} = {column};")
+        if rows.lines:
+            writer.line(f"const long {rows.lines.output} = first_line + {line};")
+
+
+@dataclass
+class _ByteWindows(_DotWindows, integer.Bytes):
+    """Bytes."""
+
+
+@dataclass
+class _HalfWindows(_DotWindows, integer.Halves):
+    """Bytes, held in 16 bits."""
+
+
+@dataclass
+class _Bf16Windows(_DotWindows, bf16.Bf16):
+    """Operands rounded to bf16."""
+
+
+Found = tuple[Image, DotProduct]
+
+
+def bf16_image(workload: Workload, target: CpuTarget) -> Found | None:
+    """The kernel's image for products of bf16, with the product; None where it has none.
+
+    Runs are whole groups: what a row reads beyond its own run would be multiplied by 0, and may not be finite.
+    """
+    product = bf16.product_of(workload, target)
+    if product is None or not product.packed or beyond_bounds(product.view.kernel):
+        return None
+    staged = bf16.staged_of(product.view.a)
+    rows = window_rows(product.view, staged.condition, staged.value)
+    image = Image(rows, DType.BF16) if rows else None
+    return (image, product) if image and not image.may_overrun else None
+
+
+def byte_image(workload: Workload, target: CpuTarget) -> Found | None:
+    """The same for products of bytes; zero points of weights are known, those of pixels the same for all of them."""
+    product, form = integer.product_of(workload, target), as_integer(workload)
+    if product is None or form is None or not product.packed or beyond_bounds(form.view.kernel):
+        return None
+    held = integer.held(target)
+    staged = held.staged_of(form, integer.holds_signed(form, target))
+    shift = form.b_shift if target.multiplies_bytes else form.b.fixed_zero
+    if form.b.fixed_zero != shift or staged.padding.axes & {*form.view.m, *form.view.k}:
+        return None
+    rows = window_rows(form.view, staged.condition, staged.value)
+    return (Image(rows, DType.I8 if target.multiplies_bytes else DType.I16), product) if rows else None
+
+
+def _tiles_of(algorithm: str, image_of: Callable[[Workload, CpuTarget], Found | None]) -> Tiles:
+    def tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+        """Legal tiles, cheapest first."""
+        found = image_of(workload, target)
+        return _Windows(algorithm, *found).tiles(target, lanes) if found else []
+
+    return tiles
+
+
+def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel of which `bf16_image` finds the image: levels `block` (whole lines of m) and `register`."""
+    found = bf16_image(workload, target)
+    assert found is not None, "the tile stage offers windows only where there are some"
+    image, shape = found[0], Shape.of(tile, found[0].rows.view, target)
+    packing = packing_of(image.rows.view, workload, shape.panel)
+    assert packing is not None, "weights are constants"
+    groups = Groups(packing[1], DType.BF16, run=image.run, align=LANE_BYTES)
+    staged = staged_pixels(image.rows, bf16.staged_of(found[1].view.a))
+    packed, slots, view = (packing[0], groups), Slots(workload), image.rows.view
+    return _Bf16Windows(
+        name, workload, view, slots, shape, target, packed, groups, staged, 0, rows=image.rows, image=image
+    )
+
+
+def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """The same for bytes."""
+    found, form = byte_image(workload, target), as_integer(workload)
+    assert found is not None, "the tile stage offers windows only where there are some"
+    assert form is not None
+    image, shape = found[0], Shape.of(tile, found[0].rows.view, target)
+    held, signed = integer.held(target), integer.holds_signed(form, target)
+    staged = held.staged_of(form, signed)
+    form = replace(form, view=image.rows.view)
+    packing = form.packing(workload, shape.panel)
+    assert packing is not None, "weights are constants"
+    groups = replace(held.groups_of(form, packing[1], signed), run=image.run, align=LANE_BYTES)
+    packed, slots, view = (packing[0], groups), Slots(workload), form.view
+    lowering = _ByteWindows if target.multiplies_bytes else _HalfWindows
+    staged = staged_pixels(image.rows, staged)
+    return lowering(
+        name,
+        workload,
+        view,
+        slots,
+        shape,
+        target,
+        packed,
+        groups,
+        staged,
+        0,
+        form=form,
+        signed=signed,
+        rows=image.rows,
+        image=image,
+    )
+
+
+INTEGER_WINDOW = Algorithm((INTEGER_WINDOW_NAME,), _tiles_of(INTEGER_WINDOW_NAME, byte_image), byte_windows)
+BF16_WINDOW = Algorithm((BF16_WINDOW_NAME,), _tiles_of(BF16_WINDOW_NAME, bf16_image), bf16_windows, "bf16", any_short)

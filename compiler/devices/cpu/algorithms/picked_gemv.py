@@ -1,0 +1,139 @@
+"""A few rows times a constant matrix in fp32 of which a good part is zero: `gemv` without the zeros.
+
+Under `sparse_kept_gemv` the matrix is kept without rows that are zero for all columns of a panel
+(`compiler.ir.blocks`). Under `sparse_picked_gemv` a panel's steps have for each column a weight from anywhere in a
+window of a row, whose element its lane picks (`compiler.ir.picks`). Both read less of the memory that the matrix lies
+in, which is what such a product takes.
+
+A tile says what one of `gemv` says. Its `vector` k is the elements of a window.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.gemv import TASKS_PER_LANE, FewRows
+from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
+from compiler.devices.cpu.codegen.rows import RowsKernel
+from compiler.devices.cpu.target import CpuTarget
+from compiler.forms.contraction import Contraction, packing_of
+from compiler.forms.gemv import as_gemv
+from compiler.forms.groups import Groups
+from compiler.forms.kept_groups import KeptGroups, PickedFloats, PlacedSteps, block_fill, pick_fill
+from compiler.ir.blocks import WIDTHS, Blocks
+from compiler.ir.machine import Workload
+from compiler.ir.picks import Picks
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Level, Tile
+from compiler.ir.zeros import CLASSES
+from compiler.tuning.proposal import Proposal, in_registers
+
+KEPT, PICKED = "sparse_kept_gemv", "sparse_picked_gemv"
+"""Names of the algorithms by which whole rows of a panel are left out, and single weights."""
+MOST_VECTORS = 2
+"""Of a panel."""
+
+
+def picked_gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """A tile for each width of panels and window, cheapest by the model first; empty for weights without such zeros."""
+    if not any(isinstance(one, Blocks | Picks) for each in workload.encodings for one in each):
+        return []
+    view = as_gemv(workload)
+    if view is None:
+        return []
+    floats = target.vector_floats
+    widths = [width for width in {floats, *WIDTHS} if width % floats == 0 and width <= MOST_VECTORS * floats]
+    found = []
+    for width, window in itertools.product(sorted(widths), (0, *target.float_windows)):
+        packing = _packing(workload, view, width, window)
+        if packing is not None:
+            found.append(_proposal(view, packing[1], window, target, lanes))
+    return sorted(found, key=lambda proposal: proposal.seconds)
+
+
+def _proposal(view: Contraction, packing: PlacedSteps, window: int, target: CpuTarget, lanes: int) -> Proposal:
+    panel = packing.panel
+    tasks = min(packing.count, TASKS_PER_LANE * lanes) if lanes > 1 else 1
+    levels = (
+        Level("block", (("n", -(-packing.count // tasks) * panel),)),
+        Level("register", (("m", view.rows), ("n", panel))),
+        Level("vector", (("n", panel), *((("k", window),) if window else ()))),
+    )
+    return Proposal(
+        Tile(PICKED if window else KEPT, levels, in_registers(view.kernel)), _seconds(view, packing, target)
+    )
+
+
+def _seconds(view: Contraction, packing: PlacedSteps, target: CpuTarget) -> float:
+    """What it takes to read what is kept from where it stays between runs, or to multiply with it if that is more."""
+    elements = packing.fill / CLASSES * view.depth * view.columns
+    octets, cost = DType.F32.bytes * elements, STEP_COST
+    if isinstance(packing, PickedFloats):
+        octets, cost = octets * PICK_BYTES, pick_cost(packing.window, packing.panel, target)
+    compute = view.rows * elements * cost / target.vector_floats
+    return 1e-9 * (CALL_NS + max(octets / read_rate(int(octets), target), compute / target.rates.fma_per_ns))
+
+
+def _packing(workload: Workload, view: Contraction, width: int, window: int) -> tuple[int, PlacedSteps] | None:
+    """The matrix's position, and how it is packed; None where no encoding tells of zeros in such panels."""
+    found = packing_of(view, workload, width)
+    if found is None:
+        return None
+    position, panels = found
+    groups = Groups(panels, DType.F32)
+    fill = next(_fills(workload, position, groups, window), CLASSES)
+    if fill >= CLASSES:
+        return None
+    return position, PickedFloats(groups, fill, window=window) if window else KeptGroups(groups, fill)
+
+
+def _fills(workload: Workload, position: int, groups: Groups, window: int) -> Iterator[int]:
+    """What encodings say is kept, of steps with such a window, or of rows where it is 0."""
+    dims = workload.kernel.inputs[position].type.dims
+    for one in workload.encodings[position]:
+        if window and isinstance(one, Picks):
+            fill = pick_fill(groups, one, dims, window)
+        elif not window and isinstance(one, Blocks) and one.group == groups.group:
+            fill = block_fill(groups, one, dims)
+        else:
+            continue
+        if fill is not None:
+            yield fill
+
+
+def picked_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel for which `picked_gemv_tiles` proposed the tile."""
+    view = as_gemv(workload)
+    assert view is not None, "the tile stage offers `picked_gemv` only to kernels of that form"
+    lanes, panel = target.vector_floats, tile.extent("vector", "n")
+    found = _packing(workload, view, panel, tile.extent("vector", "k"))
+    assert found is not None, "tiles are offered only where an encoding tells of zeros"
+    position, packing = found
+    rows = RowsKernel(view.rows, view.depth, 1, panel // lanes, lanes)
+    return _PickedGemv(name, workload, view, position, packing, rows, tile.extent("block", "n") // panel, packing)
+
+
+@dataclass
+class _PickedGemv(FewRows):
+    """`gemv` whose groups are panels without zeros."""
+
+    placed: PlacedSteps
+
+    def _write_kernels(self) -> None:
+        panel_kernel(self.placed, self.rows.rows, self.rows.lanes, self.rows.width).write(self.writer, f"{self.name}_1")
+
+    def _group(self) -> None:
+        writer, rows = self.writer, self.rows
+        matrix = self.workload.kernel.inputs[self.position].name
+        given = declare_panel(writer, self.placed, matrix, "group")
+        writer.line(f"float c[{rows.rows * rows.width}] __attribute__((aligned(64)));")
+        writer.line(f"{self.name}_1(rows, {given}, c);")
+        self._finish_rows(rows)
+
+
+PICKED_GEMV = Algorithm((KEPT, PICKED), picked_gemv_tiles, picked_gemv)

@@ -1,0 +1,101 @@
+"""Legal tiles of products by `wgmma.sp` (`sparse.warpgroups`), on the architecture that has warpgroups.
+
+A is copied in whole pieces of 16 bytes. The model is that of `contraction.wgmma_tiles`: tensor cores take twice as many
+places of k in a cycle, and of B 9 bytes are moved and read where a dense one has 16. A tile has 64 columns at least.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from compiler.devices.cuda.algorithms.contraction.operand import PIECES
+from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET, SHARED_BYTES_PER_CLOCK, Shape, splits
+from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
+    MOST_PROPOSALS,
+    RATE,
+    STAGES,
+    WARPGROUP,
+    WGMMA_M,
+    WarpgroupWork,
+)
+from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_halves
+from compiler.devices.cuda.codegen.sparse_panels import WORD_COLUMNS, WORD_DEPTH, WORDS_BYTES
+from compiler.devices.cuda.target import CudaTarget
+from compiler.ir.encoding import GROUP, KEPT
+from compiler.ir.machine import Workload
+from compiler.ir.once import once
+from compiler.tuning.proposal import Proposal
+
+TILES = (
+    *((16, 64, 16, 64), (32, 64, 32, 64), (64, 64, 64, 64), (128, 64, 128, 64), (256, 64, 256, 64)),
+    *((16, 128, 16, 64), (32, 128, 32, 64), (64, 128, 64, 64), (128, 128, 128, 64), (256, 128, 256, 64)),
+    *((64, 128, 64, 128), (128, 128, 128, 128), (128, 256, 128, 128), (128, 192, 128, 64)),
+)
+"""m and n of a block tile, m and n of a warpgroup's part of it."""
+PLACES = 2
+"""Of k, for one of a dense product in the same time ("NVIDIA H100 Tensor Core GPU Architecture", 2022)."""
+ATOM_BYTES = 1024
+"""What a stage is filled up to."""
+
+
+def cuda_sparse_wgmma_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
+    """The most promising tiles by the model, best first; none where the target or the operands do not allow them."""
+    there = target.wgmma_per_clock > 0 and target.architecture.endswith("a")
+    if not there or any(buffer.span >= MOST_OFFSET for buffer in (*workload.inputs, *workload.outputs)):
+        return []
+    shape = shape_of_halves(workload, precision)
+    if shape is None or not shape.a.is_copy or shape.a.count * shape.element.bytes != PIECES[0]:
+        return []
+    return [*_cheapest(shape, target)]
+
+
+@lru_cache(maxsize=256)
+def _cheapest(shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
+    """The most promising tiles of a product, best first."""
+    works = sorted(_works(shape, target), key=lambda work: work.ns(target))
+    return tuple(work.proposal(target) for work in works[:MOST_PROPOSALS])
+
+
+def _works(shape: Shape, target: CudaTarget) -> Iterator[SparseWarpgroupWork]:
+    steps = -(-shape.depth // WORD_DEPTH)
+    for m, n, part_m, part_n in TILES:
+        for stages in STAGES:
+            if stages > max(steps + 2, 3):
+                continue
+            for parts, cluster in splits(shape, m, n, steps, target):
+                sizes = (m, n, part_m, part_n, WORD_DEPTH, stages, parts, cluster)
+                work = SparseWarpgroupWork("sparse_wgmma", shape, *sizes)
+                if work.fits(target):
+                    yield work
+
+
+@dataclass(frozen=True)
+class SparseWarpgroupWork(WarpgroupWork):
+    """One tile, of whose `m` x `n` each warpgroup has `part_m` x `part_n`."""
+
+    @once
+    def step_bytes(self) -> int:
+        """Bytes of both operands in one step of k, metadata included."""
+        size = self.shape.element.bytes
+        return self.m * self.depth * size + self.n * self.depth * KEPT // GROUP * size + self._metadata_bytes
+
+    @property
+    def _metadata_bytes(self) -> int:
+        return self.n // WORD_COLUMNS * WORDS_BYTES
+
+    @once
+    def shared_bytes(self) -> int:
+        """Of one block: its stages, or the sums that take their place, and an mbarrier for each stage."""
+        stage = -(-self.step_bytes // ATOM_BYTES) * ATOM_BYTES
+        return max(self.stages * stage, self.m * (self.n + 8) * 4) + 8 * self.stages
+
+    def _cycles(self, target: CudaTarget) -> float:
+        """Products, each of which reads both of its operands from shared memory."""
+        size = self.shape.element.bytes
+        each = WGMMA_M * KEPT // GROUP + self.part_m
+        products = self.threads // WARPGROUP * (self.part_n // WGMMA_M)
+        read = products * each * self.depth * size + self._metadata_bytes
+        rate = target.wgmma_per_clock * RATE * PLACES
+        return max(self.m * self.n * self.depth / rate, read / SHARED_BYTES_PER_CLOCK)

@@ -1,0 +1,152 @@
+"""Products without the groups of k that are zero for all columns of a block tile, as one CUDA kernel.
+
+A block's steps are made of the groups that its columns keep, packed side by side (`codegen.vector_panels`); the numbers
+of these groups are staged in shared memory before the first step, and rows of A are gathered by them, group by group.
+What lies in shared memory is a dense tile of both operands, so that pipeline, products, split k and maps are those of
+any contraction (`contraction.lowering`). Of a convolution a number names a position of the window and channels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from compiler.codegen.writer import Writer
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, product_by, switches_of
+from compiler.devices.cuda.algorithms.contraction.operand import half_of
+from compiler.devices.cuda.algorithms.contraction.reading import reading
+from compiler.devices.cuda.algorithms.vector_sparse.form import DENSE_NAMES, VectorSparse, as_vector_sparse
+from compiler.devices.cuda.codegen.fragments import Product
+from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.operands import KEPT, Operand, Packed
+from compiler.devices.cuda.codegen.vector_panels import VectorPanels
+from compiler.devices.cuda.target import CudaTarget
+from compiler.ir.machine import Workload
+from compiler.ir.packing import Packing
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+
+NUMBER_BYTES = 2
+"""Of a group."""
+
+
+def lower_cuda_vector_sparse(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
+    """A kernel that `as_vector_sparse` accepts under a tile of `cuda_vector_sparse_tiles`.
+
+    Levels: `grid` or `cluster` (parts of k), `block` (m, n, k, group, stages), `warp` or `thread` (m, n).
+    """
+    form = as_vector_sparse(workload)
+    assert form is not None, "the tile stage offers it only to kernels of that form"
+    return _CudaVectorSparse(name, workload, form.view, tile, form, **switches_of(target)).lower()
+
+
+@dataclass(frozen=True)
+class PackedVectors(Packed):
+    """The tiles of a panel, from its first step on."""
+
+    @property
+    def _start(self) -> str:
+        assert isinstance(self.panels, VectorPanels)
+        return f"(const unsigned char *){self.slot} + {self.panels.parts[2]} + (size_t)panel_step * {self.step_bytes}"
+
+
+@dataclass(frozen=True)
+class _CudaVectorSparse(CudaContraction):
+    form: VectorSparse
+
+    called: ClassVar[Mapping[str, str]] = {
+        name: f"{CudaContraction.called[dense]}, of groups of k that are not zero"
+        for name, dense in DENSE_NAMES.items()
+    }
+
+    @cached_property
+    def product(self) -> Product:
+        half = half_of(self.view, self.workload, exact=False)
+        dense = DENSE_NAMES[self.tile.algorithm]
+        return product_by(dense, self.tile, half if half is not None and dense == "mma" else DType.F32)
+
+    @cached_property
+    def panels(self) -> VectorPanels:
+        """How B is packed."""
+        group = self.tile.extent("block", "group")
+        return VectorPanels(
+            *(replace(self.form.matrix, panel=0), self.n, self.depth, group, self.form.fill(self.n, group)),
+            *(self.product.element, self.product.as_tf32),
+        )
+
+    @property
+    def packings(self) -> Mapping[int, Packing]:
+        return {self.form.position: self.panels}
+
+    @cached_property
+    def parts(self) -> int:
+        return max(self.tile.extent("grid", "k", 1), self.cluster)
+
+    @cached_property
+    def steps(self) -> int:
+        """Those of a panel that keeps every group."""
+        return -(-self.panels.groups // self.panels.step_groups)
+
+    @cached_property
+    def a(self) -> Operand:
+        side = self._side("a", self.view.a, self.view.m, "first_m", self.m)
+        return reading(replace(side, kept=self.panels.group), self.slots)
+
+    @cached_property
+    def b(self) -> Operand:
+        side = self._side("b", self.view.b, (self.view.n,), "first_n", self.n)
+        return PackedVectors(side, self.panels, self._weights, "")
+
+    @property
+    def _weights(self) -> str:
+        """The slot of B."""
+        return self.workload.kernel.inputs[self.form.position].name
+
+    @property
+    def _numbers_at(self) -> int:
+        """Where in shared memory the numbers of groups are."""
+        return -(-super().shared_bytes // 16) * 16
+
+    @property
+    def shared_bytes(self) -> int:
+        """Shared memory of a block in bytes, numbers for as many steps as its part may have included."""
+        return self._numbers_at + -(-self.part_steps * self.panels.step_groups * NUMBER_BYTES // 16) * 16
+
+    def _declare_steps(self, writer: Writer, part: str) -> None:
+        """Which part of a panel's steps are the block's: they are counted once the panel is known."""
+        if part:
+            writer.line(f"const int part = {part};")
+
+    def _declare_places(self, writer: Writer) -> None:
+        """The thread, where its block's tile lies, and which steps of the tile's panel are the block's."""
+        super()._declare_places(writer)
+        panel = f" + first_n / {self.n}" if self.panels.count > 1 else ""
+        writer.line(f"const int *const panel = (const int *){self._weights}{panel};")
+        writer.line("const int panel_step = panel[0], panel_steps = panel[1] - panel_step;")
+        const = "" if self.bounds else "const "
+        if self.parts == 1:
+            writer.line("const int first_step = 0;")
+            writer.line(f"{const}int past_step = panel_steps;")
+            return
+        writer.line(f"const int part_steps = (panel_steps + {self.parts - 1}) / {self.parts};")
+        writer.line("const int first_step = min(part * part_steps, panel_steps);")
+        writer.line(f"{const}int past_step = min(first_step + part_steps, panel_steps);")
+
+    def declare_operands(self, writer: Writer) -> None:
+        """Where the numbers of groups are, what threads keep of both operands, and the functions that bring them."""
+        at = f"(unsigned short *)(shared + {self._numbers_at})"
+        writer.line(f"unsigned short *const {KEPT} = {at}; /* of k, for each step */")
+        super().declare_operands(writer)
+
+    def _prefetch(self, writer: Writer) -> None:
+        """Weights that no stage has room for yet, and then the numbers of the groups by which A is gathered."""
+        super()._prefetch(writer)
+        words = self.panels.step_groups // 2
+        start = f"(const unsigned *)((const unsigned char *){self._weights} + {self.panels.parts[1]})"
+        writer.line(f"const unsigned *const numbers = {start} + (panel_step + first_step) * {words}; /* two in each */")
+        count = f"(past_step - first_step) * {words}"
+        with writer.block(f"for (int i = thread; i < {count}; i += {self.product.threads})"):
+            writer.line(f"((unsigned *){KEPT})[i] = numbers[i];")
+        writer.line("__syncthreads();")

@@ -1,0 +1,82 @@
+"""What keeps a model from several devices, by its graph alone: asked before a job is queued and when it begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from compiler.errors import Refusal, UnsupportedModel
+from compiler.ir.border import PLAIN, RANDOM_STATE, Border
+from compiler.ir.graph import Graph, Node
+from compiler.ir.open_shapes import OpenShapes
+from compiler.ir.region import WHILE
+
+ONE_DEVICE = "compile for one device: leave devices and objective out"
+
+
+def division_problem(graph: Graph, shapes: OpenShapes | None, border: Border) -> UnsupportedModel | None:
+    """The error for a model that no plan for several devices can hold yet, with a refusal for each node that is why.
+
+    None where kernels of the model may be given to any of the devices.
+    """
+    refusals = (*_decided(graph), *_sizes(graph, shapes), *_strings(graph, border), *_random(graph, border))
+    if not refusals and (shapes is not None or border != PLAIN):
+        refusals = (
+            Refusal("it holds strings, or tensors of which data say while it runs how large they are", ONE_DEVICE),
+        )
+    if not refusals:
+        return None
+    return UnsupportedModel(
+        f"the model cannot be divided among several devices yet: {refusals[0].reason}",
+        fix=refusals[0].fix,
+        refusals=refusals,
+    )
+
+
+def _sizes(graph: Graph, shapes: OpenShapes | None) -> Iterator[Refusal]:
+    """Options bind dimensions of inputs to one size each beside devices, so that data alone say what is open."""
+    if shapes is not None:
+        numbers = {number for axes in shapes.outputs for number in axes if number is not None}
+        numbers |= {limit.output for limit in shapes.limits}
+        makers = (_maker(graph, graph.outputs[number]) for number in sorted(numbers))
+        yield from _of_nodes("data say while it runs how large a tensor is", makers)
+
+
+def _strings(graph: Graph, border: Border) -> Iterator[Refusal]:
+    texts = [id for id in graph.inputs if graph.values[id].name in border.inputs]
+    readers = (node for id in texts for node in graph.nodes if id in node.used)
+    makers = (_maker(graph, id) for id in graph.outputs if graph.values[id].name in border.outputs)
+    fix = "turn strings into numbers before the model and behind it, or " + ONE_DEVICE
+    yield from _of_nodes("it takes strings", readers, fix)
+    yield from _of_nodes("it gives strings", makers, fix)
+
+
+def _random(graph: Graph, border: Border) -> Iterator[Refusal]:
+    if border.random:
+        states = {id for id in graph.inputs if graph.values[id].name == RANDOM_STATE}
+        fix = "draw them before the model and give them as an input, or " + ONE_DEVICE
+        yield from _of_nodes("it draws random numbers", (n for n in graph.nodes if states & {*n.used}), fix)
+
+
+def _decided(graph: Graph) -> Iterator[Refusal]:
+    for node in graph.nodes:
+        if node.bodies:
+            what = "how often it runs" if node.op == WHILE else "which branch runs"
+            yield Refusal(f"{what} is decided while it runs", ONE_DEVICE, node.source, node.op)
+
+
+def _of_nodes(reason: str, nodes: Iterable[Node | None], fix: str = ONE_DEVICE) -> Iterator[Refusal]:
+    """One for each node of the model, of which several of the graph may have come."""
+    found = {node.source if node else "": node for node in nodes}
+    for source, node in found.items():
+        yield Refusal(reason, fix, source, node.op if node else "")
+
+
+def _maker(graph: Graph, id: int) -> Node | None:
+    """The node that makes a value; where that is of no node of the model, the nearest before it that is."""
+    made_by = {output: node for node in graph.nodes for output in node.outputs}
+    nodes = [made_by[id]] if id in made_by else []
+    for node in nodes:
+        if node.source:
+            return node
+        nodes += [made_by[one] for one in node.used if one in made_by and made_by[one] not in nodes]
+    return None

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bench.codebook.run import KINDS, main, weights_of
+from compiler.ir.codebook import Codebook, codebook_encodings_of
+
+
+@pytest.mark.parametrize("values", KINDS)
+def test_weights_have_as_many_values_as_asked(values: str) -> None:
+    (found, *_) = codebook_encodings_of(weights_of(256, 48, values))
+    axis = 0 if "each" in values else None
+    assert found == Codebook.of({"2": 1, "4": 2, "16": 4, "256": 8}[values.split()[0]], axis)
+    assert codebook_encodings_of(weights_of(256, 48, "")) == ()
+
+
+def test_a_run_writes_a_table_of_what_was_taken(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_setaffinity", lambda process, cores: None)
+    out = tmp_path / "RESULTS.md"
+    arguments = ["256x96", "--values", "16", "--budget", "0", "--rounds", "2"]
+    assert main([*arguments, "--json", str(tmp_path / "rows.json"), "--markdown", str(out)]) == 0
+    said = capsys.readouterr().out
+    assert "| 256 x 96 | 1 | 16 |" in said
+    assert "| gemv_codebook |" in said
+    assert "python -m bench codebook 256x96" in out.read_text()
+    with pytest.raises(SystemExit):
+        main(["256by96"])
+    assert np.isfinite(weights_of(8, 8, "2")).all()

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+from math import prod
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler.ir.codebook import (
+    MOST_VALUES,
+    Codebook,
+    CodedColumns,
+    codebook_encodings_of,
+    shared_values_of,
+    values_of,
+)
+from compiler.ir.packing import Panels
+
+
+def shared(rng: np.random.Generator, dims: tuple[int, ...], values: int) -> np.ndarray:
+    """Elements of so many values, each of which is there."""
+    indices = rng.permutation(np.resize(np.arange(values), prod(dims))).reshape(dims)
+    return np.asarray(rng.permutation(np.linspace(-1, 2, values)).astype(np.float32)[indices])
+
+
+def by_rows(rng: np.random.Generator, rows: int, columns: int, values: int) -> np.ndarray:
+    return np.stack([(row + 1) * shared(rng, (columns,), values) for row in range(rows)])
+
+
+@pytest.mark.parametrize(("values", "bits"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 4), (16, 4), (17, 8), (256, 8)])
+def test_indices_have_the_fewest_bits_that_tell_all_values_apart(values: int, bits: int) -> None:
+    matrix = shared(np.random.default_rng(values), (64, 96), values)
+    assert codebook_encodings_of(matrix) == (Codebook.of(bits),)
+    found = shared_values_of(matrix)
+    assert found is not None
+    assert (found.values, found.codebooks, found.saved_bytes) == (
+        values,
+        1,
+        4 * matrix.size - matrix.size * bits // 8 - 4 * values,
+    )
+
+
+def test_one_value_too_many_anywhere_is_no_codebook() -> None:
+    matrix = shared(np.random.default_rng(1), (300, 400), MOST_VALUES)
+    assert codebook_encodings_of(matrix) == (Codebook.of(8),)
+    for place in ((0, 0), (299, 399), (150, 7)):
+        other = matrix.copy()
+        other[place] = 7
+        assert codebook_encodings_of(other) == ()
+
+
+def test_lines_of_either_axis_may_have_codebooks_of_their_own() -> None:
+    rows = by_rows(np.random.default_rng(2), 32, 512, 16)
+    assert codebook_encodings_of(rows) == (Codebook.of(4, 0),)
+    assert codebook_encodings_of(rows.T) == (Codebook.of(4, 1),)
+    filters = np.ascontiguousarray(rows.reshape(32, 32, 4, 4))
+    assert codebook_encodings_of(filters) == (Codebook.of(4, 0),)
+    found = shared_values_of(rows)
+    assert found is not None
+    assert str(found) == "16 values, 6.2 % zeros; indices of 4 bits, a codebook for each index of axis 0"
+    assert codebook_encodings_of(by_rows(np.random.default_rng(2), 32, 512, 17)) == ()
+    short = by_rows(np.random.default_rng(2), 512, 32, 16)
+    assert codebook_encodings_of(short) == (), "codebooks of short lines take more than they save"
+
+
+def test_both_are_told_where_one_codebook_takes_more_bits() -> None:
+    matrix = np.concatenate([shared(np.random.default_rng(3), (16, 256), 16) + part for part in (0, 1)])
+    assert codebook_encodings_of(matrix) == (Codebook.of(8), Codebook.of(4, 0))
+    found = shared_values_of(matrix)
+    assert found is not None
+    assert found.encoding == Codebook.of(4, 0)
+
+
+def test_zeros_are_values_of_either_sign() -> None:
+    matrix = np.where(np.random.default_rng(4).random((64, 64)) < 0.25, 1.0, 0.0).astype(np.float32)
+    matrix[::2] *= -1
+    found = shared_values_of(matrix)
+    assert found is not None
+    assert (found.values, found.encoding.bits) == (4, 2)
+    assert found.zeros == np.count_nonzero(matrix == 0)
+    assert "4 values, 7" in str(found)
+
+
+def test_small_constants_other_types_and_numbers_that_are_not_finite_have_none() -> None:
+    matrix = shared(np.random.default_rng(5), (64, 64), 4)
+    assert codebook_encodings_of(matrix) == (Codebook.of(2),)
+    assert codebook_encodings_of(matrix[:8]) == ()
+    assert codebook_encodings_of(matrix.reshape(-1)) == ()
+    assert codebook_encodings_of(matrix.astype(np.float64)) == ()
+    for number in (np.inf, -np.inf, np.nan):
+        other = matrix.copy()
+        other[63, 63] = number
+        assert codebook_encodings_of(other) == ()
+        assert shared_values_of(other) is None
+
+
+@pytest.mark.parametrize("word", ["codebook", "codebook_3", "codebook_4_8", "codebook_4_1_1", "codebook_x", "book_4"])
+def test_no_other_word_is_a_codebook(word: str) -> None:
+    with pytest.raises(ValueError, match="is no codebook"):
+        Codebook.read(word)
+
+
+@pytest.mark.parametrize("codebook", [Codebook.of(1), Codebook.of(4), Codebook.of(8), Codebook.of(4, 1)])
+def test_a_codebook_is_read_from_its_word_and_gives_arrays_of_so_many_values(codebook: Codebook) -> None:
+    assert Codebook.read(codebook.word) == codebook
+    for low in (-1.0, 0.1):
+        array = np.random.default_rng(6).uniform(low, 1, (100, 70)).astype(np.float32)
+        near = codebook.pruned(array)
+        found = values_of(near, 1 << codebook.bits)
+        assert found is not None
+        assert len(found) > (1 << codebook.bits) // 2
+        assert np.abs(near - array).max() <= 2 / (1 << codebook.bits)
+
+
+def unpacked(packing: CodedColumns, packed: np.ndarray) -> np.ndarray:
+    """uint32[columns, depth]: the bits of what packed bytes stand for, place by place."""
+    lanes, bits = packing.panels.panel, packing.bits
+    table = packed[: packing.table_bytes]
+    columns = packed[packing.first :].reshape(-1, packing.column_bytes)
+    found = np.zeros((len(columns), packing.panels.depth), np.uint32)
+    for number, column in enumerate(columns):
+        own, octets = (column[: packing.table_bytes], column[packing.table_bytes :]) if packing.own else (table, column)
+        for k in range(packing.panels.depth):
+            chunk, rest = divmod(k, packing.chunk)
+            if bits == 8:
+                index = octets[64 * chunk + 16 * (rest // 4 % 4) + 4 * (rest // 16) + rest % 4]
+                value = own.reshape(4, 256)[:, index].copy().view("<u4")[0]
+            else:
+                word = octets.view("<u4")[chunk * lanes + rest % lanes]
+                value = own.view("<u4")[word >> np.uint32(bits * (rest // lanes)) & np.uint32(15)]
+            found[number, k] = value
+    return found
+
+
+@settings(max_examples=40, deadline=None, derandomize=True)
+@given(
+    st.sampled_from([(1, False), (2, False), (4, False), (4, True), (2, True), (8, False)]),
+    st.integers(1, 150),
+    st.integers(1, 20),
+    st.sampled_from([4, 8, 16]),
+    st.integers(0, 99),
+)
+def test_packed_columns_hold_the_bits_of_every_value(
+    kind: tuple[int, bool], depth: int, columns: int, lanes: int, seed: int
+) -> None:
+    bits, own = kind
+    panels = Panels((0,), depth, columns, 16 if bits == 8 else lanes, ((depth, columns), (columns, 1)))
+    packing = CodedColumns(panels, bits, own)
+    rng = np.random.default_rng(seed)
+    book = rng.normal(size=1 << bits).astype(np.float32)
+    book[0], book[1] = -0.0, 0.0
+    matrix = book[rng.integers(0, len(book), (depth, columns))]
+    matrix *= np.exp2(np.arange(columns) % 5 if own else 0).astype(np.float32)
+    packed = packing.pack(matrix)
+    assert packed.dtype == np.uint8
+    assert packed.size == packing.elements
+    got = unpacked(packing, packed)[:columns]
+    np.testing.assert_array_equal(got, np.ascontiguousarray(matrix.T).view(np.uint32))
+
+
+def test_a_constant_of_more_values_is_not_packed() -> None:
+    packing = CodedColumns(Panels((0,), 8, 8, 8, ((8, 8), (8, 1))), 4, own=False)
+    with pytest.raises(ValueError, match="more values than indices of 4 bits"):
+        packing.pack(np.arange(64, dtype=np.float32).reshape(8, 8))
