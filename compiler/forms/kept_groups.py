@@ -12,12 +12,14 @@ from compiler.forms.cache_lines import LINE_BYTES
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.ir.blocks import Blocks
 from compiler.ir.packing import Panels
-from compiler.ir.picks import Picks, steps_of
+from compiler.ir.picks import Picks, order_of, steps_of
 from compiler.ir.tensor import DType
 from compiler.ir.zeros import CLASSES
 
 MOST_PLACES = 1 << 16
 """Places that 16 bits can tell."""
+ORDER_BYTES = 2
+"""Of the place of an input in another order."""
 
 
 @dataclass(frozen=True)
@@ -154,8 +156,7 @@ class PickedGroups(PlacedSteps):
     def pack(self, constant: np.ndarray) -> np.ndarray:
         """The constant without its zeros."""
         groups, sums = self._dense(constant)
-        lines = groups.transpose(0, 2, 1, 3).reshape(self.count, self.panel, -1)[:, :, : self.groups.panels.depth]
-        return self._packed(lines, sums)
+        return self._packed(self._lines(groups), sums)
 
     def specimen(self) -> np.ndarray:
         """Columns that have about as many weights as there is room for, anywhere."""
@@ -167,6 +168,10 @@ class PickedGroups(PlacedSteps):
             if steps_of(lines != 0, self.groups.group, self.window).counts.sum() <= self.kept:
                 return self._packed(lines, self._no_sums())
             share *= 0.9
+
+    def _lines(self, groups: np.ndarray) -> np.ndarray:
+        """dtype[panels, panel, depth] of all groups."""
+        return groups.transpose(0, 2, 1, 3).reshape(self.count, self.panel, -1)[:, :, : self.groups.panels.depth]
 
     def _packed(self, lines: np.ndarray, sums: np.ndarray) -> np.ndarray:
         """Of dtype[panels, panel, depth]."""
@@ -181,7 +186,7 @@ class PickedGroups(PlacedSteps):
     def _steps(self, weights: np.ndarray, places: np.ndarray) -> np.ndarray:
         """Bytes of steps, of dtype[steps, panel, group] and the elements of windows that each is multiplied with."""
         parts = (np.ascontiguousarray(weights).view(np.uint8), self._told(places).view(np.uint8))
-        return np.concatenate([part.reshape(len(weights), -1) for part in parts], axis=1)
+        return np.concatenate([part.reshape(len(weights), LANE_BYTES * self.panel) for part in parts], axis=1)
 
     def _told(self, places: np.ndarray) -> np.ndarray:
         """Which element of a window, in as many bytes as it has."""
@@ -195,8 +200,37 @@ class PickedGroups(PlacedSteps):
 class PickedFloats(PickedGroups):
     """Groups of one float each, with a byte that says which element of the window it is multiplied with.
 
-    The weights of all steps come first, float32[kept, panel], and then the bytes, uint8[kept, panel].
+    The weights of all steps come first, float32[kept, panel], and then the bytes, uint8[kept, panel]. Where inputs are
+    ordered, uint16[depth] follows behind them: which element of A's row each is.
     """
+
+    ordered: bool = False
+
+    @property
+    def elements(self) -> int:
+        """Bytes of the packed constant."""
+        return self.parts[-1] + (ORDER_BYTES * self.groups.panels.depth if self.ordered else 0)
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The constant without its zeros."""
+        if not self.ordered:
+            return super().pack(constant)
+        groups, sums = self._dense(constant)
+        lines = self._lines(groups)
+        order = order_of(np.asarray(lines != 0).reshape(-1, lines.shape[2])[: self.groups.panels.columns])
+        assert order is not None, "the encoding says that columns can be combined"
+        return self._with_order(self._packed(lines[:, :, order], sums), order)
+
+    def specimen(self) -> np.ndarray:
+        """Columns that have about as many weights as there is room for, anywhere, in any order."""
+        packed = super().specimen()
+        if not self.ordered:
+            return packed
+        return self._with_order(packed, np.random.default_rng(self.kept).permutation(self.groups.panels.depth))
+
+    def _with_order(self, packed: np.ndarray, order: np.ndarray) -> np.ndarray:
+        packed[self.parts[-1] :] = order.astype("<u2").view(np.uint8)
+        return packed
 
     @property
     def step_bytes(self) -> int:
@@ -236,10 +270,12 @@ def recurrent_fill(groups: Groups, encoding: Blocks | Picks, dims: tuple[int, ..
     """What of these groups of one number weights of shape `dims` [..., gates, inputs] keep at most, in 1 / CLASSES.
 
     Or how many steps they take. None where the matrices are not the whole constant, or a panel's gates are not those of
-    a block, or of steps, of the encoding's.
+    a block, or of steps, of the encoding's, or inputs are in another order.
     """
     panels = groups.panels
     if encoding.group != groups.group or (encoding.lines, encoding.along) != (len(dims) - 2, len(dims) - 1):
+        return None
+    if isinstance(encoding, Picks) and encoding.ordered:
         return None
     gates, inputs = dims[-2:]
     piece = panels.columns * inputs

@@ -6,6 +6,9 @@ that are not zero, if all of them lie in one window. The window begins at the le
 that lines wait for each other little: the number of steps is near to the weights of the fullest line over a group.
 
 Where lanes hold one number each, as the state of a recurrent layer is multiplied in fp32, a group is a single one.
+Few rows that are multiplied by a matrix are copied before, in whatever order: where columns of the matrix can be
+combined without conflicts (`compiler.ir.combined`) those of a group become neighbours, so that one step takes a packed
+column.
 """
 
 from __future__ import annotations
@@ -15,10 +18,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler.ir.combined import combined
 from compiler.ir.encoding import Encoding, Encodings
 from compiler.ir.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
 
 PICKS_WORD = "picks"
+ORDERED_WORD = "ordered"
+"""At the end of an encoding's word."""
 WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
     (4, 64): (16, 32),
     (4, 16): (4, 8, 16, 32),
@@ -45,6 +51,7 @@ class Picks(Encoding):
     group   weights of a line in a step
     window  neighbouring inputs among which they lie
     fills   how many steps there are for each of WINDOWS' numbers of lines, in 1 / CLASSES of those of the dense form
+    ordered whether inputs are taken in the order of `order_of`, and not as they are
     """
 
     lines: int
@@ -52,25 +59,31 @@ class Picks(Encoding):
     group: int
     window: int
     fills: tuple[int, ...]
+    ordered: bool = False
 
     @staticmethod
-    def of(lines: int, along: int, group: int, window: int, fills: tuple[int, ...]) -> Picks:
+    def of(lines: int, along: int, group: int, window: int, fills: tuple[int, ...], *, ordered: bool = False) -> Picks:
         """The encoding with the word that stands for it in the text of workloads."""
-        word = "_".join(map(str, (PICKS_WORD, lines, along, group, window, *fills)))
-        return Picks(word, word, lines, along, group, window, fills)
+        last = (ORDERED_WORD,) if ordered else ()
+        word = "_".join(map(str, (PICKS_WORD, lines, along, group, window, *fills, *last)))
+        return Picks(word, word, lines, along, group, window, fills, ordered)
 
     @staticmethod
     def read(word: str) -> Picks:
         """From `word`. Raises ValueError for any other."""
         first, *numbers = word.split("_")
+        ordered = numbers[-1:] == [ORDERED_WORD]
+        numbers = numbers[: len(numbers) - int(ordered)]
         if first != PICKS_WORD or len(numbers) < 4 or not all(map(str.isdecimal, numbers)):
             raise ValueError(f"`{word}` is no encoding of picks")
         lines, along, group, window, *fills = map(int, numbers)
         if len(fills) != len(WINDOWS.get((group, window), ())) or lines == along or max(lines, along) >= MOST_AXES:
             raise ValueError(f"`{word}` is no encoding of picks: no such dimensions or window")
-        if not all(0 < fill <= CLASSES for fill in fills):
-            raise ValueError(f"`{word}` is no encoding of picks: a fill is 1 to {CLASSES}")
-        return Picks.of(lines, along, group, window, tuple(fills))
+        if not all(0 < fill <= CLASSES for fill in fills) or (ordered and group != 1):
+            raise ValueError(
+                f"`{word}` is no encoding of picks: a fill is 1 to {CLASSES}, and single inputs alone are ordered"
+            )
+        return Picks.of(lines, along, group, window, tuple(fills), ordered=ordered)
 
     def fits(self, dims: tuple[int, ...]) -> bool:
         """Whether a constant of this shape has such lines, none shorter than a window."""
@@ -136,7 +149,7 @@ def in_panels(lines: np.ndarray, width: int) -> np.ndarray:
 def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     """Those by groups of a size in which a constant may be kept, by its zeros.
 
-    The first two axes are lines or innermost.
+    The first two axes are lines or innermost. Single inputs are ordered where columns can be combined.
     """
     if not is_pruned(constant):
         return ()
@@ -156,16 +169,30 @@ def recurrent_pick_encodings_of(constant: np.ndarray) -> Encodings:
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:
     mask = np.moveaxis(kept(constant), (lines, along), (0, -1))
-    yield from _known(mask.reshape(1, len(mask), -1), lines, along, group)
+    mask = mask.reshape(len(mask), -1)
+    order = order_of(mask) if group == 1 else None
+    whole = mask if order is None else mask[:, order]
+    yield from _known(whole[None], lines, along, group, ordered=order is not None)
 
 
-def _known(matrices: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:
+def order_of(mask: np.ndarray) -> np.ndarray | None:
+    """The inputs of bool[lines, inputs] so that columns which can be combined are neighbours: int64[inputs].
+
+    None where they cannot be. Inputs that no line reads come last.
+    """
+    found = combined(mask)
+    if found is None:
+        return None
+    return np.argsort(np.where(found.group < 0, found.packed, found.group), kind="stable")
+
+
+def _known(matrices: np.ndarray, lines: int, along: int, group: int, *, ordered: bool = False) -> Iterator[Picks]:
     """By masks bool[matrices, lines, inputs]."""
     for (of, window), widths in WINDOWS.items():
         if of == group and matrices.shape[2] >= window:
             fills = tuple(_fill(matrices, group, window, width) for width in widths)
             if fills[0] <= MOST_FILL * CLASSES:
-                yield Picks.of(lines, along, group, window, fills)
+                yield Picks.of(lines, along, group, window, fills, ordered=ordered)
 
 
 def _fill(matrices: np.ndarray, group: int, window: int, width: int) -> int:

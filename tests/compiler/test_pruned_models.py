@@ -12,6 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.compress import compress
+from compiler.compress.forms import mask_of
 from compiler.contract import CompileOptions, CompressOptions, Event, QuantizeOptions
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.parse import parse_workload
@@ -134,3 +135,32 @@ def test_a_preflight_says_that_zeros_lie_in_blocks(quantised: Path) -> None:
     forms = [one["form"] for one in preflight(quantised, CompileOptions())["sparse"]]
     assert len(forms) == 3
     assert all("16x4 blocks" in form for form in forms)
+
+
+def test_a_dense_layer_with_combined_columns_brings_its_inputs_into_their_order(tmp_path: Path) -> None:
+    random = np.random.default_rng(3)
+    source = random.normal(size=(192, 480)).astype(np.float32)
+    weights = source * mask_of(np.abs(source), "combined", 0.8)
+    nodes = [helper.make_node("Gemm", ["x", "w", "b"], ["y"], "dense", transB=1)]
+    graph = helper.make_graph(
+        nodes,
+        "combined",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 480])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [numpy_helper.from_array(weights, "w"), numpy_helper.from_array(weights[:, 0] + 1, "b")],
+    )
+    model = tmp_path / "combined.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), model)
+    report = compile_model(model, tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path)
+    judged(model, tmp_path / "sparse.tw", 1e-5)
+    tiles = next(tmp_path.glob("*_tile.txt")).read_text()
+    assert "sparse_picked_gemv" in tiles
+    assert "uint16_t *const order" in next(tmp_path.glob("*_emit.txt")).read_text()
+    assert "480 columns combined in 96, 100 % filled" in explained(tmp_path)
+    assert KEPT in explained(tmp_path)
+    assert any("multiplies no zero weights" in notice for notice in report.notices)
+    (found,) = preflight(model, CompileOptions())["sparse"]
+    assert (found["form"], found["columns"], found["packed"], found["filled"]) == ("combined", 480, 96, 1.0)
+    full = compile_model(model, tmp_path / "dense.tw", replace(UNMEASURED, sparsity="off"))
+    judged(model, tmp_path / "dense.tw", 1e-5)
+    assert report.weight_bytes < 0.5 * full.weight_bytes

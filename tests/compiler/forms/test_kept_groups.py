@@ -10,6 +10,7 @@ from compiler.ir.packing import Panels, Steered
 from compiler.ir.picks import Picks, pick_encodings_of, recurrent_pick_encodings_of
 from compiler.ir.tensor import DType
 from compiler.ir.zeros import CLASSES
+from tests.compiler.ir.test_combined import packable
 
 DEPTH, COLUMNS = 72, 40
 
@@ -136,6 +137,32 @@ def test_single_floats_are_each_in_one_step_with_the_byte_that_picks_its_factor(
     assert recurrent_fill(narrow, known[0], (COLUMNS, 4)) is None, "no window lies in so few inputs"
 
 
+def test_floats_of_combined_columns_lie_in_their_order_which_is_packed_behind_them() -> None:
+    depth, columns, panel, window = 256, 160, 16, 16
+    matrix = np.asarray(packable(columns, depth, 64).T * np.random.default_rng(8).uniform(1, 2, (depth, columns)))
+    constant = matrix.astype(np.float32)
+    groups = Groups(Panels((0,), depth, columns, panel, ((depth, columns), (columns, 1))), DType.F32)
+    known = [one for one in pick_encodings_of(constant, 1) if isinstance(one, Picks) and one.ordered]
+    assert all(recurrent_fill(groups, one, constant.shape) is None for one in known), "gates have no order of inputs"
+    (fill,) = {found for one in known if (found := pick_fill(groups, one, constant.shape, window)) is not None}
+    packing = PickedFloats(groups, fill, window=window, ordered=True)
+    packed = packing.pack(constant)
+    _, _, places, steps, end = packing.parts
+    order = packed[end:].view("<u2")
+    np.testing.assert_array_equal(np.sort(order), np.arange(depth))
+    first, bases = packed[: 4 * (packing.count + 1)].view("<i4"), packed[places:].view("<u2")
+    weights = packed[steps : steps + 4 * packing.kept * panel].view("<f4").reshape(-1, panel)
+    which = packed[packing.told :][: packing.kept * panel].reshape(-1, panel)
+    whole = np.zeros((packing.count, panel, depth), np.float32)
+    for at in range(packing.count):
+        for step in range(first[at], first[at + 1]):
+            np.add.at(whole[at], (np.arange(panel), order[bases[step] + which[step]]), weights[step])
+    np.testing.assert_array_equal(whole.reshape(-1, depth)[:columns].T, constant)
+    specimen = packing.specimen()
+    assert len(specimen) == len(packed)
+    np.testing.assert_array_equal(np.sort(specimen[end:].view("<u2")), np.arange(depth))
+
+
 def test_a_specimen_has_as_many_steps_as_there_is_room_for() -> None:
     packing = KeptGroups(Groups(panels(16), DType.I8, sums=True), CLASSES // 4)
     assert isinstance(packing, Steered)
@@ -145,6 +172,13 @@ def test_a_specimen_has_as_many_steps_as_there_is_room_for() -> None:
     assert starts[-1] == packing.kept
     got, _ = unpacked(packing, specimen)
     assert int((got != 0).any(2).sum()) == packing.kept
+
+
+def test_a_constant_of_zeros_has_no_steps() -> None:
+    packing = PickedGroups(Groups(panels(16), DType.I8, sums=True), CLASSES // 4, window=64)
+    packed = packing.pack(np.zeros((DEPTH, COLUMNS), np.int8))
+    assert len(packed) == packing.elements
+    assert not packed.any()
 
 
 def test_more_than_there_is_room_for_is_refused() -> None:

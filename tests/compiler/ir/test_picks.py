@@ -6,9 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler.ir.encoding import Sparse
-from compiler.ir.picks import WINDOWS, Picks, in_panels, pick_encodings_of, recurrent_pick_encodings_of, steps_of
+from compiler.ir.picks import (
+    WINDOWS,
+    Picks,
+    in_panels,
+    order_of,
+    pick_encodings_of,
+    recurrent_pick_encodings_of,
+    steps_of,
+)
 from compiler.ir.without_zeros import encodings_without_zeros
 from compiler.ir.zeros import CLASSES
+from tests.compiler.ir.test_combined import packable
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
@@ -98,9 +107,41 @@ def test_matrices_of_recurrent_layers_are_told_of_each_by_its_own_steps() -> Non
     assert recurrent_pick_encodings_of(weights[:, :, :7].repeat(16, 1)) == (), "inputs fewer than any window"
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_combined_columns_are_brought_together_so_that_a_step_takes_a_packed_one(transposed: bool) -> None:
+    mask = packable(160, 256, 64)
+    weights = np.asarray(mask.T if transposed else mask, np.float32)
+    found = [one for one in pick_encodings_of(weights, 1) if isinstance(one, Picks)]
+    assert {(one.lines, one.ordered) for one in found} == {(int(transposed), True), (int(not transposed), False)}
+    (one,) = (each for each in found if each.ordered and each.window == 16)
+    assert one.fill(16) == CLASSES // 4
+    assert steps_of(in_panels(mask, 16), 1, 16).counts.sum() > 1.15 * 64 * 10, "in the order as it is there are more"
+    order = order_of(mask)
+    assert order is not None
+    assert np.array_equal(np.sort(order), np.arange(256))
+
+
+def test_zeros_anywhere_and_inputs_in_groups_and_of_gates_are_told_in_the_order_as_it_is() -> None:
+    mask = packable(160, 256, 64)
+    weights = np.asarray(mask, np.float32)
+    anywhere = np.asarray(np.random.default_rng(2).random((160, 256)) < 0.1, np.float32)
+    for found in (pick_encodings_of(anywhere, 1), pick_encodings_of(weights, 2), recurrent_pick_encodings_of(weights)):
+        assert {isinstance(one, Picks) and one.ordered for one in found} == {False}
+
+
 @pytest.mark.parametrize(
     "word",
-    ["picks", "picks_0_1_4_64_1", "picks_0_0_4_64_1_1", "picks_0_1_4_32_1_1", "picks_0_1_2_8_0_1", "picks_0_1_2"],
+    [
+        "picks_1_0_4_64_1_1_ordered",
+        "picks_1_0_1_8_1_2_3_sorted",
+        "picks_ordered",
+        "picks",
+        "picks_0_1_4_64_1",
+        "picks_0_0_4_64_1_1",
+        "picks_0_1_4_32_1_1",
+        "picks_0_1_2_8_0_1",
+        "picks_0_1_2",
+    ],
 )
 def test_no_other_word_is_an_encoding_of_picks(word: str) -> None:
     with pytest.raises(ValueError, match="no encoding of picks"):
@@ -108,3 +149,6 @@ def test_no_other_word_is_an_encoding_of_picks(word: str) -> None:
     for (group, window), widths in WINDOWS.items():
         one = Picks.of(1, 0, group, window, tuple(range(1, 1 + len(widths))))
         assert Picks.read(one.word) == one
+    one = Picks.of(1, 0, 1, 8, (1, 2, 3), ordered=True)
+    assert Picks.read(one.word) == one
+    assert not Picks.of(1, 0, 1, 8, (1, 2, 3)).ordered

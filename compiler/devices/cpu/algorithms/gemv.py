@@ -163,21 +163,24 @@ class FewRows(Lowering):
         """Groups of columns."""
         return TaskGrid(self.view.kernel, (Cut((self.view.n,), self.groups * self.rows.width),))
 
+    @property
+    def scratch(self) -> int:
+        """Bytes that rows are copied to."""
+        return self.view.rows * self.view.depth * DType.F32.bytes
+
     def lower(self) -> Lowered:
         """The C functions of the sums, and that of the kernel."""
         view, writer = self.view, self.writer
         self._write_kernels()
         roles = f"m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, roles):
-            writer.line("float *const rows = (float *)scratch;")
             self._gather_rows()
             with Trimming(writer, view.kernel, self.slots, self.rows.lanes).tasks(self.grid):
                 writer.line(f"const long first = tile * {self.groups};")
                 writer.line(f"const long past = tw_least_of(first + {self.groups}, {self.count});")
                 with writer.block("for (long group = first; group < past; group++)"):
                     self._group()
-        scratch = view.rows * view.depth * 4
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: self.packing}, self.grid)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, {self.position: self.packing}, self.grid)
 
     def _write_kernels(self) -> None:
         """The C functions of the sums of a group."""
@@ -187,12 +190,17 @@ class FewRows(Lowering):
             replace(self.rows, panels=self.rest).write(self.writer, f"{self.name}_{self.rest}")
 
     def _gather_rows(self) -> None:
-        """rows[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
+        """Declares `rows`, what is multiplied, and fills it."""
+        self.writer.line("float *const rows = (float *)scratch;")
+        self._copy_rows("rows")
+
+    def _copy_rows(self, to: str) -> None:
+        """to[m][k] = A[m][k], with whatever was fused into it; times 2^-31 for a matrix of 24-bit numbers."""
         view = self.view
         with self.writer.block(f"for (long m = 0; m < {view.rows}; m++)"):
             decode(self.writer, view.m, "m")
             factor = "0x1p-31f" if self.rows.narrow else ""
-            into = f"rows + m * {view.depth}"
+            into = f"{to} + m * {view.depth}"
             copy_row(self.writer, self._emitter, self.rows.lanes, view.k, view.a, into, factor)
 
     def _group(self) -> None:

@@ -3,7 +3,8 @@
 Under `sparse_kept_gemv` the matrix is kept without rows that are zero for all columns of a panel
 (`compiler.ir.blocks`). Under `sparse_picked_gemv` a panel's steps have for each column a weight from anywhere in a
 window of a row, whose element its lane picks (`compiler.ir.picks`). Both read less of the memory that the matrix lies
-in, which is what such a product takes.
+in, which is what such a product takes. Where columns of the matrix can be combined, rows are brought into the order in
+which those of a group are neighbours, so that hardly a lane is idle in a step.
 
 A tile says what one of `gemv` says. Its `vector` k is the elements of a window.
 """
@@ -37,6 +38,8 @@ KEPT, PICKED = "sparse_kept_gemv", "sparse_picked_gemv"
 """Names of the algorithms by which whole rows of a panel are left out, and single weights."""
 MOST_VECTORS = 2
 """Of a panel."""
+ORDER_NS = 0.4
+"""Of an element of a row that is brought into another order."""
 
 
 def picked_gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -76,7 +79,13 @@ def _seconds(view: Contraction, packing: PlacedSteps, target: CpuTarget) -> floa
     if isinstance(packing, PickedFloats):
         octets, cost = octets * PICK_BYTES, pick_cost(packing.window, packing.panel, target)
     compute = view.rows * elements * cost / target.vector_floats
-    return 1e-9 * (CALL_NS + max(octets / read_rate(int(octets), target), compute / target.rates.fma_per_ns))
+    ordering = ORDER_NS * view.rows * view.depth if _is_ordered(packing) else 0.0
+    return 1e-9 * (CALL_NS + max(octets / read_rate(int(octets), target), compute / target.rates.fma_per_ns) + ordering)
+
+
+def _is_ordered(packing: PlacedSteps) -> bool:
+    """Whether rows are brought into another order."""
+    return isinstance(packing, PickedFloats) and packing.ordered
 
 
 def _packing(workload: Workload, view: Contraction, width: int, window: int) -> tuple[int, PlacedSteps] | None:
@@ -86,24 +95,22 @@ def _packing(workload: Workload, view: Contraction, width: int, window: int) -> 
         return None
     position, panels = found
     groups = Groups(panels, DType.F32)
-    fill = next(_fills(workload, position, groups, window), CLASSES)
-    if fill >= CLASSES:
-        return None
-    return position, PickedFloats(groups, fill, window=window) if window else KeptGroups(groups, fill)
+    packing = next(_packings(workload, position, groups, window), None)
+    return None if packing is None or packing.fill >= CLASSES else (position, packing)
 
 
-def _fills(workload: Workload, position: int, groups: Groups, window: int) -> Iterator[int]:
-    """What encodings say is kept, of steps with such a window, or of rows where it is 0."""
+def _packings(workload: Workload, position: int, groups: Groups, window: int) -> Iterator[PlacedSteps]:
+    """By what encodings say is kept, of steps with such a window, or of rows where it is 0."""
     dims = workload.kernel.inputs[position].type.dims
     for one in workload.encodings[position]:
         if window and isinstance(one, Picks):
             fill = pick_fill(groups, one, dims, window)
+            if fill is not None:
+                yield PickedFloats(groups, fill, window=window, ordered=one.ordered)
         elif not window and isinstance(one, Blocks) and one.group == groups.group:
             fill = block_fill(groups, one, dims)
-        else:
-            continue
-        if fill is not None:
-            yield fill
+            if fill is not None:
+                yield KeptGroups(groups, fill)
 
 
 def picked_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
@@ -120,9 +127,31 @@ def picked_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) ->
 
 @dataclass
 class _PickedGemv(FewRows):
-    """`gemv` whose groups are panels without zeros."""
+    """`gemv` whose groups are panels without zeros.
+
+    Behind rows in the order of the steps lie rows as they are, where these differ.
+    """
 
     placed: PlacedSteps
+
+    @property
+    def scratch(self) -> int:
+        """Bytes that rows are copied to."""
+        return super().scratch * (2 if _is_ordered(self.placed) else 1)
+
+    def _gather_rows(self) -> None:
+        if not _is_ordered(self.placed):
+            super()._gather_rows()
+            return
+        writer, rows, depth = self.writer, self.view.rows, self.view.depth
+        writer.line("float *const rows = (float *)scratch;")
+        writer.line(f"float *const plain = rows + {rows * depth};")
+        self._copy_rows("plain")
+        matrix = self.workload.kernel.inputs[self.position].name
+        order = f"(const uint16_t *)((const char *){matrix} + {self.placed.parts[-1]})"
+        writer.line(f"const uint16_t *const order = {order};")
+        with writer.block(f"for (long m = 0; m < {rows * depth}; m += {depth})"):
+            writer.line(f"for (long k = 0; k < {depth}; k++) rows[m + k] = plain[m + order[k]];")
 
     def _write_kernels(self) -> None:
         panel_kernel(self.placed, self.rows.rows, self.rows.lanes, self.rows.width).write(self.writer, f"{self.name}_1")

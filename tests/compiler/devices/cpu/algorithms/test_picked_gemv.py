@@ -14,17 +14,21 @@ from compiler.devices.cpu.algorithms.picked_gemv import KEPT, PICKED, picked_gem
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
 from compiler.forms.gemv import MAX_ROWS
+from compiler.forms.kept_groups import PickedFloats
+from compiler.ir.combined import LEAST_LINES
 from compiler.ir.encoding import DENSE
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
+from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType
 from compiler.ir.without_zeros import single_encodings_without_zeros
 from compiler.ir.zeros import leaves_out
 from tests.compiler.devices.cpu.algorithms.test_gemv import agrees, at, f32, few_rows
 from tests.compiler.devices.cpu.library import Case, Library, bound, draws
+from tests.compiler.ir.test_combined import packable
 
 HERE = [profile.name for profile in PROFILES if runs_here(profile)]
 MATRIX = 1
@@ -46,7 +50,19 @@ def pruned(case: Case, share: float, block: int, lines: int, seed: int) -> Prune
     """The case with about a share of the matrix kept, in blocks of so many along the axis of columns, `lines`."""
     matrix = np.moveaxis(case.inputs[MATRIX], lines, 0)
     mask = np.random.default_rng(seed).random((-(-len(matrix) // block), *matrix.shape[1:])) < share
-    kept = np.moveaxis(matrix * mask.repeat(block, 0)[: len(matrix)], 0, lines)
+    return masked(case, mask.repeat(block, 0)[: len(matrix)], lines)
+
+
+def combined(case: Case, lines: int) -> PrunedCase:
+    """The case with a matrix whose columns, as its other axis has them, can be combined to a quarter."""
+    depth = case.inputs[MATRIX].size // case.inputs[MATRIX].shape[lines]
+    matrix = np.moveaxis(case.inputs[MATRIX], lines, 0)
+    return masked(case, packable(len(matrix), depth, depth // 4).reshape(matrix.shape), lines)
+
+
+def masked(case: Case, mask: np.ndarray, lines: int) -> PrunedCase:
+    """The case with a matrix of which bool[lines, ...] says what is kept; the axis of columns is `lines`."""
+    kept = np.moveaxis(np.moveaxis(case.inputs[MATRIX], lines, 0) * mask, 0, lines)
     inputs = tuple(
         np.ascontiguousarray(kept, np.float32) if position == MATRIX else one
         for position, one in enumerate(case.inputs)
@@ -64,17 +80,31 @@ def product(rows: int, deep: int, columns: int, share: float, block: int = 1) ->
     return pruned(draws(bound(kernel), 1)[0], share, block, 1, 3)
 
 
+def is_large(kernel: Kernel) -> bool:
+    """Whether its matrix has as many columns as are asked to be combined, and much to combine in each."""
+    columns = kernel.outputs[0].type.dims[-1]
+    return columns > LEAST_LINES and kernel.inputs[MATRIX].type.elements >= 256 * columns
+
+
 @st.composite
 def drawn(draw: st.DrawFn, target: CpuTarget) -> Case:
     """Any product of few rows, with few weights left, under any tile, with as many lanes as to split it into tasks."""
-    case: Case = draw(few_rows().flatmap(bound))
+    can_be_combined = draw(st.booleans())
+    case: Case = draw((few_rows().filter(is_large) if can_be_combined else few_rows()).flatmap(bound))
     case = replace(case, cuts=tuple(draw(st.lists(st.floats(0, 1), max_size=2))))
     columns = case.inputs[MATRIX].shape.index(case.kernel.shared[1].extent)
     block, share = draw(st.sampled_from([1, 1, 8, 16, 32])), draw(st.sampled_from([0.0, 0.05, 0.2]))
-    one = pruned(case, share, block, columns, draw(st.integers(0, 2**16)))
+    seed = draw(st.integers(0, 2**16))
+    one = combined(case, columns) if can_be_combined else pruned(case, share, block, columns, seed)
     options = picked_gemv_tiles(one.workload, target, draw(st.sampled_from([1, 2])))
     assume(options)
     return replace(one, tile=draw(st.sampled_from(options)).tile)
+
+
+def is_ordered(case: Case, target: CpuTarget) -> bool:
+    """Whether rows are brought into another order."""
+    packing = lower("k", case.workload, case.tile, target).packings[MATRIX]
+    return isinstance(packing, PickedFloats) and packing.ordered
 
 
 @pytest.mark.parametrize("profile", HERE)
@@ -82,6 +112,7 @@ def test_products_without_their_zeros_are_those_of_float64(profile: str) -> None
     target = resolve(profile)
     found = draws(drawn(target), 24)
     assert {case.tile.algorithm for case in found} == {KEPT, PICKED}
+    assert {is_ordered(case, target) for case in found} == {False, True}
     agrees(found, target)
 
 
@@ -115,6 +146,19 @@ def test_the_more_zeros_the_less_time_is_foreseen(block: int, profile: CpuTarget
 def test_tiles_are_offered_where_zeros_are_known(case: PrunedCase, found: set[str]) -> None:
     target = next(profile for profile in PROFILES if profile.vector_floats == 16)
     assert {option.tile.algorithm for option in picked_gemv_tiles(case.workload, target, 1)} == found
+
+
+@pytest.mark.parametrize("profile", PROFILES, ids=lambda profile: profile.name)
+def test_combined_columns_take_fewer_steps_than_as_many_zeros_anywhere(profile: CpuTarget) -> None:
+    anywhere = product(1, 512, 512, 0.25)
+    case = combined(anywhere, 1)
+    assert parse_workload(str(case.workload)) == case.workload
+    each = []
+    for one in (case, anywhere):
+        tiles = [option.tile for option in picked_gemv_tiles(one.workload, profile, 1)]
+        packings = [lower("k", one.workload, tile, profile).packings[MATRIX] for tile in tiles]
+        each.append(min(packing.elements for packing in packings))
+    assert each[0] < 0.9 * each[1]
 
 
 def test_several_lanes_share_the_columns_and_packed_weights_are_smaller() -> None:
