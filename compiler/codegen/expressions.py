@@ -260,7 +260,7 @@ class Emitter:
             if self._is_contiguous(offset):
                 load, place = f"tw_load_{INTEGERS[expr.dtype]}", f"{pointer} + {self.index(offset)}"
                 text = f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
-            elif (byte := _table_index(expr)) is not None:
+            elif (byte := table_index(expr)) is not None:
                 low = offset.const
                 at = f"tw_add_i({self.vi(byte)}, tw_splat_i({low}))" if low else self.vi(byte)
                 text = f"tw_table_{INTEGERS[expr.dtype]}({pointer}, {at})"
@@ -469,7 +469,7 @@ def is_vectorised(expr: Expr) -> bool:
     """
     if expr.dtype is DType.F32:
         return True
-    if isinstance(expr, Load) and (byte := _table_index(expr)) is not None:
+    if isinstance(expr, Load) and (byte := table_index(expr)) is not None:
         return is_vectorised(byte)
     return expr.dtype in INTEGERS and all(_has_form(part) for part in expr.walk() if not isinstance(part, Position))
 
@@ -502,7 +502,7 @@ def quantised(expr: Expr) -> tuple[Expr, int] | None:
     return (expr.args[0], zero) if isinstance(expr, Apply) and expr.function == "round" else None
 
 
-def _table_index(load: Load) -> Expr | None:
+def table_index(load: Load) -> Expr | None:
     """The byte that says which of a table's 256 bytes is loaded; None for another load."""
     if load.type not in (DType.U8, DType.I8) or len(load.index) != 1 or load.index[0].range != (0, 255):
         return None

@@ -18,14 +18,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import cached_property
 from math import prod
 from typing import ClassVar
 
-from compiler.codegen.expressions import INTEGERS, Emitter, Vector, has_vectors, quantised
+from compiler.codegen.expressions import INTEGERS, Emitter, Vector, has_vectors
 from compiler.codegen.functions import decode
 from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
+from compiler.devices.cpu.codegen.byte_end import ByteEnd, byte_end
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, strips
@@ -37,14 +39,13 @@ from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.forms.kept_groups import PickedGroups, PlacedSteps
 from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.forms.operand import bound_of
+from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index, row_major
-from compiler.ir.kernel import Block, Store
+from compiler.ir.kernel import Block
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
-
-BYTES = (DType.U8, DType.I8)
 
 
 @dataclass(frozen=True)
@@ -444,9 +445,9 @@ class DotContraction(Lowering):
             for value in block.values:
                 self._hoist(emitter, value)
         first = "0"
-        if not rows and not vector.count and (bytes_ := self._bytes()):
+        if not rows and not vector.count and self._bytes:
             first = "four"
-            self._four_rows(emitter, column, *bytes_)
+            self._four_rows(emitter, column, self._bytes)
         if rows:
             self.writer.line(f"#pragma GCC unroll {rows}")
         with self.writer.block(f"for (long row = {first}; row < {rows or 'count'}; row++)"), emitter.scope():
@@ -461,39 +462,47 @@ class DotContraction(Lowering):
         sums = self.corrected(emitter, sums)
         finish(emitter, self.slots, self.view.product, maps, sums, self.total)
 
-    def _bytes(self) -> tuple[Store, DType, Expr, int] | None:
-        """Where the last map stores bytes that it rounds a float to, the float, and the zero point.
+    @cached_property
+    def _bytes(self) -> ByteEnd | None:
+        """How the maps end in bytes that neighbouring columns store side by side.
 
-        None for other maps, and for a target that has no vectors of 64 bytes.
+        None where they do not, and for a target that has no vectors of 64 bytes.
         """
-        if self.target.vector_floats * LANE_BYTES != LINE_BYTES or not self.view.epilogue:
+        if self.target.vector_floats * LANE_BYTES != LINE_BYTES:
             return None
-        block = self.view.epilogue[-1]
-        (store, *more), (value, *_) = block.stores, block.values
-        found, kept = quantised(value), store.slot in self.slots.buffers
-        if more or found is None or value.dtype not in BYTES or not kept:
+        kept, tables = frozenset(self.slots.buffers), self.target.picks_from(LINE_BYTES, 1)
+        end = byte_end(self.view.epilogue, kept, tables=tables)
+        if end is None or self.slots.address(end.store.slot, end.store.index)[1].coefficient(self.view.n) != 1:
             return None
-        along = self.slots.address(store.slot, store.index)[1].coefficient(self.view.n)
-        return (store, value.dtype, *found) if along == 1 else None
+        return end
 
-    def _four_rows(self, emitter: Emitter, column: str, store: Store, dtype: DType, value: Expr, zero: int) -> None:
+    def _four_rows(self, emitter: Emitter, column: str, end: ByteEnd) -> None:
         """Rows as long as there are four: their bytes become one vector, of which each row stores a part."""
-        writer, kind = self.writer, INTEGERS[dtype]
-        pointer, offset = self.slots.address(store.slot, store.index)
+        writer = self.writer
+        pointer, offset = self.slots.address(end.store.slot, end.store.index)
         step = [offset.coefficient(axis) for axis in reversed(self.view.m)]
         lanes = self.target.vector_floats
         dense = [lanes * prod(axis.extent for axis in self.view.m[len(step) - at :]) for at in range(len(step))]
+        table = "0"
+        if isinstance(end.table, Load):
+            source, first = self.slots.address(end.table.slot, end.table.index)
+            table = f"{source} + {first.const + bounds(end.dtype)[0]}"
+        elif end.table is not None:
+            table = f"{self.name}_table"
+            numbers = ", ".join(map(str, end.table))
+            writer.line(f"static const {C_TYPES[end.result]} {table}[] = {{{numbers}}};")
         writer.line("long four = 0;")
         with writer.block("for (; four + 4 <= count; four += 4)"):
-            writer.line(f"{C_TYPES[dtype]} *to[4];")
+            writer.line("void *to[4];")
             writer.line("vf real[4];")
             for part in range(4):
                 with writer.block(""), emitter.scope():
                     writer.line(f"const long row = four + {part};")
-                    self._row(emitter, column, self.view.epilogue[:-1])
-                    writer.line(f"real[{part}] = {emitter.vector_of(value)};")
+                    self._row(emitter, column, end.maps)
+                    writer.line(f"real[{part}] = {emitter.vector_of(end.value)};")
                     writer.line(f"to[{part}] = {pointer} + {emitter.index(offset)};")
-            writer.line(f"tw_quantised_rows_{kind}(to, real, {zero}, {int(step == dense)});")
+            dense_rows = int(step == dense)
+            writer.line(f"tw_quantised_rows_{INTEGERS[end.dtype]}(to, real, {end.zero}, {dense_rows}, {table});")
 
     def _hoist(self, emitter: Emitter, expr: Expr) -> None:
         """Computes the largest parts of an expression that read inputs at positions all rows share."""
