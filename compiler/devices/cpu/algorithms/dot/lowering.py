@@ -445,9 +445,9 @@ class DotContraction(Lowering):
             for value in block.values:
                 self._hoist(emitter, value)
         first = "0"
-        if not rows and not vector.count and self._bytes:
+        if not vector.count and self.end:
             first = "four"
-            self._four_rows(emitter, column, self._bytes)
+            self._four_rows(emitter, column, self.end, rows)
         if rows:
             self.writer.line(f"#pragma GCC unroll {rows}")
         with self.writer.block(f"for (long row = {first}; row < {rows or 'count'}; row++)"), emitter.scope():
@@ -463,7 +463,7 @@ class DotContraction(Lowering):
         finish(emitter, self.slots, self.view.product, maps, sums, self.total)
 
     @cached_property
-    def _bytes(self) -> ByteEnd | None:
+    def end(self) -> ByteEnd | None:
         """How the maps end in bytes that neighbouring columns store side by side.
 
         None where they do not, and for a target that has no vectors of 64 bytes.
@@ -476,7 +476,7 @@ class DotContraction(Lowering):
             return None
         return end
 
-    def _four_rows(self, emitter: Emitter, column: str, end: ByteEnd) -> None:
+    def _four_rows(self, emitter: Emitter, column: str, end: ByteEnd, rows: int) -> None:
         """Rows as long as there are four: their bytes become one vector, of which each row stores a part."""
         writer = self.writer
         pointer, offset = self.slots.address(end.store.slot, end.store.index)
@@ -492,7 +492,9 @@ class DotContraction(Lowering):
             numbers = ", ".join(map(str, end.table))
             writer.line(f"static const {C_TYPES[end.result]} {table}[] = {{{numbers}}};")
         writer.line("long four = 0;")
-        with writer.block("for (; four + 4 <= count; four += 4)"):
+        if rows:
+            writer.line(f"#pragma GCC unroll {rows}")
+        with writer.block(f"for (; four + 4 <= {rows or 'count'}; four += 4)"):
             writer.line("void *to[4];")
             writer.line("vf real[4];")
             for part in range(4):
