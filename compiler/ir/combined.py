@@ -17,8 +17,8 @@ MOST_COLUMNS = 32
 """Of a group: among so many elements a lane picks one by a single instruction (VPERMI2PS of two vectors of floats)."""
 LEAST_LINES = 64
 """Fewer lines hardly conflict, so that columns of any sparse matrix can be packed."""
-LEAST_FILLED = 0.65
-"""The share of a packed matrix that is not zero from which on weights count as combined."""
+LEAST_FILLED = 0.75
+"""The share of a packed matrix that is not zero from which on weights count as combined: zeros anywhere reach 0.72."""
 MOST_TRIED = 128
 """Groups among which a column chooses."""
 MOST_WORK = 1 << 30

@@ -75,7 +75,11 @@ def made(folder: Path, stages: list[tuple[int, int]]) -> Built:
         source = f"#define PART {part.calls[0]}\n{STUB}"
         library = compile_library({"part.c": source}, host_headers(), this_machine(), TOOLCHAIN)
         members[f"{into}model.so"] = library
-    described = {"frames": parts.frames, "parts": [{"folder": into} for into in folders]}
+    described = {
+        "frames": parts.frames,
+        "devices": [{"name": name} for name in parts.devices],
+        "parts": [{"folder": into} for into in folders],
+    }
     weights = folder / "weights.bin"
     weights.write_bytes(b"")
     return Built(members, {"stream": described}, weights, dict(made.sources))

@@ -43,6 +43,7 @@ def made(folder: Path, stages: list[tuple[int, int]]) -> Built:
     weights.write_bytes(b"")
     described = {
         "frames": parts.frames,
+        "devices": [{"name": name} for name in parts.devices],
         "parts": [{"folder": into} for into in folders],
         "carried": [{"output": "next", "input": "h"}],
     }
