@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.compress.forms import CLUSTERED
-from compiler.compress.prune import SPAN, Method, inverse_factor, loss
+from compiler.compress.prune import Method, inverse_factor, loss, taken_over
 
 ROUNDS = 30
 """Of k-means, at most."""
@@ -53,7 +53,9 @@ class Clusterer:
         books = np.stack([means(*line, 1 << level.bits) for line in zip(lines, counts, strict=True)])
         if self._factor is None:
             return nearest(lines, books).reshape(self.weights.shape)
-        return _moved(self.weights, self._factor, books)
+        return taken_over(
+            self.weights, self._factor, lambda *_: lambda column, _: nearest(column[:, None], books)[:, 0]
+        )
 
     def error(self, clustered: np.ndarray) -> float:
         """The squared change of the layer's results relative to their squares."""
@@ -93,21 +95,3 @@ def nearest(lines: np.ndarray, books: np.ndarray) -> np.ndarray:
 
 def _places(numbers: np.ndarray, book: np.ndarray) -> np.ndarray:
     return np.asarray(np.searchsorted((book[1:] + book[:-1]) / 2, numbers))
-
-
-def _moved(weights: np.ndarray, factor: np.ndarray, books: np.ndarray) -> np.ndarray:
-    """Columns from the first to the last become values, and what that changes is taken over by those behind."""
-    left = weights.copy()
-    columns = left.shape[1]
-    for begin in range(0, columns, SPAN):
-        end = min(begin + SPAN, columns)
-        upper = factor[begin:end, begin:end]
-        block = left[:, begin:end]
-        moved = np.zeros_like(block)
-        for at in range(end - begin):
-            near = nearest(block[:, at : at + 1], books)[:, 0]
-            moved[:, at] = (block[:, at] - near) / upper[at, at]
-            block[:, at + 1 :] -= np.outer(moved[:, at], upper[at, at + 1 :])
-            block[:, at] = near
-        left[:, end:] -= moved @ factor[begin:end, end:]
-    return left

@@ -95,22 +95,41 @@ def _by_result(scores: np.ndarray, form: Form, share: float) -> np.ndarray:
 
 
 def _surgeon(weights: np.ndarray, factor: np.ndarray, form: Form, share: float) -> np.ndarray:
-    """Columns from the first to the last: zeros are made, and what they were is taken over by the columns behind."""
+    """Zeros are made, and what they were is taken over by the columns behind."""
+    whole = mask_of(np.square(weights / np.diag(factor)), form, share) if form in OF_THE_WHOLE else None
+
+    def zeroed(block: np.ndarray, columns: slice) -> Columns:
+        if whole is None:
+            kept = mask_of(np.square(block / np.diag(factor)[columns]), form, share)
+        else:
+            kept = whole[:, columns]
+        return lambda column, at: np.where(kept[:, at], column, 0.0)
+
+    return taken_over(weights, factor, zeroed)
+
+
+Columns = Callable[[np.ndarray, int], np.ndarray]
+"""What a column of a span becomes, by its number there."""
+
+
+def taken_over(weights: np.ndarray, factor: np.ndarray, changed: Callable[[np.ndarray, slice], Columns]) -> np.ndarray:
+    """Weights of which columns change from the first to the last, what that does being taken over by those behind.
+
+    `factor` is `inverse_factor` of their Gram matrix. `changed` is given the columns of a span as they are when the
+    span begins, and which they are.
+    """
     left = weights.copy()
     columns = left.shape[1]
-    whole = mask_of(np.square(left / np.diag(factor)), form, share) if form in OF_THE_WHOLE else None
     for begin in range(0, columns, SPAN):
         end = min(begin + SPAN, columns)
         upper = factor[begin:end, begin:end]
         block = left[:, begin:end]
-        if whole is None:
-            kept = mask_of(np.square(block / np.diag(upper)), form, share)
-        else:
-            kept = whole[:, begin:end]
+        become = changed(block, slice(begin, end))
         moved = np.zeros_like(block)
         for at in range(end - begin):
-            moved[:, at] = np.where(kept[:, at], 0.0, block[:, at]) / upper[at, at]
-            block[:, at:] -= np.outer(moved[:, at], upper[at, at:])
-        block[~kept] = 0.0
+            column = become(block[:, at], at)
+            moved[:, at] = (block[:, at] - column) / upper[at, at]
+            block[:, at + 1 :] -= np.outer(moved[:, at], upper[at, at + 1 :])
+            block[:, at] = column
         left[:, end:] -= moved @ factor[begin:end, end:]
     return left

@@ -25,8 +25,8 @@ DESCRIPTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
-class WgmmaProduct:
-    """A block tile of `m` x `n`, of which each warpgroup has `part_m` x `part_n`, rows 64 by 64."""
+class Warpgroups:
+    """A block tile of `m` x `n`, of which each warpgroup has `part_m` x `part_n`: what all such products share."""
 
     element: DType
     m: int
@@ -38,11 +38,6 @@ class WgmmaProduct:
     lag = 1
     is_asynchronous = True
 
-    def __post_init__(self) -> None:
-        assert self.part_m % WGMMA_M == 0
-        assert self.part_n in WGMMA_NS
-        assert self.element in INSTRUCTIONS
-
     @property
     def threads(self) -> int:
         """Threads of a block: warpgroups, each with a part of the tile."""
@@ -51,11 +46,6 @@ class WgmmaProduct:
     @property
     def _across(self) -> int:
         return self.n // self.part_n
-
-    @property
-    def sums(self) -> tuple[int, ...]:
-        """Of a thread: products of 64 rows, groups of 8 columns, 4 elements of each."""
-        return (self.part_m // WGMMA_M, self.part_n // 8, 4)
 
     def sum(self, *place: str) -> str:
         """The variable with the sum at this place of `sums`."""
@@ -66,23 +56,50 @@ class WgmmaProduct:
         """Rows of `depth` elements as wgmma's descriptors describe them: swizzled."""
         return Swizzled(depth * self.element.bytes)
 
-    def declare(self, writer: Writer, depth: int) -> None:
-        """Sums of 0, and the place of the thread's warpgroup in the tile."""
+    def declare_group(self, writer: Writer) -> None:
+        """The place of the thread's warpgroup in the tile."""
         across = self._across
         group = {
             "group_m": f"warp / {4 * across} * {self.part_m}" if self.m > self.part_m else "0",
             "group_n": f"warp / 4 % {across} * {self.part_n}" if across > 1 else "0",
         }
         writer.line(f"const int {', '.join(f'{name} = {value}' for name, value in group.items())};")
+
+    def declare_descriptors(self, writer: Writer, a: Swizzled, b: Swizzled) -> None:
+        """`a_descriptor` and `b_descriptor`, of the rows that the warpgroup reads."""
+        for name, rows, first in (("a", a, "group_m"), ("b", b, "group_n")):
+            place = f"{name}_tile + {first} * {rows.pitch}"
+            descriptor = f"tw_wgmma_descriptor({place}, 1, {rows.atom_bytes}, {rows.mode})"
+            writer.line(f"const unsigned long long {name}_descriptor = {descriptor};")
+
+    def finish(self, writer: Writer) -> None:
+        """Waits until the last products are in the sums."""
+        writer.line("tw_wgmma_wait<0>();")
+
+
+@dataclass(frozen=True)
+class WgmmaProduct(Warpgroups):
+    """Rows 64 by 64."""
+
+    def __post_init__(self) -> None:
+        assert self.part_m % WGMMA_M == 0
+        assert self.part_n in WGMMA_NS
+        assert self.element in INSTRUCTIONS
+
+    @property
+    def sums(self) -> tuple[int, ...]:
+        """Of a thread: products of 64 rows, groups of 8 columns, 4 elements of each."""
+        return (self.part_m // WGMMA_M, self.part_n // 8, 4)
+
+    def declare(self, writer: Writer, depth: int) -> None:
+        """Sums of 0, and the place of the thread's warpgroup in the tile."""
+        self.declare_group(writer)
         writer.line(f"float acc[{self.part_m // WGMMA_M}][{self.part_n // 2}] = {{}};")
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
         """One group of products; those of the step before are over afterwards."""
         rows = Swizzled(depth * self.element.bytes)
-        for name, first in (("a", "group_m"), ("b", "group_n")):
-            place = f"{name}_tile + {first} * {rows.pitch}"
-            descriptor = f"tw_wgmma_descriptor({place}, 1, {rows.atom_bytes}, {rows.mode})"
-            writer.line(f"const unsigned long long {name}_descriptor = {descriptor};")
+        self.declare_descriptors(writer, rows, rows)
         writer.line("tw_wgmma_fence();")
         down, step = WGMMA_M * rows.pitch // DESCRIPTOR_BYTES, MMA_BYTES // DESCRIPTOR_BYTES
         with unrolled(writer, rows.row_bytes // MMA_BYTES, "k"), unrolled(writer, self.part_m // WGMMA_M, "i"):
@@ -90,10 +107,6 @@ class WgmmaProduct:
             writer.line(f"{INSTRUCTIONS[self.element]}(acc[i], {a}, {b}, 1);")
         writer.line("tw_wgmma_commit();")
         writer.line(f"tw_wgmma_wait<{self.lag}>();")
-
-    def finish(self, writer: Writer) -> None:
-        """Waits until the last products are in the sums."""
-        writer.line("tw_wgmma_wait<0>();")
 
     def put(self, writer: Writer, pitch: int) -> None:
         """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.wgmma import DESCRIPTOR_BYTES, WARPGROUP, WGMMA_M
+from compiler.devices.cuda.algorithms.contraction.wgmma import DESCRIPTOR_BYTES, WGMMA_M, Warpgroups
 from compiler.devices.cuda.codegen.fragments import MMA_M, unrolled
 from compiler.devices.cuda.codegen.rows import Rows, Swizzled
 from compiler.devices.cuda.codegen.sparse_panels import WORD_DEPTH, WORDS_BYTES
@@ -26,18 +26,8 @@ SELECTORS = 2
 
 
 @dataclass(frozen=True)
-class SparseWgmmaProduct:
-    """A block tile of `m` x `n`, of which each warpgroup has `part_m` x `part_n`, columns 64 by 64."""
-
-    element: DType
-    m: int
-    n: int
-    part_m: int
-    part_n: int
-
-    as_tf32 = False
-    lag = 1
-    is_asynchronous = True
+class SparseWgmmaProduct(Warpgroups):
+    """Columns 64 by 64."""
 
     def __post_init__(self) -> None:
         assert self.part_n % WGMMA_M == 0
@@ -45,27 +35,9 @@ class SparseWgmmaProduct:
         assert self.element in INSTRUCTIONS
 
     @property
-    def threads(self) -> int:
-        """Threads of a block: warpgroups, each with a part of the tile."""
-        return self.m // self.part_m * self._across * WARPGROUP
-
-    @property
-    def _across(self) -> int:
-        return self.n // self.part_n
-
-    @property
     def sums(self) -> tuple[int, ...]:
         """Of a thread: products of 64 columns, groups of 8 rows, 4 elements of each."""
         return (self.part_n // WGMMA_M, self.part_m // 8, 4)
-
-    def sum(self, *place: str) -> str:
-        """The variable with the sum at this place of `sums`."""
-        i, j, element = place
-        return f"acc[{i}][{j} * 4 + {element}]"
-
-    def layout(self, depth: int) -> Rows:
-        """Rows of A as wgmma's descriptors describe them: swizzled."""
-        return Swizzled(depth * self.element.bytes)
 
     def kept_layout(self, depth: int) -> Rows:
         """Rows of what is kept of B, half as many elements, swizzled likewise."""
@@ -74,12 +46,7 @@ class SparseWgmmaProduct:
     def declare(self, writer: Writer, depth: int) -> None:
         """Sums of 0, and the place of the thread's warpgroup in the tile."""
         assert depth == WORD_DEPTH, "a step has the places of a word"
-        across = self._across
-        group = {
-            "group_m": f"warp / {4 * across} * {self.part_m}" if self.m > self.part_m else "0",
-            "group_n": f"warp / 4 % {across} * {self.part_n}" if across > 1 else "0",
-        }
-        writer.line(f"const int {', '.join(f'{name} = {value}' for name, value in group.items())};")
+        self.declare_group(writer)
         words = f"(group_n / {MMA_M} + warp % 4) * {WORDS_BYTES}"
         writer.line(f"const int metadata_lane = {self.n * self.kept_layout(depth).pitch} + {words} + lane * 4;")
         writer.line(f"float acc[{self.sums[0]}][{self.part_m // 2}] = {{}};")
@@ -91,10 +58,7 @@ class SparseWgmmaProduct:
         with unrolled(writer, self.sums[0], "i"):
             place = f"metadata_lane + i * {WGMMA_M // MMA_M * WORDS_BYTES}"
             writer.line(f"metadata[i] = *(const unsigned *)(b_tile + {place});")
-        for name, rows, first in (("a", whole, "group_m"), ("b", kept, "group_n")):
-            place = f"{name}_tile + {first} * {rows.pitch}"
-            descriptor = f"tw_wgmma_descriptor({place}, 1, {rows.atom_bytes}, {rows.mode})"
-            writer.line(f"const unsigned long long {name}_descriptor = {descriptor};")
+        self.declare_descriptors(writer, whole, kept)
         writer.line("tw_wgmma_fence();")
         down = WGMMA_M * kept.pitch // DESCRIPTOR_BYTES
         of_a, of_b = (rows.row_bytes // SELECTORS // DESCRIPTOR_BYTES for rows in (whole, kept))
@@ -104,10 +68,6 @@ class SparseWgmmaProduct:
                 writer.line(f"{INSTRUCTIONS[self.element]}<{selector}>(acc[i], {b}, {a}, metadata[i], 1);")
         writer.line("tw_wgmma_commit();")
         writer.line(f"tw_wgmma_wait<{self.lag}>();")
-
-    def finish(self, writer: Writer) -> None:
-        """Waits until the last products are in the sums."""
-        writer.line("tw_wgmma_wait<0>();")
 
     def put(self, writer: Writer, pitch: int) -> None:
         """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""
