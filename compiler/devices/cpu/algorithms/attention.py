@@ -58,14 +58,14 @@ def attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
     Empty unless the kernel is attention.
     """
     view = as_attention(workload.kernel)
-    if view is None:
-        return []
-    proposals = []
-    for vectors in range(1, MAX_VECTORS + 1):
-        if vectors > 1 and (vectors - 1) * target.vector_floats >= view.keys.extent:
-            break
-        proposals.append(_proposal(view, vectors, target, lanes))
-    return sorted(proposals, key=lambda proposal: proposal.seconds)
+    return by_width(view, target, lambda vectors: _proposal(view, vectors, target, lanes)) if view else []
+
+
+def by_width(view: Heads, target: CpuTarget, proposal: Callable[[int], Proposal]) -> list[Proposal]:
+    """A proposal for each number of vectors in a panel of scores, none of them beyond the last key; cheapest first."""
+    widths = range(1, MAX_VECTORS + 1)
+    kept = [vectors for vectors in widths if vectors == 1 or (vectors - 1) * target.vector_floats < view.keys.extent]
+    return sorted(map(proposal, kept), key=lambda one: one.seconds)
 
 
 def _most_rows(vectors: int, target: CpuTarget) -> int:
@@ -91,7 +91,7 @@ def _proposal(view: Attention, vectors: int, target: CpuTarget, lanes: int) -> P
     keys = view.keys.extent
     if keys > KEYS:
         keys = parts(even_part(keys, KEYS), panel) * panel
-    wide = _column_vectors(view, floats)
+    wide = column_vectors(view, floats)
     mixed = even_part(block, _most_rows(wide, target))
     tile = Tile(
         "attention",
@@ -105,7 +105,7 @@ def _proposal(view: Attention, vectors: int, target: CpuTarget, lanes: int) -> P
     return Proposal(tile, _seconds(view, (rows, vectors), (mixed, wide), target))
 
 
-def _column_vectors(view: Attention, floats: int) -> int:
+def column_vectors(view: Heads, floats: int) -> int:
     """Vectors of a panel of values: the width that pads least, the widest of those."""
     needed = parts(view.columns.extent, floats)
     return min(range(1, MAX_VECTORS + 1), key=lambda vectors: (parts(needed, vectors) * vectors, -vectors))
@@ -143,6 +143,32 @@ def attention(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> L
     return LoweredAttention(name, workload, view, tile, target)
 
 
+@dataclass(frozen=True)
+class QueryCuts:
+    """How `queries` are cut into tasks, these into blocks, and blocks into register tiles."""
+
+    queries: int
+    task: int
+    block: int
+
+    def counts(self, rows: int) -> list[int]:
+        """Rows of the register tiles that blocks, whole or the last of a task, are cut into, `rows` at most."""
+        tasks = {self.task, self.queries - (parts(self.queries, self.task) - 1) * self.task}
+        sizes = {size for task in tasks for size in (min(self.block, task), task % self.block) if size}
+        return sorted({part for size in sizes for part in (min(rows, size), size % rows) if part})
+
+    def write(self, writer: Writer, rows: int, call: Callable[[int], None]) -> None:
+        """Register tiles of `rows` queries from `row` on, then what is left of the block's `count`."""
+        counts = self.counts(rows)
+        writer.line("long row = 0;")
+        if rows in counts:
+            with writer.block(f"for (; row + {rows} <= count; row += {rows})"):
+                call(rows)
+        for rest in (count for count in counts if count != rows):
+            with writer.block(f"if (count - row == {rest})"):
+                call(rest)
+
+
 @dataclass
 class LoweredAttention(Lowering):
     """A kernel under a tile."""
@@ -160,6 +186,7 @@ class LoweredAttention(Lowering):
         tile, view, self.lanes = self.tile, self.view, self.target.vector_floats
         self.task = min(tile.extent("lane", "m"), view.queries)
         self.block = min(tile.extent("block", "m"), view.queries)
+        self.cuts = QueryCuts(view.queries, self.task, self.block)
         self.key_block = tile.extent("block", "n")
         self.key_blocks = -(-view.keys.extent // self.key_block)
         self.score_rows, self.panel = tile.extent("register", "m"), tile.extent("register", "n")
@@ -246,11 +273,11 @@ class LoweredAttention(Lowering):
     def _micro_kernels(self) -> None:
         """A micro-kernel of each product for every number of rows that a block, whole or the last, is cut into."""
         view = self.view
-        for rows in self._counts(self.score_rows):
+        for rows in self.cuts.counts(self.score_rows):
             offsets = tuple(row * view.deep for row in range(rows))
             kernel = MicroKernel(offsets, ((view.deep, 1),), self.panel // self.lanes, self.lanes)
             kernel.write(self.writer, f"{self.name}_scores_{rows}")
-        for rows in self._counts(self.mixed_rows):
+        for rows in self.cuts.counts(self.mixed_rows):
             for keys in sorted({min(self.key_block, view.keys.extent), self._last_keys}):
                 offsets = tuple(row * self.row_floats for row in range(rows))
                 kernel = MicroKernel(offsets, ((keys, 1),), self.value_panel // self.lanes, self.lanes)
@@ -261,27 +288,6 @@ class LoweredAttention(Lowering):
     def _last_keys(self) -> int:
         """Keys of the last block."""
         return self.view.keys.extent - (self.key_blocks - 1) * self.key_block
-
-    def _sizes(self) -> list[int]:
-        """How many queries a block may have."""
-        tasks = {self.task, self.view.queries - (self.parts - 1) * self.task}
-        return sorted({size for task in tasks for size in (min(self.block, task), task % self.block) if size})
-
-    def _counts(self, rows: int) -> list[int]:
-        """Rows of the register tiles that blocks are cut into, `rows` at most."""
-        return sorted({part for size in self._sizes() for part in (min(rows, size), size % rows) if part})
-
-    def _row_tiles(self, rows: int, call: Callable[[int], None]) -> None:
-        """Register tiles of `rows` queries from `row` on, then what is left of the block."""
-        writer = self.writer
-        counts = self._counts(rows)
-        writer.line("long row = 0;")
-        if rows in counts:
-            with writer.block(f"for (; row + {rows} <= count; row += {rows})"):
-                call(rows)
-        for rest in (count for count in counts if count != rows):
-            with writer.block(f"if (count - row == {rest})"):
-                call(rest)
 
     # Operands brought into the form that the micro-kernels read
 
@@ -399,7 +405,7 @@ class LoweredAttention(Lowering):
                 with writer.block(f"for (long at = 0; at < {rows}; at++)"):
                     self._score_maps(keys)
 
-            self._row_tiles(self.score_rows, tile)
+            self.cuts.write(self.writer, self.score_rows, tile)
 
     def _score_maps(self, keys: int) -> None:
         """What follows the product on the scores of one query in one panel."""
@@ -471,7 +477,7 @@ class LoweredAttention(Lowering):
                 with writer.block(f"for (long at = 0; at < {rows}; at++)"):
                     self._mixed_row(first, last)
 
-            self._row_tiles(self.mixed_rows, tile)
+            self.cuts.write(self.writer, self.mixed_rows, tile)
 
     def _mixed_row(self, first: bool, last: bool) -> None:
         view, writer, panel = self.view, self.writer, self.value_panel

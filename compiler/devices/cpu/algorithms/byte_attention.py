@@ -28,8 +28,9 @@ from compiler.codegen.functions import decode, nest
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.attention import QUERIES, task_of
+from compiler.devices.cpu.algorithms.attention import QUERIES, QueryCuts, by_width, column_vectors, task_of
 from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
+from compiler.devices.cpu.algorithms.integer import plus
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
@@ -42,14 +43,13 @@ from compiler.forms.contraction import axes_of
 from compiler.forms.groups import LANE_BYTES
 from compiler.forms.integer import Operand
 from compiler.forms.normal_form import Slots, is_contiguous
-from compiler.ir.expr import Apply, Cast, Const, Expr, Load
+from compiler.ir.expr import Cast, Const, Expr, Load
 from compiler.ir.index import Axis, Index, row_major
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
 
-MAX_VECTORS = 4
 SCORE_BYTES = 5
 """Of a score that stays in a cache: as a float, and as the byte of its weight."""
 PACK_NS = 0.03
@@ -113,14 +113,7 @@ def byte_attention_tiles(workload: Workload, target: CpuTarget, lanes: int) -> l
     Empty unless the kernel is attention of bytes.
     """
     view = as_byte_attention(workload.kernel)
-    if view is None:
-        return []
-    proposals = []
-    for vectors in range(1, MAX_VECTORS + 1):
-        if vectors > 1 and (vectors - 1) * target.vector_floats >= view.keys.extent:
-            break
-        proposals.append(_proposal(view, vectors, target, lanes))
-    return sorted(proposals, key=lambda proposal: proposal.seconds)
+    return by_width(view, target, lambda vectors: _proposal(view, vectors, target, lanes)) if view else []
 
 
 def _rows(vectors: int, target: CpuTarget) -> int:
@@ -133,8 +126,7 @@ def _proposal(view: ByteAttention, vectors: int, target: CpuTarget, lanes: int) 
     room = target.l2_bytes // 2 // (SCORE_BYTES * view.keys.extent)
     block = even_part(task, max(min(QUERIES, room) // most, 1) * most)
     rows = even_part(block, most)
-    needed = parts(view.columns.extent, floats)
-    wide = min(range(1, MAX_VECTORS + 1), key=lambda count: (parts(needed, count) * count, -count))
+    wide = column_vectors(view, floats)
     mixed = even_part(block, _rows(wide, target))
     tile = Tile(
         "byte_attention",
@@ -238,6 +230,7 @@ class _Lowered(Lowering):
         self.trimming = Trimming(self.writer, view.kernel, self.slots, self.lanes)
         self.task = min(tile.extent("lane", "m"), view.queries)
         self.block = min(tile.extent("block", "m"), view.queries)
+        self.cuts = QueryCuts(view.queries, self.task, self.block)
         self.parts = parts(view.queries, self.task)
         self.row_floats = parts(view.keys.extent, self.lanes) * self.lanes
         score, mixed = ((tile.extent(level, "m"), tile.extent(level, "n")) for level in ("register", "vector"))
@@ -255,7 +248,7 @@ class _Lowered(Lowering):
         """The C functions of both products with the softmax between them."""
         view, writer = self.view, self.writer
         for product in (self.scores, self.mixed):
-            for rows in self._counts(product.rows):
+            for rows in self.cuts.counts(product.rows):
                 self._micro_kernel(product, rows)
         notes = (
             f"heads {axes_of(view.batch)}; queries {axes_of(view.rows)}; keys {axes_of((view.keys,))};",
@@ -329,18 +322,12 @@ class _Lowered(Lowering):
                     writer.line(f"tw_store_i(c + row * {panel} + {vector * lanes}, acc[row][{vector}]);")
         writer.line()
 
-    def _counts(self, rows: int) -> list[int]:
-        """Rows of the register tiles that blocks, whole or the last of a task, are cut into, `rows` at most."""
-        tasks = {self.task, self.view.queries - (self.parts - 1) * self.task}
-        sizes = {size for task in tasks for size in (min(self.block, task), task % self.block) if size}
-        return sorted({part for size in sizes for part in (min(rows, size), size % rows) if part})
-
     def _multiply(self, product: _Product, row: Callable[[], None]) -> None:
         """Sums of a block of queries, panel by panel in register tiles; `row` writes what becomes of row `at` of one.
 
         It finds the sums at `held`, its number in the block in `own`, and the panel's first column in `place`.
         """
-        writer, counts = self.writer, self._counts(product.rows)
+        writer = self.writer
 
         def tile(rows: int) -> None:
             writer.line(f"int32_t c[{rows * product.panel}] __attribute__((aligned(64)));")
@@ -354,13 +341,7 @@ class _Lowered(Lowering):
 
         with writer.block(f"for (long panel = 0; panel < {product.panels}; panel++)"):
             writer.line(f"const char *const b = {product.name} + panel * {product.panel_bytes}L;")
-            writer.line("long row = 0;")
-            if product.rows in counts:
-                with writer.block(f"for (; row + {product.rows} <= count; row += {product.rows})"):
-                    tile(product.rows)
-            for rest in (count for count in counts if count != product.rows):
-                with writer.block(f"if (count - row == {rest})"):
-                    tile(rest)
+            self.cuts.write(writer, product.rows, tile)
 
     def _sum(self, product: _Product, column: str) -> str:
         """The C name of a vector of sums, less what zero points add."""
@@ -408,7 +389,7 @@ class _Lowered(Lowering):
                 name = INTEGERS[value.dtype]
                 writer.line(f"tw_copy_halves_{name}((int16_t *)into, {source}, {inner.extent}, {-shift});")
             return
-        place, moved = row_major(product.depth), _plus(value, shift)
+        place, moved = row_major(product.depth), plus(Cast(value, DType.I32), shift)
 
         def strip(vector: Vector) -> None:
             emitter = self._emitter(vector)
@@ -486,7 +467,7 @@ class _Lowered(Lowering):
                 self._pack_group(product, vector, rest, str(deep // group))
 
     def _pack_group(self, product: _Product, vector: Vector, places: Sequence[str], group: str) -> None:
-        values, moved = [], _plus(product.factor.value, product.held.shifts[1])
+        values, moved = [], plus(Cast(product.factor.value, DType.I32), product.held.shifts[1])
         for place in places:
             emitter, inner = self._emitter(vector), product.deep
             for axis in product.depth:
@@ -556,7 +537,7 @@ class _Lowered(Lowering):
         emitter, value = self._emitter(vector), writer.name("weight")
         writer.line(f"const vf {value} = tw_load(line + {view.keys}) * factor;")
         emitter.held[view.weight] = value
-        byte = emitter.vector_of(_plus(view.rounded, held.shifts[0]))
+        byte = emitter.vector_of(plus(Cast(view.rounded, DType.I32), held.shifts[0]))
         store_vector(writer, f"into + {view.keys}", byte, vector, f"_{held.suffix}")
         if held.zeros[1]:
             live = f"tw_first_n_i({byte}, {vector.count}, (vi){{0}})" if vector.count else byte
@@ -570,12 +551,6 @@ class _Lowered(Lowering):
             finish(self._emitter(vector), self.slots, view.mixed, view.epilogue, self._sum(product, column), DType.I32)
 
         panel_strips(self.writer, view.columns, product.panel, self.lanes, result)
-
-
-def _plus(value: Expr, number: int) -> Expr:
-    """Bytes as int32, and a number."""
-    wide = Cast(value, DType.I32)
-    return Apply("add", (wide, Const(number, DType.I32))) if number else wide
 
 
 BYTE_ATTENTION = Algorithm(("byte_attention",), byte_attention_tiles, byte_attention, takes=any_short)

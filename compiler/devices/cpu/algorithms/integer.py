@@ -114,7 +114,7 @@ def holds_signed(form: IntegerContraction, target: CpuTarget) -> bool:
     return target.takes_signed(form.a.value.dtype is DType.I8)
 
 
-def _plus(expr: Expr | None, number: int) -> Expr:
+def plus(expr: Expr | None, number: int) -> Expr:
     """An int32 expression, 0 when absent, and a number."""
     if expr is None:
         return Const(number, I32)
@@ -134,11 +134,11 @@ class _Integer(DotContraction):
     def b_zero(self) -> Expr | None:
         """The zero point of B as it is packed; None where it is 0."""
         fixed, shift = self.form.b.fixed_zero, self.groups.shift
-        return None if fixed == shift else _plus(self.form.b.zero, -shift)
+        return None if fixed == shift else plus(self.form.b.zero, -shift)
 
     @property
     def b(self) -> Expr:
-        return _plus(Cast(self.form.b.value, I32), -self.groups.shift)
+        return plus(Cast(self.form.b.value, I32), -self.groups.shift)
 
     @property
     def extra_bytes(self) -> int:
@@ -197,7 +197,7 @@ class Bytes(_Integer):
         """The first operand as bytes in a row that is staged."""
         a, moved = form.a, form.a_shift(signed)
         source = a.value if isinstance(a.value, Load) else None
-        return Staged(_plus(Cast(a.value, I32), moved), _plus(a.zero, moved), a.condition, source)
+        return Staged(plus(Cast(a.value, I32), moved), plus(a.zero, moved), a.condition, source)
 
     @staticmethod
     def row_step_of(form: IntegerContraction, slots: Slots, signed: bool) -> int:
