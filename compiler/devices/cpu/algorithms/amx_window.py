@@ -10,7 +10,7 @@ Register tiles run on from one line to the next: what they compute between two l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
@@ -29,12 +29,17 @@ from compiler.devices.cpu.algorithms.amx import (
     declare_shapes,
     parts_of,
 )
-from compiler.devices.cpu.algorithms.blocking import even_part
 from compiler.devices.cpu.algorithms.dot import Shape
-from compiler.devices.cpu.algorithms.dot.images import ImageRows, Phase, staged_pixels
+from compiler.devices.cpu.algorithms.dot.images import (
+    PIECE_NS,
+    ImageRows,
+    Phase,
+    line_blocks,
+    staged_pixels,
+    with_line_cuts,
+)
 from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds
@@ -49,8 +54,6 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
 
-PIECE_NS = 3.0
-"""A piece of a pixel copied, beside its bytes."""
 FormOf = Callable[[Workload, CpuTarget, bool], "tuple[TileProduct, WindowRows] | None"]
 
 
@@ -81,25 +84,16 @@ class _Windows:
 
     def tiles(self, product: TileProduct, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Register tiles by blocks of lines, cheapest by the model first."""
-        found = [
-            self._proposal(product, vectors, parts, lines, target, lanes)
-            for vectors in product.widths(1, target)
-            for parts in range(1, SUMS // vectors + 1)
-            for lines in self._heights(target, lanes)
-        ]
-        cuts = [(one.seconds / min(one.row_blocks, lanes), one) for one in found]
-        return with_row_cuts([one for one in found if one.row_blocks < lanes] or found, cuts, lanes)
-
-    def _heights(self, target: CpuTarget, lanes: int) -> Iterator[int]:
-        """Lines of a block: as many as a cache has room for, and so few that each lane has some."""
-        height = self.rows.height
-        rooms = (target.l2_bytes // 2, target.l1_bytes // 2)
-        fit = [
-            max(lines for lines in range(1, height + 1) if lines == 1 or self.image_bytes(lines) <= room)
-            for room in rooms
-        ]
-        shared = min(fit[0], -(-height // lanes))
-        yield from sorted({even_part(height, most) for most in (*fit, shared)}, reverse=True)
+        heights = line_blocks(self.rows.height, self.image_bytes, target, lanes)
+        return with_line_cuts(
+            [
+                self._proposal(product, vectors, parts, lines, target, lanes)
+                for vectors in product.widths(1, target)
+                for parts in range(1, SUMS // vectors + 1)
+                for lines in heights
+            ],
+            lanes,
+        )
 
     def _proposal(
         self, product: TileProduct, vectors: int, parts: int, lines: int, target: CpuTarget, lanes: int

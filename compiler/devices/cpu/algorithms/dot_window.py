@@ -18,10 +18,16 @@ from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
 from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
 from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
-from compiler.devices.cpu.algorithms.dot.images import ImageRows, Phase, staged_pixels
+from compiler.devices.cpu.algorithms.dot.images import (
+    PIECE_NS,
+    ImageRows,
+    Phase,
+    line_blocks,
+    staged_pixels,
+    with_line_cuts,
+)
 from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
-from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds
@@ -40,8 +46,6 @@ MOST_POINTERS = 9
 """Rows of a register tile that runs on from line to line: so many pointers stay in registers."""
 LEAST_FILLED = 0.6
 """Of the rows that registers have room for: tiles within lines that have fewer are not proposed."""
-PIECE_NS = 3.0
-"""A piece of a line copied, beside its bytes."""
 INTEGER_WINDOW_NAME, BF16_WINDOW_NAME = "integer_window", "bf16_window"
 
 
@@ -117,13 +121,15 @@ class _Windows:
 
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Register tiles by blocks of lines, cheapest by the model first."""
-        found = [
-            self._proposal(rows, vectors, lines, target, lanes)
-            for rows, vectors in self._registers(target)
-            for lines in self._heights(target, lanes)
-        ]
-        cuts = [(one.seconds / min(one.row_blocks, lanes), one) for one in found]
-        return with_row_cuts([one for one in found if one.row_blocks < lanes] or found, cuts, lanes)
+        heights = line_blocks(self.image.rows.height, self.image.image_bytes, target, lanes)
+        return with_line_cuts(
+            [
+                self._proposal(rows, vectors, lines, target, lanes)
+                for rows, vectors in self._registers(target)
+                for lines in heights
+            ],
+            lanes,
+        )
 
     def _registers(self, target: CpuTarget) -> Iterator[tuple[int, int]]:
         """Rows and vectors: as many rows as fill the registers, and as many as a line has whole tiles of."""
@@ -136,15 +142,6 @@ class _Windows:
                 yield within, vectors
             if on > within:
                 yield even_part(self.image.rows.height * width, on), vectors
-
-    def _heights(self, target: CpuTarget, lanes: int) -> list[int]:
-        """Lines of a block: as many as a cache has room for, and so few that each lane has some."""
-        height = self.image.rows.height
-        fit = [
-            max(lines for lines in range(1, height + 1) if lines == 1 or self.image.image_bytes(lines) <= room)
-            for room in (target.l2_bytes // 2, target.l1_bytes // 2)
-        ]
-        return sorted({even_part(height, most) for most in (*fit, min(fit[0], parts(height, lanes)))}, reverse=True)
 
     def _proposal(self, rows: int, vectors: int, lines: int, target: CpuTarget, lanes: int) -> Proposal:
         image, view, rates = self.image, self.image.rows.view, target.rates

@@ -6,17 +6,42 @@ instruction wants. Lines lie in phases, one for each remainder of a position by 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.devices.cpu.algorithms.blocking import even_part
 from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Staged
+from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
+from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.operand import bound_of
 from compiler.forms.window_rows import WindowRows
 from compiler.ir.expr import Expr, conjuncts
 from compiler.ir.index import Index
+from compiler.tuning.proposal import Proposal
+
+PIECE_NS = 3.0
+"""A piece of memory copied when an image is staged, beside its bytes."""
+
+
+def line_blocks(height: int, image_bytes: Callable[[int], int], target: CpuTarget, lanes: int) -> list[int]:
+    """Lines of outputs of a block: as many as a cache has room for, and so few that each lane has some.
+
+    `image_bytes` is what so many lines read.
+    """
+    fit = [
+        max(lines for lines in range(1, height + 1) if lines == 1 or image_bytes(lines) <= room)
+        for room in (target.l2_bytes // 2, target.l1_bytes // 2)
+    ]
+    return sorted({even_part(height, most) for most in (*fit, min(fit[0], -(-height // lanes)))}, reverse=True)
+
+
+def with_line_cuts(found: Sequence[Proposal], lanes: int) -> list[Proposal]:
+    """Proposals, cheapest first; beside them those whose blocks of lines lanes have in turn."""
+    cuts = [(one.seconds / min(one.row_blocks, lanes), one) for one in found]
+    return with_row_cuts([one for one in found if one.row_blocks < lanes] or [*found], cuts, lanes)
 
 
 @dataclass(frozen=True)
