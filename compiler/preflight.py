@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -59,6 +59,7 @@ COMPILED_WHOLE = (
 
 SHOWN_INPUTS = 4
 """Of those that a sentence names."""
+T = TypeVar("T")
 SHOWN_WEIGHTS = 64
 """Of those that are sparse, of those of low rank, and of those that share values."""
 
@@ -449,18 +450,21 @@ def _bytes(array: np.ndarray) -> int:
 def _low_rank(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """The SHOWN_WEIGHTS largest matrices of low rank."""
     able = {name: array for name, array in constants.items() if array.size >= LEAST_ELEMENTS and array.ndim == 2}
-    known = ((name, array, factors_of(array)) for name, array in able.items() if _bytes(array) == array.nbytes)
-    found = sorted(((name, array, factors) for name, array, factors in known if factors), key=lambda one: -one[1].size)
     return [
-        {"name": name, "shape": list(array.shape), "rank": factors.rank}
-        for name, array, factors in found[:SHOWN_WEIGHTS]
+        {"name": name, "shape": list(able[name].shape), "rank": factors.rank}
+        for name, factors in _largest_with(able, factors_of)
     ]
+
+
+def _largest_with(constants: Mapping[str, np.ndarray], look: Callable[[np.ndarray], T | None]) -> list[tuple[str, T]]:
+    """What `look` finds in weights, of the SHOWN_WEIGHTS largest in which it finds anything."""
+    known = ((name, array, look(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
+    found = sorted(((array.size, name, one) for name, array, one in known if one), key=lambda each: -each[0])
+    return [(name, one) for _, name, one in found[:SHOWN_WEIGHTS]]
 
 
 def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """The zeros of weights, of the SHOWN_WEIGHTS largest that have many."""
-    known = ((name, zeros_of(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
-    found = sorted(((name, zeros) for name, zeros in known if zeros), key=lambda one: -one[1].elements)
     return [
         {
             "name": name,
@@ -474,7 +478,7 @@ def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
             "packed": zeros.combined and zeros.combined.packed,
             "filled": zeros.combined and round(zeros.combined.filled, 4),
         }
-        for name, zeros in found[:SHOWN_WEIGHTS]
+        for name, zeros in _largest_with(constants, zeros_of)
     ]
 
 
@@ -488,8 +492,6 @@ def _weights(found: Survey) -> Mapping[str, np.ndarray]:
 
 def _shared(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
     """The codebooks of weights, of the SHOWN_WEIGHTS largest that have few values."""
-    known = ((name, shared_values_of(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
-    found = sorted(((name, shared) for name, shared in known if shared), key=lambda one: -one[1].elements)
     return [
         {
             "name": name,
@@ -501,7 +503,7 @@ def _shared(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
             "zeros": round(shared.zeros / shared.elements, 4),
             "saved_bytes": shared.saved_bytes,
         }
-        for name, shared in found[:SHOWN_WEIGHTS]
+        for name, shared in _largest_with(constants, shared_values_of)
     ]
 
 
