@@ -1,4 +1,4 @@
-"""A model in fp32 and samples to the same model with zeros among its weights, with a table of its layers."""
+"""A model in fp32 and samples to the same model with weights of a form, with a table of its layers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 
 from compiler.compress.clusters import Clusterer
 from compiler.compress.evaluate import Deviation, Samples
-from compiler.compress.forms import CODEBOOK, levels_of, obstacle
+from compiler.compress.forms import CODEBOOK, Form, levels_of, obstacle, words_of
 from compiler.compress.gram import gram, grams
 from compiler.compress.layers import Layer, layers_of
 from compiler.compress.prune import Change, Matrices, Pruner
@@ -26,7 +26,7 @@ from compiler.quantize.samples import derived, given, shaped
 from compiler.trace import Observer, StopRequest, ignore, never_stops
 from compiler.tuning.knapsack import Choice, Frontier, Option
 
-BEGINS = {"load": 0.0, "calibrate": 0.02, "prune": 0.1, "time": 0.5, "search": 0.85, "write": 0.97}
+BEGINS = {"load": 0.0, "calibrate": 0.02, "weights": 0.1, "time": 0.5, "search": 0.85, "write": 0.97}
 """The steps as events name them, with the part of the whole at which each begins."""
 OLDEST_OPSET = 7
 HELD_OUT = 4
@@ -43,14 +43,14 @@ CHECK = (
     "your own data can tell"
 )
 DERIVED = (
-    "no samples were given: weights were pruned by random inputs, which are seldom like real ones. "
+    "no samples were given: weights were {done} by random inputs, which are seldom like real ones. "
     "Give some tens of real inputs as .npz"
 )
 
 
 @dataclass(frozen=True)
 class _Level:
-    """One layer at one share of zeros, or of bits saved. `error` is of the whole network where nothing else is pruned.
+    """One layer at one share of zeros, or of bits saved. `error`: of the whole network where nothing else is changed.
 
     `zeros` are the weights that are zero, or as many as have the bits that indices save.
     """
@@ -74,7 +74,7 @@ def compress(
     stop_requested: StopRequest = never_stops,
     measure: bool = True,
 ) -> dict[str, Any]:
-    """Writes a pruned model to `out`, which appears whole, and returns what became of each layer.
+    """Writes a model with weights of a form to `out`, which appears whole, and returns what became of each layer.
 
     A level for each layer is found by dynamic programming (`compiler.tuning.knapsack`) under two assumptions: that
     times of layers add up, and that the squares of their relative errors do, as those of independent changes would.
@@ -85,21 +85,22 @@ def compress(
 
         options      as given
         layers       in the model's order: `node`, `operator`, `weights` (their shape, of W and R side by side for a
-                     recurrent layer), `sparsity` (the share of zeros),
-                     `reason` (why it is dense, else null), `error` (of the outputs where it alone is pruned so),
+                     recurrent layer), `sparsity` (the share of `saved`),
+                     `reason` (why it is dense, else null), `error` (of the outputs where it alone is changed so),
                      `dense_us` and `us` (what it takes), `source` of the time (measured or model), and `levels`: all
                      that were looked at, each with `sparsity`, `error` and `us`
         curve        from dense to the fastest: `sparsity`, `predicted_ms`, `expected_error` (the sum) and `error` (of
                      the whole on held-out samples)
-        sparsity     of all weights that may be pruned; `dense_ms` and `predicted_ms` of the whole
+        saved        what `sparsity` is the share of: zeros, or by form bits saved
+        sparsity     of all weights that may be changed; `dense_ms` and `predicted_ms` of the whole
         error        the greatest of all outputs; `expected_error` by the sum
         outputs      for each that is a float: `name`, `error` (||y - dense|| / ||dense||), `agree` (the part of equal
                      decisions, where it looks like classes, else null)
         samples, held_out, derived, bytes, model_bytes, notices
 
-    Raises UnsupportedModel where no layer can be pruned, or weights are not finite; InputsError for samples that do not
-    fit, are not finite, or are fewer than two; BudgetMissed where the aim cannot be reached; and what the front end and
-    the tile search raise.
+    Raises UnsupportedModel where no layer can have the form, or weights are not finite; InputsError for samples that do
+    not fit, are not finite, or are fewer than two; BudgetMissed where the aim cannot be reached; and what the front end
+    and the tile search raise.
     """
     progress = Progress(observe, BEGINS)
     progress.begin("load")
@@ -107,7 +108,8 @@ def compress(
     values = given(read, samples, options) if samples else derived(model, options, data)
     if len(values) < 2:
         raise InputsError("there is one sample alone", fix="give at least two: one is held out, to judge the result on")
-    notices = [CHECK] if samples else [CHECK, DERIVED]
+    words = words_of(options.form)
+    notices = [CHECK] if samples else [CHECK, DERIVED.format(done=words.done)]
     for notice in notices:
         progress.notice(notice)
     held = min(max(1, len(values) // HELD_OUT), MOST_HELD_OUT)
@@ -124,7 +126,7 @@ def compress(
     def on_record(record: Mapping[str, Any]) -> None:
         observe(Event("record", "time", BEGINS["time"], "", record))
 
-    progress.begin("prune")
+    progress.begin("weights")
     found = [_pruned(layer, layers, calibrated, judged, options, at, progress) for at, layer in enumerate(layers)]
     progress.begin("time")
     with tempfile.TemporaryDirectory(prefix="tilewright-compress-", dir=out.parent) as folder:
@@ -142,7 +144,7 @@ def compress(
             levels.append([_timed(times, layer, x, one) for one in pruned])
             progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
     progress.begin("search")
-    search = _Search(layers, levels, dense_s, unseen, by_size=options.form == CODEBOOK)
+    search = _Search(layers, levels, dense_s, unseen, options.form)
     choice, deviation = search.found(options)
     curve = search.curve()
     progress.begin("write")
@@ -155,6 +157,7 @@ def compress(
         "options": options.to_json(),
         "layers": _table(network, layers, left, levels, choice),
         "curve": curve,
+        "saved": words.saved,
         "sparsity": round(search.zeros(choice) / prunable, 4),
         "dense_ms": _ms(dense_s),
         "predicted_ms": _ms(search.seconds(choice)),
@@ -182,15 +185,15 @@ class _Search:
         levels: list[list[_Level]],
         dense_s: float,
         unseen: Samples,
-        *,
-        by_size: bool,
+        form: Form,
     ) -> None:
         self.layers, self.levels, self.dense_s, self.unseen = layers, levels, dense_s, unseen
+        self.words = words_of(form)
         self._fixed = dense_s - sum(each[0].taken.seconds for each in levels)
         self._judged: dict[tuple[int, ...], Deviation] = {}
         self.by_time = self._frontier(lambda one: one.taken.seconds)
         self.by_zeros = self._frontier(lambda one: float(one.weights.size - one.zeros))
-        self.wanted = self.by_zeros if by_size else self.by_time
+        self.wanted = self.by_zeros if form == CODEBOOK else self.by_time
 
     def _frontier(self, cost: Callable[[_Level], float]) -> Frontier:
         return Frontier([[Option(cost(one), one.error**2) for one in each] for each in self.levels])
@@ -209,11 +212,11 @@ class _Search:
             size = sum(layer.weights.size for layer in self.layers)
             choice = self.by_zeros.nearest((1 - options.sparsity) * size + 0.5)
             reached = f"{self.zeros(self.by_zeros.choice(len(self.by_zeros) - 1)) / size:.3f}"
-            least = f"a share of {options.sparsity:g} zeros cannot be reached"
+            least = f"a share of {options.sparsity:g} {self.words.saved} cannot be reached"
         if choice is None:
             raise BudgetMissed(
                 f"{least}: all layers at their most reach {reached}",
-                fix="ask for less, take another form, or give `ends` to prune the first and last layers too",
+                fix="ask for less, take another form, or give `ends` to take the first and last layers too",
             )
         return choice, self.judge(choice)
 
@@ -231,7 +234,7 @@ class _Search:
             wanted *= max(0.25, CAREFUL * largest / deviation.worst)
         if deviation.worst > largest or not self.zeros(choice):
             raise BudgetMissed(
-                f"no layer can be pruned to advantage so that outputs are within {largest:g} of the dense ones",
+                f"no layer can be {self.words.done} to advantage so that outputs are within {largest:g} of the dense",
                 fix="allow a larger error, take another form, or give samples that are like real inputs",
                 details={
                     "alone": {
@@ -320,7 +323,7 @@ def _pruned(
     at: int,
     progress: Progress,
 ) -> list[_Pruned]:
-    """A layer at each level, with the error of the whole where it alone is pruned."""
+    """A layer at each level, with the error of the whole where it alone is changed."""
     own = grams(layer, calibrated.around(layer)) if layer.recurs else [gram(layer, calibrated.inputs(layer))]
 
     def change(weights: np.ndarray, products: np.ndarray) -> Change:
@@ -352,7 +355,7 @@ def _give(network: Network, layers: Sequence[Layer], name: str, weights: np.ndar
         if node.input[at] in network.constants:
             network.constants[node.input[at]] = own
         else:
-            node.input[at] = network.add_constant(f"{node.input[at]}_pruned", own)
+            node.input[at] = network.add_constant(f"{node.input[at]}_compressed", own)
             network.look()
 
 

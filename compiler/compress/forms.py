@@ -13,6 +13,7 @@ codebook      none: weights share few values, and a share is that of the bits th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
@@ -35,6 +36,28 @@ OF, KEPT = 4, 2
 """Inputs of a group of 2:4, and how many of them are kept."""
 LEVELS: tuple[float, ...] = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
 """Shares of zeros that a layer may have."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """How messages and reports speak of a form.
+
+    saved  what `sparsity` is a share of: `80 % zeros`
+    done   what weights are then
+    """
+
+    saved: str
+    done: str
+
+
+PRUNED = Words("zeros", "pruned")
+WORDS: Mapping[Form, Words] = {CODEBOOK: Words("bits saved", "clustered")}
+"""Of the forms that do not make weights zero."""
+
+
+def words_of(form: Form) -> Words:
+    """How messages and reports speak of a form."""
+    return WORDS.get(form, PRUNED)
 
 
 CLUSTERED: tuple[float, ...] = (0.75, 0.875, 0.9375)

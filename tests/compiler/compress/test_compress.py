@@ -91,6 +91,7 @@ def test_forms_hold_in_the_files_weights(tmp_path: Path) -> None:
 def test_weights_that_share_values_save_as_many_bits_as_asked_with_little_error(tmp_path: Path) -> None:
     out, report = pruned(tmp_path, sparsity=0.8, form="codebook")
     assert 0.8 <= report["sparsity"] < 0.95
+    assert report["saved"] == "bits saved"
     assert 0 < report["error"] < 0.2
     rows = {row["node"]: row for row in report["layers"]}
     assert [one["sparsity"] for one in rows["middle"]["levels"]] == [0.0, 0.75, 0.875, 0.9375]
@@ -112,6 +113,7 @@ def test_codebooks_are_made_as_small_as_an_error_allows(tmp_path: Path) -> None:
 
 def test_a_time_is_reached_with_less_error_than_by_a_greater_one(tmp_path: Path) -> None:
     _, dense = pruned(tmp_path, sparsity=0.5)
+    assert dense["saved"] == "zeros"
     fastest = dense["curve"][-1]["predicted_ms"]
     middle = (fastest + dense["dense_ms"]) / 2
     _, report = pruned(tmp_path, latency_ms=middle)
@@ -125,8 +127,10 @@ def test_what_cannot_be_held_is_said(tmp_path: Path) -> None:
         pruned(tmp_path, largest_error=1e-6)
     assert missed.value.details is not None
     assert set(missed.value.details["alone"]) == {"middle", "pointwise", "hidden"}
-    with pytest.raises(BudgetMissed, match=r"0\.98"):
+    with pytest.raises(BudgetMissed, match=r"0\.98 zeros"):
         pruned(tmp_path, sparsity=0.98)
+    with pytest.raises(BudgetMissed, match="no layer can be clustered to advantage"):
+        pruned(tmp_path, largest_error=1e-6, form="codebook")
 
 
 def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
@@ -139,7 +143,9 @@ def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
         pruned(tmp_path, broken, sparsity=0.5)
     d = Drawn()
     d.node("Relu", ["x"], "y")
-    with pytest.raises(UnsupportedModel, match="no layer to prune: there is no Conv, Gemm, MatMul or recurrent layer"):
+    with pytest.raises(
+        UnsupportedModel, match="no layer to compress: there is no Conv, Gemm, MatMul or recurrent layer"
+    ):
         pruned(tmp_path, d.model({"x": (1, 3, 12, 12)}, {"y": (1, 3, 12, 12)}), sparsity=0.5)
     with pytest.raises(OptionsError, match="keep names 'nowhere'"):
         pruned(tmp_path, sparsity=0.5, keep=("nowhere",))
@@ -268,7 +274,7 @@ def test_the_command_writes_the_model_and_says_what_became_of_it(
     options = {"sparsity": 0.6, "method": "wanda", "tuning_budget_s": 0.0}
     assert main([str(source), "--samples", str(archive), "--options", json.dumps(options)]) == 0
     said = capsys.readouterr().out
-    assert (tmp_path / "model.pruned.onnx").is_file()
+    assert (tmp_path / "model.compressed.onnx").is_file()
     assert all(part in said for part in ("middle  Conv", "curve:", "output y: error", "of decisions agree"))
     assert main([str(source), "--options", "{}"]) == 1
-    assert "nothing says how far to prune" in capsys.readouterr().err
+    assert "nothing says how far to go" in capsys.readouterr().err
