@@ -50,12 +50,16 @@ def _quiet(event: Event) -> None:
     pass
 
 
+def _ranked(row: Mapping[str, Any]) -> str:
+    return "" if row["rank"] is None else f"rank {row['rank']}"
+
+
 def table(report: Mapping[str, Any]) -> str:
     """The layers, the curve and the outputs of a report as lines of text."""
     lines, saved = [], report["saved"]
     for row in report["layers"]:
         times = "" if row["us"] is None else f"{row['us']:g} us of {row['dense_us']:g}, error {row['error']:g} alone"
-        shown = [row["node"], row["operator"], f"{row['sparsity']:.0%}", times, row["reason"] or ""]
+        shown = [row["node"], row["operator"], f"{row['sparsity']:.0%}", times, row["reason"] or _ranked(row)]
         lines.append("  ".join(shown).rstrip())
     for one in report["curve"]:
         lines.append(f"curve: {one['sparsity']:.1%} {saved}, {one['predicted_ms']:g} ms, error {one['error']}")

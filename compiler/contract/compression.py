@@ -47,15 +47,15 @@ class CompressOptions(Derived):
         gt=0,
         lt=1,
         description="the share of the prunable weights that becomes zero at least, or with `codebook` of their bits "
-        "that indices save; the error is made as small as that allows",
+        "that indices save, with `low_rank` of their multiplications; the error is made as small as that allows",
         examples=[0.8],
     )
-    form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook"] = Field(
+    form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook", "low_rank"] = Field(
         default="unstructured",
         description="which weights become zero together: each by itself; those of four, or of sixteen, neighbouring "
         "results; those of four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring "
         "inputs; all but the largest of a result in each group of inputs (column combining); or none: weights share "
-        "256 values, or 16 or 4 of each result",
+        "256 values, or 16 or 4 of each result; or they become products of two matrices of low rank",
     )
     method: Literal["obs", "wanda", "magnitude"] = Field(
         default="obs",

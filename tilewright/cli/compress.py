@@ -49,7 +49,7 @@ def compress(
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--form", help="unstructured (default), 1x4, 1x16, 4x16, 2:4, combined or codebook."),
+        typer.Option("--form", help="unstructured (default), 1x4, 1x16, 4x16, 2:4, combined, codebook or low_rank."),
     ] = None,
     method: Annotated[str | None, typer.Option("--method", help="obs (default), wanda or magnitude.")] = None,
     precision: Annotated[
@@ -128,7 +128,7 @@ def show(report: Mapping[str, Any]) -> None:
             _number(row.get("us")),
             _number(row.get("dense_us")),
             _number(row.get("error")),
-            row.get("reason") or "",
+            row.get("reason") or ("" if row.get("rank") is None else f"rank {row['rank']}"),
         )
     out.print(layers)
     curve = table(
