@@ -7,7 +7,7 @@ prune     one-shot pruning by magnitude, by magnitude and inputs, and with an up
 factors   matrices as products of two of low rank, by what samples say
 parts     the nodes that a layer becomes: one, or two of low rank
 evaluate  the model's outputs with some weights replaced
-times     what each layer takes at each share of zeros
+times     what each layer takes at each level
 compress  all of it: the new model and its report
 """
 

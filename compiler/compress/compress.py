@@ -107,7 +107,7 @@ def compress(
                      that were looked at, each with `sparsity`, `error` and `us`. `rank` of both, of factored weights
         curve        from dense to the fastest: `sparsity`, `predicted_ms`, `expected_error` (the sum) and `error` (of
                      the whole on held-out samples)
-        saved        what `sparsity` is the share of: zeros, or by form bits or multiplications saved
+        saved        what `sparsity` is the share of: zeros, or by form bits or weights saved
         sparsity     of all weights that may be changed; `dense_ms` and `predicted_ms` of the whole
         error        the greatest of all outputs; `expected_error` by the sum
         outputs      for each that is a float: `name`, `error` (||y - dense|| / ||dense||), `agree` (the part of equal

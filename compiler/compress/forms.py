@@ -8,7 +8,7 @@ unstructured  each by itself
 combined      all but the largest weight of a result in each group of inputs, formed so that least is lost: columns that
               can be packed (`compiler.ir.combined`)
 codebook      none: weights share few values, and a share is that of the bits that indices of them save
-low_rank      none: the matrix is a product of two, and a share is that of the multiplications that these save
+low_rank      none: the matrix is a product of two, and a share is that of the weights that these have fewer
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OF_THE_WHOLE: tuple[Form, ...] = ("combined",)
 OF, KEPT = 4, 2
 """Inputs of a group of 2:4, and how many of them are kept."""
 LEVELS: tuple[float, ...] = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Shares of zeros that a layer may have, or of multiplications that factors of it save."""
+"""Shares of zeros that a layer may have, or of weights that factors of it have fewer."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Words:
 PRUNED = Words("zeros", "pruned")
 WORDS: Mapping[Form, Words] = {
     CODEBOOK: Words("bits saved", "clustered"),
-    LOW_RANK: Words("multiplications saved", "factored"),
+    LOW_RANK: Words("weights saved", "factored"),
 }
 """Of the forms that do not make weights zero."""
 

@@ -47,7 +47,8 @@ class CompressOptions(Derived):
         gt=0,
         lt=1,
         description="the share of the prunable weights that becomes zero at least, or with `codebook` of their bits "
-        "that indices save, with `low_rank` of their multiplications; the error is made as small as that allows",
+        "that indices save, or with `low_rank` of the weights that factors have fewer; the error is made as small as "
+        "that allows",
         examples=[0.8],
     )
     form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook", "low_rank"] = Field(

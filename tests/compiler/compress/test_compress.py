@@ -118,7 +118,7 @@ def test_codebooks_are_made_as_small_as_an_error_allows(tmp_path: Path) -> None:
 def test_layers_of_low_rank_are_two_nodes_of_the_ranks_that_are_told(tmp_path: Path) -> None:
     out, report = pruned(tmp_path, sparsity=0.6, form="low_rank")
     assert (report["saved"], report["sparsity"] >= 0.6, 0 < report["error"] < 0.4) == (
-        "multiplications saved",
+        "weights saved",
         True,
         True,
     )

@@ -433,6 +433,18 @@ def test_compress_sends_samples_and_options_and_fetches_the_model(
     assert json.loads(parts["options"]) == options
 
 
+def test_compress_says_what_is_saved_and_the_rank_of_a_layer(command: Command, server: Any, model: Path) -> None:
+    compressing(server, b"two nodes")
+    layer = {"node": "middle", "operator": "Conv", "sparsity": 0.9, "us": 12.5, "rank": 17, "reason": None}
+    report = {**COMPRESSED, "layers": [layer], "saved": "weights saved"}
+    server.answers[f"/jobs/{JOB}/report"] = {"report": report}
+    done = command("compress", model, "--sparsity", 0.5, "--form", "low_rank")
+    assert done.exit_code == 0, done.output
+    assert body(server, "/compressions")["options"] == {"sparsity": 0.5, "form": "low_rank"}
+    assert all(said in done.stdout for said in ("rank 17", "52.0% weights saved; 1.25 ms"))
+    assert "zeros" not in done.stdout
+
+
 def test_compress_shows_every_layer_the_curve_and_each_output(command: Command, server: Any, model: Path) -> None:
     compressing(server, b"pruned")
     done = command("compress", model, "--sparsity", 0.5)
