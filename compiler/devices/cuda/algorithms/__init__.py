@@ -8,7 +8,7 @@ separable      a window channel by channel and the product over its channels, th
 excitation     the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
 sparse         products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too;
                by warpgroups on sm_90a
-vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns
+vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns, of bytes too
 integer        products of bytes with zero points, exactly in int32
 window         sums and extremes over a window, channel by channel: the window slides in registers
 gemv           a few rows times a constant matrix, which is read once

@@ -34,6 +34,7 @@ MULTIPLIES = {
     "sparse_mma_tf32": r"HMMA\.1688\.F32\.TF32",
     "sparse_mma_3xtf32": r"HMMA\.1688\.F32\.TF32",
     "sparse_ffma": r"FFMA",
+    "sparse_mma_integer": r"IMMA\.16832\.[SU]8\.S8",
     "sparse_wgmma": r"HGMMA\.SP\.64x\d+x32\.F32",
     "wgmma": r"HGMMA\.64x\d+x16\.F32",
     "mma_image": r"HMMA\.16816\.F32",
