@@ -278,7 +278,7 @@ class Filled(Computed):
                 writer.line("piece.element[part] = padding;")
             row = f"{name}_row + i * {self._down}"
             skip = f"if ({row} < {side.tile}) " if self._may_overrun else ""
-            writer.line(f"{skip}*({kind} *)(into + ({row}) * {side.pitch} + {name}_piece) = piece;")
+            writer.line(f"{skip}*({kind} *)(into + {side.layout.place(f'({row})', f'{name}_piece')}) = piece;")
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ MULTIPLIES = {
     "sparse_ffma": r"FFMA",
     "sparse_mma_integer": r"IMMA\.16832\.[SU]8\.S8",
     "sparse_wgmma": r"HGMMA\.SP\.64x\d+x32\.F32",
+    "wgmma_integer": r"IGMMA\.64x\d+x32\.[SU]8\.S8",
     "wgmma": r"HGMMA\.64x\d+x16\.F32",
     "mma_image": r"HMMA\.16816\.F32",
     "mma_image_tf32": r"HMMA\.1688\.F32\.TF32",
