@@ -45,7 +45,9 @@ from compiler.tuning.proposal import Proposal
 
 PACK_NS = 0.05
 """One element of the keys or values packed."""
-POWER_NS = 2.0
+SUMS_NS = 0.3
+"""One vector of sums leaving registers."""
+POWER_NS = 1.8
 """One vector of scores through the maps, the largest value and the exponential."""
 
 
@@ -89,7 +91,7 @@ def _seconds(view: Attention, scores: tuple[int, int], mixed: tuple[int, int], t
         """Of all queries with so many vectors of columns."""
         rows, wide = shape
         step = max(rows / dots_per_ns, (rows / wide + 1) / loads_per_ns)
-        return parts(view.queries, rows) * vectors * (parts(depth, GROUP) * step + rows)
+        return parts(view.queries, rows) * vectors * (parts(depth, GROUP) * step + rows * SUMS_NS)
 
     both = product(scores, parts(keys, floats), view.deep)
     both += product(mixed, parts(parts(columns, floats), mixed[1]) * mixed[1], keys)
