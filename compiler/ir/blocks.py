@@ -120,11 +120,11 @@ def recurrent_encodings_of(constant: np.ndarray) -> Encodings:
 
 
 def vector_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those of vectors of lines, of groups of any size, in which floats may be kept for a block tile each.
+    """Those of vectors of lines, of groups of any size, in which floats or signed bytes may be kept for a block tile.
 
     A group is told of where the next larger one keeps more.
     """
-    if constant.dtype.kind != "f" or not is_pruned(constant):
+    if not (constant.dtype.kind == "f" or constant.dtype == np.int8) or not is_pruned(constant):
         return ()
     return tuple(one for pair in pairs_of_axes(constant) for one in _vectors(constant, *pair))
 
