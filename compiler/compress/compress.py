@@ -170,13 +170,13 @@ def compress(
             _give(network, layer, one)
     content = network.bytes()
     put(out, content)
-    prunable = sum(layer.weights.size for layer in layers)
+    size = sum(layer.weights.size for layer in layers)
     return {
         "options": options.to_json(),
         "layers": rows,
         "curve": curve,
         "saved": words.saved,
-        "sparsity": round(search.saved(choice) / prunable, 4),
+        "sparsity": round(search.saved(choice) / size, 4),
         "dense_ms": _ms(dense_s),
         "predicted_ms": _ms(search.seconds(choice)),
         "error": _short(deviation.worst),

@@ -16,7 +16,7 @@ from compiler.ir.zeros import LEAST_ELEMENTS
 from compiler.quantize.layers import channel_axis, id_of, ids_of
 from compiler.quantize.network import Left, Network, attributes, named
 
-PRUNED = ("Conv", "Gemm", "MatMul", *RECURRENT)
+CHANGED = ("Conv", "Gemm", "MatMul", *RECURRENT)
 GROUPED = "it is depthwise or grouped: few weights that all matter, and kernels that save nothing by a form"
 PATHS = (
     "Identity", "Flatten", "Reshape", "Squeeze", "Transpose", "Relu", "Clip", "Softmax", "LogSoftmax", "Sigmoid",
@@ -104,7 +104,7 @@ def layers_of(network: Network, graph: Graph, keep: Collection[str], *, ends: bo
     left: list[Left] = []
     broken: list[Refusal] = []
     for node in network.nodes:
-        if network.operator(node) not in PRUNED:
+        if network.operator(node) not in CHANGED:
             continue
         weights = _weights(network, node)
         if weights is not None and weights.dtype.kind == "f" and not np.isfinite(weights).all():

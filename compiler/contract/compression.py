@@ -46,7 +46,7 @@ class CompressOptions(Derived):
         default=None,
         gt=0,
         lt=1,
-        description="the share of the prunable weights that becomes zero at least, or with `codebook` of their bits "
+        description="the share of all layers' weights that becomes zero at least, or with `codebook` of their bits "
         "that indices save, or with `low_rank` of the weights that factors have fewer; the error is made as small as "
         "that allows",
         examples=[0.8],
