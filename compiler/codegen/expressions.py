@@ -30,7 +30,7 @@ VECTOR_FUNCTIONS = frozenset(
         *("tanh", "erf", "sigmoid", "expm1", "log1p", "floor", "ceil", "round"),
     )
 )
-SHORT_FORMS = frozenset(("erf",))
+SHORT_FORMS = frozenset(("erf", "sigmoid"))
 """Functions with a faster form for results that are rounded to bf16."""
 INTEGERS: Mapping[DType, str] = {
     DType.I32: "i",
@@ -300,8 +300,8 @@ class Emitter:
                 args.reverse()
             if isinstance(args[1], Const) and not math.isnan(args[1].value):
                 return f"tw_{function}_of({self.vf(args[1])}, {self.vf(args[0])})"
-        short = "_bf16" if function in SHORT_FORMS and self.writer.rounds_results else ""
-        return f"tw_{function}{short}({', '.join(self.vf(arg) for arg in args)})"
+        short = "short_" if function in SHORT_FORMS and self.writer.rounds_results else ""
+        return f"tw_{short}{function}({', '.join(self.vf(arg) for arg in args)})"
 
     def _vector_where(self, expr: Where) -> str:
         """A branch if the condition is one for all lanes, a select if it differs and both sides are safe; else ""."""

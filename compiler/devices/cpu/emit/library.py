@@ -22,7 +22,7 @@ HEADERS = (
 
 WHERE_NEEDED = {
     "tw_short.h": "tw_load_bf16",
-    "tw_short_math.h": "tw_erf_bf16",
+    "tw_short_math.h": "tw_short_",
     "tw_tiles.h": "tw_tile",
     "tw_quantise.h": "tw_quantised",
     "tw_bytes.h": "tw_bytes",
