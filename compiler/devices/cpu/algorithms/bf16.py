@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from compiler.codegen.expressions import Emitter
@@ -24,12 +24,14 @@ from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 GROUP = LANE_BYTES // DType.BF16.bytes
+FINISH_NS = 0.6
+"""One vector of sums through the maps that follow, which are few, and to memory as bf16."""
 
 
 def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """Tiles m x n of registers, cheapest by the model first; empty for a kernel that is no fp32 contraction."""
     product = product_of(workload, target)
-    return product.tiles(target, lanes) if product else []
+    return replace(product, finish_ns=FINISH_NS).tiles(target, lanes) if product else []
 
 
 def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:

@@ -26,7 +26,7 @@ from compiler.devices.cpu.algorithms.dot.images import (
     staged_pixels,
     with_line_cuts,
 )
-from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
+from compiler.devices.cpu.algorithms.dot.tiles import STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
@@ -150,7 +150,7 @@ class _Windows:
         images = view.rows // (height * image.rows.width) * view.batches * blocks
         loads = (rows + vectors) * LANE_BYTES * target.vector_floats / rates.l1_per_ns
         step = max(rows * vectors / self.product.steps_per_ns, loads)
-        tile = image.steps * step + rows * vectors * FINISH_NS
+        tile = image.steps * step + rows * vectors * self.product.finish_ns
         staged = image.image_bytes(lines) / STAGE_BYTES_PER_NS + lines * len(image.line_phases) * PIECE_NS
         weights = panels * panel * image.steps * LANE_BYTES
         streamed = weights / rates.weights_per_ns if weights > target.l2_bytes // 2 else 0.0

@@ -35,6 +35,8 @@ class DotProduct:
     steps_per_ns  vectors of products that one core adds in a nanosecond
     staged        whether rows of A are copied before they are multiplied
     packed        whether B is packed ahead of time
+    finish_ns     nanoseconds that the maps take for a vector of results
+    pack_ns       nanoseconds that one element of B takes to be brought into a panel, where it is not
     parts         registers that a vector of B is taken apart into, elements of A being restricted to the first of them
     """
 
@@ -45,6 +47,8 @@ class DotProduct:
     staged: bool
     packed: bool
     parts: int = 1
+    finish_ns: float = FINISH_NS
+    pack_ns: float = PACK_NS
 
     @property
     def steps(self) -> int:
@@ -118,10 +122,10 @@ class DotProduct:
         row_blocks = -(-self.view.rows // (rows * tall))
         column_blocks = -(-self.view.columns // (panel * wide))
         tasks = -(-self.view.batches * row_blocks * column_blocks // lanes)
-        tile = self.sums_ns(rows, vectors, target) + rows * vectors * FINISH_NS
+        tile = self.sums_ns(rows, vectors, target) + rows * vectors * self.finish_ns
         row_bytes = self.steps * LANE_BYTES
         staged = -(-tasks // column_blocks) * tall * rows * row_bytes / STAGE_BYTES_PER_NS if self.staged else 0.0
-        packed = 0.0 if self.packed else tasks * wide * panel * self.view.depth * PACK_NS
+        packed = 0.0 if self.packed else tasks * wide * panel * self.view.depth * self.pack_ns
         bytes_of_b = wide * panel * row_bytes * self.kept(panel)
         streams = tasks * bytes_of_b / rates.weights_per_ns if bytes_of_b > target.l2_bytes // 2 else 0.0
         return CALL_NS + max(tasks * tall * wide * tile, streams) + staged + packed
