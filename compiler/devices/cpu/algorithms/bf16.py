@@ -31,7 +31,12 @@ FINISH_NS = 0.6
 def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """Tiles m x n of registers, cheapest by the model first; empty for a kernel that is no fp32 contraction."""
     product = product_of(workload, target)
-    return replace(product, finish_ns=FINISH_NS).tiles(target, lanes) if product else []
+    return finished(product, target).tiles(target, lanes) if product else []
+
+
+def finished(product: DotProduct, target: CpuTarget) -> DotProduct:
+    """The product with what its results take, but beside tiles of AMX, to which the same is not known."""
+    return product if target.has_tiles else replace(product, finish_ns=FINISH_NS)
 
 
 def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:

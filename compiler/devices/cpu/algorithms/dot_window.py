@@ -46,6 +46,8 @@ MOST_POINTERS = 9
 """Rows of a register tile that runs on from line to line: so many pointers stay in registers."""
 LEAST_FILLED = 0.6
 """Of the rows that registers have room for: tiles within lines that have fewer are not proposed."""
+MOST_PLANES = 4
+"""Channels whose planes are staged pixel beside pixel by shuffles: 16 pixels of them fill two vectors of bf16."""
 INTEGER_WINDOW_NAME, BF16_WINDOW_NAME = "integer_window", "bf16_window"
 
 
@@ -189,6 +191,11 @@ class _DotWindows(ImageRows):
         return self.rows.width % self.shape.rows == 0
 
     @property
+    def cuts_ends(self) -> bool:
+        """Whether the last group of a run is read without what follows the run."""
+        return False
+
+    @property
     def row_distance(self) -> int:
         """Bytes from one output of a line to the next."""
         return self.rows.columns.stride * self.rows.run * self.groups.dtype.bytes
@@ -229,8 +236,12 @@ class _DotWindows(ImageRows):
                     for row in range(rows):
                         writer.line(f"const char *const a{row} = first[{row}] + {at};")
                 writer.line(f"const char *const b = panel + run * {groups * shape.panel * LANE_BYTES}L;")
-                with writer.block(f"for (long k = 0; k < {groups}; k++)"):
+                with writer.block(f"for (long k = 0; k < {groups - self.cuts_ends}; k++)"):
                     self.step(rows, "k")
+                if self.cuts_ends:
+                    with writer.block(""):
+                        writer.line(f"const long k = {groups - 1};")
+                        self.step(rows, "k", "tw_pixel_end")
             self.store_sums(rows)
         writer.line()
 
@@ -294,6 +305,17 @@ class _HalfWindows(_DotWindows, integer.Halves):
 class _Bf16Windows(_DotWindows, bf16.Bf16):
     """Operands rounded to bf16."""
 
+    @property
+    def cuts_ends(self) -> bool:
+        """Where a run is odd: 0 times what follows is NaN where that is infinite."""
+        return self.image.may_overrun
+
+    def copy_planes(self, to: str, source: str, plane: int, count: str) -> str:
+        """Of few channels, as images have them."""
+        if self.rows.run > MOST_PLANES:
+            return ""
+        return f"tw_pixels_of_planes({to}, {source}, {plane}, {self.rows.run}, {count});"
+
 
 Found = tuple[Image, DotProduct]
 
@@ -301,7 +323,7 @@ Found = tuple[Image, DotProduct]
 def bf16_image(workload: Workload, target: CpuTarget) -> Found | None:
     """The kernel's image for products of bf16, with the product; None where it has none.
 
-    Runs are whole groups: what a row reads beyond its own run would be multiplied by 0, and may not be finite.
+    Beside tiles of AMX runs are whole groups.
     """
     product = bf16.product_of(workload, target)
     if product is None or not product.packed or beyond_bounds(product.view.kernel):
@@ -309,7 +331,9 @@ def bf16_image(workload: Workload, target: CpuTarget) -> Found | None:
     staged = bf16.staged_of(product.view.a)
     rows = window_rows(product.view, staged.condition, staged.value)
     image = Image(rows, DType.BF16) if rows else None
-    return (image, product) if image and not image.may_overrun else None
+    if image is None or (image.may_overrun and target.has_tiles):
+        return None
+    return image, bf16.finished(product, target)
 
 
 def byte_image(workload: Workload, target: CpuTarget) -> Found | None:

@@ -40,9 +40,9 @@ class Gated:
 
 
 def gated_of(workload: Workload, target: CpuTarget) -> Gated | None:
-    """The kernel with its gate on constant weights; None where that is not possible."""
+    """The kernel with its gate on constant weights; None where that is not possible, and beside tiles of AMX."""
     moved = gate_on_other_operand(workload.kernel) if isinstance(workload.kernel, Kernel) else None
-    if moved is None or not target.multiplies_bf16:
+    if moved is None or not target.multiplies_bf16 or target.has_tiles:
         return None
     workload = replace(workload, kernel=moved)
     view = as_contraction(workload)

@@ -278,15 +278,15 @@ class DotContraction(Lowering):
             for vector in range(shape.vectors):
                 writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
 
-    def step(self, rows: int, step: str) -> None:
-        """Group `k` of all rows with the vectors of one step of B."""
+    def step(self, rows: int, step: str, read: str = "") -> None:
+        """Group `k` of all rows, which a C function may be named to read, with the vectors of one step of B."""
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
         for vector in range(shape.vectors):
             place = f"b + ({step} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
             writer.line(f"const vi y{vector} = tw_groups({place});")
         for row in range(rows):
-            writer.line(f"const vi x{row} = {load}({self.row_at(row, f'k * {LANE_BYTES}')});")
+            writer.line(f"const vi x{row} = {read or load}({self.row_at(row, f'k * {LANE_BYTES}')});")
             for vector in range(shape.vectors):
                 acc = f"acc[{row}][{vector}]"
                 writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
