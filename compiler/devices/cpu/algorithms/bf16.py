@@ -26,6 +26,8 @@ from compiler.tuning.proposal import Proposal
 GROUP = LANE_BYTES // DType.BF16.bytes
 FINISH_NS = 0.6
 """One vector of sums through the maps that follow, which are few, and to memory as bf16."""
+FEW_STEPS = 16
+"""Of sums beside which what follows takes long."""
 
 
 def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -35,8 +37,8 @@ def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
 
 
 def finished(product: DotProduct, target: CpuTarget) -> DotProduct:
-    """The product with what its results take, but beside tiles of AMX, to which the same is not known."""
-    return product if target.has_tiles else replace(product, finish_ns=FINISH_NS)
+    """The product with what its results take, but beside tiles of AMX, of which the same is not known."""
+    return product if target.has_tiles else replace(product, finish_ns=FINISH_NS, few_steps=FEW_STEPS)
 
 
 def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:

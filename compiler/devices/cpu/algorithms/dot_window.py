@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
+from compiler.devices.cpu.algorithms.blocking import even_part, parts
 from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
@@ -26,7 +26,6 @@ from compiler.devices.cpu.algorithms.dot.images import (
     staged_pixels,
     with_line_cuts,
 )
-from compiler.devices.cpu.algorithms.dot.tiles import STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
@@ -48,6 +47,8 @@ LEAST_FILLED = 0.6
 """Of the rows that registers have room for: tiles within lines that have fewer are not proposed."""
 MOST_PLANES = 4
 """Channels whose planes are staged pixel beside pixel by shuffles: 16 pixels of them fill two vectors of bf16."""
+STAGE_BF16_PER_NS = 40.0
+"""Bytes of an image of bf16 that are staged in a nanosecond."""
 INTEGER_WINDOW_NAME, BF16_WINDOW_NAME = "integer_window", "bf16_window"
 
 
@@ -137,7 +138,7 @@ class _Windows:
         """Rows and vectors: as many rows as fill the registers, and as many as a line has whole tiles of."""
         width, least = self.image.rows.width, self.product.parts
         for vectors in self.product.widths(least, target):
-            most = most_rows(vectors, target, least)
+            most = self.product.most_rows(vectors, self.image.steps, target)
             within = max(rows for rows in range(1, min(most, width) + 1) if width % rows == 0)
             on = min(most, MOST_POINTERS)
             if within >= LEAST_FILLED * most or within >= on:
@@ -153,11 +154,12 @@ class _Windows:
         loads = (rows + vectors) * LANE_BYTES * target.vector_floats / rates.l1_per_ns
         step = max(rows * vectors / self.product.steps_per_ns, loads)
         tile = image.steps * step + rows * vectors * self.product.finish_ns
-        staged = image.image_bytes(lines) / STAGE_BYTES_PER_NS + lines * len(image.line_phases) * PIECE_NS
+        staged = image.image_bytes(lines) / self.product.stage_per_ns + lines * len(image.line_phases) * PIECE_NS
+        first = image.image_bytes(lines) / rates.l3_per_ns
         weights = panels * panel * image.steps * LANE_BYTES
         streamed = weights / rates.weights_per_ns if weights > target.l2_bytes // 2 else 0.0
         tiles = panels * parts(lines * image.rows.width, rows)
-        seconds = 1e-9 * (CALL_NS + images * (staged + max(tiles * tile, streamed)))
+        seconds = 1e-9 * (CALL_NS + first + images * (staged + max(tiles * tile, streamed)))
         wide = panels if images >= lanes else parts(panels, lanes)
         levels = (
             Level("block", (("m", lines * image.rows.width), ("n", wide * panel))),
@@ -333,7 +335,9 @@ def bf16_image(workload: Workload, target: CpuTarget) -> Found | None:
     image = Image(rows, DType.BF16) if rows else None
     if image is None or (image.may_overrun and target.has_tiles):
         return None
-    return image, bf16.finished(product, target)
+    if not target.has_tiles:
+        product = replace(bf16.finished(product, target), stage_per_ns=STAGE_BF16_PER_NS)
+    return image, product
 
 
 def byte_image(workload: Workload, target: CpuTarget) -> Found | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.bf16 import FINISH_NS, GROUP, Bf16, row_step, staged_of
+from compiler.devices.cpu.algorithms.bf16 import GROUP, Bf16, finished, row_step, staged_of
 from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
@@ -67,10 +67,9 @@ def gated_bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[
         steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(found.view, Slots(found.workload)),
         packed=False,
-        finish_ns=FINISH_NS,
         pack_ns=SCALE_NS,
     )
-    return product.tiles(target, lanes)
+    return finished(product, target).tiles(target, lanes)
 
 
 def gated_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
