@@ -116,11 +116,12 @@ class Image:
 
 @dataclass(frozen=True)
 class _Windows:
-    """The tiles of an image, for a product."""
+    """The tiles of an image, for a product. `fetches`: whether they are charged for scratch that no cache holds yet."""
 
     algorithm: str
     image: Image
     product: DotProduct
+    fetches: bool
 
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Register tiles by blocks of lines, cheapest by the model first."""
@@ -155,11 +156,11 @@ class _Windows:
         step = max(rows * vectors / self.product.steps_per_ns, loads)
         tile = image.steps * step + rows * vectors * self.product.finish_ns
         staged = image.image_bytes(lines) / self.product.stage_per_ns + lines * len(image.line_phases) * PIECE_NS
-        first = image.image_bytes(lines) / rates.l3_per_ns
+        fetched = image.image_bytes(lines) / rates.l3_per_ns if self.fetches else 0.0
         weights = panels * panel * image.steps * LANE_BYTES
         streamed = weights / rates.weights_per_ns if weights > target.l2_bytes // 2 else 0.0
         tiles = panels * parts(lines * image.rows.width, rows)
-        seconds = 1e-9 * (CALL_NS + first + images * (staged + max(tiles * tile, streamed)))
+        seconds = 1e-9 * (CALL_NS + fetched + images * (staged + max(tiles * tile, streamed)))
         wide = panels if images >= lanes else parts(panels, lanes)
         levels = (
             Level("block", (("m", lines * image.rows.width), ("n", wide * panel))),
@@ -358,7 +359,10 @@ def _tiles_of(algorithm: str, image_of: Callable[[Workload, CpuTarget], Found | 
     def tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Legal tiles, cheapest first."""
         found = image_of(workload, target)
-        return _Windows(algorithm, *found).tiles(target, lanes) if found else []
+        if found is None:
+            return []
+        fetches = found[0].dtype is DType.BF16 and not target.has_tiles
+        return _Windows(algorithm, *found, fetches).tiles(target, lanes)
 
     return tiles
 

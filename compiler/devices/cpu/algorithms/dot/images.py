@@ -155,7 +155,7 @@ class ImageRows(DotContraction):
             {axis: Index.of(low if axis == side.position else 0) for axis in (side.position, *rows.pixel)}
         )
         to, start = f"row + {low * rows.run}", f"{pointer} + {emitter.index(first)}"
-        if self.run(guards) == len(rows.pixel) and offset.coefficient(side.position) == rows.run:
+        if self.run(guards) >= len(rows.pixel) and offset.coefficient(side.position) == rows.run:
             copied = self.copy(to, start, str((past - low) * rows.run), emitter)
         else:
             plane = offset.coefficient(rows.pixel[0]) if len(rows.pixel) == 1 else None
