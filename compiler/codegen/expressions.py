@@ -53,6 +53,16 @@ class Vector:
     count: str = ""
 
 
+def gelu_of(expr: Expr) -> Expr | None:
+    """The x of x / 2 (1 + erf(x sqrt(1/2))), as Gelu is defined; None for anything else."""
+    match expr:
+        case Apply(
+            "mul", (Apply("mul", (x, Const(value=0.5))), Apply("add", (Apply("erf", (scaled,)), Const(value=1))))
+        ):
+            return x if scaled == Apply("mul", (x, Const(math.sqrt(0.5), DType.F32))) else None
+    return None
+
+
 def is_positional(expr: Expr) -> bool:
     """Whether an expression depends on loop positions and constants only, not on data."""
     return all(isinstance(part, Position | Const | Apply | Cast) for part in expr.walk())
@@ -238,6 +248,8 @@ class Emitter:
                     key, "vf", f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
                 )
         elif isinstance(expr, Apply):
+            if self.writer.folds_gelu and self.writer.rounds_results and (x := gelu_of(expr)) is not None:
+                return self._define(key, "vf", f"tw_gelu_bf16({self.vf(x)})")
             if expr.function in ("add", "sub", "mul", "div"):
                 left, right = (self.vf(arg) for arg in expr.args)
                 return self._define(key, "vf", f"{left} {INFIX[expr.function]} {right}")
@@ -300,8 +312,8 @@ class Emitter:
                 args.reverse()
             if isinstance(args[1], Const) and not math.isnan(args[1].value):
                 return f"tw_{function}_of({self.vf(args[1])}, {self.vf(args[0])})"
-        short = "short_" if function in SHORT_FORMS and self.writer.rounds_results else ""
-        return f"tw_{short}{function}({', '.join(self.vf(arg) for arg in args)})"
+        short = "_bf16" if function in SHORT_FORMS and self.writer.rounds_results else ""
+        return f"tw_{function}{short}({', '.join(self.vf(arg) for arg in args)})"
 
     def _vector_where(self, expr: Where) -> str:
         """A branch if the condition is one for all lanes, a select if it differs and both sides are safe; else ""."""

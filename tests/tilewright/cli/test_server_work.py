@@ -437,7 +437,7 @@ def test_compress_shows_every_layer_the_curve_and_each_output(command: Command, 
     compressing(server, b"pruned")
     done = command("compress", model, "--sparsity", 0.5)
     assert done.exit_code == 0, done.output
-    assert model.with_suffix(".pruned.onnx").read_bytes() == b"pruned"
+    assert model.with_suffix(".compressed.onnx").read_bytes() == b"pruned"
     assert body(server, "/compressions")["options"] == {"sparsity": 0.5}
     for said in ("middle", "90%", "12.5", "50.25", "it is the first", "0.031", "75.0% of decisions", "2 held out"):
         assert said in done.stdout

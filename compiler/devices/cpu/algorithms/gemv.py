@@ -18,7 +18,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate, widen_cost
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
@@ -60,16 +60,21 @@ def gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
     scopes = in_registers(view.kernel)
     slot = view.b.loads[0].slot
     position = [declared.name for declared in workload.kernel.inputs].index(slot)
-    proposals = [Proposal(Tile("gemv", levels, scopes), _seconds(view, DType.F32.bytes, target))]
+    proposals = [Proposal(Tile("gemv", levels, scopes), _seconds(view, DType.F32.bytes, 0.0, target))]
     if INT24 in workload.encodings[position]:
-        proposals.append(Proposal(Tile("gemv24", levels, scopes), _seconds(view, INT24_BYTES, target), INT24_ERROR))
+        seconds = _seconds(view, INT24_BYTES, widen_cost(target), target)
+        proposals.append(Proposal(Tile("gemv24", levels, scopes), seconds, INT24_ERROR))
     return sorted(proposals, key=lambda proposal: proposal.seconds)
 
 
-def _seconds(view: Contraction, element_bytes: int, target: CpuTarget) -> float:
-    """What it takes to read the matrix from where it stays between two runs, or to multiply with it if that is more."""
+def _seconds(view: Contraction, element_bytes: int, widening: float, target: CpuTarget) -> float:
+    """What it takes to read the matrix from where it stays between two runs, or to multiply with it if that is more.
+
+    `widening` is what a vector takes beside the multiply-adds of its rows, in multiply-adds.
+    """
     octets = view.depth * view.columns * element_bytes
-    compute = view.rows * view.depth * view.columns / target.vector_floats / target.rates.fma_per_ns
+    vectors = view.depth * view.columns / target.vector_floats
+    compute = (view.rows + widening) * vectors / target.rates.fma_per_ns
     return 1e-9 * (CALL_NS + max(octets / read_rate(octets, target), compute))
 
 

@@ -19,6 +19,14 @@ Windows begin anywhere, so that most of their loads cross lines.
 PICK_BYTES = 1.25
 """What is read of it beside what is read of a dense row."""
 
+WIDEN_COST = 2.0
+"""What a vector of 24-bit numbers takes beside a row's multiply-adds: a shuffle, a conversion, and a load by itself."""
+
+
+def widen_cost(target: CpuTarget) -> float:
+    """What widening a vector of 24-bit numbers takes, in multiply-adds; nothing where caches are slower than it is."""
+    return WIDEN_COST if target.vector_floats < 16 else 0.0
+
 
 def pick_cost(window: int, panel: int, target: CpuTarget) -> float:
     """What a step of picks takes beside a row of a dense panel."""

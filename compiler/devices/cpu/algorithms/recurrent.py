@@ -20,7 +20,7 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.blocking import most_rows
 from compiler.devices.cpu.algorithms.gemv import INT24_ERROR
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate, widen_cost
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
@@ -62,11 +62,12 @@ def recurrent_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
         Level("register", (("m", most_rows(wide, target)), ("n", wide * floats))),
         Level("vector", (("n", vectors * floats),)),
     )
-    proposals = [Proposal(Tile("recurrent", levels), _seconds(view, DType.F32.bytes, target))]
+    proposals = [Proposal(Tile("recurrent", levels), _seconds(view, DType.F32.bytes, 0.0, target))]
     bound = zip(workload.kernel.inputs, workload.encodings, strict=True)
     narrow = {slot.name for slot, encodings in bound if INT24 in encodings}
     if all(product.matrix in narrow for product in view.products if product.into not in view.ahead):
-        proposals.append(Proposal(Tile("recurrent24", levels), _seconds(view, INT24_BYTES, target), INT24_ERROR))
+        seconds = _seconds(view, INT24_BYTES, widen_cost(target), target)
+        proposals.append(Proposal(Tile("recurrent24", levels), seconds, INT24_ERROR))
     return sorted(proposals, key=lambda proposal: proposal.seconds)
 
 
@@ -77,16 +78,18 @@ def _group(view: Recurrence, target: CpuTarget) -> tuple[int, int]:
     return group_of(min(view.sequences, MAX_ROWS), columns, target.vector_registers, floats)
 
 
-def _seconds(view: Recurrence, element_bytes: int, target: CpuTarget) -> float:
+def _seconds(view: Recurrence, element_bytes: int, widening: float, target: CpuTarget) -> float:
     """Every step reads the weights, or multiplies with them if that takes longer, and maps the hidden units.
 
-    The weights are read from the level in which they stay.
+    The weights are read from the level in which they stay. `widening` is what a vector of them takes each time beside
+    the multiply-adds of its sequences, in multiply-adds.
     """
     floats = target.vector_floats
     elements = sum(product.column.extent * product.depth.extent for product in view.products)
-    compute = view.sequences * elements / floats / target.rates.fma_per_ns
+    times = -(-view.sequences // MAX_ROWS)
+    compute = (view.sequences + times * widening) * elements / floats / target.rates.fma_per_ns
     octets = element_bytes * elements
-    read = -(-view.sequences // MAX_ROWS) * octets / read_rate(octets, target)
+    read = times * octets / read_rate(octets, target)
     maps = view.sequences * sum(temp.type.dims[1] for temp in view.kernel.temps) / floats * MAP_NS
     return 1e-9 * (CALL_NS + view.time.extent * (max(compute, read) + maps))
 

@@ -24,6 +24,12 @@ TW_INLINE vf tw_load_24(const uint8_t *p) {
     const __m128i low = _mm_loadu_si128((const __m128i *)p), high = _mm_loadu_si128((const __m128i *)(p + 12));
     return (vf)_mm256_cvtepi32_ps(_mm256_shuffle_epi8(_mm256_set_m128i(high, low), order));
 }
+#elif defined(__SSSE3__) && TW_LANES == 4
+#include <tmmintrin.h>
+TW_INLINE vf tw_load_24(const uint8_t *p) {
+    const __m128i order = _mm_setr_epi8(-1, 0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11);
+    return (vf)_mm_cvtepi32_ps(_mm_shuffle_epi8(_mm_loadu_si128((const __m128i *)p), order));
+}
 #elif defined(__ARM_NEON) && TW_LANES == 4
 TW_INLINE vf tw_load_24(const uint8_t *p) {
     const uint8x16_t order = {255, 0, 1, 2, 255, 3, 4, 5, 255, 6, 7, 8, 255, 9, 10, 11}; /* 255: a byte of 0 */

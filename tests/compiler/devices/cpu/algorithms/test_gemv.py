@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.emit.lower import lower
-from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
+from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, this_machine
 from compiler.forms.gemv import MAX_ROWS, as_gemv
+from compiler.ir.buffers import Buffer
 from compiler.ir.encoding import DENSE, INT24, Encodings
 from compiler.ir.expr import Apply, Const, Expr, Load
 from compiler.ir.index import Axis, Index
@@ -132,6 +133,27 @@ def test_24_bits_are_offered_only_where_the_workload_says_that_they_may_be() -> 
     inexact = [p for p in gemv_tiles(allowed, this_machine(), 1) if p.tile.algorithm == "gemv24"]
     assert len(inexact) == 1
     assert inexact[0].error > 0
+
+
+def in_24_bits_first(target: CpuTarget, depth: int, columns: int) -> bool:
+    """Whether the model puts 24 bits first for one row times such a matrix."""
+    m, n, k = Axis("m", 1), Axis("n", columns), Axis("k", depth)
+    value = Apply("mul", (Load("x", at(m, k), F32), Load("w", at(k, n), F32)))
+    product = Block((), (value,), (Store("y", at(m, n)),), (k,), "sum", F32)
+    inputs = (Slot("x", f32(1, depth)), Slot("w", f32(depth, columns)))
+    kernel = Kernel("Product", inputs, (Slot("y", f32(1, columns)),), (product,), (), (m, n))
+    buffers = tuple(Buffer.whole(number, slot.type) for number, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    workload = replace(Case(kernel, buffers, (), constant=(1,)).workload, encodings=second_in_24_bits(2))
+    return gemv_tiles(workload, target, 1)[0].tile.algorithm == "gemv24"
+
+
+@pytest.mark.parametrize(("profile", "in_a_cache"), [("cpu:x86-64-v4", True), ("cpu:x86-64-v2", False)])
+def test_what_widening_takes_counts_where_vectors_are_short_and_the_matrix_stays_in_a_cache(
+    profile: str, in_a_cache: bool
+) -> None:
+    target = next(one for one in PROFILES if one.name == profile)
+    assert in_24_bits_first(target, 1024, 1024) == in_a_cache
+    assert in_24_bits_first(target, 4096, 4096)
 
 
 def test_more_rows_and_matrices_that_are_no_constants_are_refused() -> None:
