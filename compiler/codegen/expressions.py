@@ -30,7 +30,7 @@ VECTOR_FUNCTIONS = frozenset(
         *("tanh", "erf", "sigmoid", "expm1", "log1p", "floor", "ceil", "round"),
     )
 )
-SHORT_FORMS = frozenset(("erf",))
+SHORT_FORMS = frozenset(("erf", "sigmoid"))
 """Functions with a faster form for results that are rounded to bf16."""
 INTEGERS: Mapping[DType, str] = {
     DType.I32: "i",

@@ -8,6 +8,7 @@ byte_extremes  the greatest or the least byte of a window, channel by channel
 byte_sums    sums of bytes over a window, channel by channel, that end in bytes: average pools
 coded_gemv   a few rows times a constant matrix of few distinct values, kept as indices into them
 gated        the same for products with a gate on one operand, which is moved to the other
+gated_bf16   `bf16` with such a gate on the weights, which are packed without it
 gemv         a few rows times a constant matrix, read once
 integer      products of bytes, summed in int32
 recurrent    recurrent layers, step by step
@@ -55,6 +56,7 @@ from compiler.devices.cpu.algorithms.coded_gemv import CODED_GEMV
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
 from compiler.devices.cpu.algorithms.dot_window import BF16_WINDOW, INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.gated import GATED
+from compiler.devices.cpu.algorithms.gated_bf16 import GATED_BF16
 from compiler.devices.cpu.algorithms.gemv import GEMV
 from compiler.devices.cpu.algorithms.integer import INTEGER
 from compiler.devices.cpu.algorithms.loops import LOOPS
@@ -107,6 +109,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     BF16,
     BF16_ATTENTION,
     BF16_WINDOW,
+    GATED_BF16,
     SPARSE_BF16,
     NEAR_BF16,
     FAR_BF16,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from compiler.codegen.expressions import Emitter
@@ -24,12 +24,21 @@ from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
 GROUP = LANE_BYTES // DType.BF16.bytes
+FINISH_NS = 0.6
+"""One vector of sums through the maps that follow, which are few, and to memory as bf16."""
+FEW_STEPS = 16
+"""Of sums beside which what follows takes long."""
 
 
 def bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """Tiles m x n of registers, cheapest by the model first; empty for a kernel that is no fp32 contraction."""
     product = product_of(workload, target)
-    return product.tiles(target, lanes) if product else []
+    return finished(product, target).tiles(target, lanes) if product else []
+
+
+def finished(product: DotProduct, target: CpuTarget) -> DotProduct:
+    """The product with what its results take, but beside tiles of AMX, of which the same is not known."""
+    return product if target.has_tiles else replace(product, finish_ns=FINISH_NS, few_steps=FEW_STEPS)
 
 
 def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
+from compiler.devices.cpu.algorithms.blocking import even_part, parts
 from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
@@ -26,7 +26,6 @@ from compiler.devices.cpu.algorithms.dot.images import (
     staged_pixels,
     with_line_cuts,
 )
-from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
@@ -46,6 +45,10 @@ MOST_POINTERS = 9
 """Rows of a register tile that runs on from line to line: so many pointers stay in registers."""
 LEAST_FILLED = 0.6
 """Of the rows that registers have room for: tiles within lines that have fewer are not proposed."""
+MOST_PLANES = 4
+"""Channels whose planes are staged pixel beside pixel by shuffles: 16 pixels of them fill two vectors of bf16."""
+STAGE_BF16_PER_NS = 40.0
+"""Bytes of an image of bf16 that are staged in a nanosecond."""
 INTEGER_WINDOW_NAME, BF16_WINDOW_NAME = "integer_window", "bf16_window"
 
 
@@ -113,11 +116,12 @@ class Image:
 
 @dataclass(frozen=True)
 class _Windows:
-    """The tiles of an image, for a product."""
+    """The tiles of an image, for a product. `fetches`: whether they are charged for scratch that no cache holds yet."""
 
     algorithm: str
     image: Image
     product: DotProduct
+    fetches: bool
 
     def tiles(self, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Register tiles by blocks of lines, cheapest by the model first."""
@@ -135,7 +139,7 @@ class _Windows:
         """Rows and vectors: as many rows as fill the registers, and as many as a line has whole tiles of."""
         width, least = self.image.rows.width, self.product.parts
         for vectors in self.product.widths(least, target):
-            most = most_rows(vectors, target, least)
+            most = self.product.most_rows(vectors, self.image.steps, target)
             within = max(rows for rows in range(1, min(most, width) + 1) if width % rows == 0)
             on = min(most, MOST_POINTERS)
             if within >= LEAST_FILLED * most or within >= on:
@@ -150,12 +154,13 @@ class _Windows:
         images = view.rows // (height * image.rows.width) * view.batches * blocks
         loads = (rows + vectors) * LANE_BYTES * target.vector_floats / rates.l1_per_ns
         step = max(rows * vectors / self.product.steps_per_ns, loads)
-        tile = image.steps * step + rows * vectors * FINISH_NS
-        staged = image.image_bytes(lines) / STAGE_BYTES_PER_NS + lines * len(image.line_phases) * PIECE_NS
+        tile = image.steps * step + rows * vectors * self.product.finish_ns
+        staged = image.image_bytes(lines) / self.product.stage_per_ns + lines * len(image.line_phases) * PIECE_NS
+        fetched = image.image_bytes(lines) / rates.l3_per_ns if self.fetches else 0.0
         weights = panels * panel * image.steps * LANE_BYTES
         streamed = weights / rates.weights_per_ns if weights > target.l2_bytes // 2 else 0.0
         tiles = panels * parts(lines * image.rows.width, rows)
-        seconds = 1e-9 * (CALL_NS + images * (staged + max(tiles * tile, streamed)))
+        seconds = 1e-9 * (CALL_NS + fetched + images * (staged + max(tiles * tile, streamed)))
         wide = panels if images >= lanes else parts(panels, lanes)
         levels = (
             Level("block", (("m", lines * image.rows.width), ("n", wide * panel))),
@@ -187,6 +192,11 @@ class _DotWindows(ImageRows):
     def is_within(self) -> bool:
         """Whether register tiles lie within lines."""
         return self.rows.width % self.shape.rows == 0
+
+    @property
+    def cuts_ends(self) -> bool:
+        """Whether the last group of a run is read without what follows the run."""
+        return False
 
     @property
     def row_distance(self) -> int:
@@ -229,8 +239,12 @@ class _DotWindows(ImageRows):
                     for row in range(rows):
                         writer.line(f"const char *const a{row} = first[{row}] + {at};")
                 writer.line(f"const char *const b = panel + run * {groups * shape.panel * LANE_BYTES}L;")
-                with writer.block(f"for (long k = 0; k < {groups}; k++)"):
+                with writer.block(f"for (long k = 0; k < {groups - self.cuts_ends}; k++)"):
                     self.step(rows, "k")
+                if self.cuts_ends:
+                    with writer.block(""):
+                        writer.line(f"const long k = {groups - 1};")
+                        self.step(rows, "k", "tw_pixel_end")
             self.store_sums(rows)
         writer.line()
 
@@ -294,6 +308,17 @@ class _HalfWindows(_DotWindows, integer.Halves):
 class _Bf16Windows(_DotWindows, bf16.Bf16):
     """Operands rounded to bf16."""
 
+    @property
+    def cuts_ends(self) -> bool:
+        """Where a run is odd: 0 times what follows is NaN where that is infinite."""
+        return self.image.may_overrun
+
+    def copy_planes(self, to: str, source: str, plane: int, count: str) -> str:
+        """Of few channels, as images have them."""
+        if self.rows.run > MOST_PLANES:
+            return ""
+        return f"tw_pixels_of_planes({to}, {source}, {plane}, {self.rows.run}, {count});"
+
 
 Found = tuple[Image, DotProduct]
 
@@ -301,7 +326,7 @@ Found = tuple[Image, DotProduct]
 def bf16_image(workload: Workload, target: CpuTarget) -> Found | None:
     """The kernel's image for products of bf16, with the product; None where it has none.
 
-    Runs are whole groups: what a row reads beyond its own run would be multiplied by 0, and may not be finite.
+    Beside tiles of AMX runs are whole groups.
     """
     product = bf16.product_of(workload, target)
     if product is None or not product.packed or beyond_bounds(product.view.kernel):
@@ -309,7 +334,11 @@ def bf16_image(workload: Workload, target: CpuTarget) -> Found | None:
     staged = bf16.staged_of(product.view.a)
     rows = window_rows(product.view, staged.condition, staged.value)
     image = Image(rows, DType.BF16) if rows else None
-    return (image, product) if image and not image.may_overrun else None
+    if image is None or (image.may_overrun and target.has_tiles):
+        return None
+    if not target.has_tiles:
+        product = replace(bf16.finished(product, target), stage_per_ns=STAGE_BF16_PER_NS)
+    return image, product
 
 
 def byte_image(workload: Workload, target: CpuTarget) -> Found | None:
@@ -330,7 +359,10 @@ def _tiles_of(algorithm: str, image_of: Callable[[Workload, CpuTarget], Found | 
     def tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
         """Legal tiles, cheapest first."""
         found = image_of(workload, target)
-        return _Windows(algorithm, *found).tiles(target, lanes) if found else []
+        if found is None:
+            return []
+        fetches = found[0].dtype is DType.BF16 and not target.has_tiles
+        return _Windows(algorithm, *found, fetches).tiles(target, lanes)
 
     return tiles
 

@@ -132,26 +132,42 @@ class ImageRows(DotContraction):
             if not self._copy_line(phase, waiting, emitter):
                 self._copy_pixels(phase, waiting, emitter)
 
+    def copy_planes(self, to: str, source: str, plane: int, count: str) -> str:
+        """A statement that stages `count` pixels of planes of fp32, one for each channel; "" where there is none.
+
+        Elements of a plane follow each other, and so do planes at a distance of `plane` elements.
+        """
+        return ""
+
     def _copy_line(self, phase: Phase, guards: list[Expr], emitter: Emitter) -> bool:
-        """All pixels of a line at once; False where they do not follow each other in memory as they do when staged."""
+        """All pixels of a line at once; False where neither they nor those of a plane follow each other in memory."""
         writer, rows, source = self.writer, self.rows, self.staged.source
         side = rows.columns
-        if source is None or phase.step != 1 or rows.run != self.pixel_elements or self.run(guards) < len(rows.pixel):
+        if source is None or phase.step != 1 or rows.run != self.pixel_elements:
             return False
         pointer, offset = self.slots.address(source.slot, source.index)
         bounds = [bound_of(guard, side.position) for guard in guards]
-        if offset.coefficient(side.position) != rows.run or any(bound is None or bound[1].axes for bound in bounds):
+        if any(bound is None or bound[1].axes for bound in bounds):
             return False
         low = max([0, *(bound[1].const for bound in bounds if bound and bound[0] == "ge")])
         past = min([phase.columns, *(bound[1].const for bound in bounds if bound and bound[0] == "lt")])
         first = offset.substitute(
             {axis: Index.of(low if axis == side.position else 0) for axis in (side.position, *rows.pixel)}
         )
+        to, start = f"row + {low * rows.run}", f"{pointer} + {emitter.index(first)}"
+        if self.run(guards) >= len(rows.pixel) and offset.coefficient(side.position) == rows.run:
+            copied = self.copy(to, start, str((past - low) * rows.run), emitter)
+        else:
+            plane = offset.coefficient(rows.pixel[0]) if len(rows.pixel) == 1 else None
+            if not plane or offset.coefficient(side.position) != 1 or self.slots.buffers[source.slot].element:
+                return False
+            copied = self.copy_planes(to, start, plane, str(past - low))
+        if not copied:
+            return False
         if low > 0:
             writer.line(self.fill("row", str(low * rows.run), emitter))
         if past > low:
-            start = f"{pointer} + {emitter.index(first)}"
-            writer.line(self.copy(f"row + {low * rows.run}", start, str((past - low) * rows.run), emitter))
+            writer.line(copied)
         if phase.columns > past:
             rest = str((phase.columns - past) * rows.run)
             writer.line(self.fill(f"row + {past * rows.run}", rest, emitter))

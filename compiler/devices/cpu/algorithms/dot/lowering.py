@@ -212,8 +212,13 @@ class DotContraction(Lowering):
         return 0 if self.row_step else self.shape.block_m * self.row_bytes
 
     @property
+    def makes_panels(self) -> bool:
+        """Whether a task makes its panels of B itself."""
+        return not self.packing
+
+    @property
     def _b_bytes(self) -> int:
-        return 0 if self.packing else self.block_panels * self.panel_bytes
+        return self.block_panels * self.panel_bytes if self.makes_panels else 0
 
     @property
     def heights(self) -> list[int]:
@@ -273,15 +278,15 @@ class DotContraction(Lowering):
             for vector in range(shape.vectors):
                 writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
 
-    def step(self, rows: int, step: str) -> None:
-        """Group `k` of all rows with the vectors of one step of B."""
+    def step(self, rows: int, step: str, read: str = "") -> None:
+        """Group `k` of all rows, which a C function may be named to read, with the vectors of one step of B."""
         writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
         load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
         for vector in range(shape.vectors):
             place = f"b + ({step} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
             writer.line(f"const vi y{vector} = tw_groups({place});")
         for row in range(rows):
-            writer.line(f"const vi x{row} = {load}({self.row_at(row, f'k * {LANE_BYTES}')});")
+            writer.line(f"const vi x{row} = {read or load}({self.row_at(row, f'k * {LANE_BYTES}')});")
             for vector in range(shape.vectors):
                 acc = f"acc[{row}][{vector}]"
                 writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
@@ -313,7 +318,7 @@ class DotContraction(Lowering):
             self.writer.line(f"const char *const packed = (const char *){slot};")
         if not self.row_step:
             self.writer.line(f"{self.element} *const rows = ({self.element} *)scratch;")
-        if not self.packing:
+        if self.makes_panels:
             self.writer.line(f"char *const panels = scratch + {self._a_bytes};")
         self.writer.line("long packed_rows = -1, packed_panels = -1;")
         self.writer.line("(void)packed_rows, (void)packed_panels;")
@@ -338,10 +343,10 @@ class DotContraction(Lowering):
             with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
                 writer.line(f"packed_rows = tile / {self.column_blocks};")
                 self._stage_rows()
-        if not self.packing:
+        if self.makes_panels:
             with writer.block(f"if (packed_panels != batch * {self.column_blocks} + column_block)"):
                 writer.line(f"packed_panels = batch * {self.column_blocks} + column_block;")
-                self._pack_panels()
+                self.make_panels()
         with (
             writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
             writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
@@ -407,7 +412,7 @@ class DotContraction(Lowering):
             writer.line("const long steps = starts[1] - starts[0];")
             writer.line(f"const uint16_t *const places = (const uint16_t *)(packed + {places}) + starts[0];")
             writer.line(f"const char *const b = packed + {steps} + starts[0] * {self.kept.step_bytes}L;")
-        elif self.packing:
+        elif self.packing and not self.makes_panels:
             batch = row_major([axis for axis in view.batch if axis in view.b.axes])
             slot = self.workload.kernel.inputs[self.packing[0]].name
             place = f"(({self.index(batch)}) * {self.panels}L + panel) * {self.panel_bytes}L"
@@ -615,7 +620,7 @@ class DotContraction(Lowering):
 
     # Panels of B, packed by the task
 
-    def _pack_panels(self) -> None:
+    def make_panels(self) -> None:
         """panels[panel - first_panel][group][column] = B[k][n] for the task's block of columns, padded with zeros."""
         view, writer, shape = self.view, self.writer, self.shape
         n = view.n

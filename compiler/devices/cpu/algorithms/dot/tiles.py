@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler.devices.cpu.algorithms.blocking import even_part, most_rows
+from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.row_cuts import busiest, sizes, with_row_cuts
 from compiler.devices.cpu.target import CpuTarget
@@ -35,6 +35,10 @@ class DotProduct:
     steps_per_ns  vectors of products that one core adds in a nanosecond
     staged        whether rows of A are copied before they are multiplied
     packed        whether B is packed ahead of time
+    finish_ns     nanoseconds that the maps take for a vector of results
+    few_steps     up to so many steps of a sum two register tiles share the registers
+    stage_per_ns  bytes of A that are staged in a nanosecond
+    pack_ns       nanoseconds that one element of B takes to be brought into a panel, where it is not
     parts         registers that a vector of B is taken apart into, elements of A being restricted to the first of them
     """
 
@@ -45,6 +49,10 @@ class DotProduct:
     staged: bool
     packed: bool
     parts: int = 1
+    finish_ns: float = FINISH_NS
+    few_steps: int = 0
+    stage_per_ns: float = STAGE_BYTES_PER_NS
+    pack_ns: float = PACK_NS
 
     @property
     def steps(self) -> int:
@@ -68,7 +76,15 @@ class DotProduct:
         """Rows and vectors of columns of the register tiles that are proposed."""
         least = self.parts if self.view.columns > target.vector_floats else 1
         for vectors in self.widths(least, target):
-            yield even_part(self.view.rows, most_rows(vectors, target, self.parts)), vectors
+            yield even_part(self.view.rows, self.most_rows(vectors, self.steps, target)), vectors
+
+    def most_rows(self, vectors: int, steps: int, target: CpuTarget) -> int:
+        """Rows of a register tile: as many as registers have room for, or half as many where sums have few steps.
+
+        While maps are applied to one tile the next one is summed, if there are registers for both.
+        """
+        most = most_rows(vectors, target, self.parts)
+        return parts(most, 2) if steps <= self.few_steps else most
 
     def widths(self, least: int, target: CpuTarget) -> Iterator[int]:
         """Vectors of columns, from `least` on, as long as none would be beyond the last column."""
@@ -118,10 +134,10 @@ class DotProduct:
         row_blocks = -(-self.view.rows // (rows * tall))
         column_blocks = -(-self.view.columns // (panel * wide))
         tasks = -(-self.view.batches * row_blocks * column_blocks // lanes)
-        tile = self.sums_ns(rows, vectors, target) + rows * vectors * FINISH_NS
+        tile = self.sums_ns(rows, vectors, target) + rows * vectors * self.finish_ns
         row_bytes = self.steps * LANE_BYTES
-        staged = -(-tasks // column_blocks) * tall * rows * row_bytes / STAGE_BYTES_PER_NS if self.staged else 0.0
-        packed = 0.0 if self.packed else tasks * wide * panel * self.view.depth * PACK_NS
+        staged = -(-tasks // column_blocks) * tall * rows * row_bytes / self.stage_per_ns if self.staged else 0.0
+        packed = 0.0 if self.packed else tasks * wide * panel * self.view.depth * self.pack_ns
         bytes_of_b = wide * panel * row_bytes * self.kept(panel)
         streams = tasks * bytes_of_b / rates.weights_per_ns if bytes_of_b > target.l2_bytes // 2 else 0.0
         return CALL_NS + max(tasks * tall * wide * tile, streams) + staged + packed

@@ -19,7 +19,9 @@ from compiler.devices.cpu.algorithms.dot_window import (
 )
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
+from compiler.fuse import fuse
 from compiler.ir.buffers import Buffer
+from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType, Layout
 from compiler.ir.tile import Level, Tile
 from tests.compiler.devices.cpu.algorithms.test_amx_window import byte_convolutions
@@ -28,7 +30,8 @@ from tests.compiler.devices.cpu.algorithms.test_bf16 import HERE as WITH_BF16
 from tests.compiler.devices.cpu.algorithms.test_bf16 import cases as bf16_cases
 from tests.compiler.devices.cpu.algorithms.test_contraction import convolutions
 from tests.compiler.devices.cpu.algorithms.test_integer import defined
-from tests.compiler.devices.cpu.library import Case, check, draws
+from tests.compiler.devices.cpu.library import Case, Library, check, draws
+from tests.compiler.rewrite.sketch import Sketch
 
 HERE = [profile.name for profile in PROFILES if runs_here(profile)]
 ImageOf = Callable[[Case, CpuTarget], Image | None]
@@ -152,9 +155,57 @@ def test_zero_points_of_weights_that_are_not_0_in_bytes_are_left_to_other_algori
         assert bool(INTEGER_WINDOW.tiles(case.workload, WITH_BYTES[0], 1)) is offered
 
 
-def test_runs_of_bf16_are_whole_groups_because_what_follows_may_be_infinite() -> None:
-    target = next(one for one in PROFILES if one.multiplies_bf16)
-    for case in draws(bf16_cases(target, convolutions()), 30):
-        image = of_bf16(case, target)
-        assert image is None or (image.dtype is DType.BF16 and image.run % 2 == 0)
-    assert any(of_bf16(case, target) for case in draws(bf16_cases(target, convolutions()), 30))
+def image_of_planes(channels: int, window: int, stride: int, width: int, element: DType | None = None) -> Case:
+    """A padded convolution in fp32 of an image whose channels are planes, with results channels last."""
+    s = Sketch(channels, DType.F32)
+    pads = (window // 2,) * 4
+    weights = s.normal(40, channels, window, window)
+    s("Conv", s.x(1, channels, 9, width), weights, s.normal(40), pads=pads, strides=(stride,) * 2, group=1)
+    kernels = fuse(s.graph()).kernels
+    (call,) = kernels.calls
+    assert isinstance(call.kernel, Kernel)
+    slots = (*call.kernel.inputs, *call.kernel.outputs)
+    last = Layout(((0, 0), (2, 0), (3, 0), (1, 0)))
+    buffers = [Buffer.whole(at, slot.type, last if at == 3 else None) for at, slot in enumerate(slots)]
+    x = np.random.default_rng(width).uniform(-1, 1, slots[0].type.dims).astype(np.float32)
+    inputs = (bf16(x), *(bf16(kernels.constants[id]) for id in call.inputs[1:]))
+    buffers[0] = replace(buffers[0], element=element)
+    case = Case(call.kernel, tuple(buffers), inputs, constant=(1, 2), cuts=(0.4,), tolerance=1e-5)
+    proposed = BF16_WINDOW.tiles(case.workload, resolve("cpu:x86-64-v4-bf16"), 2)
+    return replace(case, tile=proposed[width % len(proposed)].tile)
+
+
+@pytest.mark.parametrize("name", WITH_BF16)
+def test_planes_of_few_channels_are_staged_pixel_by_pixel(name: str) -> None:
+    target = resolve(name)
+    shapes = [(2, 3, 1, 5), (2, 5, 2, 16), (3, 3, 2, 17), (3, 7, 2, 50), (3, 3, 1, 33), (4, 3, 1, 31), (5, 3, 2, 21)]
+    cases = [image_of_planes(*shape) for shape in shapes]
+    cases.append(image_of_planes(3, 3, 1, 20, DType.BF16))
+    texts = [lower("k", case.workload, case.tile, target).text for case in cases]
+    assert ["tw_pixels_of_planes(" in text for text in texts] == [True] * 6 + [False] * 2
+    assert ["tw_pixel_end(" in text for text in texts] == [False] * 2 + [True] * 3 + [False] + [True] * 2
+    check(cases, target, "-O1")
+
+
+@pytest.mark.parametrize("name", WITH_BF16)
+def test_what_follows_an_odd_run_does_not_count_even_where_it_is_infinite(name: str) -> None:
+    case = image_of_planes(3, 3, 1, 33)
+    x = case.inputs[0].copy()
+    x[0, 0, 4, 20] = np.inf
+    case = replace(case, inputs=(x, *case.inputs[1:]))
+    library = Library.of([case], resolve(name), optimise="-O1")
+    (got,) = library.run(0, case)
+    beside = np.ones(got.shape, bool)
+    beside[:, :, 3:6, 19:22] = False
+    assert np.isfinite(got[beside]).all()
+    assert not np.isfinite(got[~beside]).any()
+
+
+def test_runs_of_bf16_are_whole_groups_beside_tiles() -> None:
+    target = resolve("cpu:x86-64-v4-amx")
+    drawn = draws(bf16_cases(target, convolutions()), 30)
+    images = [image for case in drawn if (image := of_bf16(case, target)) is not None]
+    assert images
+    assert all(image.dtype is DType.BF16 and image.run % 2 == 0 for image in images)
+    without = [of_bf16(case, resolve("cpu:x86-64-v4-bf16")) for case in drawn]
+    assert any(image is not None and image.run % 2 for image in without)

@@ -141,6 +141,37 @@ def test_erf_for_results_in_fp32_is_the_exact_one() -> None:
     assert "tw_erf_bf16" not in lower("k", case.workload, case.tile, resolve("cpu:x86-64-v4-bf16")).text
 
 
+def sigmoids(element: DType | None) -> Case:
+    """A sigmoid, and Swish made of it, of numbers as far as infinity; results in bf16, or not."""
+    kernel = parse_kernel(
+        "kernel Swish(in x: f32[8192]; out y: f32[8192], out z: f32[8192])\n  for i:8192\n"
+        "    y[i] = sigmoid(x[i])\n    z[i] = mul(x[i], sigmoid(x[i]))"
+    )
+    edges = [0.0, -0.0, 88.0, 90.0, -90.0, 1e-30, 1e30, -1e30, np.inf, np.nan]
+    x = np.linspace(-85, 85, 8192, dtype=np.float32)
+    x[: len(edges)] = edges
+    buffers = [Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs))]
+    return Case(kernel, (buffers[0], *(replace(one, element=element) for one in buffers[1:])), (x,))
+
+
+@pytest.mark.parametrize("name", HERE)
+def test_a_sigmoid_for_results_in_bf16_is_off_by_less_than_they_are_rounded_by(name: str) -> None:
+    target, case = resolve(name), sigmoids(DType.BF16)
+    library = Library.of([case], target, optimise="-O1")
+    assert "tw_sigmoid_bf16(" in library.lowered[0].text
+    y, z = library.run(0, case)
+    x = case.inputs[0].astype(np.float64)
+    with np.errstate(over="ignore"):
+        exact = 1 / (1 + np.exp(-x))
+    for got, want in ((y, exact), (z, x * exact)):
+        np.testing.assert_allclose(got, want, rtol=1.1 * STEP, atol=1e-37, equal_nan=True)
+
+
+def test_a_sigmoid_for_results_in_fp32_is_the_exact_one() -> None:
+    case = sigmoids(None)
+    assert "tw_sigmoid_bf16" not in lower("k", case.workload, case.tile, resolve("cpu:x86-64-v4-bf16")).text
+
+
 def gelu_behind_a_product(element: DType | None) -> Case:
     """Gelu of numbers as far as infinity, each of which is a sum of it and zeros; results in bf16, or not."""
     kernel = parse_kernel(
