@@ -55,7 +55,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "compress": (
             "bench.compress.run",
-            "networks pruned within errors: zeros, predicted and taken time beside their dense forms",
+            "networks compressed within errors: what is saved, predicted and taken time beside their dense forms",
         ),
         "edge": (
             "bench.edge.run",

@@ -269,13 +269,13 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         progress: Progress = unheard,
         **beside: Unpack[Beside],
     ) -> Job:
-        """Queue the pruning of a model's weights; `wait` for it, then `download_compressed`.
+        """Queue the compression of a model's weights; `wait` for it, then `download_compressed`.
 
         options  one of largest_error, latency_ms and sparsity; form, method, keep, ends, target, precision, threads,
                  tuning_budget_s, inputs, dims, derived_samples, seed
         samples  as of `quantize`; a quarter of them is held out, to judge the result on
 
-        `report` then has each layer's choice with error and time, and the curve of error against time. What pruning
+        `report` then has each layer's choice with error and time, and the curve of error against time. What that
         does to the accuracy on your task only a test on your own data can tell. Raises as `compile` does.
         """
         path = "/compressions"
@@ -333,7 +333,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         """Fetch the model that a compression made to the file `target`, checked. Raises as `download_quantized`."""
         found = job.require_success().compressed
         if not found:
-            raise UsageError(f"job {job.id} made no pruned model", fix="wait for a compression, and give that job")
+            raise UsageError(f"job {job.id} made no compressed model", fix="wait for a compression, and give that job")
         return downloads.download(self._http, found, job.id, Path(target), progress)
 
     def preflight(

@@ -1,4 +1,4 @@
-"""Error, decisions and CPU time of pruned networks beside their dense forms, by the error allowed, one thread."""
+"""Error, decisions and CPU time of compressed networks beside their dense forms, by the error allowed, one thread."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     )
     parser.add_argument("--errors", type=float, nargs="+", default=ERRORS, help="largest errors, relative L2")
     parser.add_argument(
-        "--form", default="unstructured", help="unstructured, 1x4, 1x16, 4x16, 2:4, combined or codebook"
+        "--form", default="unstructured", help="unstructured, 1x4, 1x16, 4x16, 2:4, combined, codebook or low_rank"
     )
     parser.add_argument("--method", default="obs", help="obs, wanda or magnitude")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"inferences of each (default: {ROUNDS})")
@@ -79,7 +79,7 @@ def archive(one: Deciding, folder: Path, most: int = 32) -> Path:
 def pruned(
     name: str, file: Path, folder: Path, given: argparse.Namespace, samples: Mapping[str, Path]
 ) -> list[dict[str, Any]]:
-    """A row for each error that is allowed: what was pruned, predicted and taken."""
+    """A row for each error that is allowed: what was saved, predicted and taken."""
     rows = []
     known: list[Mapping[str, Any]] = []
 
@@ -110,7 +110,7 @@ def pruned(
                 "error": found["error"],
                 "expected": found["expected_error"],
                 "agree": agree,
-                "sparsity": found["sparsity"],
+                "sparsity": f"{found['sparsity']:.1%} {found['saved']}",
                 "predicted": found["predicted_ms"] / found["dense_ms"],
                 "dense": seconds[0],
                 "pruned": seconds[1],
@@ -132,14 +132,14 @@ def timed(files: Sequence[Path], folder: Path, rounds: int, budget: float) -> li
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Errors, shares of zeros and ratios of time."""
+    """Errors, shares of what is saved and ratios of time."""
     head = (
-        "| model | form, method | error allowed | error found | by the sum | decisions agree | zeros | "
-        "predicted time | dense ms | pruned ms | pruned / dense |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
+        "| model | form, method | error allowed | error found | by the sum | decisions agree | saved | "
+        "predicted time | dense ms | ms | ratio |\n|---|---|---|---|---|---|---|---|---|---|---|\n"
     )
     return head + "".join(
         f"| {row['model']} | {row['form']} | {row['allowed']:g} | {row['error']:.3f} | {row['expected']:.3f} | "
-        f"{'' if row['agree'] is None else format(row['agree'], '.0%')} | {row['sparsity']:.1%} | "
+        f"{'' if row['agree'] is None else format(row['agree'], '.0%')} | {row['sparsity']} | "
         f"{row['predicted']:.2f} | {1e3 * row['dense']:.3f} | {1e3 * row['pruned']:.3f} | "
         f"{row['pruned'] / row['dense']:.2f} |\n"
         for row in rows

@@ -53,6 +53,16 @@ class Vector:
     count: str = ""
 
 
+def gelu_of(expr: Expr) -> Expr | None:
+    """The x of x / 2 (1 + erf(x sqrt(1/2))), as Gelu is defined; None for anything else."""
+    match expr:
+        case Apply(
+            "mul", (Apply("mul", (x, Const(value=0.5))), Apply("add", (Apply("erf", (scaled,)), Const(value=1))))
+        ):
+            return x if scaled == Apply("mul", (x, Const(math.sqrt(0.5), DType.F32))) else None
+    return None
+
+
 def is_positional(expr: Expr) -> bool:
     """Whether an expression depends on loop positions and constants only, not on data."""
     return all(isinstance(part, Position | Const | Apply | Cast) for part in expr.walk())
@@ -238,6 +248,8 @@ class Emitter:
                     key, "vf", f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
                 )
         elif isinstance(expr, Apply):
+            if self.writer.folds_gelu and self.writer.rounds_results and (x := gelu_of(expr)) is not None:
+                return self._define(key, "vf", f"tw_gelu_bf16({self.vf(x)})")
             if expr.function in ("add", "sub", "mul", "div"):
                 left, right = (self.vf(arg) for arg in expr.args)
                 return self._define(key, "vf", f"{left} {INFIX[expr.function]} {right}")

@@ -1,4 +1,4 @@
-"""`python -m compiler.compress model.onnx`: prunes one file here, without the service."""
+"""`python -m compiler.compress model.onnx`: compresses one file here, without the service."""
 
 from __future__ import annotations
 
@@ -16,10 +16,12 @@ from compiler.errors import TilewrightError
 
 def main(arguments: list[str] | None = None) -> int:
     """Exit status 0 when the model was written, 1 when it could not be, 2 for wrong arguments."""
-    parser = argparse.ArgumentParser(prog="python -m compiler.compress", description="Prune an ONNX model.")
+    parser = argparse.ArgumentParser(
+        prog="python -m compiler.compress", description="Compress an ONNX model's weights."
+    )
     parser.add_argument("model", type=Path, help="the ONNX file")
     parser.add_argument(
-        "-o", "--out", type=Path, help="the file to write (default: the model's name with .pruned.onnx)"
+        "-o", "--out", type=Path, help="the file to write (default: the model's name with .compressed.onnx)"
     )
     parser.add_argument(
         "--samples", type=Path, nargs="+", default=[], metavar="FILE.npz", help="inputs to calibrate on"
@@ -27,7 +29,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--options", default="{}", help="options as JSON, such as '{\"largest_error\": 0.05}'")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     given = parser.parse_args(arguments)
-    out = given.out or given.model.with_suffix(".pruned.onnx")
+    out = given.out or given.model.with_suffix(".compressed.onnx")
     try:
         options = CompressOptions.from_json(json.loads(given.options))
         samples = {str(path): path for path in given.samples}
@@ -48,19 +50,24 @@ def _quiet(event: Event) -> None:
     pass
 
 
+def _ranked(row: Mapping[str, Any]) -> str:
+    return "" if row["rank"] is None else f"rank {row['rank']}"
+
+
 def table(report: Mapping[str, Any]) -> str:
     """The layers, the curve and the outputs of a report as lines of text."""
-    lines = []
+    lines, saved = [], report["saved"]
     for row in report["layers"]:
         times = "" if row["us"] is None else f"{row['us']:g} us of {row['dense_us']:g}, error {row['error']:g} alone"
-        shown = [row["node"], row["operator"], f"{row['sparsity']:.0%}", times, row["reason"] or ""]
+        shown = [row["node"], row["operator"], f"{row['sparsity']:.0%}", times, row["reason"] or _ranked(row)]
         lines.append("  ".join(shown).rstrip())
     for one in report["curve"]:
-        lines.append(f"curve: {one['sparsity']:.1%} zeros, {one['predicted_ms']:g} ms, error {one['error']}")
+        lines.append(f"curve: {one['sparsity']:.1%} {saved}, {one['predicted_ms']:g} ms, error {one['error']}")
     for one in report["outputs"]:
         agree = "" if one["agree"] is None else f", {one['agree']:.1%} of decisions agree"
         lines.append(f"output {one['name']}: error {one['error']} against the dense model{agree}")
-    lines.append(f"{report['sparsity']:.1%} zeros, {report['predicted_ms']:g} ms of {report['dense_ms']:g} predicted")
+    times = f"{report['predicted_ms']:g} ms of {report['dense_ms']:g} predicted"
+    lines.append(f"{report['sparsity']:.1%} {saved}, {times}")
     return "\n".join(lines)
 
 

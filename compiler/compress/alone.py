@@ -1,4 +1,4 @@
-"""A layer as a model of its own, whose kernels are those that the layer has inside of its network.
+"""A layer, or the two that it becomes, as a model of its own, with the kernels that it has inside of its network.
 
 A convolution's channels lie last outside of it, as they do between layers. In bytes its input and its result are bytes,
 and its weights are rounded as quantisation rounds them: what is zero stays zero. Scales of activations do not matter.
@@ -7,12 +7,14 @@ A recurrent layer is in fp32 in any case, as quantisation leaves it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 from compiler.compress.layers import Layer
+from compiler.compress.parts import Part
 from compiler.ops.recurrent import BIAS, GATES, PEEPHOLES
 from compiler.quantize.scheme import quantised_weights, weight_scales
 
@@ -23,43 +25,44 @@ LEAST = np.float32(1e-6)
 """Scale of a result all of whose weights are zero."""
 
 
-def stored(layer: Layer, weights: np.ndarray, *, in_bytes: bool) -> np.ndarray:
+def stored(part: Part, *, in_bytes: bool) -> np.ndarray:
     """The weights as the model holds them: in float32, or in int8."""
-    return quantised_weights(weights, _scales(layer, weights), layer.axis) if in_bytes else weights
+    return quantised_weights(part.weights, _scales(part), part.axis) if in_bytes else part.weights
 
 
-def _scales(layer: Layer, weights: np.ndarray) -> np.ndarray:
-    return np.asarray(np.maximum(weight_scales(weights, layer.axis), LEAST))
+def _scales(part: Part) -> np.ndarray:
+    return np.asarray(np.maximum(weight_scales(part.weights, part.axis), LEAST))
 
 
-def model_of(layer: Layer, x: tuple[int, ...], weights: np.ndarray, *, in_bytes: bool) -> bytes:
-    """The layer with these weights on an input of this shape, with a bias where it has one."""
+def model_of(layer: Layer, x: tuple[int, ...], parts: Sequence[Part], *, in_bytes: bool) -> bytes:
+    """The layer as these parts, one after another, on an input of this shape, with a bias where it has one."""
     if layer.recurs:
-        return _recurrent(layer, x, weights)
+        return _recurrent(layer, x, parts[0].weights)
     maker = _Maker()
-    own = NodeProto()
-    own.CopyFrom(layer.node)
-    convolves = own.op_type == "Conv"
+    convolves = layer.node.op_type == "Conv"
     rank = len(x)
     given = [x[0], *x[2:], x[1]] if convolves else [*x]
-    read = maker.node("Transpose", ["x"], perm=[0, rank - 1, *range(1, rank - 1)]) if convolves else "x"
-    if in_bytes:
-        read = maker.node("DequantizeLinear", [read, *maker.scheme])
-    factor = maker.constant(stored(layer, weights, in_bytes=in_bytes))
-    if in_bytes:
-        factor = maker.node("DequantizeLinear", [factor, maker.constant(_scales(layer, weights))], axis=layer.axis)
-    has_bias = len(own.input) > 2 and bool(own.input[2])
-    count = weights.shape[layer.axis]
-    del own.input[:], own.output[:]
-    own.input.extend([read, factor])
-    if has_bias:
-        own.input.append(maker.constant(np.linspace(-0.1, 0.1, count, dtype=np.float32)))
-    own.output.append("made")
-    maker.nodes.append(own)
-    made = maker.node("QuantizeLinear", ["made", *maker.scheme]) if in_bytes else "made"
+    made = maker.node("Transpose", ["x"], perm=[0, rank - 1, *range(1, rank - 1)]) if convolves else "x"
+    has_bias = len(layer.node.input) > 2 and bool(layer.node.input[2])
+    for part in parts:
+        made = _applied(maker, part, made, in_bytes=in_bytes, has_bias=has_bias and part is parts[-1])
     if convolves:
         made = maker.node("Transpose", [made], perm=[0, *range(2, rank), 1])
     return maker.model(given, made, TensorProto.UINT8 if in_bytes else TensorProto.FLOAT)
+
+
+def _applied(maker: _Maker, part: Part, read: str, *, in_bytes: bool, has_bias: bool) -> str:
+    """The name of a part's result; in bytes both it and what is read are."""
+    factor = maker.constant(stored(part, in_bytes=in_bytes))
+    if in_bytes:
+        read = maker.node("DequantizeLinear", [read, *maker.scheme])
+        factor = maker.node("DequantizeLinear", [factor, maker.constant(_scales(part))], axis=part.axis)
+    inputs = [read, factor]
+    if has_bias:
+        inputs.append(maker.constant(np.linspace(-0.1, 0.1, part.weights.shape[part.axis], dtype=np.float32)))
+    made = maker.node(part.operator, inputs)
+    maker.nodes[-1].attribute.extend(part.attributes)
+    return maker.node("QuantizeLinear", [made, *maker.scheme]) if in_bytes else made
 
 
 def _recurrent(layer: Layer, x: tuple[int, ...], weights: np.ndarray) -> bytes:

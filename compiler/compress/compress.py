@@ -1,10 +1,10 @@
-"""A model in fp32 and samples to the same model with zeros among its weights, with a table of its layers."""
+"""A model in fp32 and samples to the same model with weights of a form, with a table of its layers."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +12,16 @@ import numpy as np
 
 from compiler.compress.clusters import Clusterer
 from compiler.compress.evaluate import Deviation, Samples
-from compiler.compress.forms import CODEBOOK, levels_of, obstacle
+from compiler.compress.factors import Factorer, rank_of
+from compiler.compress.forms import CODEBOOK, LOW_RANK, Form, levels_of, obstacle, words_of
 from compiler.compress.gram import gram, grams
 from compiler.compress.layers import Layer, layers_of
+from compiler.compress.parts import divide, parts_of
 from compiler.compress.prune import Change, Matrices, Pruner
 from compiler.compress.times import Taken, Times
 from compiler.contract import CompileOptions, CompressOptions, Event
 from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
+from compiler.ir.low_rank import Factors
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.progress import Progress, put
@@ -26,7 +29,7 @@ from compiler.quantize.samples import derived, given, shaped
 from compiler.trace import Observer, StopRequest, ignore, never_stops
 from compiler.tuning.knapsack import Choice, Frontier, Option
 
-BEGINS = {"load": 0.0, "calibrate": 0.02, "prune": 0.1, "time": 0.5, "search": 0.85, "write": 0.97}
+BEGINS = {"load": 0.0, "calibrate": 0.02, "weights": 0.1, "time": 0.5, "search": 0.85, "write": 0.97}
 """The steps as events name them, with the part of the whole at which each begins."""
 OLDEST_OPSET = 7
 HELD_OUT = 4
@@ -43,23 +46,36 @@ CHECK = (
     "your own data can tell"
 )
 DERIVED = (
-    "no samples were given: weights were pruned by random inputs, which are seldom like real ones. "
+    "no samples were given: weights were {done} by random inputs, which are seldom like real ones. "
     "Give some tens of real inputs as .npz"
 )
 
 
 @dataclass(frozen=True)
-class _Level:
-    """One layer at one share of zeros, or of bits saved. `error` is of the whole network where nothing else is pruned.
+class _Changed:
+    """One layer at one share of what its form saves. `error`: of the whole network where nothing else is changed.
 
-    `zeros` are the weights that are zero, or as many as have the bits that indices save.
+    `saved` are the weights that are zero, as many as have the bits that indices save, or that factors have fewer.
+    `weights` are the product of `factors`, which a layer of low rank has.
     """
 
     share: float
     weights: np.ndarray
     error: float
-    zeros: int
-    taken: Taken
+    saved: int
+    factors: Factors | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """Of a layer of low rank."""
+        return None if self.factors is None else self.factors.rank
+
+
+@dataclass(frozen=True)
+class _Level(_Changed):
+    """The same with what it takes."""
+
+    taken: Taken = field(kw_only=True)
 
 
 def compress(
@@ -74,7 +90,7 @@ def compress(
     stop_requested: StopRequest = never_stops,
     measure: bool = True,
 ) -> dict[str, Any]:
-    """Writes a pruned model to `out`, which appears whole, and returns what became of each layer.
+    """Writes a model with weights of a form to `out`, which appears whole, and returns what became of each layer.
 
     A level for each layer is found by dynamic programming (`compiler.tuning.knapsack`) under two assumptions: that
     times of layers add up, and that the squares of their relative errors do, as those of independent changes would.
@@ -85,21 +101,22 @@ def compress(
 
         options      as given
         layers       in the model's order: `node`, `operator`, `weights` (their shape, of W and R side by side for a
-                     recurrent layer), `sparsity` (the share of zeros),
-                     `reason` (why it is dense, else null), `error` (of the outputs where it alone is pruned so),
+                     recurrent layer), `sparsity` (the share of `saved`),
+                     `reason` (why it is dense, else null), `error` (of the outputs where it alone is changed so),
                      `dense_us` and `us` (what it takes), `source` of the time (measured or model), and `levels`: all
-                     that were looked at, each with `sparsity`, `error` and `us`
+                     that were looked at, each with `sparsity`, `error` and `us`. `rank` of both, of factored weights
         curve        from dense to the fastest: `sparsity`, `predicted_ms`, `expected_error` (the sum) and `error` (of
                      the whole on held-out samples)
-        sparsity     of all weights that may be pruned; `dense_ms` and `predicted_ms` of the whole
+        saved        what `sparsity` is the share of: zeros, or by form bits or weights saved
+        sparsity     of all weights that may be changed; `dense_ms` and `predicted_ms` of the whole
         error        the greatest of all outputs; `expected_error` by the sum
         outputs      for each that is a float: `name`, `error` (||y - dense|| / ||dense||), `agree` (the part of equal
                      decisions, where it looks like classes, else null)
         samples, held_out, derived, bytes, model_bytes, notices
 
-    Raises UnsupportedModel where no layer can be pruned, or weights are not finite; InputsError for samples that do not
-    fit, are not finite, or are fewer than two; BudgetMissed where the aim cannot be reached; and what the front end and
-    the tile search raise.
+    Raises UnsupportedModel where no layer can have the form, or weights are not finite; InputsError for samples that do
+    not fit, are not finite, or are fewer than two; BudgetMissed where the aim cannot be reached; and what the front end
+    and the tile search raise.
     """
     progress = Progress(observe, BEGINS)
     progress.begin("load")
@@ -107,7 +124,8 @@ def compress(
     values = given(read, samples, options) if samples else derived(model, options, data)
     if len(values) < 2:
         raise InputsError("there is one sample alone", fix="give at least two: one is held out, to judge the result on")
-    notices = [CHECK] if samples else [CHECK, DERIVED]
+    words = words_of(options.form)
+    notices = [CHECK] if samples else [CHECK, DERIVED.format(done=words.done)]
     for notice in notices:
         progress.notice(notice)
     held = min(max(1, len(values) // HELD_OUT), MOST_HELD_OUT)
@@ -124,8 +142,8 @@ def compress(
     def on_record(record: Mapping[str, Any]) -> None:
         observe(Event("record", "time", BEGINS["time"], "", record))
 
-    progress.begin("prune")
-    found = [_pruned(layer, layers, calibrated, judged, options, at, progress) for at, layer in enumerate(layers)]
+    progress.begin("weights")
+    found = [_changed(layer, layers, calibrated, judged, options, at, progress) for at, layer in enumerate(layers)]
     progress.begin("time")
     with tempfile.TemporaryDirectory(prefix="tilewright-compress-", dir=out.parent) as folder:
         share = options.tuning_budget_s / max(1, sum(len(one) for one in found))
@@ -137,25 +155,28 @@ def compress(
         whole = _with(budgeted, inputs=plain.inputs, dims=plain.dims, tuning_budget_s=10 * share)
         dense_s = times.of_model(model, whole, values[:1], data).seconds
         levels = []
-        for at, (layer, pruned) in enumerate(zip(layers, found, strict=True)):
+        for at, (layer, changed) in enumerate(zip(layers, found, strict=True)):
             x = calibrated.inputs(layer)[0].shape
-            levels.append([_timed(times, layer, x, one) for one in pruned])
+            levels.append([_timed(times, layer, x, one) for one in changed])
             progress.part((at + 1) / len(layers), f"{layer.name}: {_said(levels[-1])}")
     progress.begin("search")
-    search = _Search(layers, levels, dense_s, unseen, by_size=options.form == CODEBOOK)
+    search = _Search(layers, levels, dense_s, unseen, options.form)
     choice, deviation = search.found(options)
     curve = search.curve()
     progress.begin("write")
-    for name, weights in search.weights(choice).items():
-        _give(network, layers, name, weights)
+    rows = _table(network, layers, left, levels, choice)
+    for layer, one in zip(layers, search.picked(choice), strict=True):
+        if one.share:
+            _give(network, layer, one)
     content = network.bytes()
     put(out, content)
-    prunable = sum(layer.weights.size for layer in layers)
+    size = sum(layer.weights.size for layer in layers)
     return {
         "options": options.to_json(),
-        "layers": _table(network, layers, left, levels, choice),
+        "layers": rows,
         "curve": curve,
-        "sparsity": round(search.zeros(choice) / prunable, 4),
+        "saved": words.saved,
+        "sparsity": round(search.saved(choice) / size, 4),
         "dense_ms": _ms(dense_s),
         "predicted_ms": _ms(search.seconds(choice)),
         "error": _short(deviation.worst),
@@ -182,15 +203,15 @@ class _Search:
         levels: list[list[_Level]],
         dense_s: float,
         unseen: Samples,
-        *,
-        by_size: bool,
+        form: Form,
     ) -> None:
         self.layers, self.levels, self.dense_s, self.unseen = layers, levels, dense_s, unseen
+        self.words = words_of(form)
         self._fixed = dense_s - sum(each[0].taken.seconds for each in levels)
         self._judged: dict[tuple[int, ...], Deviation] = {}
         self.by_time = self._frontier(lambda one: one.taken.seconds)
-        self.by_zeros = self._frontier(lambda one: float(one.weights.size - one.zeros))
-        self.wanted = self.by_zeros if by_size else self.by_time
+        self.by_saved = self._frontier(lambda one: float(one.weights.size - one.saved))
+        self.wanted = self.by_saved if form == CODEBOOK else self.by_time
 
     def _frontier(self, cost: Callable[[_Level], float]) -> Frontier:
         return Frontier([[Option(cost(one), one.error**2) for one in each] for each in self.levels])
@@ -207,13 +228,13 @@ class _Search:
         else:
             assert options.sparsity is not None, "one of the aims is given"
             size = sum(layer.weights.size for layer in self.layers)
-            choice = self.by_zeros.nearest((1 - options.sparsity) * size + 0.5)
-            reached = f"{self.zeros(self.by_zeros.choice(len(self.by_zeros) - 1)) / size:.3f}"
-            least = f"a share of {options.sparsity:g} zeros cannot be reached"
+            choice = self.by_saved.nearest((1 - options.sparsity) * size + 0.5)
+            reached = f"{self.saved(self.by_saved.choice(len(self.by_saved) - 1)) / size:.3f}"
+            least = f"a share of {options.sparsity:g} {self.words.saved} cannot be reached"
         if choice is None:
             raise BudgetMissed(
                 f"{least}: all layers at their most reach {reached}",
-                fix="ask for less, take another form, or give `ends` to prune the first and last layers too",
+                fix="ask for less, take another form, or give `ends` to take the first and last layers too",
             )
         return choice, self.judge(choice)
 
@@ -229,9 +250,9 @@ class _Search:
             if deviation.worst <= largest:
                 break
             wanted *= max(0.25, CAREFUL * largest / deviation.worst)
-        if deviation.worst > largest or not self.zeros(choice):
+        if deviation.worst > largest or not self.saved(choice):
             raise BudgetMissed(
-                f"no layer can be pruned to advantage so that outputs are within {largest:g} of the dense ones",
+                f"no layer can be {self.words.done} to advantage so that outputs are within {largest:g} of the dense",
                 fix="allow a larger error, take another form, or give samples that are like real inputs",
                 details={
                     "alone": {
@@ -253,7 +274,7 @@ class _Search:
         return [each[at] for each, at in zip(self.levels, choice.levels, strict=True)]
 
     def weights(self, choice: Choice) -> dict[str, np.ndarray]:
-        """By layer, of those that have zeros."""
+        """By layer, of those that are changed."""
         both = zip(self.layers, self.picked(choice), strict=True)
         return {layer.name: one.weights for layer, one in both if one.share}
 
@@ -265,22 +286,34 @@ class _Search:
         """The error that the whole would have if squares added up."""
         return float(np.sqrt(sum(one.error**2 for one in self.picked(choice))))
 
-    def zeros(self, choice: Choice) -> int:
-        """Of all weights that may be pruned."""
-        return sum(one.zeros for one in self.picked(choice))
+    def saved(self, choice: Choice) -> int:
+        """Of all weights that may be changed."""
+        return sum(one.saved for one in self.picked(choice))
 
     def curve(self) -> list[dict[str, Any]]:
         """Points of the trade-off between error and time, or zeros where time hardly depends on these."""
         size = sum(layer.weights.size for layer in self.layers)
         return [
             {
-                "sparsity": round(self.zeros(one) / size, 4),
+                "sparsity": round(self.saved(one) / size, 4),
                 "predicted_ms": _ms(self.seconds(one)),
                 "expected_error": _short(self.expected(one)),
                 "error": _short(self.judge(one).worst),
             }
-            for one in (self.wanted if len(self.wanted) >= FEWEST_POINTS else self.by_zeros).spread(POINTS)
+            for one in (self.wanted if len(self.wanted) >= FEWEST_POINTS else self.by_saved).spread(POINTS)
         ]
+
+
+def _obstacle(layer: Layer, form: Form) -> str | None:
+    """Why a layer's weights cannot have a form; None where they can."""
+    if form != LOW_RANK:
+        return obstacle(form, layer.weights.shape[layer.axis], layer.depth)
+    if layer.recurs:
+        return "it is recurrent: its weights are not factored"
+    rows, columns = layer.rows(layer.weights).shape
+    if not rank_of(rows, columns, levels_of(form)[1]):
+        return f"it has {rows} results by {columns} products: factors of rank 1 save less than half"
+    return None
 
 
 def _formed(
@@ -289,7 +322,7 @@ def _formed(
     """Without the layers whose weights cannot have the form."""
     kept: list[Layer] = []
     for layer in layers:
-        reason = obstacle(options.form, layer.weights.shape[layer.axis], layer.depth)
+        reason = _obstacle(layer, options.form)
         if reason is None:
             kept.append(layer)
         else:
@@ -303,15 +336,7 @@ def _formed(
     return kept, left
 
 
-@dataclass(frozen=True)
-class _Pruned:
-    share: float
-    weights: np.ndarray
-    error: float
-    zeros: int
-
-
-def _pruned(
+def _changed(
     layer: Layer,
     layers: Sequence[Layer],
     calibrated: Samples,
@@ -319,9 +344,25 @@ def _pruned(
     options: CompressOptions,
     at: int,
     progress: Progress,
-) -> list[_Pruned]:
-    """A layer at each level, with the error of the whole where it alone is pruned."""
+) -> list[_Changed]:
+    """A layer at each level, with the error of the whole where it alone is changed."""
     own = grams(layer, calibrated.around(layer)) if layer.recurs else [gram(layer, calibrated.inputs(layer))]
+    each = _factored(layer, own[0], options) if options.form == LOW_RANK else _replaced(layer, own, options)
+    found = [_Changed(0.0, layer.weights, 0.0, 0)]
+    for share, weights, saved, factors in each:
+        error = judged.deviation({layer.name: weights}, layers).worst
+        found.append(_Changed(share, weights, error, saved, factors))
+    last = found[-1]
+    progress.part((at + 1) / len(layers), f"{layer.name}: error {last.error:.3g} at {last.share:.0%}")
+    return found
+
+
+_Made = tuple[float, np.ndarray, int, Factors | None]
+"""A share, the weights, how many of them are saved, and their factors."""
+
+
+def _replaced(layer: Layer, own: Sequence[np.ndarray], options: CompressOptions) -> Iterator[_Made]:
+    """Other weights at each share of zeros, or of bits saved."""
 
     def change(weights: np.ndarray, products: np.ndarray) -> Change:
         if options.form == CODEBOOK:
@@ -329,30 +370,41 @@ def _pruned(
         return Pruner(weights, products, options.method, options.form)
 
     pruner = Matrices(layer.rows(layer.weights), own, change)
-    found = [_Pruned(0.0, layer.weights, 0.0, 0)]
     for share in levels_of(options.form)[1:]:
         weights = layer.shaped(pruner.at(share))
-        error = judged.deviation({layer.name: weights}, layers).worst
         zeros = weights.size - int(np.count_nonzero(weights))
-        found.append(_Pruned(share, weights, error, int(share * weights.size) if options.form == CODEBOOK else zeros))
-    last = found[-1]
-    progress.part((at + 1) / len(layers), f"{layer.name}: error {last.error:.3g} at {last.share:.0%}")
-    return found
+        yield share, weights, int(share * weights.size) if options.form == CODEBOOK else zeros, None
 
 
-def _timed(times: Times, layer: Layer, x: tuple[int, ...], one: _Pruned) -> _Level:
-    return _Level(one.share, one.weights, one.error, one.zeros, times.of_layer(layer, x, one.weights))
+def _factored(layer: Layer, products: np.ndarray, options: CompressOptions) -> Iterator[_Made]:
+    """Factors of each rank that levels allow."""
+    rows = layer.rows(layer.weights)
+    factorer = Factorer(rows, products, options.method)
+    last = 0
+    for share in levels_of(options.form)[1:]:
+        rank = rank_of(len(rows), rows.shape[1], share)
+        if rank not in (0, last):
+            last, factors = rank, factorer.at(rank)
+            saved = rows.size - factors.elements
+            yield saved / rows.size, layer.shaped(factors.u @ factors.v), saved, factors
 
 
-def _give(network: Network, layers: Sequence[Layer], name: str, weights: np.ndarray) -> None:
+def _timed(times: Times, layer: Layer, x: tuple[int, ...], one: _Changed) -> _Level:
+    taken = times.of_layer(layer, x, parts_of(layer, one.weights, one.factors))
+    return _Level(one.share, one.weights, one.error, one.saved, one.factors, taken=taken)
+
+
+def _give(network: Network, layer: Layer, one: _Level) -> None:
     """Puts weights in the place of a layer's own; those behind an Identity or a Transpose become its own."""
-    (layer,) = [layer for layer in layers if layer.name == name]
+    if one.factors is not None:
+        divide(network, layer, one.factors)
+        return
     node = layer.node
-    for at, own in layer.inputs(weights).items():
+    for at, own in layer.inputs(one.weights).items():
         if node.input[at] in network.constants:
             network.constants[node.input[at]] = own
         else:
-            node.input[at] = network.add_constant(f"{node.input[at]}_pruned", own)
+            node.input[at] = network.add_constant(f"{node.input[at]}_compressed", own)
             network.look()
 
 
@@ -374,17 +426,18 @@ def _table(
             "weights": None if weights is None else list(weights.shape),
             "sparsity": 0.0,
             "reason": reasons.get(name),
-            **dict.fromkeys(("error", "dense_us", "us", "source")),
+            **dict.fromkeys(("rank", "error", "dense_us", "us", "source")),
             "levels": [],
         }
         if at is not None:
             one = levels[at][choice.levels[at]]
-            row["sparsity"] = round(one.zeros / one.weights.size, 4)
+            row["sparsity"] = round(one.saved / one.weights.size, 4)
             row["reason"] = None if one.share else "what it costs in error is more than it saves"
-            row |= {"error": _short(one.error), "dense_us": _us(levels[at][0]), "us": _us(one)}
+            row |= {"rank": one.rank, "error": _short(one.error), "dense_us": _us(levels[at][0]), "us": _us(one)}
             row["source"] = one.taken.source
             row["levels"] = [
-                {"sparsity": each.share, "error": _short(each.error), "us": _us(each)} for each in levels[at]
+                {"sparsity": round(each.share, 4), "rank": each.rank, "error": _short(each.error), "us": _us(each)}
+                for each in levels[at]
             ]
         rows.append(row)
     return rows

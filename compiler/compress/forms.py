@@ -8,19 +8,22 @@ unstructured  each by itself
 combined      all but the largest weight of a result in each group of inputs, formed so that least is lost: columns that
               can be packed (`compiler.ir.combined`)
 codebook      none: weights share few values, and a share is that of the bits that indices of them save
+low_rank      none: the matrix is a product of two, and a share is that of the weights that these have fewer
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
 from compiler.ir.combined import groups_of, largest_of_each
 
-Form = Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook"]
+Form = Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook", "low_rank"]
 CODEBOOK: Form = "codebook"
+LOW_RANK: Form = "low_rank"
 BLOCKS: Mapping[Form, tuple[int, int]] = {
     "unstructured": (1, 1),
     "combined": (1, 1),
@@ -34,7 +37,32 @@ OF_THE_WHOLE: tuple[Form, ...] = ("combined",)
 OF, KEPT = 4, 2
 """Inputs of a group of 2:4, and how many of them are kept."""
 LEVELS: tuple[float, ...] = (0.0, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-"""Shares of zeros that a layer may have."""
+"""Shares of zeros that a layer may have, or of weights that factors of it have fewer."""
+
+
+@dataclass(frozen=True)
+class Words:
+    """How messages and reports speak of a form.
+
+    saved  what `sparsity` is a share of: `80 % zeros`
+    done   what weights are then
+    """
+
+    saved: str
+    done: str
+
+
+PRUNED = Words("zeros", "pruned")
+WORDS: Mapping[Form, Words] = {
+    CODEBOOK: Words("bits saved", "clustered"),
+    LOW_RANK: Words("weights saved", "factored"),
+}
+"""Of the forms that do not make weights zero."""
+
+
+def words_of(form: Form) -> Words:
+    """How messages and reports speak of a form."""
+    return WORDS.get(form, PRUNED)
 
 
 CLUSTERED: tuple[float, ...] = (0.75, 0.875, 0.9375)

@@ -1,4 +1,4 @@
-"""Which weights are pruned: of products, convolutions and recurrent layers, constant, large enough, no one else's."""
+"""Which weights are changed: of products, convolutions and recurrent layers, constant, large enough, no one else's."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from compiler.ir.zeros import LEAST_ELEMENTS
 from compiler.quantize.layers import channel_axis, id_of, ids_of
 from compiler.quantize.network import Left, Network, attributes, named
 
-PRUNED = ("Conv", "Gemm", "MatMul", *RECURRENT)
-GROUPED = "it is depthwise or grouped: few weights that all matter, and kernels that leave nothing out"
+CHANGED = ("Conv", "Gemm", "MatMul", *RECURRENT)
+GROUPED = "it is depthwise or grouped: few weights that all matter, and kernels that save nothing by a form"
 PATHS = (
     "Identity", "Flatten", "Reshape", "Squeeze", "Transpose", "Relu", "Clip", "Softmax", "LogSoftmax", "Sigmoid",
     "BatchNormalization",
@@ -94,9 +94,9 @@ class Layer:
 
 
 def layers_of(network: Network, graph: Graph, keep: Collection[str], *, ends: bool) -> tuple[list[Layer], list[Left]]:
-    """The layers that are pruned, in the model's order, and those that stay dense.
+    """The layers that are changed, in the model's order, and those that stay dense.
 
-    `ends` says whether the first and the last ones are pruned too. Raises UnsupportedModel where no layer is left, or
+    `ends` says whether the first and the last ones are changed too. Raises UnsupportedModel where no layer is left, or
     weights are not finite, and OptionsError where `keep` names none.
     """
     ids = ids_of(graph)
@@ -104,7 +104,7 @@ def layers_of(network: Network, graph: Graph, keep: Collection[str], *, ends: bo
     left: list[Left] = []
     broken: list[Refusal] = []
     for node in network.nodes:
-        if network.operator(node) not in PRUNED:
+        if network.operator(node) not in CHANGED:
             continue
         weights = _weights(network, node)
         if weights is not None and weights.dtype.kind == "f" and not np.isfinite(weights).all():
@@ -148,8 +148,8 @@ def _demand(
             else f"none of its {len(left)} layers can be"
         )
         raise UnsupportedModel(
-            f"the model has no layer to prune: {said}",
-            fix="compile it as it is, or give `ends` to prune the first and last layers too",
+            f"the model has no layer to compress: {said}",
+            fix="compile it as it is, or give `ends` to take the first and last layers too",
             refusals=reasons,
         )
 
@@ -187,7 +187,7 @@ def _layer(
     if "group" in attrs and attrs["group"].i != 1:
         return GROUPED
     if weights.size < LEAST_ELEMENTS:
-        return f"it has {weights.size} weights: kernels leave zeros out from {LEAST_ELEMENTS} on"
+        return f"it has {weights.size} weights: those of {LEAST_ELEMENTS} at least are worth it"
     names = [node.input[at] for at in _positions(node)]
     seen = {*network.outputs, *network.captured}
     if any(len(network.readers.get(name, ())) != 1 or name in seen for name in names):
@@ -206,9 +206,9 @@ def _layer(
     if node.op_type == "Gemm" and inner.attrs.get("transA"):
         return "its input is transposed"
     if not ends and _is_first(network, node.input[0]):
-        return "it is the first: what it loses all others lack (`ends` prunes it too)"
+        return "it is the first: what it loses all others lack (`ends` takes it too)"
     if not ends and _is_last(network, layer.result):
-        return "it is the last: its results are the outputs (`ends` prunes it too)"
+        return "it is the last: its results are the outputs (`ends` takes it too)"
     return layer
 
 

@@ -75,14 +75,17 @@ class Matrices:
         return np.concatenate([one.at(share) for one in self._each])
 
 
+def damped(gram: np.ndarray) -> np.ndarray:
+    """A Gram matrix with DAMPING along its diagonal, and 1 where no sample has anything: positive definite."""
+    diagonal = np.diag(gram)
+    return gram + np.diag(np.where(diagonal == 0, 1.0, 0.0) + DAMPING * max(float(diagonal.mean()), 1e-30))
+
+
 def inverse_factor(gram: np.ndarray) -> np.ndarray:
     """The upper triangular U with (G + damping)^-1 = U^T U, whose row i holds what column i moves behind itself."""
-    count = len(gram)
-    diagonal = np.diag(gram).copy()
-    damped = gram + np.diag(np.where(diagonal == 0, 1.0, 0.0) + DAMPING * max(float(diagonal.mean()), 1e-30))
     # With J the exchange of order: J G J = L L^T gives G^-1 = (J L^-T J) (J L^-1 J), whose right factor is upper.
-    lower = np.linalg.cholesky(damped[::-1, ::-1])
-    inverse = np.linalg.solve(lower, np.eye(count))
+    lower = np.linalg.cholesky(damped(gram)[::-1, ::-1])
+    inverse = np.linalg.solve(lower, np.eye(len(gram)))
     return np.ascontiguousarray(np.triu(inverse[::-1, ::-1]))
 
 

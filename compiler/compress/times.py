@@ -1,7 +1,8 @@
-"""What a layer takes at each share of zeros: its kernels' times by the tile search, in a model of the layer alone.
+"""What a layer takes at each level: its kernels' times by the tile search, in a model of the layer alone.
 
 Nothing is emitted: times are those of the search's best tiles, measured, from records, or by the cost model where the
-budget is spent. Layers of equal shape and equal zeros share a time. In precision int8 they are those of the layer in
+budget is spent. Layers of equal shape and equal zeros share a time,
+and so do those of equal rank. In precision int8 they are those of the layer in
 bytes, and of the whole once it is quantised.
 """
 
@@ -12,10 +13,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from compiler.compress.alone import model_of, stored
 from compiler.compress.layers import Layer
+from compiler.compress.parts import Part
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.contract.kinds import AUTO
 from compiler.ir.codebook import codebook_encodings_of
@@ -55,23 +55,27 @@ class Times:
         self.records: list[Mapping[str, Any]] = [*records]
         self._known: dict[tuple[object, ...], Taken] = {}
 
-    def of_layer(self, layer: Layer, x: tuple[int, ...], weights: np.ndarray) -> Taken:
-        """Of a layer with these weights on an input of this shape."""
-        words = self._words(layer, weights)
-        attributes = tuple(sorted(one.SerializeToString() for one in layer.node.attribute))
-        key = (layer.node.op_type, attributes, len(layer.node.input), x, weights.shape, words)
+    def of_layer(self, layer: Layer, x: tuple[int, ...], parts: Sequence[Part]) -> Taken:
+        """Of a layer as these parts on an input of this shape."""
+        told = tuple(self._told(layer, part) for part in parts)
+        key = (layer.node.op_type, len(layer.node.input), x, told)
         if key not in self._known:
             file = self.folder / "layer.onnx"
-            file.write_bytes(model_of(layer, x, weights, in_bytes=self.in_bytes))
+            file.write_bytes(model_of(layer, x, parts, in_bytes=self.in_bytes))
             self._known[key] = self._of_file(file, self.options)
         return self._known[key]
 
-    def _words(self, layer: Layer, weights: np.ndarray) -> tuple[str, ...]:
-        """What the layer's workload says of its zeros, and of values that its weights share."""
+    def _told(self, layer: Layer, part: Part) -> tuple[object, ...]:
+        """What is the same of parts that take as long as each other."""
+        attributes = tuple(sorted(one.SerializeToString() for one in part.attributes))
+        return part.operator, attributes, part.weights.shape, self._words(layer, part)
+
+    def _words(self, layer: Layer, part: Part) -> tuple[str, ...]:
+        """What a part's workload says of its zeros, and of values that its weights share."""
         if layer.recurs:
-            parts = map(recurrent_encodings_without_zeros, layer.inputs(weights).values())
-            return tuple("".join(map(str, part)) for part in parts)
-        constant = stored(layer, weights, in_bytes=self.in_bytes)
+            each = map(recurrent_encodings_without_zeros, layer.inputs(part.weights).values())
+            return tuple("".join(map(str, one)) for one in each)
+        constant = stored(part, in_bytes=self.in_bytes)
         halves = self.options.precision in ("bf16", AUTO)
         return tuple(map(str, (*encodings_without_zeros(constant, halves=halves), *codebook_encodings_of(constant))))
 

@@ -1,4 +1,4 @@
-"""How weights are pruned: the options of a compression."""
+"""How weights are compressed: the options of a compression."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ MAX_LATENCY_MS = 1e6
 
 @dataclass(frozen=True, config=CONFIG)
 class CompressOptions(Derived):
-    """How weights are pruned, and how far: one of `largest_error`, `latency_ms` and `sparsity`."""
+    """How weights are compressed, and how far: one of `largest_error`, `latency_ms` and `sparsity`."""
 
     largest_error: Annotated[float, Strict(), AS_GIVEN] | None = Field(
         default=None,
@@ -46,16 +46,17 @@ class CompressOptions(Derived):
         default=None,
         gt=0,
         lt=1,
-        description="the share of the prunable weights that becomes zero at least, or with `codebook` of their bits "
-        "that indices save; the error is made as small as that allows",
+        description="the share of all layers' weights that becomes zero at least, or with `codebook` of their bits "
+        "that indices save, or with `low_rank` of the weights that factors have fewer; the error is made as small as "
+        "that allows",
         examples=[0.8],
     )
-    form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook"] = Field(
+    form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook", "low_rank"] = Field(
         default="unstructured",
         description="which weights become zero together: each by itself; those of four, or of sixteen, neighbouring "
         "results; those of four neighbouring inputs for sixteen neighbouring results; two of each four neighbouring "
         "inputs; all but the largest of a result in each group of inputs (column combining); or none: weights share "
-        "256 values, or 16 or 4 of each result",
+        "256 values, or 16 or 4 of each result; or they become products of two matrices of low rank",
     )
     method: Literal["obs", "wanda", "magnitude"] = Field(
         default="obs",
@@ -63,7 +64,7 @@ class CompressOptions(Derived):
         "it; by size times that of what they are multiplied by; by size alone",
     )
     keep: KeptNodes = Field(default=(), description="names of nodes that stay dense", examples=[["/head/Conv"]])
-    ends: StrictBool = Field(default=False, description="whether the first and last layers are pruned too")
+    ends: StrictBool = Field(default=False, description="whether the first and last layers are changed too")
     target: StrictStr = Field(default="cpu", description="as of a compilation: the device whose times count")
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = Field(
         default="fp32",
@@ -77,7 +78,7 @@ class CompressOptions(Derived):
         default=60.0,
         ge=0,
         le=MAX_BUDGET_SECONDS,
-        description="seconds for measuring layers at their shares of zeros, together; with 0 earlier measurements and "
+        description="seconds for measuring layers at their levels, together; with 0 earlier measurements and "
         "the cost model decide",
     )
     inputs: DerivedInputs = Field(default_factory=dict)
@@ -95,7 +96,7 @@ class CompressOptions(Derived):
         given = [one for one in ("largest_error", "latency_ms", "sparsity") if getattr(self, one) is not None]
         if len(given) != 1:
             raise OptionsError(
-                f"{' and '.join(given)} are given together" if given else "nothing says how far to prune",
+                f"{' and '.join(given)} are given together" if given else "nothing says how far to go",
                 fix="give one of largest_error, latency_ms and sparsity",
             )
         self.timing()

@@ -24,6 +24,7 @@ class Kind:
     name         with which its targets (`cuda:sm_90`), devices (`cuda:0`) and queues begin
     title        in sentences, before "target"
     precisions   values of the option `precision` that its targets may have; one profile or another may have fewer
+    short        the one of these that `auto` chooses beside fp32, kernel by kernel; empty: there is no `auto`
     schedulers   values of the option `scheduler` that its targets have
     threads      whether its targets have the option `threads`
     lane         what a lane of its plans is called
@@ -52,6 +53,7 @@ class Kind:
     here: str
     package: str
     holder: str
+    short: str = ""
     hardware: str = ""
     builder: str = ""
     attention: bool = False
@@ -80,6 +82,7 @@ CPU = Kind(
     name="cpu",
     title="CPU",
     precisions=("fp32", "bf16", AUTO, "int8"),
+    short="bf16",
     schedulers=("auto", "sequential", "aligned", "early_start", "stages"),
     threads=True,
     lane="lane",
@@ -94,7 +97,8 @@ CPU = Kind(
 CUDA = Kind(
     name="cuda",
     title="CUDA",
-    precisions=("fp32", "tf32", "fp16", "bf16", "int8"),
+    precisions=("fp32", "tf32", "fp16", "bf16", AUTO, "int8"),
+    short="fp16",
     schedulers=("auto", "sequential", "early_start", "stages", "persistent"),
     threads=False,
     lane="stream",

@@ -291,9 +291,9 @@ class CompileOptions(Refusing):
     precision: StrictStr = Field(
         default="fp32",
         description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, products added "
-        "in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights too; `auto` (CPU): "
-        "each kernel in fp32 or bf16, as is fastest within `tolerance`; `int8`: the model is quantised first, on the "
-        "samples. NPU targets have `int8` alone, their default",
+        "in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights too; `auto` (CPU, "
+        "CUDA): each kernel in fp32 or bf16, on GPUs fp16, as is fastest within `tolerance`; `int8`: the model is "
+        "quantised first, on the samples. NPU targets have `int8` alone, their default",
         json_schema_extra=_show_precisions,
     )
     snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(

@@ -52,10 +52,12 @@ class LayerPrecision:
     """The precision of a kernel, where the job leaves it to the compiler (`precision` auto).
 
     nodes      of the model, that the kernel computes
-    precision  fp32; or bf16: it may multiply in bf16, and its results may lie in memory as bf16
-    fp32_us    microseconds on one lane by the model of costs with all kernels in fp32, and `bf16_us` in bf16
+    precision  fp32; or the short one of its kind of device, bf16 on CPUs and fp16 on GPUs: it may multiply in that,
+               and its results may lie in memory so, on GPUs its weights too
+    fp32_us    microseconds on one lane by the model of costs with all kernels in fp32
+    short_us   the same with all kernels in the short one
     error      the largest error of the model's outputs where this kernel, or the run of kernels it was judged with,
-               alone is in bf16; null where that did not have to be known
+               alone is in the short one; null where that did not have to be known
     reason     for the precision
     """
 
@@ -63,7 +65,7 @@ class LayerPrecision:
     kernel: str
     precision: str
     fp32_us: float
-    bf16_us: float
+    short_us: float
     error: float | None
     reason: str
 

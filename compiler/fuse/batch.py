@@ -112,7 +112,7 @@ def batch_of(kernels: KernelGraph, count: int | None = None) -> Batch | str | No
     """
     firsts = [kernels.buffers[id].type.dims[:1] for id in kernels.inputs]
     size = max((dims[0] for dims in firsts if dims), default=1)
-    if size == 1:
+    if size <= 1:
         return None
     bounds: list[Bounds] = [{} for _ in kernels.calls]
     if count is not None:

@@ -7,7 +7,7 @@ memory in 16 bits is then exactly what tensor cores compute.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +16,8 @@ from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.kernel import Routine
 from compiler.ir.tensor import DType
 
+ELEMENTS: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16}
+"""What fp32 tensors are in memory, by precision; in others they are themselves."""
 LEAST_CONSTANT = 1024
 """Elements of a constant that is worth shortening: scales and biases keep all their digits."""
 
@@ -24,13 +26,16 @@ Takes = Callable[[KernelGraph, int], bool]
 """Whether a device can carry out the call at a position on buffers whose elements are what the graph says."""
 
 
-def with_storage(kernels: KernelGraph, element: DType) -> KernelGraph:
+def with_storage(kernels: KernelGraph, element: DType, exact: Collection[int] = ()) -> KernelGraph:
     """Every fp32 buffer with elements of a 16-bit float in memory.
 
     Left as they are: the model's inputs and outputs and what shares memory with them, what Routines touch, small
-    constants, and constants that the 16-bit float cannot hold.
+    constants, and constants that the 16-bit float cannot hold. So are what the calls at the positions `exact` write,
+    and constants that they read: they round nothing.
     """
-    return _shortened(kernels, element, _fixed(kernels, element))
+    calls = [kernels.calls[at] for at in exact]
+    kept = {*_written(calls), *(id for call in calls for id in call.inputs if id in kernels.constants)}
+    return _shortened(kernels, element, _fixed(kernels, element) | {kernels.buffers[id].storage for id in kept})
 
 
 def with_short_activations(
@@ -43,7 +48,7 @@ def with_short_activations(
     What a call does not take goes back to fp32, with all that shares its memory. That may leave another call with a
     mixture, so calls are asked until each takes what it has: there are no more rounds than storages.
     """
-    kept = [*kernels.constants, *(id for at in exact for id in kernels.calls[at].outputs)]
+    kept = [*kernels.constants, *_written([kernels.calls[at] for at in exact])]
     fixed = {*_fixed(kernels, element), *(kernels.buffers[id].storage for id in kept)}
     while True:
         changed = _shortened(kernels, element, fixed)
@@ -56,6 +61,10 @@ def with_short_activations(
         if refused <= fixed:
             return changed
         fixed |= refused
+
+
+def _written(calls: Iterable[Call]) -> list[int]:
+    return [id for call in calls for id in call.outputs]
 
 
 def _shortened(kernels: KernelGraph, element: DType, fixed: Set[int]) -> KernelGraph:

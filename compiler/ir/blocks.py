@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
+from compiler.ir.zeros import CLASSES, MOST_AXES, any_in_groups, class_of, is_pruned, kept, pairs_of_axes
 
 BLOCKS_WORD = "blocks"
 WIDTHS = (8, 16, 32)
@@ -120,11 +120,11 @@ def recurrent_encodings_of(constant: np.ndarray) -> Encodings:
 
 
 def vector_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those of vectors of lines, of groups of any size, in which floats may be kept for a block tile each.
+    """Those of vectors of lines, of groups of any size, in which floats or signed bytes may be kept for a block tile.
 
     A group is told of where the next larger one keeps more.
     """
-    if constant.dtype.kind != "f" or not is_pruned(constant):
+    if not (constant.dtype.kind == "f" or constant.dtype == np.int8) or not is_pruned(constant):
         return ()
     return tuple(one for pair in pairs_of_axes(constant) for one in _vectors(constant, *pair))
 
@@ -161,5 +161,5 @@ def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iter
 
 def _fill(groups: np.ndarray, width: int) -> int:
     """The share of blocks of so many lines of bool[lines, groups] that are kept, in 1 / CLASSES; at least 1."""
-    blocks = np.add.reduceat(groups, np.arange(0, len(groups), width), axis=0, dtype=np.int64) > 0
-    return class_of(blocks.sum(), blocks.size)
+    blocks = any_in_groups(groups, width)
+    return class_of(int(np.count_nonzero(blocks)), blocks.size)

@@ -16,6 +16,7 @@ from compiler.errors import VerifyError
 from compiler.ir.blocks import vector_encodings_of
 from compiler.ir.codebook import codebook_encodings_of
 from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
+from compiler.ir.found import Found
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, Layout, TensorType
@@ -25,6 +26,9 @@ from compiler.ir.without_zeros import (
     recurrent_encodings_without_zeros,
     single_encodings_without_zeros,
 )
+
+FOUND: Found[Encodings] = Found()
+"""What constants of graphs may be kept in."""
 
 
 @dataclass(frozen=True)
@@ -164,7 +168,8 @@ class KernelGraph:
 
     def sparse_encodings(self, buffer: int) -> Encodings:
         """In which of them a buffer may be kept; none but for constants of which a good part is zero."""
-        return self._known(buffer, "sparse", lambda constant: encodings_without_zeros(constant, halves=self.halves))
+        kind = "sparse halves" if self.halves else "sparse"
+        return self._known(buffer, kind, lambda constant: encodings_without_zeros(constant, halves=self.halves))
 
     def single_encodings(self, buffer: int) -> Encodings:
         """In which a product of few rows may read a buffer; none but for constants of which a good part is zero."""
@@ -188,18 +193,9 @@ class KernelGraph:
         """By which vectors of lines a buffer may be kept; none but for constants of which a good part is zero."""
         return self._known(buffer, "vectors", vector_encodings_of)
 
-    @cached_property
-    def _found(self) -> dict[tuple[int, str], Encodings]:
-        """What `_known` has found so far."""
-        return {}
-
     def _known(self, buffer: int, kind: str, find: Callable[[np.ndarray], Encodings]) -> Encodings:
         """Those of a kind that a constant has, whose values are looked at once; none of another buffer."""
-        if buffer not in self.constants:
-            return ()
-        if (buffer, kind) not in self._found:
-            self._found[buffer, kind] = find(self.constants[buffer])
-        return self._found[buffer, kind]
+        return FOUND.of(self.constants[buffer], kind, find) if buffer in self.constants else ()
 
     def _is_sequential(self, call: int) -> bool:
         kernel = self.calls[call].kernel

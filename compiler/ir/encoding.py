@@ -193,7 +193,7 @@ def sparse_encodings_of(constant: np.ndarray) -> Encodings:
     if array.ndim < 2 or is_grouped(array):
         return ()
     lines = kept(array.reshape(len(array), -1))
-    sides = (lines, lines.T) if array.ndim == 2 else (lines,)
+    sides = (lines, np.ascontiguousarray(lines.T)) if array.ndim == 2 else (lines,)
     return tuple(Sparse.of(axis, tuple(fill_of(side, group) for group in GROUPS)) for axis, side in enumerate(sides))
 
 

@@ -38,6 +38,8 @@ WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
 
 Windows are of 64 and of 16 bytes; of floats, of as many as one or two vectors hold.
 """
+NOWHERE = 1 << 62
+"""Behind the last input of any line."""
 MOST_FILL = 0.6
 """The share of the dense form's steps, for the fewest lines, up to which steps are told of at all."""
 
@@ -115,27 +117,47 @@ class Steps:
 def steps_of(mask: np.ndarray, group: int, window: int) -> Steps:
     """The steps of bool[panels, lines, inputs]; there are as many inputs as a window has at least."""
     panels, lines, inputs = mask.shape
-    nowhere = inputs + window
-    panel, line, where = np.nonzero(mask)
-    numbers = mask.sum(2)
-    each = np.full((panels, lines, int(numbers.max(initial=0)) + group), nowhere)
-    begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(numbers.reshape(-1))])
-    each[panel, line, np.arange(len(where)) - begins[panel * lines + line]] = where
-    done = np.zeros((panels, lines, 1), np.int64)
+    found = _weights_of(mask.reshape(-1, inputs), group)
     bases, places = [], []
-    while True:
-        ahead = np.take_along_axis(each, done + np.arange(group), 2)
-        base = ahead[:, :, 0].min(1)
-        if (base == nowhere).all():
-            break
-        begin = np.minimum(base, inputs - window)[:, None, None]
-        inside = ahead < begin + window
-        bases.append(np.where(base == nowhere, -1, begin[:, 0, 0]))
-        places.append(np.where(inside, ahead - begin, -1))
-        done += inside.sum(2, keepdims=True)
+    for begin, ahead, inside in _walk(found.reshape(panels, lines, -1), inputs, group, window):
+        bases.append(begin)
+        places.append(np.where(inside, ahead - begin[:, None, None], -1))
     starts = np.array(bases, np.int64).reshape(len(bases), panels).T
     chosen = np.array(places, np.int64).reshape(len(places), panels, lines, group).swapaxes(0, 1)
     return Steps((starts >= 0).sum(1), starts, chosen)
+
+
+def _weights_of(mask: np.ndarray, group: int) -> np.ndarray:
+    """At which inputs lines of bool[lines, inputs] have weights, in their order: int64[lines, most + group].
+
+    NOWHERE stands behind the last of a line.
+    """
+    numbers = np.count_nonzero(mask, axis=1)
+    width = int(numbers.max(initial=0)) + group
+    found = np.full((len(mask), width), NOWHERE)
+    found[np.arange(width) < numbers[:, None]] = np.nonzero(mask)[1]
+    return found
+
+
+def _walk(
+    weights: np.ndarray, inputs: int, group: int, window: int
+) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The steps of `_weights_of` [panels, lines, most + group], one after another, each as three arrays.
+
+    Where each panel's window begins, -1 behind its last step; the next weights of its lines; which of these lie in it.
+    """
+    flat, width = weights.reshape(-1), weights.shape[2]
+    at = np.arange(0, flat.size, width).reshape(*weights.shape[:2], 1) + np.arange(group)
+    while True:
+        ahead = flat[at]
+        first = ahead[:, :, 0].min(1)
+        left = first < NOWHERE
+        if not left.any():
+            break
+        begin = np.where(left, np.minimum(first, inputs - window), -1)
+        inside = ahead < (begin + window)[:, None, None]
+        yield begin, ahead, inside
+        at += inside.sum(2, keepdims=True)
 
 
 def in_panels(lines: np.ndarray, width: int) -> np.ndarray:
@@ -169,7 +191,7 @@ def recurrent_pick_encodings_of(constant: np.ndarray) -> Encodings:
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:
     mask = np.moveaxis(kept(constant), (lines, along), (0, -1))
-    mask = mask.reshape(len(mask), -1)
+    mask = np.ascontiguousarray(mask.reshape(len(mask), -1))
     order = order_of(mask) if group == 1 else None
     whole = mask if order is None else mask[:, order]
     yield from _known(whole[None], lines, along, group, ordered=order is not None)
@@ -188,16 +210,23 @@ def order_of(mask: np.ndarray) -> np.ndarray | None:
 
 def _known(matrices: np.ndarray, lines: int, along: int, group: int, *, ordered: bool = False) -> Iterator[Picks]:
     """By masks bool[matrices, lines, inputs]."""
+    inputs = matrices.shape[2]
+    weights = _weights_of(matrices.reshape(-1, inputs), group).reshape(*matrices.shape[:2], -1)
     for (of, window), widths in WINDOWS.items():
-        if of == group and matrices.shape[2] >= window:
-            fills = tuple(_fill(matrices, group, window, width) for width in widths)
+        if of == group and inputs >= window:
+            fills = tuple(_fill(weights, inputs, group, window, width) for width in widths)
             if fills[0] <= MOST_FILL * CLASSES:
                 yield Picks.of(lines, along, group, window, fills, ordered=ordered)
 
 
-def _fill(matrices: np.ndarray, group: int, window: int, width: int) -> int:
-    """The share of the dense form's steps, in 1 / CLASSES, rounded up; at least 1, and at most all."""
-    panels = np.concatenate([in_panels(lines, width) for lines in matrices])
-    counts = steps_of(panels, group, window).counts
-    dense = len(panels) * -(-panels.shape[2] // group)
-    return min(class_of(counts.sum(), dense), CLASSES)
+def _fill(weights: np.ndarray, inputs: int, group: int, window: int, width: int) -> int:
+    """The share of the dense form's steps, in 1 / CLASSES, rounded up; at least 1, and at most all.
+
+    By `_weights_of` [matrices, lines, most + group].
+    """
+    panels = -(-weights.shape[1] // width)
+    whole = np.full((len(weights), panels * width, weights.shape[2]), NOWHERE)
+    whole[:, : weights.shape[1]] = weights
+    steps = _walk(whole.reshape(len(weights) * panels, width, -1), inputs, group, window)
+    count = sum(int(np.count_nonzero(begin >= 0)) for begin, *_ in steps)
+    return min(class_of(count, len(weights) * panels * -(-inputs // group)), CLASSES)

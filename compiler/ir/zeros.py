@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -70,11 +69,19 @@ def order_of(mask: np.ndarray, group: int) -> np.ndarray:
 
 def entries_of(mask: np.ndarray, group: int) -> int:
     """Places that are kept, counted once for each group of lines in their order."""
-    return int(sum(rows.any(0).sum() for rows in _in_groups(mask, group)))
+    return int(np.count_nonzero(any_in_groups(mask, group)))
 
 
-def _in_groups(mask: np.ndarray, group: int) -> Iterator[np.ndarray]:
-    return (mask[at : at + group] for at in range(0, len(mask), group))
+def any_in_groups(mask: np.ndarray, group: int) -> np.ndarray:
+    """At which places one of a group of lines is kept: bool[groups, places] of bool[lines, places].
+
+    The last group may have fewer lines.
+    """
+    found = mask[::group].copy()
+    for at in range(1, group):
+        lines = mask[at::group]
+        found[: len(lines)] |= lines
+    return found
 
 
 def fill_of(mask: np.ndarray, group: int) -> int:
@@ -200,7 +207,7 @@ def _inner_form(mask: np.ndarray) -> str:
     for side in (mask, mask.swapaxes(0, 1))[: 1 + (mask.shape[2] == 1)]:
         for few, many in PATTERNS:
             if side.shape[1] % many == 0:
-                counts = side.reshape(side.shape[0], -1, many, side.shape[2]).sum(2)
+                counts = np.add.reduce([side[:, at::many] for at in range(many)], dtype=np.uint8)
                 if int(counts.max()) <= few and float((counts == few).mean()) >= FULL:
                     return f"{few}:{many}"
     if mask.shape[2] > 1 and bool((mask.any(2) == mask.all(2)).all()):
@@ -224,5 +231,9 @@ def _is_blocked(mask: np.ndarray, high: int, wide: int) -> bool:
     lines, inputs, taps = mask.shape
     if lines % high or inputs % wide:
         return False
-    blocks = mask.reshape(lines // high, high, inputs // wide, wide, taps)
-    return bool(mask.sum() >= FULL * high * wide * blocks.any((1, 3)).sum())
+    least = np.count_nonzero(mask) / FULL
+    panels = any_in_groups(mask.reshape(lines, -1), high)
+    if high * np.count_nonzero(panels) > least:  # and blocks hold no less
+        return False
+    blocks = any_in_groups(panels.reshape(-1, inputs, taps).swapaxes(0, 1), wide)
+    return bool(high * wide * np.count_nonzero(blocks) <= least)

@@ -1,8 +1,8 @@
-"""What rounding some of a model's values to bf16 does to its outputs, by numpy in float32.
+"""What rounding some of a model's values to a 16-bit float does to its outputs, by numpy in float32.
 
-A kernel that multiplies in bf16 rounds what it multiplies, and one whose results lie in memory as bf16 rounds these.
-Both are written into the graph as casts to bf16 and back; sums stay in float32, as in the kernels. What no cast reaches
-is not computed again: of a single kernel only what follows it.
+A kernel that multiplies in bf16 or fp16 rounds what it multiplies, and one whose results lie in memory so rounds these.
+Both are written into the graph as casts to that type and back; sums stay in float32, as in the kernels. What no cast
+reaches is not computed again: of a single kernel only what follows it.
 """
 
 from __future__ import annotations
@@ -25,16 +25,17 @@ from compiler.prove.reference import Operators, evaluate_graph
 
 MULTIPLIES = having(Trait.CONTRACTION)
 LINEAR = having(Trait.LINEAR)
-BF16_NUMBER, F32_NUMBER = (
-    next(number for number, dtype in ONNX_DTYPES.items() if dtype is wanted) for wanted in (DType.BF16, DType.F32)
-)
+NUMBERS: Mapping[DType, int] = {dtype: number for number, dtype in ONNX_DTYPES.items()}
 """What a Cast is to, as ONNX counts types."""
 
 
-def rounded(graph: Graph, multiplied: Collection[int], stored: Collection[int]) -> Graph:
-    """The graph in which float32 operands of the products at these positions, and these values, are rounded to bf16.
+def rounded(graph: Graph, multiplied: Collection[int], stored: Collection[int], element: DType) -> Graph:
+    """The graph in which float32 operands of the products at these positions, and these values, are rounded.
 
     An operand that is only added, as a bias, keeps all its digits. Values keep their ids; rounded ones have new ids.
+
+    stored   results of nodes, and constants
+    element  the 16-bit float that they are rounded to
     """
     fresh = count(max(graph.values, default=0) + 1)
     values: dict[int, Value] = dict(graph.values)
@@ -46,12 +47,13 @@ def rounded(graph: Graph, multiplied: Collection[int], stored: Collection[int]) 
         if value not in made:
             short, wide = next(fresh), next(fresh)
             type = graph.type(value)
-            values[short], values[wide] = Value(short, TensorType(DType.BF16, type.shape)), Value(wide, type)
-            nodes.append(Node("Cast", (value,), (short,), {"to": BF16_NUMBER}))
-            nodes.append(Node("Cast", (short,), (wide,), {"to": F32_NUMBER}))
+            values[short], values[wide] = Value(short, TensorType(element, type.shape)), Value(wide, type)
+            nodes.append(Node("Cast", (value,), (short,), {"to": NUMBERS[element]}))
+            nodes.append(Node("Cast", (short,), (wide,), {"to": NUMBERS[type.dtype]}))
             made[value] = wide
         return made[value]
 
+    instead |= {value: shortened(value) for value in sorted({*graph.constants} & {*stored})}
     for position, node in enumerate(graph.nodes):
         inputs = [instead.get(value, value) if value is not None else None for value in node.inputs]
         if position in multiplied:

@@ -1,8 +1,9 @@
-"""What each kernel takes in fp32 and in bf16, and what a model takes in which some are in one and some in the other.
+"""What kernels take in fp32 and in bf16 or fp16, and what a model takes that has some in one and some in the other.
 
 By the model of costs alone, with the rates of the cores at hand, so that the same is chosen whatever was measured
-before. What a kernel takes depends on its neighbours: a result lies in memory as bf16 only where its writer and all its
-readers take it so. A kernel in bf16 may still have an algorithm of fp32, which the search of tiles decides.
+before. The other precision is the short one of the kind of device. What a kernel takes depends on its neighbours: on
+CPUs a result lies in memory as bf16 only where its writer and all its readers take it so, on GPUs its writer decides.
+A kernel in the short precision may still have an algorithm of fp32, which the search of tiles decides.
 """
 
 from __future__ import annotations
@@ -20,20 +21,22 @@ from compiler.tuning.error_budget import allowed_error
 from compiler.tuning.proposal import Proposal
 from compiler.tuning.tune import propose, workload_key
 
-FP32, BF16 = "fp32", "bf16"
+FP32 = "fp32"
 
 
 @dataclass(frozen=True)
 class PrecisionCosts:
-    """Of the kernels of one model. A choice is the set of calls, by position, that are in bf16.
+    """Of the kernels of one model. A choice is the set of calls, by position, that are short.
 
     tolerance  of which algorithms that are not exact may spend a part
+    short      the other precision than fp32
     """
 
     backend: Backend
     lanes: int
     plain: KernelGraph
     tolerance: float
+    short: str
     _stored: dict[frozenset[int], KernelGraph] = field(default_factory=dict, repr=False)
     _options: dict[tuple[str, str], list[Proposal]] = field(default_factory=dict, repr=False)
 
@@ -58,7 +61,7 @@ class PrecisionCosts:
 
     @cached_property
     def multiplying(self) -> frozenset[int]:
-        """The calls that some algorithm multiplies in bf16."""
+        """The calls that some algorithm multiplies in the short precision."""
         workloads = {at: self.backend.workload_of(self.plain, self.plain.calls[at]) for at in self.calls}
         able = {at: one for at, one in workloads.items() if not isinstance(one.kernel, Region)}
         tiles = {
@@ -69,10 +72,9 @@ class PrecisionCosts:
 
     @cached_property
     def changed(self) -> frozenset[int]:
-        """The calls that bf16 changes: they multiply in it, or their results lie in memory so."""
+        """The calls that it changes: they multiply in it, or results or weights of theirs lie in memory so."""
         every = self.stored(self.calls)
-        stored = {at for at, call in enumerate(every.calls) if any(every.buffers[id].element for id in call.outputs)}
-        return self.multiplying | stored
+        return self.multiplying | {at for at in self.calls if stored_short(every, at)}
 
     def _best(self, kernels: KernelGraph, at: int, precision: str) -> float:
         return self._proposed(self.backend.workload_of(kernels, kernels.calls[at]), precision)[0].seconds
@@ -91,3 +93,10 @@ class PrecisionCosts:
             self.backend.workload_of(plain, call) for call in plain.calls if not isinstance(call.kernel, Region)
         ]
         return allowed_error([propose(legal, one, self.lanes, math.inf, FP32) for one in workloads], self.tolerance)
+
+
+def stored_short(kernels: KernelGraph, at: int) -> list[int]:
+    """What a call writes, and its weights, as far as that lies in memory in 16 bits."""
+    call = kernels.calls[at]
+    weights = [id for id in call.inputs if id in kernels.constants]
+    return [id for id in (*call.outputs, *weights) if kernels.buffers[id].element]

@@ -1,4 +1,6 @@
-"""The precision of each kernel: one for all, or (`precision` auto) fp32 or bf16 within a budget of error.
+"""The precision of each kernel: one for all, or (`precision` auto) fp32 or a short one within a budget of error.
+
+The short one is that of the kind of device: bf16 on CPUs, fp16 on GPUs.
 
 What kernels take is from the model of costs. The error of the outputs is evaluated with one kernel rounded at a time
 (`compiler.prove.rounding`). A knapsack over both gives the fastest choice, with squares of errors added as of
@@ -16,8 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.contract import LayerPrecision
+from compiler.contract import LayerPrecision, kinds
 from compiler.contract.kinds import AUTO
+from compiler.fuse.storage import ELEMENTS
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
 from compiler.ops import OPERATORS
@@ -25,11 +28,11 @@ from compiler.pack.explanation import Entry
 from compiler.prove.effort import reference_effort
 from compiler.prove.rounding import MULTIPLIES, Case, cases, largest_error, rounded
 from compiler.session import Session
-from compiler.steps.precision_costs import BF16, FP32, PrecisionCosts
+from compiler.steps.precision_costs import FP32, PrecisionCosts, stored_short
 from compiler.tuning.knapsack import Frontier, Option
 
 SHARE = 0.8
-"""The part of the tolerance that rounding to bf16 may spend: its error is evaluated, not estimated. The rest is for
+"""The part of the tolerance that rounding to it may spend: its error is evaluated, not estimated. The rest is for
 algorithms of fp32 that are not exact, whose errors are independent of it."""
 MOST_GROUPS = 48
 """Runs of kernels that are judged alone: each kernel by itself in a model of no more."""
@@ -45,9 +48,9 @@ POINTS = 12
 """Of the frontier, of which the one that is the fastest as a whole is evaluated."""
 MARGIN = 0.9
 """Of the sum at which the whole should fit, by the ratio that was found."""
-FASTER = "faster in bf16, or kernels beside it are"
-NO_FASTER = "no faster in bf16"
-NOTHING = "bf16 changes nothing: no algorithm multiplies in it, and the result stays in fp32"
+FASTER = "faster in 16 bits, or kernels beside it are"
+NO_FASTER = "no faster in 16 bits"
+NOTHING = "16 bits change nothing: no algorithm multiplies in them, and the result stays in fp32"
 TOO_MUCH = "its error does not fit beside that of kernels that gain more for theirs"
 UNKNOWN = "what rounding it does to the outputs cannot be evaluated"
 
@@ -60,6 +63,7 @@ class Precisions:
     exact      positions of calls that have those of fp32 alone
     layers     for the report; empty unless kernels have precisions of their own
     summary    the same in a sentence; empty likewise
+    short      the precision that kernels have instead of fp32 where they have their own
     """
 
     kernels: KernelGraph
@@ -67,6 +71,7 @@ class Precisions:
     exact: frozenset[int] = frozenset()
     layers: tuple[LayerPrecision, ...] = ()
     summary: str = ""
+    short: str = ""
 
     @property
     def entries(self) -> tuple[Entry, ...]:
@@ -77,10 +82,10 @@ class Precisions:
         found = []
         for (precision, reason), members in sorted(groups.items()):
             plain, short = (
-                math.fsum(each) for each in zip(*((one.fp32_us, one.bf16_us) for one in members), strict=True)
+                math.fsum(each) for each in zip(*((one.fp32_us, one.short_us) for one in members), strict=True)
             )
             where = ", ".join(members[0].nodes) or members[0].kernel
-            note = f"{plain:.1f} us in fp32, {short:.1f} us in bf16, by the model"
+            note = f"{plain:.1f} us in fp32, {short:.1f} us in {self.short}, by the model"
             found.append(Entry(precision, reason, len(members), where, note))
         return tuple(found)
 
@@ -89,7 +94,7 @@ class Precisions:
         lines = [self.summary]
         for one in self.layers:
             error = "" if one.error is None else f", error {one.error:.1e}"
-            seconds = f"{one.fp32_us:.1f} us in fp32, {one.bf16_us:.1f} us in bf16"
+            seconds = f"{one.fp32_us:.1f} us in fp32, {one.short_us:.1f} us in {self.short}"
             lines.append(f"{one.precision} {one.kernel} at {', '.join(one.nodes)}: {seconds}{error}; {one.reason}")
         return "\n".join(lines)
 
@@ -107,31 +112,33 @@ def chosen_precisions(
     budget: float,
     inputs: Iterable[Mapping[int, np.ndarray]],
 ) -> Precisions:
-    """For each kernel fp32 or bf16, as fast as the model of costs has it within a budget of error.
+    """For each kernel fp32 or the short precision, as fast as the model of costs has it within a budget of error.
 
     graph      what the kernels compute; buffers have the ids of its values
     tolerance  of which algorithms of fp32 that are not exact may spend a part
-    budget     the error that rounding to bf16 may add
+    budget     the error that rounding to it may add
     inputs     by value id, on which errors are evaluated, those that matter most first
     """
-    costs = PrecisionCosts(session.backend, session.lanes, kernels, tolerance)
+    short = kinds.of(session.options.target).short
+    costs = PrecisionCosts(session.backend, session.lanes, kernels, tolerance, short)
     choosing = _Choosing(graph, costs, budget, inputs)
     layers = choosing.layers()
     chosen = choosing.chosen
     if not chosen:
-        reasons = Counter(one.reason for one in layers).most_common(1)
-        said = f"precision auto: all kernels stay in fp32: {reasons[0][0] if reasons else NOTHING}"
-        return Precisions(kernels, FP32, layers=layers, summary=said)
+        reasons = Counter(one.reason for one in layers)
+        common = TOO_MUCH if TOO_MUCH in reasons else next(iter(reasons.most_common(1)), (NOTHING,))[0]
+        said = f"precision auto: all kernels stay in fp32: {common}"
+        return Precisions(kernels, FP32, layers=layers, summary=said, short=short)
     ms = [1e3 * choosing.whole(one) for one in (chosen, frozenset(), choosing.changed)]
     summary = (
-        f"precision auto: {len(chosen)} of {len(kernels.calls)} kernels in bf16, by the model {ms[0]:.3g} ms on one "
-        f"lane instead of {ms[1]:.3g} (all in bf16: {ms[2]:.3g}), expected error {choosing.error(chosen):.1e}"
+        f"precision auto: {len(chosen)} of {len(kernels.calls)} kernels in {short}, by the model {ms[0]:.3g} ms on one "
+        f"lane instead of {ms[1]:.3g} (all in {short}: {ms[2]:.3g}), expected error {choosing.error(chosen):.1e}"
     )
-    return Precisions(costs.stored(chosen), AUTO, costs.calls - chosen, layers, summary)
+    return Precisions(costs.stored(chosen), AUTO, costs.calls - chosen, layers, summary, short)
 
 
 class _Choosing:
-    """The choice for one model; `chosen` are the calls that are in bf16, by position."""
+    """The choice for one model; `chosen` are the calls that are short, by position."""
 
     def __init__(
         self, graph: Graph, costs: PrecisionCosts, budget: float, inputs: Iterable[Mapping[int, np.ndarray]]
@@ -171,7 +178,7 @@ class _Choosing:
                 LayerPrecision(
                     tuple(call.sources),
                     call.kernel.family,
-                    BF16 if at in self.chosen else FP32,
+                    self.costs.short if at in self.chosen else FP32,
                     1e6 * plain,
                     1e6 * short,
                     error if error is not None and math.isfinite(error) else None,
@@ -233,14 +240,14 @@ class _Choosing:
         return (alone + last) / 2
 
     def _judge_alone(self, judges: Sequence[Case]) -> list[frozenset[int]]:
-        """Runs of kernels that leave the outputs finite where they alone are in bf16; `alone` has their errors."""
+        """Runs of kernels that leave the outputs finite where they alone are short; `alone` has their errors."""
         most = min(max(int(EVALUATIONS_S / (self.effort_s / 2)), FEWEST_GROUPS), MOST_GROUPS)
         order = sorted(self.changed)
         size = -(-len(order) // most)
         groups = [frozenset(order[at : at + size]) for at in range(0, len(order), size)]
         every = self.costs.stored(self.changed)
         for group in groups:
-            stored = {id for at in group for id in every.calls[at].outputs if every.buffers[id].element}
+            stored = {id for at in group for id in stored_short(every, at)}
             error = largest_error(judges, self._rounded(group, stored))
             self.alone |= dict.fromkeys(group, error)
         return [group for group in groups if math.isfinite(self.alone[min(group)])]
@@ -251,7 +258,7 @@ class _Choosing:
         return self._rounded(chosen, [id for id, buffer in stored.buffers.items() if buffer.element])
 
     def _rounded(self, chosen: Iterable[int], stored: Iterable[int]) -> Graph:
-        """The graph with these calls in bf16 and these buffers, and those that share memory with them, stored so."""
+        """The graph with these calls short and these buffers, and those that share memory with them, stored so."""
         buffers, lying = self.costs.plain.buffers, self.costs.plain.lying_in
         values = {one for id in stored for one in lying[buffers[id].storage] if one in self.graph.values}
         multiplied = {
@@ -261,7 +268,7 @@ class _Choosing:
             for position in self.nodes[at]
             if self.graph.nodes[position].op in MULTIPLIES
         }
-        return rounded(self.graph, multiplied, values)
+        return rounded(self.graph, multiplied, values, ELEMENTS[self.costs.short])
 
 
 def nodes_of(graph: Graph, kernels: KernelGraph) -> list[frozenset[int]]:

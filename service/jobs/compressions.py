@@ -1,4 +1,4 @@
-"""Accept compressions: a model becomes one with zeros among its weights."""
+"""Accept compressions: a model becomes one whose weights have a form that saves time or memory."""
 
 from __future__ import annotations
 

@@ -286,7 +286,7 @@ def compressed(
     measured: Measured = NOTHING,
     log: str = "",
 ) -> bool:
-    """The same for a pruned model, which the report names as `compressed_model`; what was measured is kept."""
+    """The same for a compressed model, which the report names as `compressed_model`; what was measured is kept."""
     return _model_made(db, claim, "compressed_model", model, report, measured, log)
 
 

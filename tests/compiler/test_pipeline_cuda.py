@@ -30,6 +30,7 @@ from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS
 from compiler.pipeline import compile_model
 from compiler.rewrite import rewrite
+from compiler.steps.precisions import NO_FASTER
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.frontend.open.at_sizes import model_of
@@ -232,3 +233,43 @@ def test_a_model_that_fp16_cannot_hold_is_compiled_in_fp32_and_the_node_and_the_
     assert "65504" in said
     assert "ask for precision bf16" in said
     assert max(error.max_relative for error in report.errors) < 1e-4
+
+
+def chain(path: Path, scale: float) -> Path:
+    """Products with maps between; the first one's result, which is some `scale`, is read twice."""
+    net = Network()
+
+    def product(x: str, scale: float = 1.0) -> str:
+        weights = net.random.standard_normal((256, 256)) * scale / 16
+        return net.node("MatMul", [x, net.constant(weights.astype(np.float32))], (64, 256))
+
+    first = product(net.input(64, 256), scale)
+    x = net.node("Tanh", [product(first, 1 / scale)], (64, 256))
+    for _ in range(2):
+        x = net.node("Relu", [product(x)], (64, 256))
+    softened = net.node("Softmax", [first], (64, 256), axis=1)
+    onnx.save(net.model([net.node("Add", [x, softened], (64, 256))]), path)
+    return path
+
+
+@needs_nvrtc
+@needs_double
+def test_in_precision_auto_what_fp16_cannot_hold_stays_in_fp32_and_the_rest_does_not(tmp_path: Path) -> None:
+    options = CompileOptions(target="cuda:sm_90", precision="auto", tuning_budget_s=0)
+    report = compiled_on_double(chain(tmp_path / "m.onnx", 1e5), tmp_path, options)
+    first, second, *others = report.precisions
+    assert (first.precision, second.precision) == ("fp32", "fp32")
+    assert [one.precision for one in others] == ["fp16", "fp32", "fp16"]
+    assert others[1].reason == NO_FASTER
+    assert "2 of 5 kernels in fp16" in next(one for one in report.notices if one.startswith("precision auto"))
+    assert not [notice for notice in report.notices if "again" in notice or "nothing was run" in notice]
+    assert 1e-5 < max(error.max_relative for error in report.errors) <= report.tolerance
+
+
+@needs_nvrtc
+@needs_double
+def test_an_artifact_of_kernels_in_two_precisions_keeps_the_tolerance_on_a_gpu(tmp_path: Path) -> None:
+    options = CompileOptions(target="cuda:sm_90", precision="auto", tuning_budget_s=0, tolerance=6e-4)
+    report = compiled_on_double(chain(tmp_path / "m.onnx", 1.0), tmp_path, options)
+    assert [one.precision for one in report.precisions] == ["fp32", "fp32", "fp16", "fp32", "fp16"]
+    assert 1e-5 < max(error.max_relative for error in report.errors) <= 6e-4

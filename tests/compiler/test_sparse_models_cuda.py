@@ -1,10 +1,10 @@
-"""Models for CUDA whose weights are zero at two of each four places: what is reported, chosen and computed."""
+"""Models for CUDA whose weights are zero at two of each four places, or in blocks: what is told and computed."""
 
 from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -150,6 +150,24 @@ QUANTISED = {
 
 @pytest.fixture(scope="module")
 def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(QUANTISED, tmp_path_factory.mktemp("quantised") / "model.onnx")
+
+
+@pytest.fixture(scope="module")
+def in_blocks(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same, whose weights keep a sixth of their blocks, of eight inputs for 32 results."""
+    random = np.random.default_rng(12)
+    constants = dict(QUANTISED)
+    for name, lines in (("w0", 0), ("w1", 0), ("w2", 1)):
+        dense = random.integers(-127, 128, np.asarray(QUANTISED[name]).shape).astype(np.int8)
+        blocks = np.moveaxis(dense, (lines, 1 - lines), (0, 1))
+        mask = random.random((-(-blocks.shape[0] // 32), -(-blocks.shape[1] // 8), *blocks.shape[2:])) < 1 / 6
+        blocks[~mask.repeat(32, 0).repeat(8, 1)[: blocks.shape[0], : blocks.shape[1]]] = 0
+        constants[name] = dense
+    return saved(constants, tmp_path_factory.mktemp("in_blocks") / "model.onnx")
+
+
+def saved(constants: Mapping[str, object], path: Path) -> Path:
     """Convolutions of bytes, with a scale for each filter too, and a product whose activations are signed."""
     nodes = [
         helper.make_node("QuantizeLinear", ["x", "scale", "middle"], ["q"]),
@@ -175,16 +193,21 @@ def quantised(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "quantised",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [6, 32, 9, 9])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
-        [numpy_helper.from_array(np.asarray(array), name) for name, array in QUANTISED.items()],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
     )
-    path = tmp_path_factory.mktemp("quantised") / "model.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), path)
     return path
 
 
 @needs_double
 @pytest.mark.usefixtures("no_gpu")
-def test_zeros_among_bytes_are_left_out_and_no_bit_of_a_result_changes(quantised: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "algorithm", "without"), [("quantised", "sparse_integer", 3), ("in_blocks", "sparse_mma_integer", 1)]
+)
+def test_zeros_among_bytes_are_left_out_and_no_bit_of_a_result_changes(
+    request: pytest.FixtureRequest, name: str, algorithm: str, without: int, tmp_path: Path
+) -> None:
+    quantised: Path = request.getfixturevalue(name)
     options = replace(OPTIONS, precision="fp32")
     found: dict[str, list[np.ndarray]] = {}
 
@@ -194,10 +217,10 @@ def test_zeros_among_bytes_are_left_out_and_no_bit_of_a_result_changes(quantised
         return [outcome.outputs["y"]]
 
     x = np.random.default_rng(8).uniform(-6, 6, (6, 32, 9, 9)).astype(np.float32)
-    for sparsity, count in (("auto", 3), ("off", 0)):
+    for sparsity, count in (("auto", without), ("off", 0)):
         artifact = tmp_path / f"{sparsity}.tw"
         report = compile_model(quantised, artifact, replace(options, sparsity=sparsity), dump=tmp_path / sparsity)
-        assert algorithms(artifact).count("sparse_integer") == count
+        assert algorithms(artifact).count(algorithm) == count
         assert algorithms(artifact).count("integer") == 3 - count
         assert not any("no zero weights" in notice for notice in report.notices)  # bytes are never infinite
         said = next((tmp_path / sparsity).glob("*_explanation.txt")).read_text()

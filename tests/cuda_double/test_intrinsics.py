@@ -45,7 +45,7 @@ pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|BYTE_WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
 )
 
 
@@ -558,6 +558,35 @@ def test_wgmma_multiplies_what_lies_in_shared_memory(module: Path, kernel: str, 
             found = device.download(sums, (n // 2, 128), np.float32)
         expected = accumulate * d.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64).T
         np.testing.assert_allclose(found, expected[rows, columns_of], rtol=1e-4, atol=1e-4)
+
+
+BYTE_WGMMA = [name for name in NAMES if name.startswith("byte_wgmma")]
+
+
+@pytest.mark.parametrize("width", [128, 64, 32, 0])
+@pytest.mark.parametrize("kernel", BYTE_WGMMA)
+def test_wgmma_of_bytes_is_exact_and_wraps_around(module: Path, kernel: str, width: int) -> None:
+    n, unsigned = int(kernel.rpartition("_n")[2]), "_u8_" in kernel
+    random = np.random.default_rng(25)
+    a: np.ndarray = random.integers(0, 256, (64, 32)).astype(np.uint8 if unsigned else np.int8)
+    b = random.integers(-128, 128, (n, 32)).astype(np.int8)
+    d = random.choice([-(2**31), 2**31 - 1, 1000], (64, n)).astype(np.int32)
+    (bytes_a, leading, stride), (bytes_b, *other) = k_major(a, width), k_major(b, width)
+    assert other == [leading, stride]
+    thread, register = np.arange(128), np.arange(n // 2)[:, None]
+    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
+    columns = register // 4 * 8 + thread % 4 * 2 + register % 2
+    for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
+        with Device(module, mode) as device:
+            sums = device.upload(np.ascontiguousarray(d[rows, columns]))
+            operands = [device.upload(bytes_a), device.upload(bytes_b), sums]
+            numbers = [bytes_a.size, bytes_b.size, leading, stride, SWIZZLE_CODES[width], accumulate]
+            shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
+            device.launch(kernel, [1], [128], [*operands, *numbers], shared=shared)
+            found = device.download(sums, (n // 2, 128), np.int32)
+        expected = accumulate * d.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64).T
+        assert (np.abs(expected) >= 2**31).any() == bool(accumulate)
+        np.testing.assert_array_equal(found, expected.astype(np.int32)[rows, columns])
 
 
 SPARSE_WGMMA = [name for name in NAMES if name.startswith("sparse_wgmma")]

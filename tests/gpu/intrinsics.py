@@ -9,7 +9,7 @@ decided.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 import ml_dtypes
@@ -35,7 +35,7 @@ from tests.gpu.family import Family, Outcome, Trial
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|BYTE_WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
 )
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}
 
@@ -235,6 +235,25 @@ def wgmma(device: Device, kernel: str, width: int) -> list[Outcome]:
     return outcomes
 
 
+def byte_wgmma(device: Device, kernel: str, width: int) -> list[Outcome]:
+    """The same of bytes, whose sums wrap around."""
+    n, random = int(kernel.rpartition("_n")[2]), np.random.default_rng(25)
+    a: np.ndarray = random.integers(0, 256, (64, 32)).astype(np.uint8 if "_u8_" in kernel else np.int8)
+    b = random.integers(-128, 128, (n, 32)).astype(np.int8)
+    d = random.choice([-(2**31), 2**31 - 1, 1000], (64, n)).astype(np.int32)
+    (bytes_a, leading, stride), (bytes_b, _, _) = k_major(a, width), k_major(b, width)
+    thread, register = np.arange(128), np.arange(n // 2)[:, None]
+    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
+    places = register // 4 * 8 + thread % 4 * 2 + register % 2
+    sums = device.upload(np.ascontiguousarray(d[rows, places]))
+    operands = [device.upload(bytes_a), device.upload(bytes_b), sums]
+    numbers = [bytes_a.size, bytes_b.size, leading, stride, SWIZZLE_CODES[width], 1]
+    shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
+    device.launch(kernel, [1], [128], [*operands, *numbers], shared=shared)
+    expected = (d + a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
+    return [Outcome(device.download(sums, (n // 2, 128), np.int32), expected[rows, places])]
+
+
 def sparse_wgmma(device: Device, kernel: str) -> list[Outcome]:
     """The same of rows of which two of each four neighbours are not zero, with the metadata of each warp."""
     *_, kind, selector, columns = kernel.split("_")
@@ -269,6 +288,12 @@ def _wgmma_trials() -> list[Trial]:
             if not transposed or (width and width // 2 <= columns):
                 found.append(Trial(f"{kernel} swizzle {width}", partial(wgmma, kernel=kernel, width=width)))
     return found
+
+
+def _byte_wgmma_trials() -> Iterator[Trial]:
+    for kernel in (name for name in NAMES if name.startswith("byte_wgmma")):
+        for width in SWIZZLE_CODES:
+            yield Trial(f"{kernel} swizzle {width}", partial(byte_wgmma, kernel=kernel, width=width))
 
 
 def _trials(**runs: Callable[[Device], Sequence[Outcome]]) -> tuple[Trial, ...]:
@@ -332,6 +357,7 @@ FAMILIES: tuple[Family, ...] = (
     ),
     _of_intrinsics("clusters", _trials(multicast=multicast, ring=ring), "sm_90"),
     _of_intrinsics("wgmma", _wgmma_trials(), "sm_90a"),
+    _of_intrinsics("wgmma of bytes", [*_byte_wgmma_trials()], "sm_90a"),
     _of_intrinsics(
         "wgmma.sp",
         [Trial(name, partial(sparse_wgmma, kernel=name)) for name in NAMES if name.startswith("sparse_wgmma")],

@@ -276,7 +276,7 @@ def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: Desk) ->
     assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
     report = office.job(job_id).report
     assert report["sparsity"] >= 0.6
-    assert {"load", "calibrate", "prune", "time", "search", "write"} <= set(office.said(job_id))
+    assert {"load", "calibrate", "weights", "time", "search", "write"} <= set(office.said(job_id))
     (made,) = [one for one in rows(office, Model) if one.digest == report["compressed_model"]]
     content = onnx.load_from_string(office.blobs.path(made.blob_key).read_bytes())
     (weights,) = [onnx.numpy_helper.to_array(one) for one in content.graph.initializer if one.name == "w1"]

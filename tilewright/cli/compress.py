@@ -28,7 +28,7 @@ from tilewright.cli.progress import job_bar, transfer_bar
 def compress(
     model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", help="Default: the model's name with .pruned.onnx.")
+        Path | None, typer.Option("--output", "-o", help="Default: the model's name with .compressed.onnx.")
     ] = None,
     samples: Annotated[
         list[Path] | None,
@@ -42,11 +42,14 @@ def compress(
         float | None, typer.Option("--latency-ms", help="What an inference may take; as little error then.")
     ] = None,
     sparsity: Annotated[
-        float | None, typer.Option("--sparsity", help="The share of zeros, 0 to 1; as little error then.")
+        float | None,
+        typer.Option(
+            "--sparsity", help="The share of zeros, or by form of what is saved, 0 to 1; as little error then."
+        ),
     ] = None,
     form: Annotated[
         str | None,
-        typer.Option("--form", help="unstructured (default), 1x4, 1x16, 4x16, 2:4, combined or codebook."),
+        typer.Option("--form", help="unstructured (default), 1x4, 1x16, 4x16, 2:4, combined, codebook or low_rank."),
     ] = None,
     method: Annotated[str | None, typer.Option("--method", help="obs (default), wanda or magnitude.")] = None,
     precision: Annotated[
@@ -55,7 +58,7 @@ def compress(
     keep: Annotated[
         list[str] | None, typer.Option("--keep", help="The name of a node that stays dense; repeatable.")
     ] = None,
-    ends: Annotated[bool, typer.Option("--ends", help="Prune the first and last layers too.")] = False,
+    ends: Annotated[bool, typer.Option("--ends", help="Take the first and last layers too.")] = False,
     dim: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension, where no samples say it.")
     ] = None,
@@ -74,14 +77,17 @@ def compress(
     profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """Prune a model's weights and download it as ONNX. With `--json`: the report, and `model`, the file."""
+    """Give a model's weights zeros, or another form that saves, and download it as ONNX.
+
+    With `--json`: the report, and `model`, the file.
+    """
     with failures(as_json):
         wanted = given.other_options(option)
         wanted |= given.given_of(largest_error=largest_error, latency_ms=latency_ms, sparsity=sparsity)
         wanted |= given.given_of(form=form, method=method, precision=precision, keep=keep, ends=ends or None)
         if dim:
             wanted["dims"] = given.sizes(dim)
-        target = output or Path(model).with_suffix(".pruned.onnx")
+        target = output or Path(model).with_suffix(".compressed.onnx")
         limits = {"max_queue_s": max_queue, "max_run_s": max_run}
         said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
         with connect(url, key, profile) as client:
@@ -102,12 +108,12 @@ def compress(
 
 def show(report: Mapping[str, Any]) -> None:
     """What became of each layer, and the trade-off, for people."""
-    out = results()
+    out, saved = results(), report.get("saved") or "zeros"
     layers = table(
         "layer",
         "operator",
         "weights",
-        number_column("zeros"),
+        number_column(saved),
         number_column("us"),
         number_column("dense us"),
         number_column("error alone"),
@@ -122,11 +128,11 @@ def show(report: Mapping[str, Any]) -> None:
             _number(row.get("us")),
             _number(row.get("dense_us")),
             _number(row.get("error")),
-            row.get("reason") or "",
+            row.get("reason") or ("" if row.get("rank") is None else f"rank {row['rank']}"),
         )
     out.print(layers)
     curve = table(
-        number_column("zeros"), number_column("predicted ms"), number_column("expected"), number_column("error")
+        number_column(saved), number_column("predicted ms"), number_column("expected"), number_column("error")
     )
     for one in report.get("curve") or ():
         curve.add_row(
@@ -142,11 +148,8 @@ def show(report: Mapping[str, Any]) -> None:
         agree = "" if one.get("agree") is None else f", {one['agree']:.1%} of decisions agree"
         out.print(f"{one.get('name')}: error {_number(one.get('error'))} of the dense output{agree}", markup=False)
     before, after = _number(report.get("dense_ms")), _number(report.get("predicted_ms"))
-    out.print(
-        f"{report.get('sparsity') or 0:.1%} zeros; {after} ms, of {before} predicted; {report.get('samples')} samples, "
-        f"{report.get('held_out')} held out",
-        markup=False,
-    )
+    reached = f"{report.get('sparsity') or 0:.1%} {saved}; {after} ms, of {before} predicted"
+    out.print(f"{reached}; {report.get('samples')} samples, {report.get('held_out')} held out", markup=False)
 
 
 def _number(value: float | None) -> str:

@@ -20,6 +20,7 @@ from compiler.codegen.build import environment_compiler
 from compiler.codegen.calls import operands_of
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions
+from compiler.contract.kinds import AUTO, CUDA
 from compiler.devices.cuda.algorithms import legal_tiles, model
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.arrays import cupy_arrays
@@ -40,12 +41,11 @@ from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from compiler.devices.device import Runner
 from compiler.devices.whole import race_programs
 from compiler.errors import ToolchainFailed, VerifyError
-from compiler.fuse.storage import with_storage
+from compiler.fuse.storage import ELEMENTS, with_storage
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
-from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile, Variant
 from compiler.ir.transfers import Transfers
 from compiler.ir.zeros import leaves_out
@@ -59,8 +59,6 @@ from compiler.schedule.gpu.resident import Resident
 from compiler.trace import StopRequest, never_stops
 from compiler.tuning.proposal import Proposal
 
-ELEMENTS: Mapping[str, DType] = {"fp16": DType.F16, "bf16": DType.BF16}
-"""What fp32 tensors are in memory, by precision; in others they are themselves."""
 CORES = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 """Cores of this process, and so kernels that NVRTC compiles at a time: nothing is timed meanwhile."""
 TRIES = 8
@@ -95,7 +93,8 @@ class CudaBackend:
 
     def stored(self, kernels: KernelGraph, precision: str, exact: Collection[int] = ()) -> KernelGraph:
         """The kernels with the elements in memory that a precision asks for."""
-        return with_storage(kernels, ELEMENTS[precision]) if precision in ELEMENTS else kernels
+        asked = _arithmetic(precision)
+        return with_storage(kernels, ELEMENTS[asked], exact) if asked in ELEMENTS else kernels
 
     @property
     def joins(self) -> frozenset[str]:
@@ -185,7 +184,7 @@ class CudaBackend:
 
     def legal_tiles(self, workload: Workload, lanes: int, precision: str) -> list[Proposal]:
         """Every legal tile of a workload with its expected seconds."""
-        proposed = legal_tiles(workload, self.target, lanes, precision)
+        proposed = legal_tiles(workload, self.target, lanes, _arithmetic(precision))
         return proposed if self.leaves_zeros_out else [one for one in proposed if not leaves_out(one.tile.algorithm)]
 
     def count_tiles(self, workload: Workload, tile: Tile) -> int:
@@ -328,13 +327,18 @@ class CudaBackend:
 
     def rounded(self, plan: Plan, precision: str) -> frozenset[str]:
         """All that goes through memory, or that tensor cores multiply."""
-        return frozenset({precision} - {"fp32"})
+        return frozenset({_arithmetic(precision)} - {"fp32"})
 
     def __str__(self) -> str:
         target = self.target
         return (
             f"{target.name}: {target.product}, {target.multiprocessors} multiprocessors, L2 {target.l2_bytes >> 20} MiB"
         )
+
+
+def _arithmetic(precision: str) -> str:
+    """Of a kernel that is not exact, in this precision of a job."""
+    return CUDA.short if precision == AUTO else precision
 
 
 def built(candidate: Candidate, workload: Workload, source: str = "") -> BuiltKernel:

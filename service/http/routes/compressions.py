@@ -1,4 +1,4 @@
-"""`POST /compressions`: a model becomes one with zeros among its weights."""
+"""`POST /compressions`: a model becomes one whose weights have a form that saves time or memory."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ router = Gated(tags=["compressions"])
 @router.post(
     "/compressions",
     status_code=202,
-    summary="Prune a model",
+    summary="Compress a model",
     responses=problem_responses(*QUOTAS, 404, 413, OptionsError, IdempotencyKeyReused, DigestMismatch, 507),
     openapi_extra={"requestBody": BODY},
 )
@@ -66,9 +66,9 @@ async def compress_model(
 
     Parts `samples` are .npz archives of real inputs, each of one sample or of several along a first axis; a quarter is
     held out to judge the result on. Without any, random inputs are drawn, and the report says so. Just one of the
-    options `largest_error`, `latency_ms` and `sparsity` says how far to prune. Once the job has SUCCEEDED, what it made
+    options `largest_error`, `latency_ms` and `sparsity` says how far to go. Once the job has SUCCEEDED, what it made
     is a model of the caller like one that was uploaded: `links.compressed` is its file, and the report has its digest,
-    each layer's choice with error and time, and the curve of error against time. What pruning does to the accuracy on
+    each layer's choice with error and time, and the curve of error against time. What that does to the accuracy on
     your task only a test on your own data can tell.
     """
     return await change_model(

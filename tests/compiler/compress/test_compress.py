@@ -14,11 +14,15 @@ from compiler.compress import compress
 from compiler.compress.__main__ import main
 from compiler.compress.alone import SCALE, model_of
 from compiler.compress.alone import stored as in_a_layer
+from compiler.compress.factors import rank_of
 from compiler.compress.gram import inputs_of
 from compiler.compress.layers import GROUPED, layers_of
-from compiler.contract import CompressOptions
+from compiler.compress.parts import parts_of
+from compiler.contract import CompileOptions, CompressOptions
 from compiler.devices.cuda import nvrtc
 from compiler.errors import BudgetMissed, InputsError, OptionsError, UnsupportedModel
+from compiler.pack.loader import Model
+from compiler.pipeline import compile_model
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import open_network
 from tests.compiler.compress.models import cnn, samples
@@ -91,6 +95,7 @@ def test_forms_hold_in_the_files_weights(tmp_path: Path) -> None:
 def test_weights_that_share_values_save_as_many_bits_as_asked_with_little_error(tmp_path: Path) -> None:
     out, report = pruned(tmp_path, sparsity=0.8, form="codebook")
     assert 0.8 <= report["sparsity"] < 0.95
+    assert report["saved"] == "bits saved"
     assert 0 < report["error"] < 0.2
     rows = {row["node"]: row for row in report["layers"]}
     assert [one["sparsity"] for one in rows["middle"]["levels"]] == [0.0, 0.75, 0.875, 0.9375]
@@ -110,8 +115,51 @@ def test_codebooks_are_made_as_small_as_an_error_allows(tmp_path: Path) -> None:
     assert near["sparsity"] < wide["sparsity"]
 
 
+def test_layers_of_low_rank_are_two_nodes_of_the_ranks_that_are_told(tmp_path: Path) -> None:
+    out, report = pruned(tmp_path, sparsity=0.6, form="low_rank")
+    assert (report["saved"], report["sparsity"] >= 0.6, 0 < report["error"] < 0.4) == (
+        "weights saved",
+        True,
+        True,
+    )
+    rows = {row["node"]: row for row in report["layers"]}
+    before, after = stored(tmp_path / "model.onnx"), stored(out)
+    nodes = [node for node in onnx.load(out).graph.node if node.name]
+    for name in ("middle", "pointwise", "hidden"):
+        rank, whole = rows[name]["rank"], before[{"middle": "w1", "pointwise": "w2", "hidden": "w3"}[name]]
+        first, last = (node for node in nodes if node.name in (f"{name}_low_rank", name))
+        u, v = after[last.input[1]], after[first.input[1]]
+        assert [first.output[0], len(first.input), len(last.input)] == [last.input[0], 2, 3]
+        assert u.shape[1] == rank == v.shape[0 if name != "hidden" else 1]
+        assert 1 - (u.size + v.size) / whole.size == pytest.approx(rows[name]["sparsity"], abs=1e-4)
+        ranks = [one["rank"] for one in rows[name]["levels"]]
+        assert (ranks[0], ranks[1:]) == (None, sorted(ranks[1:], reverse=True))
+    assert rows["depthwise"]["rank"] is None
+    unseen = np.load(tmp_path / "s.npz")["x"][6:]
+    both = [np.stack([of_runtime(file, x) for x in unseen]) for file in (tmp_path / "model.onnx", out)]
+    assert np.linalg.norm(both[1] - both[0]) / np.linalg.norm(both[0]) == pytest.approx(report["error"], rel=1e-3)
+    compile_model(out, tmp_path / "low.tw", CompileOptions(tuning_budget_s=0.0))
+    with Model(tmp_path / "low.tw") as model:
+        assert np.allclose(model.run({"x": unseen[0]})["y"], both[1][0], rtol=1e-4, atol=1e-5)
+
+
+def test_what_cannot_be_factored_stays_as_it_is(tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("MatMul", ["x", d.weights("w0", 40, 1100)], "a", "wide")
+    d.node("MatMul", ["a", d.weights("w1", 1100, 1)], "y", "narrow")
+    gates = [d.weights("w", 1, 96, 16), d.weights("r", 1, 96, 32)]
+    d.node("GRU", ["z", *gates], "s", "steps", hidden_size=32)
+    source = saved(d.model({"x": (2, 40), "z": (3, 1, 16)}, {"y": (2, 1), "s": (3, 1, 1, 32)}), tmp_path)
+    options = CompressOptions(sparsity=0.5, form="low_rank", ends=True, tuning_budget_s=0.0, derived_samples=2)
+    rows = {row["node"]: row for row in compress(source, tmp_path / "low.onnx", options)["layers"]}
+    assert 0 < rows["wide"]["rank"] <= rank_of(1100, 40, 0.5)
+    assert "rank 1 save less than half" in rows["narrow"]["reason"]
+    assert "recurrent" in rows["steps"]["reason"]
+
+
 def test_a_time_is_reached_with_less_error_than_by_a_greater_one(tmp_path: Path) -> None:
     _, dense = pruned(tmp_path, sparsity=0.5)
+    assert dense["saved"] == "zeros"
     fastest = dense["curve"][-1]["predicted_ms"]
     middle = (fastest + dense["dense_ms"]) / 2
     _, report = pruned(tmp_path, latency_ms=middle)
@@ -125,8 +173,10 @@ def test_what_cannot_be_held_is_said(tmp_path: Path) -> None:
         pruned(tmp_path, largest_error=1e-6)
     assert missed.value.details is not None
     assert set(missed.value.details["alone"]) == {"middle", "pointwise", "hidden"}
-    with pytest.raises(BudgetMissed, match=r"0\.98"):
+    with pytest.raises(BudgetMissed, match=r"0\.98 zeros"):
         pruned(tmp_path, sparsity=0.98)
+    with pytest.raises(BudgetMissed, match="no layer can be clustered to advantage"):
+        pruned(tmp_path, largest_error=1e-6, form="codebook")
 
 
 def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
@@ -139,7 +189,9 @@ def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
         pruned(tmp_path, broken, sparsity=0.5)
     d = Drawn()
     d.node("Relu", ["x"], "y")
-    with pytest.raises(UnsupportedModel, match="no layer to prune: there is no Conv, Gemm, MatMul or recurrent layer"):
+    with pytest.raises(
+        UnsupportedModel, match="no layer to compress: there is no Conv, Gemm, MatMul or recurrent layer"
+    ):
         pruned(tmp_path, d.model({"x": (1, 3, 12, 12)}, {"y": (1, 3, 12, 12)}), sparsity=0.5)
     with pytest.raises(OptionsError, match="keep names 'nowhere'"):
         pruned(tmp_path, sparsity=0.5, keep=("nowhere",))
@@ -222,10 +274,11 @@ def test_a_layer_alone_in_bytes_computes_what_it_does_in_fp32_but_for_rounding(t
     for layer, x in zip(layers, ((2, 8, 9, 10), (2, 32)), strict=True):
         weights = (layer.weights * (random.random(layer.weights.shape) < 0.3)).astype(np.float32)
         weights[3] = 0
+        parts = parts_of(layer, weights, None)
         given = random.integers(0, 256, [x[0], *x[2:], x[1]] if len(x) > 2 else x).astype(np.uint8)
         results = []
         for in_bytes in (True, False):
-            model = model_of(layer, x, weights, in_bytes=in_bytes)
+            model = model_of(layer, x, parts, in_bytes=in_bytes)
             session = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"])
             real = given if in_bytes else (given.astype(np.float32) - 128) * SCALE
             (result,) = session.run(None, {"x": real})
@@ -233,7 +286,7 @@ def test_a_layer_alone_in_bytes_computes_what_it_does_in_fp32_but_for_rounding(t
         rounded, exact = results
         assert np.abs(rounded - np.clip(exact, -128 * SCALE, 127 * SCALE)).max() < 1.5 * SCALE
         assert np.abs(exact).max() > 20 * SCALE
-        kept = in_a_layer(layer, weights, in_bytes=True)
+        kept = in_a_layer(parts[0], in_bytes=True)
         assert kept.dtype == np.int8
         assert not kept[weights == 0].any()
 
@@ -268,7 +321,7 @@ def test_the_command_writes_the_model_and_says_what_became_of_it(
     options = {"sparsity": 0.6, "method": "wanda", "tuning_budget_s": 0.0}
     assert main([str(source), "--samples", str(archive), "--options", json.dumps(options)]) == 0
     said = capsys.readouterr().out
-    assert (tmp_path / "model.pruned.onnx").is_file()
+    assert (tmp_path / "model.compressed.onnx").is_file()
     assert all(part in said for part in ("middle  Conv", "curve:", "output y: error", "of decisions agree"))
     assert main([str(source), "--options", "{}"]) == 1
-    assert "nothing says how far to prune" in capsys.readouterr().err
+    assert "nothing says how far to go" in capsys.readouterr().err

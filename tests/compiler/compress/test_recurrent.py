@@ -18,6 +18,7 @@ from onnx import numpy_helper
 from compiler.compress import compress
 from compiler.compress.alone import model_of
 from compiler.compress.layers import layers_of
+from compiler.compress.parts import parts_of
 from compiler.compress.prune import Matrices, Pruner
 from compiler.compress.recurrent import apart, inputs_of, joined
 from compiler.contract import CompileOptions, CompressOptions
@@ -161,7 +162,7 @@ def test_a_layer_alone_computes_what_its_operator_does_without_what_depends_on_t
     assert (layer.result, left) == ("y", [])
     assert np.array_equal(layer.shaped(layer.rows(layer.weights)), layer.weights)
     file = tmp_path / "alone.onnx"
-    file.write_bytes(model_of(layer, (5, 2, 20), layer.weights, in_bytes=False))
+    file.write_bytes(model_of(layer, (5, 2, 20), parts_of(layer, layer.weights, None), in_bytes=False))
     assert of_runtime(file, sample["x"]).shape == (5, 1, 2, 16)
     made = onnx.load(file)
     (node,) = made.graph.node

@@ -249,8 +249,9 @@ def test_a_bound_by_the_size_of_the_batch_must_be_on_the_sample(place: str, is_o
         assert [call.inputs for call in found.of(1).calls] == [(0,)]
 
 
-def test_a_single_sample_is_no_batch() -> None:
-    kernels: KernelGraph = fuse(graph_of(built(attention, 1, 5, 6))).kernels
+@pytest.mark.parametrize("samples", [0, 1])
+def test_a_single_sample_or_none_is_no_batch(samples: int) -> None:
+    kernels: KernelGraph = fuse(graph_of(built(attention, samples, 5, 6))).kernels
     assert batch_of(kernels) is None
 
 

@@ -84,7 +84,8 @@ def test_vectors_are_told_of_in_every_group_that_keeps_less_than_a_larger_one() 
     assert [one.group for one in found] == [8, 4, 2]
     assert found[0].fills > found[1].fills > found[2].fills
     assert vector_encodings_of(pairs.astype(np.float16)) == vector_encodings_of(pairs)
-    assert vector_encodings_of(pairs.astype(np.int8)) == ()
+    assert vector_encodings_of((100 * pairs).astype(np.int8)) == vector_encodings_of(pairs)
+    assert vector_encodings_of((100 * pairs).astype(np.uint8)) == ()
     assert vector_encodings_of(np.ones((128, 64), np.float32)) == ()
 
 

@@ -32,15 +32,15 @@ def test_factors_of_products_and_stored_results_are_rounded_and_what_is_added_is
     graph, (w, b, v) = network()
     (given,) = (inputs := drawn(graph, 1)).values()
     relu = graph.nodes[1].outputs[0]
-    every = rounded(graph, {0, 2}, {relu})
+    every = rounded(graph, {0, 2}, {relu}, DType.BF16)
     every.verify()
     hidden = np.maximum(short(given) @ short(w) + b, 0)
     assert not np.array_equal(b, short(b))
     found = evaluate_graph(every, inputs, OPERATORS, wide=False)
     np.testing.assert_allclose(found[graph.outputs[0]], short(hidden) @ short(v), rtol=1e-5, atol=1e-5)
-    stored = evaluate_graph(rounded(graph, set(), {relu}), inputs, OPERATORS, wide=False)
+    stored = evaluate_graph(rounded(graph, set(), {relu}, DType.BF16), inputs, OPERATORS, wide=False)
     np.testing.assert_allclose(stored[graph.outputs[0]], short(np.maximum(given @ w + b, 0)) @ v, rtol=1e-5, atol=1e-5)
-    assert rounded(graph, set(), set()) == graph
+    assert rounded(graph, set(), set(), DType.BF16) == graph
     assert [node.op for node in every.nodes if node.op == "Cast"] == ["Cast"] * 2 * len({"x", "w", "relu", "v"})
 
 
@@ -50,7 +50,7 @@ def test_what_is_evaluated_from_the_first_rounded_value_on_is_what_the_whole_gra
         inputs = [drawn(graph, seed), drawn(graph, seed + 10)]
         judged = cases(graph, inputs, OPERATORS, 2, 1 << 30)
         for multiplied, stored in (({0}, ()), ({2}, ()), ((), {graph.nodes[1].outputs[0]}), ({0, 2}, ())):
-            changed = rounded(graph, multiplied, stored)
+            changed = rounded(graph, multiplied, stored, DType.BF16)
             errors = []
             for given in inputs:
                 (want,) = evaluate_graph(graph, given, OPERATORS, wide=False).values()
@@ -72,3 +72,16 @@ def test_inputs_without_a_finite_result_show_nothing_and_there_are_no_more_cases
     each = sum(value.type.bytes for value in graph.values.values() if value.id not in graph.constants)
     assert len(cases(graph, inputs, OPERATORS, 3, 2 * each)) == 2
     assert not cases(graph, inputs, OPERATORS, 3, each - 1)
+
+
+def test_constants_that_are_stored_short_are_rounded_to_the_type_that_is_asked_for() -> None:
+    graph, (w, b, v) = network()
+    (given,) = (inputs := drawn(graph, 2)).values()
+    (weights,) = (id for id, array in graph.constants.items() if array.shape == v.shape)
+    for element, narrow in ((DType.F16, np.float16), (DType.BF16, ml_dtypes.bfloat16)):
+        stored = rounded(graph, set(), {weights}, element)
+        stored.verify()
+        found = evaluate_graph(stored, inputs, OPERATORS, wide=False)[graph.outputs[0]]
+        want = np.maximum(given @ w + b, 0) @ v.astype(narrow).astype(np.float32)
+        np.testing.assert_allclose(found, want, rtol=1e-5, atol=1e-5)
+        assert np.abs(found - np.maximum(given @ w + b, 0) @ v).max() > 1e-4

@@ -1,4 +1,4 @@
-"""`precision` auto: each kernel in fp32 or bf16, as fast as the model of costs has it within a budget of error."""
+"""`precision` auto: each kernel in fp32 or 16 bits, as fast as the model of costs has it within a budget of error."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from compiler.contract import CompileOptions, CompileReport
 from compiler.devices.cpu.measure.rates import DOT
 from compiler.devices.cpu.rates import Rates
 from compiler.devices.cpu.target import resolve, this_machine
+from compiler.devices.cuda import nvrtc
 from compiler.errors import OptionsError
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
@@ -31,10 +32,14 @@ from tests.compiler.networks import Network
 from tests.compiler.rewrite.sketch import Sketch
 
 BF16_TARGET = "cpu:x86-64-v4-bf16"
+GPU_TARGET = "cuda:sm_90"
+needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
 needs_bf16 = pytest.mark.skipif(not this_machine().multiplies_bf16, reason="this machine does not multiply bf16")
 
 
 def session(target: str = BF16_TARGET, dots_per_fma: float | None = 1.0) -> Session:
+    if target == GPU_TARGET:
+        return Session.of(CompileOptions(target=target, precision="auto", tuning_budget_s=0), measures=False)
     options = CompileOptions(target=target, precision="auto", threads=1, tuning_budget_s=0)
     made = Session.of(options, measures=False)
     cpu = resolve(target)
@@ -67,7 +72,7 @@ def chosen(graph: Graph, budget: float, target: str = BF16_TARGET) -> tuple[Kern
     found = chosen_precisions(session(target), graph, kernels, 0.0, budget, inputs(graph))
     found.kernels.verify()
     assert len(found.layers) == len(kernels.calls)
-    assert {at for at, one in enumerate(found.layers) if one.precision == "bf16"} == (
+    assert {at for at, one in enumerate(found.layers) if one.precision != "fp32"} == (
         {*range(len(kernels.calls))} - found.exact if found.precision == "auto" else set()
     )
     return kernels, found
@@ -83,7 +88,7 @@ def test_a_wide_budget_gives_what_bf16_throughout_has_in_memory() -> None:
     assert found.kernels == every
     assert short(found)
     assert not found.exact
-    assert all(one.bf16_us < one.fp32_us for one in found.layers)
+    assert all(one.short_us < one.fp32_us for one in found.layers)
     assert "5 of 5 kernels in bf16" in found.summary
 
 
@@ -106,6 +111,23 @@ def test_a_kernel_whose_rounding_is_magnified_stays_in_fp32_and_the_others_do_no
     assert "does not fit" in found.layers[0].reason
     written = {id for at in found.exact for id in found.kernels.calls[at].outputs}
     assert written.isdisjoint(short(found))
+
+
+@needs_nvrtc
+def test_on_a_gpu_activations_and_weights_of_the_chosen_kernels_alone_are_stored_in_fp16() -> None:
+    kernels, every = chosen(products(), 1.0, GPU_TARGET)
+    assert every.kernels == session(GPU_TARGET).backend.stored(kernels, "fp16")
+    assert {one.precision for one in every.layers} == {"fp16"}
+    _, found = chosen(products(40.0), 1e-3, GPU_TARGET)
+    assert [one.precision for one in found.layers] == ["fp32", *["fp16"] * 4]
+    kept = found.exact
+    exact = {id for at in kept for id in (*found.kernels.calls[at].outputs, *found.kernels.calls[at].inputs)}
+    written = {id for at in kept for id in found.kernels.calls[at].outputs}
+    weights = exact & {*found.kernels.constants}
+    assert (written | weights).isdisjoint(short(found))
+    others = [call for at, call in enumerate(found.kernels.calls) if at not in kept]
+    assert {id for call in others for id in call.inputs if id in found.kernels.constants} - weights <= short(found)
+    assert {found.kernels.buffers[id].element for id in short(found)} == {DType.F16}
 
 
 def test_more_budget_never_takes_longer_and_no_choice_takes_longer_than_fp32() -> None:

@@ -78,8 +78,8 @@ void ldmatrix(unsigned *r, int matrices, bool transposed, const void *shared, Si
 enum class Type { F16, BF16, TF32, S8, U8, U8_S8, S8_U8 };
 void mma(Type type, void *d, const unsigned *a, const unsigned *b, Site at);
 void mma_sp(Type type, void *d, const unsigned *a, const unsigned *b, unsigned metadata, unsigned selector, Site at);
-void wgmma(Type type, float *d, int n, uint64_t a, uint64_t b, bool accumulate, bool transpose_a, bool transpose_b, Site at);
-void wgmma_sp(Type type, float *d, int n, uint64_t a, uint64_t b, unsigned metadata, unsigned selector, bool accumulate, Site at);
+void wgmma(Type type, void *d, int n, uint64_t a, uint64_t b, bool accumulate, bool transpose_a, bool transpose_b, Site at);
+void wgmma_sp(Type type, void *d, int n, uint64_t a, uint64_t b, unsigned metadata, unsigned selector, bool accumulate, Site at);
 void wgmma_fence();
 void wgmma_commit();
 void wgmma_wait(unsigned pending, Site at);

@@ -1,5 +1,6 @@
 /* One small kernel per intrinsic: what each lane gives and gets goes through device memory, and the test knows the layout. */
 #include "tw_cuda.h"
+#include "tw_wgmma_bytes.h"
 #include "tw_wgmma_sp.h"
 
 /* ---- Conversions: n values ----------------------------------------------------------------------------------------- */
@@ -311,24 +312,26 @@ extern "C" __global__ void ring(int *out) {
 #if TW_SM90A
 /* ---- wgmma: d (64 x n) = (accumulate ? d : 0) + a b over one product, operands as they lie in shared memory ----------------- */
 
-#define WGMMA(name, call, registers)                                                                        \
-    extern "C" __global__ void __launch_bounds__(128) name(const unsigned char *a, const unsigned char *b, float *d, int a_bytes, int b_bytes, \
+#define WGMMA_OF(kind, name, registers, ...)                                                                \
+    extern "C" __global__ void __launch_bounds__(128) name(const unsigned char *a, const unsigned char *b, kind *d, int a_bytes, int b_bytes, \
                                                            int leading, int stride, int swizzle, int accumulate) { \
         unsigned char *shared_a = tw_dynamic_shared(), *shared_b = shared_a + (a_bytes + 1023) / 1024 * 1024; \
         for (int i = threadIdx.x; i < a_bytes; i += 128) shared_a[i] = a[i];                                \
         for (int i = threadIdx.x; i < b_bytes; i += 128) shared_b[i] = b[i];                                \
         tw_fence_proxy_async();                                                                             \
         __syncthreads();                                                                                    \
-        float sums[registers];                                                                              \
+        kind sums[registers];                                                                               \
         for (int i = 0; i < registers; i++) sums[i] = d[i * 128 + threadIdx.x];                             \
         tw_wgmma_fence();                                                                                   \
-        call(sums, tw_wgmma_descriptor(shared_a, leading, stride, swizzle), tw_wgmma_descriptor(shared_b, leading, stride, swizzle), accumulate); \
+        __VA_ARGS__(sums, tw_wgmma_descriptor(shared_a, leading, stride, swizzle), tw_wgmma_descriptor(shared_b, leading, stride, swizzle), accumulate); \
         tw_wgmma_commit();                                                                                  \
         tw_wgmma_wait<0>();                                                                                 \
         for (int i = 0; i < registers; i++) d[i * 128 + threadIdx.x] = sums[i];                             \
     }
 #define K16(type) tw_wgmma_k16_##type<0, 0>
 #define K16_MN(type) tw_wgmma_k16_##type<1, 1>
+#define WGMMA(name, call, registers) WGMMA_OF(float, name, registers, call)
+#define BYTE_WGMMA(name, call, registers) WGMMA_OF(int, name, registers, call)
 WGMMA(wgmma_f16_n8, K16(f16), 4)
 WGMMA(wgmma_f16_n16, K16(f16), 8)
 WGMMA(wgmma_f16_n64, K16(f16), 32)
@@ -339,6 +342,14 @@ WGMMA(wgmma_bf16_n192, K16(bf16), 96)
 WGMMA(wgmma_tf32_n128, tw_wgmma_k8_tf32, 64)
 WGMMA(wgmma_f16_mn_n64, K16_MN(f16), 32)
 WGMMA(wgmma_bf16_mn_n128, K16_MN(bf16), 64)
+BYTE_WGMMA(byte_wgmma_s8_n8, tw_wgmma_k32_s8, 4)
+BYTE_WGMMA(byte_wgmma_u8_s8_n16, tw_wgmma_k32_u8_s8, 8)
+BYTE_WGMMA(byte_wgmma_s8_n32, tw_wgmma_k32_s8, 16)
+BYTE_WGMMA(byte_wgmma_u8_s8_n64, tw_wgmma_k32_u8_s8, 32)
+BYTE_WGMMA(byte_wgmma_u8_s8_n96, tw_wgmma_k32_u8_s8, 48)
+BYTE_WGMMA(byte_wgmma_s8_n128, tw_wgmma_k32_s8, 64)
+BYTE_WGMMA(byte_wgmma_s8_n192, tw_wgmma_k32_s8, 96)
+BYTE_WGMMA(byte_wgmma_u8_s8_n256, tw_wgmma_k32_u8_s8, 128)
 
 /* The same of an a of which two of each four along k are given: a row has 32 bytes of it and 64 of b. */
 #define WGMMA_SP(name, call, registers)                                                                     \

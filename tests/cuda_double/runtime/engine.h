@@ -66,7 +66,7 @@ struct Store { /* a tensor store of one thread */
 
 struct Product { /* a wgmma */
     Type type;
-    float *d;
+    void *d; /* n / 2 words of a thread: floats, or whole numbers where operands are bytes */
     int n;
     uint64_t a, b;
     bool accumulate, transpose_a, transpose_b;
@@ -93,7 +93,7 @@ struct Thread {
     std::vector<Product> products;
     unsigned product_group = 0;
     bool product_fence = false;
-    std::vector<std::pair<float *, std::vector<float>>> accumulators; /* of products under way */
+    std::vector<std::pair<void *, std::vector<uint32_t>>> accumulators; /* of products under way */
     unsigned cluster_phase = 0;
     bool cluster_arrived = false;
 

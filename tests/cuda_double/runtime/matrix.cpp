@@ -329,12 +329,15 @@ uint64_t element_offset(const Operand &o, bool mn_major, int mn, int k, int size
     return o.bits ? swizzled(offset, o.bits) : offset;
 }
 
-/* Elements along k that a row of a has in memory, and those of b. */
-int k_of(Type type) { return type == Type::TF32 ? 8 : 16; }
+bool is_of_bytes(Type type) { return type != Type::F16 && type != Type::BF16 && type != Type::TF32; }
+int size_of(Type type) { return is_of_bytes(type) ? 1 : type == Type::TF32 ? 4 : 2; }
+
+/* Elements along k that a row of a has in memory, 32 bytes, and those of b. */
+int k_of(Type type) { return 32 / size_of(type); }
 int k_of_b(const Product &p) { return p.sparse ? 2 * k_of(p.type) : k_of(p.type); }
 
 template <class F> void for_elements(const Product &p, F f) {
-    const int size = p.type == Type::TF32 ? 4 : 2, k = k_of(p.type);
+    const int size = size_of(p.type), k = k_of(p.type);
     const Operand a = operand(p.a), b = operand(p.b);
     for (int i = 0; i < k; i++)
         for (int row = 0; row < 64; row++) f(0, row, i, element_offset(a, p.transpose_a, row, i, size), size);
@@ -375,8 +378,8 @@ void release_warpgroup() {
     waiting.clear();
 }
 
-/* The values of an accumulator under way are kept here; the array itself holds NaN until the wait. */
-std::vector<float> &accumulator(Thread &t, float *d) {
+/* The values of an accumulator under way are kept here; the array itself holds NaN, or -1, until the wait. */
+std::vector<uint32_t> &accumulator(Thread &t, void *d) {
     for (auto &[at, values] : t.accumulators)
         if (at == d) return values;
     fault("protocol", "no accumulator");
@@ -384,34 +387,41 @@ std::vector<float> &accumulator(Thread &t, float *d) {
 
 /* The places of the two given elements of a row among its columns from 4 * chunk on: "Sparse WGMMA .m64nNk32 metadata layout for
  * .f16/.bf16 type", where a warp has 16 rows, lanes 0 and 1 of a group of four have 16 columns each of two rows with selector 0, and
- * lanes 2 and 3 with 1. */
+ * lanes 2 and 3 with 1; and ".m64nNk64 metadata layout for .e4m3/.e5m2/.s8/.u8 type", where each lane has 32 columns of one row. */
 unsigned places_in(Thread *group, size_t index, int row, int chunk) {
     const Product &first = group->products[index];
-    const int thread = row / 16 * 32 + row % 8 * 4 + (int)first.selector * 2 + chunk / 4;
-    const unsigned places = group[thread].products[index].metadata >> (row % 16 / 8 * 16 + chunk % 4 * 4) & 15;
+    const bool octets = is_of_bytes(first.type);
+    const int lane = row % 8 * 4 + (octets ? chunk / 8 * 2 + row % 16 / 8 : (int)first.selector * 2 + chunk / 4);
+    const unsigned word = group[row / 16 * 32 + lane].products[index].metadata;
+    const unsigned places = word >> (octets ? chunk % 8 * 4 : row % 16 / 8 * 16 + chunk % 4 * 4) & 15;
     if (!is_ordered(places)) fault("protocol", "wgmma.sp with the indices %u of row %d, columns %d to %d", places, row, chunk * 4, chunk * 4 + 3);
     return places;
 }
 
-void execute(Thread *group, size_t index) {
+Type type_of_a(Type type) { return type == Type::U8_S8 ? Type::U8 : type == Type::S8_U8 ? Type::S8 : type; }
+Type type_of_b(Type type) { return type == Type::U8_S8 ? Type::S8 : type == Type::S8_U8 ? Type::U8 : type; }
+
+/* Sums of floats as `add_products` has them; those of whole numbers wrap around. */
+template <class T> void execute_in(Thread *group, size_t index) {
     const Product p = group->products[index];
     const int k = k_of(p.type), rows = 64;
-    static std::vector<float> a, b, d;
+    static std::vector<T> a, b, d;
     a.assign((size_t)(rows * k), 0), b.assign((size_t)(k_of_b(p) * p.n), 0), d.assign((size_t)(rows * p.n), 0);
     const unsigned char *shared = group->block->shared;
     for_elements(p, [&](int which, int mn, int i, uint64_t offset, int size) {
         unsigned word = 0;
         memcpy(&word, shared + offset, (size_t)size);
-        (which ? b[(size_t)(i * p.n + mn)] : a[(size_t)(mn * k + i)]) = element(p.type, word, 0);
+        const float value = element(which ? type_of_b(p.type) : type_of_a(p.type), word, 0);
+        (which ? b[(size_t)(i * p.n + mn)] : a[(size_t)(mn * k + i)]) = std::is_same_v<T, float> ? (T)value : (T)(int)value;
     });
     auto at = [&](unsigned thread, int e) { return (size_t)((int)(thread / 32 * 16 + thread % 32 / 4) + e % 4 / 2 * 8) * (size_t)p.n + (size_t)(e / 4 * 8 + (int)(thread % 4) * 2 + e % 2); };
     if (p.accumulate)
         for (unsigned t = 0; t < 128; t++)
-            for (int e = 0; e < p.n / 2; e++) d[at(t, e)] = accumulator(group[t], group[t].products[index].d)[(size_t)e];
+            for (int e = 0; e < p.n / 2; e++) memcpy(&d[at(t, e)], &accumulator(group[t], group[t].products[index].d)[(size_t)e], 4);
     const int terms = k / 2;
     for (int first = 0; first < p.n; first += 8)
         for (int i = 0; i < k; i += terms) {
-            float factors[8][8]; /* k and columns */
+            T factors[16][8]; /* k and columns */
             auto load = [&](int own, int from) { memcpy(factors[own], &b[(size_t)(from * p.n + first)], sizeof factors[own]); };
             for (int own = 0; own < terms && !p.sparse; own++) load(own, i + own);
             for (int row = 0; row < rows; row++) {
@@ -419,24 +429,38 @@ void execute(Thread *group, size_t index) {
                     const int chunk = (i + own) / 2;
                     load(own, chunk * 4 + (int)(places_in(group, index, row, chunk) >> own % 2 * 2 & 3));
                 }
-                add_products<8>(&d[(size_t)(row * p.n + first)], &a[(size_t)(row * k + i)], factors, terms);
+                T *const sums = &d[(size_t)(row * p.n + first)];
+                const T *const own = &a[(size_t)(row * k + i)];
+                if constexpr (std::is_same_v<T, float>) {
+                    add_products<8>(sums, own, factors, terms);
+                } else {
+                    for (int term = 0; term < terms; term++)
+                        for (int column = 0; column < 8; column++) sums[column] += own[term] * factors[term][column];
+                }
             }
         }
     for (unsigned t = 0; t < 128; t++)
-        for (int e = 0; e < p.n / 2; e++) accumulator(group[t], group[t].products[index].d)[(size_t)e] = d[at(t, e)];
+        for (int e = 0; e < p.n / 2; e++) memcpy(&accumulator(group[t], group[t].products[index].d)[(size_t)e], &d[at(t, e)], 4);
+}
+
+void execute(Thread *group, size_t index) {
+    if (is_of_bytes(group->products[index].type)) execute_in<uint32_t>(group, index);
+    else execute_in<float>(group, index);
 }
 
 /* Accumulators that no product under way uses any more go back into their arrays. */
 void give_back(Thread &t) {
     for (size_t i = 0; i < t.accumulators.size();) {
         auto &[d, values] = t.accumulators[i];
-        float *array = d;
+        const void *array = d;
         if (std::any_of(t.products.begin(), t.products.end(), [=](const Product &p) { return p.d == array; })) {
             i++;
             continue;
         }
-        for (size_t e = 0; e < values.size(); e++)
-            if (to_bits(d[e]) != ~0u) fault("race", "thread %u writes an accumulator while wgmma is under way", t.linear);
+        std::vector<uint32_t> held(values.size());
+        memcpy(held.data(), d, held.size() * 4);
+        for (uint32_t word : held)
+            if (word != ~0u) fault("race", "thread %u writes an accumulator while wgmma is under way", t.linear);
         memcpy(d, values.data(), values.size() * 4);
         t.accumulators.erase(t.accumulators.begin() + (long)i);
     }
@@ -456,13 +480,14 @@ void wgmma_fence() { self().product_fence = true; }
 
 static void begin(const Product &own, Site at) {
     Thread &t = self();
-    float *const d = own.d;
+    void *const d = own.d;
     const int n = own.n;
     whole_warp("wgmma", at);
     bool under_way = std::any_of(t.accumulators.begin(), t.accumulators.end(), [=](auto &entry) { return entry.first == d; });
     if (!under_way) {
         if (!t.product_fence) fault("protocol", "%s:%d: wgmma without wgmma.fence since its accumulator was written", at.file, at.line);
-        t.accumulators.emplace_back(d, std::vector<float>(d, d + n / 2));
+        t.accumulators.emplace_back(d, std::vector<uint32_t>((size_t)n / 2));
+        memcpy(t.accumulators.back().second.data(), d, (size_t)n * 2);
         memset(d, 0xff, (size_t)n * 2);
     }
     t.products.push_back(own);
@@ -484,12 +509,12 @@ static void begin(const Product &own, Site at) {
     release_warpgroup();
 }
 
-void wgmma(Type type, float *d, int n, uint64_t a, uint64_t b, bool accumulate, bool transpose_a, bool transpose_b, Site at) {
+void wgmma(Type type, void *d, int n, uint64_t a, uint64_t b, bool accumulate, bool transpose_a, bool transpose_b, Site at) {
     begin({type, d, n, a, b, accumulate, transpose_a, transpose_b, self().product_group}, at);
 }
 
-void wgmma_sp(Type type, float *d, int n, uint64_t a, uint64_t b, unsigned metadata, unsigned selector, bool accumulate, Site at) {
-    if (selector > 1) fault("protocol", "%s:%d: wgmma.sp of 16 bits with the selector %u", at.file, at.line, selector);
+void wgmma_sp(Type type, void *d, int n, uint64_t a, uint64_t b, unsigned metadata, unsigned selector, bool accumulate, Site at) {
+    if (selector > !is_of_bytes(type)) fault("protocol", "%s:%d: wgmma.sp with the selector %u", at.file, at.line, selector);
     begin({type, d, n, a, b, accumulate, false, false, self().product_group, false, true, metadata, selector}, at);
 }
 

@@ -75,7 +75,7 @@ def test_the_same_request_with_the_same_key_makes_one_job(client: TestClient) ->
 @any_database
 def test_options_that_say_too_little_or_too_much_are_refused_by_name(client: TestClient) -> None:
     for options, said in (
-        ("{}", "how far to prune"),
+        ("{}", "how far to go"),
         ('{"sparsity": 0.5, "latency_ms": 1}', "given together"),
         ('{"sparsity": 1.5}', "sparsity"),
         ('{"sparsity": 0.5, "form": "3:4"}', "form"),

@@ -433,11 +433,23 @@ def test_compress_sends_samples_and_options_and_fetches_the_model(
     assert json.loads(parts["options"]) == options
 
 
+def test_compress_says_what_is_saved_and_the_rank_of_a_layer(command: Command, server: Any, model: Path) -> None:
+    compressing(server, b"two nodes")
+    layer = {"node": "middle", "operator": "Conv", "sparsity": 0.9, "us": 12.5, "rank": 17, "reason": None}
+    report = {**COMPRESSED, "layers": [layer], "saved": "weights saved"}
+    server.answers[f"/jobs/{JOB}/report"] = {"report": report}
+    done = command("compress", model, "--sparsity", 0.5, "--form", "low_rank")
+    assert done.exit_code == 0, done.output
+    assert body(server, "/compressions")["options"] == {"sparsity": 0.5, "form": "low_rank"}
+    assert all(said in done.stdout for said in ("rank 17", "52.0% weights saved; 1.25 ms"))
+    assert "zeros" not in done.stdout
+
+
 def test_compress_shows_every_layer_the_curve_and_each_output(command: Command, server: Any, model: Path) -> None:
     compressing(server, b"pruned")
     done = command("compress", model, "--sparsity", 0.5)
     assert done.exit_code == 0, done.output
-    assert model.with_suffix(".pruned.onnx").read_bytes() == b"pruned"
+    assert model.with_suffix(".compressed.onnx").read_bytes() == b"pruned"
     assert body(server, "/compressions")["options"] == {"sparsity": 0.5}
     for said in ("middle", "90%", "12.5", "50.25", "it is the first", "0.031", "75.0% of decisions", "2 held out"):
         assert said in done.stdout

@@ -23,6 +23,7 @@ amx_attention  attention by such tiles, where the job's precision is bf16
 amx_window   the same for convolutions, of an image that is staged once
 dot_window   convolutions of bytes, and of bf16, by dot products, of such an image
 bf16         matrix products and convolutions with operands rounded to bf16, where the job's precision is bf16
+bf16_attention  attention by dot products of such operands
 loops        plain tiled, vectorised loops: any loop nest
 routine      what is no loop nest, written by hand
 region       loops and branches that are decided while running, around kernels of all the others
@@ -46,6 +47,7 @@ from compiler.devices.cpu.algorithms.amx_attention import AMX_ATTENTION
 from compiler.devices.cpu.algorithms.amx_window import AMX_BF16_WINDOW, AMX_INTEGER_WINDOW
 from compiler.devices.cpu.algorithms.attention import ATTENTION
 from compiler.devices.cpu.algorithms.bf16 import BF16
+from compiler.devices.cpu.algorithms.bf16_attention import BF16_ATTENTION
 from compiler.devices.cpu.algorithms.byte_attention import BYTE_ATTENTION
 from compiler.devices.cpu.algorithms.byte_extremes import BYTE_EXTREMES
 from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
@@ -103,6 +105,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     WINDOW,
     WINOGRAD,
     BF16,
+    BF16_ATTENTION,
     BF16_WINDOW,
     SPARSE_BF16,
     NEAR_BF16,

@@ -26,7 +26,7 @@ from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, stri
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
 from compiler.forms.bounds import beyond_bounds, neutral_from
-from compiler.forms.cache_lines import LINE_BYTES, whole_lines
+from compiler.forms.cache_lines import LINE_BYTES
 from compiler.ir.index import row_major
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
@@ -113,10 +113,6 @@ class _TileAttention(LoweredAttention):
 
     def _finish(self) -> None:
         self.writer.line("tw_tiles_end();")
-
-    def _octets(self, name: str, octets: int, what: str) -> None:
-        self.writer.line(f"char *const {name} = scratch + {self.scratch}; /* {what} */")
-        self.scratch += whole_lines(octets)
 
     def _micro_kernels(self) -> None:
         """c = the products of all rows of a block with panels that lie `panel` bytes apart, 64 bytes of k at a time."""

@@ -244,10 +244,7 @@ class LoweredAttention(Lowering):
 
     def _declare(self) -> None:
         view = self.view
-        self._region("keys", self.panels * self.panel * view.deep, "[panel][k][key]")
-        self._region("values", self.value_panels * self.value_panel * view.keys.extent, "[panel][key][column]")
-        self._region("queries", self.block * view.deep, "[query][k]")
-        self._region("weights", self.block * self.row_floats, "[query][key]: scores, then their exponentials")
+        self._operands()
         if self.key_blocks > 1:
             self._region("sums", self.block * self.value_panels * self.value_panel, "[panel][query][column]")
         self.writer.line("long packed = -1;")
@@ -261,12 +258,24 @@ class LoweredAttention(Lowering):
                 live = self._emitter().scalar(size)
                 self.writer.line(f"if ({live} < live_keys) live_keys = {live} < 0 ? 0 : (long){live};")
 
+    def _operands(self) -> None:
+        """Regions of what both products read, and of the scores."""
+        view = self.view
+        self._region("keys", self.panels * self.panel * view.deep, "[panel][k][key]")
+        self._region("values", self.value_panels * self.value_panel * view.keys.extent, "[panel][key][column]")
+        self._region("queries", self.block * view.deep, "[query][k]")
+        self._region("weights", self.block * self.row_floats, "[query][key]: scores, then their exponentials")
+
     def _finish(self) -> None:
         """What the function does last."""
 
     def _region(self, name: str, floats: int, what: str) -> None:
         self.writer.line(f"float *const {name} = (float *)(scratch + {self.scratch}); /* {what} */")
         self.scratch += whole_lines(4 * floats)
+
+    def _octets(self, name: str, octets: int, what: str) -> None:
+        self.writer.line(f"char *const {name} = scratch + {self.scratch}; /* {what} */")
+        self.scratch += whole_lines(octets)
 
     # Register tiles of both products
 
@@ -466,18 +475,28 @@ class LoweredAttention(Lowering):
 
         At the last block of keys the sums are divided by the weights' sum and stored.
         """
-        writer, panel, some = self.writer, self.value_panel, ", some" if self.key_sizes else ""
+        writer, panel = self.writer, self.value_panel
         with writer.block(f"for (long panel = 0; panel < {self.value_panels}; panel++)"):
-            size = self.view.keys.extent * panel
-            writer.line(f"const float *const b = values + panel * {size}L + first_key * {panel}L;")
+            self._panel_of_values()
 
             def tile(rows: int) -> None:
                 writer.line(f"float c[{rows * panel}] __attribute__((aligned(64)));")
-                writer.line(f"{self.name}_mixed_{rows}_{keys}(weights + row * {self.row_floats}, b, c{some});")
+                self._mix(rows, keys)
                 with writer.block(f"for (long at = 0; at < {rows}; at++)"):
                     self._mixed_row(first, last)
 
             self.cuts.write(self.writer, self.mixed_rows, tile)
+
+    def _panel_of_values(self) -> None:
+        """b = the values of a panel from the first key of the block on."""
+        panel = self.value_panel
+        size = self.view.keys.extent * panel
+        self.writer.line(f"const float *const b = values + panel * {size}L + first_key * {panel}L;")
+
+    def _mix(self, rows: int, keys: int) -> None:
+        """c = the weights of so many queries, from `row` on, times the panel at b."""
+        some = ", some" if self.key_sizes else ""
+        self.writer.line(f"{self.name}_mixed_{rows}_{keys}(weights + row * {self.row_floats}, b, c{some});")
 
     def _mixed_row(self, first: bool, last: bool) -> None:
         view, writer, panel = self.view, self.writer, self.value_panel

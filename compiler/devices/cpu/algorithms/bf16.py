@@ -99,6 +99,10 @@ class Bf16(DotContraction):
     total: ClassVar[DType] = DType.F32
     suffix: ClassVar[str] = "bf16"
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.writer.folds_gelu = not self.target.has_tiles
+
     @property
     def in_registers(self) -> bool:
         """Where few cheap maps follow."""

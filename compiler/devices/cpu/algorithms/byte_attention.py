@@ -32,6 +32,7 @@ from compiler.devices.cpu.algorithms.attention import QUERIES, QueryCuts, by_wid
 from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts
 from compiler.devices.cpu.algorithms.integer import plus
 from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.codegen.dot_kernel import DotKernel
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, strips
@@ -301,26 +302,11 @@ class _Lowered(Lowering):
 
     def _micro_kernel(self, product: _Product, rows: int) -> None:
         """c[rows][panel] = the sums of products of groups, of rows that lie `row_bytes` apart with one panel."""
-        writer, held, lanes, panel = self.writer, product.held, self.lanes, product.panel
-        vectors, by_lane = range(panel // lanes), self.target.multiplies_by_lane
+        held, panel, by_lane = product.held, product.panel, self.target.multiplies_by_lane
         load, dot = (held.lone, f"{held.dot}_by") if by_lane else ("tw_group", held.dot)
-        head = f"void {self.name}_{product.name}_{rows}(const char *a, const char *b, int32_t *c)"
-        with writer.block(f"static __attribute__((noinline)) {head}"):
-            writer.line(f"vi acc[{rows}][{len(vectors)}] = {{0}};")
-            with writer.block(f"for (long k = 0; k < {product.groups}; k++)"):
-                for vector in vectors:
-                    place = f"b + (k * {panel} + {vector * lanes}) * {LANE_BYTES}"
-                    writer.line(f"const vi y{vector} = tw_groups({place});")
-                for row in range(rows):
-                    writer.line(f"const vi x{row} = {load}(a + k * {LANE_BYTES} + {row * product.row_bytes}L);")
-                    for vector in vectors:
-                        acc = f"acc[{row}][{vector}]"
-                        writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
-            writer.line(f"#pragma GCC unroll {rows}")
-            with writer.block(f"for (int row = 0; row < {rows}; row++)"):
-                for vector in vectors:
-                    writer.line(f"tw_store_i(c + row * {panel} + {vector * lanes}, acc[row][{vector}]);")
-        writer.line()
+        vectors, steps = panel // self.lanes, str(product.groups)
+        kernel = DotKernel(rows, vectors, self.lanes, panel, product.row_bytes, steps, panel, load, dot, "int32_t")
+        kernel.write(self.writer, f"{self.name}_{product.name}_{rows}")
 
     def _multiply(self, product: _Product, row: Callable[[], None]) -> None:
         """Sums of a block of queries, panel by panel in register tiles; `row` writes what becomes of row `at` of one.

@@ -23,6 +23,8 @@ HEADERS = (
 WHERE_NEEDED = {
     "tw_short.h": "tw_load_bf16",
     "tw_short_math.h": "tw_erf_bf16",
+    "tw_short_exp.h": "tw_exp_bf16",
+    "tw_short_gelu.h": "tw_gelu_bf16",
     "tw_tiles.h": "tw_tile",
     "tw_quantise.h": "tw_quantised",
     "tw_bytes.h": "tw_bytes",
@@ -35,10 +37,10 @@ WHERE_NEEDED = {
     "tw_expand.h": "tw_expand",
 }
 """Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, of
-functions whose results are rounded to these, of products by tiles, of rounding to bytes, of vectors of bytes, of
-exponentials that are rounded to bytes, of quarters of vectors of bytes, of bytes brought to the lanes of their group,
-of functions of a byte as tables, of elements picked for each lane, of values looked up in a codebook, and, for model.c
-alone, of constants that are made dense at load."""
+functions whose results are rounded to these, of exponentials and Gelu that are, of products by tiles, of rounding to
+bytes, of vectors of bytes, of exponentials that are rounded to bytes, of quarters of vectors of bytes, of bytes brought
+to the lanes of their group, of functions of a byte as tables, of elements picked for each lane, of values looked up in
+a codebook, and, for model.c alone, of constants that are made dense at load."""
 
 
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:

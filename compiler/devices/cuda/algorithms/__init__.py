@@ -8,8 +8,8 @@ separable      a window channel by channel and the product over its channels, th
 excitation     the mean of each channel and two small products of it (squeeze and excitation), by blocks that meet once
 sparse         products by weights that are zero at two of each four places, by sparse tensor cores, of bytes too;
                by warpgroups on sm_90a
-vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns
-integer        products of bytes with zero points, exactly in int32
+vector_sparse  products by weights whose zeros lie at the same places of k for neighbouring columns, of bytes too
+integer        products of bytes with zero points, exactly in int32; by warpgroups on sm_90a (`integer_wgmma`)
 window         sums and extremes over a window, channel by channel: the window slides in registers
 gemv           a few rows times a constant matrix, which is read once
 transpose      maps that read along one axis and write along another, through shared memory
@@ -33,6 +33,7 @@ from compiler.devices.cuda.algorithms.excitation import EXCITATION
 from compiler.devices.cuda.algorithms.gemv import GEMV
 from compiler.devices.cuda.algorithms.image import IMAGE
 from compiler.devices.cuda.algorithms.integer import INTEGER
+from compiler.devices.cuda.algorithms.integer_wgmma import INTEGER_WGMMA
 from compiler.devices.cuda.algorithms.loops import LOOPS
 from compiler.devices.cuda.algorithms.normalised import NORMALISED
 from compiler.devices.cuda.algorithms.recurrent import RECURRENT
@@ -61,6 +62,7 @@ ALGORITHMS: tuple[CudaAlgorithm, ...] = (
     SPARSE_WGMMA,
     VECTOR_SPARSE,
     INTEGER,
+    INTEGER_WGMMA,
     WINDOW,
     GEMV,
     TRANSPOSE,

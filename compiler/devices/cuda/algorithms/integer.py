@@ -278,7 +278,7 @@ class Filled(Computed):
                 writer.line("piece.element[part] = padding;")
             row = f"{name}_row + i * {self._down}"
             skip = f"if ({row} < {side.tile}) " if self._may_overrun else ""
-            writer.line(f"{skip}*({kind} *)(into + ({row}) * {side.pitch} + {name}_piece) = piece;")
+            writer.line(f"{skip}*({kind} *)(into + {side.layout.place(f'({row})', f'{name}_piece')}) = piece;")
 
 
 @dataclass(frozen=True)
@@ -289,17 +289,7 @@ class _CudaInteger(CudaContraction):
 
     @cached_property
     def product(self) -> IntegerProduct:
-        tile, form = self.tile, self.form
-        return IntegerProduct(
-            form.a.value.dtype,
-            tile.extent("block", "m"),
-            tile.extent("block", "n"),
-            tile.extent("warp", "m"),
-            tile.extent("warp", "n"),
-            form.b.value.dtype,
-            row_sums=form.b.fixed_zero != 0,
-            column_sums=form.a.fixed_zero != 0,
-        )
+        return product_of_bytes(self.form, self.tile)
 
     @cached_property
     def a(self) -> Operand:
@@ -334,43 +324,54 @@ class _CudaInteger(CudaContraction):
 
     def _steps(self, writer: Writer) -> None:
         super()._steps(writer)
-        if self.product.row_sums or self.product.column_sums:
-            self._correct(writer)
+        take_zero_points(writer, self, self.form, self.product)
 
-    def _correct(self, writer: Writer) -> None:
-        """What zero points take from the sums of this part of k. Unsigned, for they wrap around."""
-        view, product = self.view, self.product
-        a_zero, b_zero = self.form.a.zero, self.form.b.zero
-        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
-        emitter = CudaEmitter(writer, self.slots.address, elements)
-        rows, columns, _ = product.sums
-        filled = isinstance(self.a, Filled)
-        depth = self.steps * self.depth if filled else view.depth
-        if product.row_sums and product.column_sums:
-            past = f"past_step * {self.depth}"
-            writer.line(f"const int part_depth = min({past}, {depth}) - first_step * {self.depth};")
-        with unrolled(writer, rows, "i"), unrolled(writer, 2, "half"), emitter.scope():
-            if a_zero is not None and a_zero.axes & {*view.m}:
-                row = f"first_m + warp_m + i * {MMA_M} + half * 8 + lane / 4"
-                writer.line(f"const int row = min({row}, {view.rows - 1});")
-                decode(writer, view.m, "row", "int", a_zero.axes)
-            if product.column_sums and a_zero is not None:
-                writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(a_zero)};")
-            if product.row_sums:
-                less = " - (unsigned)part_depth * a_zero" if product.column_sums else ""
-                writer.line(f"const unsigned row_sum = (unsigned)row_sums[i][2 * half]{less};")
-            with unrolled(writer, columns, "j"), unrolled(writer, 2, "odd"), emitter.scope():
-                taken = []
-                if product.column_sums:
-                    taken.append("a_zero * (unsigned)column_sums[j][odd]")
-                if product.row_sums and b_zero is not None:
-                    if view.n in b_zero.axes:
-                        column = f"first_n + warp_n + j * {MMA_N} + lane % 4 * 2 + odd"
-                        writer.line(f"const int {view.n} = min({column}, {view.columns - 1});")
-                    writer.line(f"const unsigned b_zero = (unsigned){emitter.scalar(b_zero)};")
-                    taken.append("b_zero * row_sum")
-                writer.line("int &sum = acc[i][j][2 * half + odd];")
-                writer.line(f"sum = (int)((unsigned)sum - {' - '.join(taken)});")
+
+def product_of_bytes(form: IntegerContraction, tile: Tile) -> IntegerProduct:
+    """How warps multiply bytes, and which sums their zero points ask for."""
+    m, n, warp_m, warp_n = (tile.extent(level, axis) for level in ("block", "warp") for axis in "mn")
+    return IntegerProduct(
+        *(form.a.value.dtype, m, n, warp_m, warp_n, form.b.value.dtype),
+        row_sums=form.b.fixed_zero != 0,
+        column_sums=form.a.fixed_zero != 0,
+    )
+
+
+def take_zero_points(writer: Writer, of: CudaContraction, form: IntegerContraction, product: IntegerProduct) -> None:
+    """What zero points take from the sums of this part of k. Unsigned, for they wrap around."""
+    if not (product.row_sums or product.column_sums):
+        return
+    view, a_zero, b_zero = of.view, form.a.zero, form.b.zero
+    elements = {name: buffer.dtype for name, buffer in of.slots.buffers.items()}
+    emitter = CudaEmitter(writer, of.slots.address, elements)
+    rows, columns, _ = product.sums
+    filled = isinstance(of.a, Filled)
+    depth = of.steps * of.depth if filled else view.depth
+    if product.row_sums and product.column_sums:
+        past = f"past_step * {of.depth}"
+        writer.line(f"const int part_depth = min({past}, {depth}) - first_step * {of.depth};")
+    with unrolled(writer, rows, "i"), unrolled(writer, 2, "half"), emitter.scope():
+        if a_zero is not None and a_zero.axes & {*view.m}:
+            row = f"first_m + warp_m + i * {MMA_M} + half * 8 + lane / 4"
+            writer.line(f"const int row = min({row}, {view.rows - 1});")
+            decode(writer, view.m, "row", "int", a_zero.axes)
+        if product.column_sums and a_zero is not None:
+            writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(a_zero)};")
+        if product.row_sums:
+            less = " - (unsigned)part_depth * a_zero" if product.column_sums else ""
+            writer.line(f"const unsigned row_sum = (unsigned)row_sums[i][2 * half]{less};")
+        with unrolled(writer, columns, "j"), unrolled(writer, 2, "odd"), emitter.scope():
+            taken = []
+            if product.column_sums:
+                taken.append("a_zero * (unsigned)column_sums[j][odd]")
+            if product.row_sums and b_zero is not None:
+                if view.n in b_zero.axes:
+                    column = f"first_n + warp_n + j * {MMA_N} + lane % 4 * 2 + odd"
+                    writer.line(f"const int {view.n} = min({column}, {view.columns - 1});")
+                writer.line(f"const unsigned b_zero = (unsigned){emitter.scalar(b_zero)};")
+                taken.append("b_zero * row_sum")
+            writer.line("int &sum = acc[i][j][2 * half + odd];")
+            writer.line(f"sum = (int)((unsigned)sum - {' - '.join(taken)});")
 
 
 def reading_bytes(side: Side, operand: Bytes, slots: Slots) -> Operand:
@@ -380,7 +381,8 @@ def reading_bytes(side: Side, operand: Bytes, slots: Slots) -> Operand:
     padding = _zero_of(operand)
     access = access_of(side.value, side.k[-1], slots, side.element)
     if access.is_copy and side.depth % access.count == 0:
-        return Filled(side, slots, access, padding)
+        pieces = access.within(side.kept, side.element) if side.kept else access
+        return Filled(side, slots, pieces, padding)
     return reading(replace(side, value=_or(operand, padding)), slots)
 
 

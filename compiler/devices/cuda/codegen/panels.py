@@ -67,6 +67,33 @@ class BlockPanels:
         return swizzled(packed).reshape(-1) if self.swizzled else packed.reshape(-1)
 
 
+@dataclass(frozen=True)
+class SummedPanels(BlockPanels):
+    """The same of bytes, and behind them the sums of columns over all of k that comes before a tile.
+
+    int32[batch, tiles of n, tiles of k and 1, columns], so that a part of k has the difference of two.
+    """
+
+    @property
+    def tiles_bytes(self) -> int:
+        """Of all tiles: where the sums begin."""
+        return super().elements
+
+    @property
+    def elements(self) -> int:
+        """Bytes of tiles and sums."""
+        batches, across, down, columns, _ = self.shape
+        return self.tiles_bytes + 4 * batches * across * (down + 1) * columns
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The tiles, then the sums; one axis."""
+        tiles = super().pack(constant)
+        batches, across, down, columns, _ = self.shape
+        sums = np.zeros((batches, across, down + 1, columns), "<i4")
+        sums[:, :, 1:] = tiles.reshape(self.shape).sum(-1, dtype=np.int32).cumsum(2, dtype=np.int32)
+        return np.concatenate([tiles, sums.reshape(-1).view(tiles.dtype)])
+
+
 def chunk_order(row_bytes: int) -> tuple[int, int]:
     """How the chunks of rows are exchanged: (rows, chunks).
 

@@ -108,7 +108,8 @@ class VectorPanels:
         order = random.random(mask.shape).argsort(0)
         mask[order.reshape(-1)[: self.kept], np.tile(np.arange(self.count), self.groups)[: self.kept]] = True
         columns = np.repeat(np.repeat(mask.T, self.columns, 0), self.group, 1)[: self.matrix.columns]
-        return self._packed(np.where(columns, random.uniform(0.1, 1, columns.shape), 0).astype(np.float32))
+        largest = 1 if self.element.is_float else np.iinfo(np.int8).max
+        return self._packed(np.where(columns, largest * random.uniform(0.1, 1, columns.shape), 0).astype(np.float32))
 
     def _packed(self, lines: np.ndarray) -> np.ndarray:
         """Of float32[columns, depth]."""

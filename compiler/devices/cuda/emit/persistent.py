@@ -56,12 +56,14 @@ PARAMETERS: Mapping[str, tuple[str, str]] = {
 """Of the kernel, by space: C type and name; inputs and outputs have one for each port."""
 WAIT, OUTERMOST = re.compile(r"^( *)tw_grid_dependency_wait\(\);", re.MULTILINE), " " * 4
 """Where tile functions wait, by how far the line is indented; and how far those are that no condition stands before."""
+WARPGROUPS = "wgmma"
+"""In the names of algorithms whose operands come at barriers of their own."""
 INCLUDE = re.compile(r'#include "(\w+\.h)"\n')
 
 
 def can_be_resident(tile: Tile) -> bool:
     """Whether resident blocks may carry out a tile, by what it names; `refusal` has the last word."""
-    return tile.algorithm not in ("wgmma", "sparse_wgmma") and all(level.name != "cluster" for level in tile.levels)
+    return WARPGROUPS not in tile.algorithm and all(level.name != "cluster" for level in tile.levels)
 
 
 def refusal(lowered: CudaLowered) -> str:

@@ -344,11 +344,15 @@ class Work:
         if self.algorithm == "ffma":
             rate, read = target.fma_per_clock * 0.8, products * 4 * (1 / self.part_m + 1 / self.part_n) / 4
         else:
-            per_clock = {"mma": 1.0, "mma_tf32": 0.5, "mma_3xtf32": 0.5 / 3}[self.algorithm]
-            rate = target.mma_per_clock * per_clock * 0.8
+            rate = target.mma_per_clock * self._per_clock * 0.8
             read = warps * (self.part_m + self.part_n) * self.depth * self.shape.element.bytes
         gathered = self._gathered * self.threads / WARP / 4
         return max(products / rate, read / SHARED_BYTES_PER_CLOCK) + gathered
+
+    @property
+    def _per_clock(self) -> float:
+        """Products on tensor cores for one of 16 bits."""
+        return {"mma": 1.0, "mma_tf32": 0.5, "mma_3xtf32": 0.5 / 3}[self.algorithm]
 
     def _chain_ns(self, target: CudaTarget) -> float:
         """The products of a step that wait for one another."""

@@ -9,6 +9,7 @@ one group of products kept under way as in NVIDIA's CUTLASS (sm90_mma_tma_gmma_s
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.fragments import MMA_BYTES, unrolled
@@ -81,10 +82,18 @@ class Warpgroups:
 class WgmmaProduct(Warpgroups):
     """Rows 64 by 64."""
 
+    sum_type: ClassVar[str] = "float"
+    """C type of a sum."""
+
     def __post_init__(self) -> None:
         assert self.part_m % WGMMA_M == 0
         assert self.part_n in WGMMA_NS
-        assert self.element in INSTRUCTIONS
+        assert self.instruction
+
+    @property
+    def instruction(self) -> str:
+        """The product of 64 rows and 32 bytes of each."""
+        return INSTRUCTIONS[self.element]
 
     @property
     def sums(self) -> tuple[int, ...]:
@@ -94,7 +103,7 @@ class WgmmaProduct(Warpgroups):
     def declare(self, writer: Writer, depth: int) -> None:
         """Sums of 0, and the place of the thread's warpgroup in the tile."""
         self.declare_group(writer)
-        writer.line(f"float acc[{self.part_m // WGMMA_M}][{self.part_n // 2}] = {{}};")
+        writer.line(f"{self.sum_type} acc[{self.part_m // WGMMA_M}][{self.part_n // 2}] = {{}};")
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
         """One group of products; those of the step before are over afterwards."""
@@ -104,15 +113,15 @@ class WgmmaProduct(Warpgroups):
         down, step = WGMMA_M * rows.pitch // DESCRIPTOR_BYTES, MMA_BYTES // DESCRIPTOR_BYTES
         with unrolled(writer, rows.row_bytes // MMA_BYTES, "k"), unrolled(writer, self.part_m // WGMMA_M, "i"):
             a, b = f"a_descriptor + i * {down} + k * {step}", f"b_descriptor + k * {step}"
-            writer.line(f"{INSTRUCTIONS[self.element]}(acc[i], {a}, {b}, 1);")
+            writer.line(f"{self.instruction}(acc[i], {a}, {b}, 1);")
         writer.line("tw_wgmma_commit();")
         writer.line(f"tw_wgmma_wait<{self.lag}>();")
 
     def put(self, writer: Writer, pitch: int) -> None:
-        """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""
-        rows, columns, _ = self.sums
+        """Stores a thread's sums to `sums`, as [m][pitch] in shared memory."""
+        (rows, columns, _), kind = self.sums, self.sum_type
         with unrolled(writer, rows, "i"), unrolled(writer, columns, "j"):
             row = f"group_m + i * {WGMMA_M} + warp % 4 * 16 + lane / 4"
-            writer.line(f"float *const at = sums + ({row}) * {pitch} + group_n + j * 8 + lane % 4 * 2;")
-            writer.line("*(float2 *)at = make_float2(acc[i][j * 4], acc[i][j * 4 + 1]);")
-            writer.line(f"*(float2 *)(at + {8 * pitch}) = make_float2(acc[i][j * 4 + 2], acc[i][j * 4 + 3]);")
+            writer.line(f"{kind} *const at = sums + ({row}) * {pitch} + group_n + j * 8 + lane % 4 * 2;")
+            writer.line(f"*({kind}2 *)at = make_{kind}2(acc[i][j * 4], acc[i][j * 4 + 1]);")
+            writer.line(f"*({kind}2 *)(at + {8 * pitch}) = make_{kind}2(acc[i][j * 4 + 2], acc[i][j * 4 + 3]);")

@@ -54,24 +54,31 @@ def cuda_wgmma_tiles(workload: Workload, target: CudaTarget, precision: str) -> 
     """The most promising tiles by the model, best first; none where the target or the operands do not allow them."""
     view = as_contraction(workload)
     buffers = (*workload.inputs, *workload.outputs)
-    there = target.wgmma_per_clock > 0 and target.architecture.endswith("a")
-    if view is None or not there or any(buffer.span >= MOST_OFFSET for buffer in buffers):
+    if view is None or not has_warpgroups(target) or any(buffer.span >= MOST_OFFSET for buffer in buffers):
         return []
     half = half_of(view, workload, exact=precision in ("fp32", "tf32"))
     if half is None or not view.batches * view.rows * view.columns:
         return []
     shape = shape_of(view, workload, half)
-    if not shape.a.is_copy or shape.a.count * half.bytes != PIECES[0]:
+    if not is_copied_whole(shape) or shape.b is not None or _is_read_again(view):
         return []
-    if shape.b is not None or _is_read_again(view):
-        return []
-    return [*_cheapest(shape, target)]
+    return [*cheapest_by_warpgroups("wgmma", shape, target)]
+
+
+def has_warpgroups(target: CudaTarget) -> bool:
+    """Whether a target multiplies by warpgroups."""
+    return target.wgmma_per_clock > 0 and target.architecture.endswith("a")
+
+
+def is_copied_whole(shape: Shape) -> bool:
+    """Whether rows of A are copied in pieces of 16 bytes."""
+    return shape.a.is_copy and shape.a.count * shape.element.bytes == PIECES[0]
 
 
 @lru_cache(maxsize=256)
-def _cheapest(shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
+def cheapest_by_warpgroups(algorithm: str, shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
     """The most promising tiles of a product, best first."""
-    return tuple(sorted(_tiles(shape, target), key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS])
+    return tuple(sorted(_tiles(algorithm, shape, target), key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS])
 
 
 def _is_read_again(view: Contraction) -> bool:
@@ -81,14 +88,14 @@ def _is_read_again(view: Contraction) -> bool:
     return len({load for value in values for load in value.loads if load.slot in slots}) > 1
 
 
-def _tiles(shape: Shape, target: CudaTarget) -> Iterator[Proposal]:
+def _tiles(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[Proposal]:
     for m, n, part_m, part_n in WARPGROUP_TILES:
         for depth, steps in steps_of(shape):
             for stages in STAGES:
                 if stages > max(steps + 2, 3):
                     continue
                 for parts, cluster in splits(shape, m, n, steps, target):
-                    work = WarpgroupWork("wgmma", shape, m, n, part_m, part_n, depth, stages, parts, cluster)
+                    work = WarpgroupWork(algorithm, shape, m, n, part_m, part_n, depth, stages, parts, cluster)
                     if work.fits(target):
                         yield work.proposal(target)
 
@@ -143,8 +150,10 @@ class WarpgroupWork(Work):
     def _cycles(self, target: CudaTarget) -> float:
         """Products, each of which reads both of its operands from shared memory."""
         rows = self.threads // WARPGROUP * (self.part_m // WGMMA_M) * (WGMMA_M + self.part_n)
-        read = rows * self.depth * self.shape.element.bytes
-        return max(self.m * self.n * self.depth / (target.wgmma_per_clock * RATE), read / SHARED_BYTES_PER_CLOCK)
+        size = self.shape.element.bytes
+        halves = self.depth * size / 2  # as many products of 16 bits would take as long
+        products = self.m * self.n * halves / (target.wgmma_per_clock * RATE)
+        return max(products, rows * self.depth * size / SHARED_BYTES_PER_CLOCK)
 
     def _chain_ns(self, target: CudaTarget) -> float:
         return LEAST_STEP_NS - STEP_NS

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from compiler.devices.cuda.algorithms.contraction.operand import PIECES
 from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET, SHARED_BYTES_PER_CLOCK, Shape, splits
 from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
     MOST_PROPOSALS,
@@ -19,6 +18,8 @@ from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
     WARPGROUP,
     WGMMA_M,
     WarpgroupWork,
+    has_warpgroups,
+    is_copied_whole,
 )
 from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_halves
 from compiler.devices.cuda.codegen.sparse_panels import WORD_COLUMNS, WORD_DEPTH, WORDS_BYTES
@@ -42,11 +43,12 @@ ATOM_BYTES = 1024
 
 def cuda_sparse_wgmma_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
     """The most promising tiles by the model, best first; none where the target or the operands do not allow them."""
-    there = target.wgmma_per_clock > 0 and target.architecture.endswith("a")
-    if not there or any(buffer.span >= MOST_OFFSET for buffer in (*workload.inputs, *workload.outputs)):
+    if not has_warpgroups(target) or any(
+        buffer.span >= MOST_OFFSET for buffer in (*workload.inputs, *workload.outputs)
+    ):
         return []
     shape = shape_of_halves(workload, precision)
-    if shape is None or not shape.a.is_copy or shape.a.count * shape.element.bytes != PIECES[0]:
+    if shape is None or not is_copied_whole(shape):
         return []
     return [*_cheapest(shape, target)]
 

@@ -8,13 +8,18 @@ from dataclasses import dataclass, replace
 from compiler.devices.cuda.algorithms.contraction.lowering import as_fp32, times_loaded
 from compiler.devices.cuda.codegen.vector_panels import MOST_GROUPS
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
+from compiler.forms.integer import IntegerContraction, as_integer
 from compiler.forms.kept_groups import is_whole
 from compiler.ir.blocks import WIDTHS, Blocks
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
+from compiler.ir.tensor import DType
 
 DENSE_NAMES: Mapping[str, str] = {f"sparse_{name}": name for name in ("mma", "mma_tf32", "mma_3xtf32", "ffma")}
 """By what tiles call a product without zeros: the dense one that multiplies in the same way."""
+BYTES = "mma_integer"
+"""What multiplies bytes, as `integer` does."""
+OF_BYTES = f"sparse_{BYTES}"
 
 
 @dataclass(frozen=True)
@@ -23,12 +28,14 @@ class VectorSparse:
 
     position, matrix  which input B is, and where it lies in it
     blocks            encodings of B whose lines are columns and whose groups lie along k
+    of_bytes          the same product where A and B are bytes: signed ones of B, that are zero where they say 0
     """
 
     view: Contraction
     position: int
     matrix: Panels
     blocks: tuple[Blocks, ...]
+    of_bytes: IntegerContraction | None
 
     @property
     def ways(self) -> Iterator[tuple[int, int, int]]:
@@ -46,8 +53,14 @@ def as_vector_sparse(workload: Workload) -> VectorSparse | None:
     if not any(isinstance(one, Blocks) for each in workload.encodings for one in each):
         return None
     view = as_contraction(workload)
-    found = None if view is None else packing_of(replace(view, b=as_fp32(view.b)), workload, 1)
-    if view is None or found is None:
+    of_bytes = as_integer(workload) if view is None else None
+    if view is not None:
+        found = packing_of(replace(view, b=as_fp32(view.b)), workload, 1)
+    elif of_bytes is not None and of_bytes.b.value.dtype is DType.I8 and of_bytes.b.fixed_zero == 0:
+        view, found = of_bytes.view, of_bytes.packing(workload, 1)
+    else:
+        return None
+    if found is None:
         return None
     position, matrix = found
     slot = workload.kernel.inputs[position]
@@ -55,7 +68,7 @@ def as_vector_sparse(workload: Workload) -> VectorSparse | None:
         return None
     known = (one for one in workload.encodings[position] if isinstance(one, Blocks))
     blocks = tuple(one for one in known if _keeps(one, matrix, slot.type.dims, view.k[-1].extent))
-    return VectorSparse(view, position, matrix, blocks) if blocks else None
+    return VectorSparse(view, position, matrix, blocks, of_bytes) if blocks else None
 
 
 def _keeps(one: Blocks, matrix: Panels, dims: tuple[int, ...], innermost: int) -> bool:

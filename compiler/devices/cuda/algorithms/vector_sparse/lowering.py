@@ -4,6 +4,9 @@ A block's steps are made of the groups that its columns keep, packed side by sid
 of these groups are staged in shared memory before the first step, and rows of A are gathered by them, group by group.
 What lies in shared memory is a dense tile of both operands, so that pipeline, products, split k and maps are those of
 any contraction (`contraction.lowering`). Of a convolution a number names a position of the window and channels.
+
+`sparse_mma_integer` is the same of bytes, summed exactly in int32 (`algorithms.integer`): sums of B over k, by which a
+zero point of A is taken off, are those of what is kept.
 """
 
 from __future__ import annotations
@@ -17,12 +20,20 @@ from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, product_by, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.contraction.reading import reading
-from compiler.devices.cuda.algorithms.vector_sparse.form import DENSE_NAMES, VectorSparse, as_vector_sparse
+from compiler.devices.cuda.algorithms.integer import (
+    IntegerProduct,
+    padded,
+    product_of_bytes,
+    reading_bytes,
+    take_zero_points,
+)
+from compiler.devices.cuda.algorithms.vector_sparse.form import DENSE_NAMES, OF_BYTES, VectorSparse, as_vector_sparse
 from compiler.devices.cuda.codegen.fragments import Product
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import KEPT, Operand, Packed
 from compiler.devices.cuda.codegen.vector_panels import VectorPanels
 from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.integer import IntegerContraction
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
@@ -39,6 +50,8 @@ def lower_cuda_vector_sparse(name: str, workload: Workload, tile: Tile, target: 
     """
     form = as_vector_sparse(workload)
     assert form is not None, "the tile stage offers it only to kernels of that form"
+    if form.of_bytes is not None:
+        return _CudaVectorBytes(name, workload, form.view, tile, form, form.of_bytes, **switches_of(target)).lower()
     return _CudaVectorSparse(name, workload, form.view, tile, form, **switches_of(target)).lower()
 
 
@@ -73,8 +86,13 @@ class _CudaVectorSparse(CudaContraction):
         group = self.tile.extent("block", "group")
         return VectorPanels(
             *(replace(self.form.matrix, panel=0), self.n, self.depth, group, self.form.fill(self.n, group)),
-            *(self.product.element, self.product.as_tf32),
+            *(self._element, self.product.as_tf32),
         )
+
+    @property
+    def _element(self) -> DType:
+        """Of B as it is packed."""
+        return self.product.element
 
     @property
     def packings(self) -> Mapping[int, Packing]:
@@ -150,3 +168,28 @@ class _CudaVectorSparse(CudaContraction):
         with writer.block(f"for (int i = thread; i < {count}; i += {self.product.threads})"):
             writer.line(f"((unsigned *){KEPT})[i] = numbers[i];")
         writer.line("__syncthreads();")
+
+
+@dataclass(frozen=True)
+class _CudaVectorBytes(_CudaVectorSparse):
+    of_bytes: IntegerContraction
+
+    total: ClassVar[DType] = DType.I32
+    called: ClassVar[Mapping[str, str]] = {OF_BYTES: "8-bit tensor cores, of groups of k that are not zero"}
+
+    @cached_property
+    def product(self) -> IntegerProduct:
+        return product_of_bytes(self.of_bytes, self.tile)
+
+    @property
+    def _element(self) -> DType:
+        return self.product.b_element
+
+    @cached_property
+    def a(self) -> Operand:
+        side = self._side("a", padded(self.of_bytes.a), self.view.m, "first_m", self.m)
+        return reading_bytes(replace(side, kept=self.panels.group), self.of_bytes.a, self.slots)
+
+    def _steps(self, writer: Writer) -> None:
+        super()._steps(writer)
+        take_zero_points(writer, self, self.of_bytes, self.product)

@@ -31,9 +31,13 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     splits,
     steps_of,
 )
+from compiler.devices.cuda.algorithms.integer import reading_of
 from compiler.devices.cuda.algorithms.model import PORT_BYTES
-from compiler.devices.cuda.algorithms.vector_sparse.form import as_vector_sparse
+from compiler.devices.cuda.algorithms.vector_sparse.form import BYTES, VectorSparse, as_vector_sparse
+from compiler.devices.cuda.codegen.fragments import MMA_M
 from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.integer import IntegerContraction
+from compiler.forms.normal_form import Slots
 from compiler.ir.blocks import WIDTHS
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
@@ -61,22 +65,40 @@ def cuda_vector_sparse_tiles(workload: Workload, target: CudaTarget, precision: 
     view = form.view
     if not view.batches * view.rows * view.columns:
         return []
-    ways = tuple(form.ways)
-    shapes = [(name, shape_of(view, workload, element)) for name, element in products_of(view, workload, precision)]
-    return [*_cheapest(tuple((name, replace(shape, b=None)) for name, shape in shapes), ways, target)]
+    return [*_cheapest(tuple(_products_of(form, workload, precision)), tuple(form.ways), target)]
+
+
+def _products_of(form: VectorSparse, workload: Workload, precision: str) -> Iterator[tuple[str, Shape, bool]]:
+    """The ways to multiply, each with its shape and whether columns of B are summed too."""
+    if form.of_bytes is not None:
+        yield from _of_bytes(form.of_bytes, workload)
+        return
+    for name, element in products_of(form.view, workload, precision):
+        yield name, replace(shape_of(form.view, workload, element), b=None), False
+
+
+def _of_bytes(form: IntegerContraction, workload: Workload) -> Iterator[tuple[str, Shape, bool]]:
+    """The way of bytes, in any precision; none for what pads rows of many zero points."""
+    view, a = form.view, form.a
+    if view.depth and (a.condition is None or a.zero is None or not a.zero.axes):
+        reading = reading_of(form, Slots(workload))
+        shape = Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
+        yield BYTES, shape, a.fixed_zero != 0
 
 
 @lru_cache(maxsize=256)
 def _cheapest(
-    shapes: tuple[tuple[str, Shape], ...], ways: tuple[tuple[int, int, int], ...], target: CudaTarget
+    products: tuple[tuple[str, Shape, bool], ...], ways: tuple[tuple[int, int, int], ...], target: CudaTarget
 ) -> tuple[Proposal, ...]:
     """The most promising tiles of products by some algorithms, best first."""
-    works = (work for name, shape in shapes for way in ways for work in _works(name, shape, *way, target))
+    works = (work for one in products for way in ways for work in _works(*one, *way, target))
     best = heapq.nsmallest(MOST_PROPOSALS, works, key=lambda work: work.ns(target))
     return tuple(work.proposal(target) for work in best)
 
 
-def _works(algorithm: str, dense: Shape, width: int, group: int, fill: int, target: CudaTarget) -> Iterator[VectorWork]:
+def _works(
+    algorithm: str, dense: Shape, summed: bool, width: int, group: int, fill: int, target: CudaTarget
+) -> Iterator[VectorWork]:
     """Those of panels of so many columns that keep `fill` / CLASSES of all groups."""
     shape = replace(dense, depth=max(ceil(dense.depth * fill / CLASSES), 1), a=_gathered(dense, group))
     tiles = (*THREAD_TILES, *NARROW_THREAD_TILES) if algorithm == "ffma" else WARP_TILES
@@ -89,7 +111,7 @@ def _works(algorithm: str, dense: Shape, width: int, group: int, fill: int, targ
                     continue
                 for parts, cluster in splits(shape, m, n, steps, target):
                     sizes = (m, n, part_m, part_n, depth, stages, parts, cluster)
-                    work = VectorWork(algorithm, shape, *sizes, group, fill, dense.depth)
+                    work = VectorWork(algorithm, shape, *sizes, group, fill, dense.depth, summed)
                     if work.fits(target):
                         yield work
 
@@ -106,11 +128,15 @@ def _gathered(shape: Shape, group: int) -> Reading:
 
 @dataclass(frozen=True)
 class VectorWork(Work):
-    """One tile, of whose `shape` the depth is what an average panel keeps of `whole_depth`, in groups."""
+    """One tile, of whose `shape` the depth is what an average panel keeps of `whole_depth`, in groups.
+
+    `summed` says whether columns of B are summed too, as products with ones.
+    """
 
     group: int
     fill: int
     whole_depth: int
+    summed: bool
 
     def __post_init__(self) -> None:
         assert self.n in WIDTHS, "a tile's columns are a panel's"
@@ -124,6 +150,15 @@ class VectorWork(Work):
             for one in plain.levels
         ]
         return Tile(f"sparse_{self.algorithm}", tuple(levels))
+
+    @once
+    def _held(self) -> int:
+        """Registers for what is not copied: pieces of bytes lie four in one."""
+        return -(-super()._held // 4) if self.algorithm == BYTES and self.shape.a.count > 1 else super()._held
+
+    @property
+    def _per_clock(self) -> float:
+        return 2.0 if self.algorithm == BYTES else super()._per_clock
 
     @once
     def shared_bytes(self) -> int:
@@ -151,4 +186,10 @@ class VectorWork(Work):
     def _cycles(self, target: CudaTarget) -> float:
         """Of a multiprocessor, for one block's step, with what the copies of pieces ask of it."""
         pieces = self.m * self.depth / self.shape.a.count / WARP
-        return super()._cycles(target) + COPY_CYCLES * pieces / 4
+        return super()._cycles(target) + self._sum_cycles(target) + COPY_CYCLES * pieces / 4
+
+    def _sum_cycles(self, target: CudaTarget) -> float:
+        """Of products with ones, 16 rows of them for each warp."""
+        if not self.summed:
+            return 0.0
+        return self.m // self.part_m * MMA_M * self.n * self.depth / (target.mma_per_clock * self._per_clock)

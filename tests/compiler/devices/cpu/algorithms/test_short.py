@@ -32,6 +32,7 @@ from tests.compiler.devices.cpu.library import Case, Library, check, draws
 from tests.parse import parse_kernel
 
 HERE = [profile.name for profile in PROFILES if profile.multiplies_bf16 and runs_here(profile)]
+EDGES = [0.0, -0.0, 2.8125, -2.8125, 3.0, 1e-30, 1e30, -1e30, np.inf, -np.inf, np.nan]
 STEP = 2.0**-8
 """Twice what rounding a result to bf16 costs, relative to it."""
 
@@ -111,9 +112,8 @@ def error_functions(element: DType | None) -> Case:
         "kernel Erf(in x: f32[4096]; out y: f32[4096], out z: f32[4096])\n  for i:4096\n"
         "    y[i] = erf(x[i])\n    z[i] = mul(x[i], add(erf(x[i]), 1.0:f32))"
     )
-    edges = [0.0, -0.0, 2.8125, -2.8125, 3.0, 1e-30, 1e30, -1e30, np.inf, -np.inf, np.nan]
     x = np.linspace(-4, 4, 4096, dtype=np.float32)
-    x[: len(edges)] = edges
+    x[: len(EDGES)] = EDGES
     buffers = [Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs))]
     return Case(kernel, (buffers[0], *(replace(one, element=element) for one in buffers[1:])), (x,))
 
@@ -139,3 +139,40 @@ def test_erf_for_results_in_bf16_is_off_by_less_than_they_are_rounded_by(name: s
 def test_erf_for_results_in_fp32_is_the_exact_one() -> None:
     case = error_functions(None)
     assert "tw_erf_bf16" not in lower("k", case.workload, case.tile, resolve("cpu:x86-64-v4-bf16")).text
+
+
+def gelu_behind_a_product(element: DType | None) -> Case:
+    """Gelu of numbers as far as infinity, each of which is a sum of it and zeros; results in bf16, or not."""
+    kernel = parse_kernel(
+        "kernel Gelu(in x: f32[256, 4], in w: f32[4, 16]; temp t: f32[256, 16], out y: f32[256, 16])\n"
+        "  for m:256, n:16\n    t[m, n] = sum<f32> k:4 . mul(x[m, k], w[k, n])\n"
+        "    y[m, n] = mul(mul(t[m, n], 0.5:f32), add(erf(mul(t[m, n], 0.7071067811865476:f32)), 1.0:f32))"
+    )
+    x, w = np.zeros((256, 4), np.float32), np.ones((4, 16), np.float32)
+    x[:, 0] = np.linspace(-5, 5, 256, dtype=np.float32).astype(ml_dtypes.bfloat16)
+    x[: len(EDGES), 0] = EDGES
+    buffers = [Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs))]
+    case = Case(kernel, (*buffers[:2], replace(buffers[2], element=element)), (x, w))
+    return replace(case, tile=bf16_tiles(case.workload, resolve("cpu:x86-64-v4-bf16"), 1)[0].tile)
+
+
+@pytest.mark.parametrize("name", [name for name in HERE if "amx" not in name])
+def test_gelu_for_results_in_bf16_is_off_by_less_than_they_are_rounded_by(name: str) -> None:
+    case = gelu_behind_a_product(DType.BF16)
+    library = Library.of([case], resolve(name), optimise="-O1")
+    assert "tw_gelu_bf16(" in library.lowered[0].text
+    assert "tw_erf" not in library.lowered[0].text
+    (y,), x = library.run(0, case), case.inputs[0][:, :1].astype(ml_dtypes.bfloat16).astype(np.float64)
+    with np.errstate(invalid="ignore"):
+        exact = x / 2 * (1 + np.vectorize(math.erf)(x / math.sqrt(2))) * np.ones(16)
+    finite = np.isfinite(exact)
+    assert np.array_equal(np.isfinite(y), finite)
+    np.testing.assert_allclose(y[finite], exact[finite], rtol=STEP, atol=2e-4)
+    assert np.array_equal(y[EDGES.index(-1e30)], np.zeros(16))
+
+
+@pytest.mark.parametrize(("name", "element"), [("cpu:x86-64-v4-bf16", None), ("cpu:x86-64-v4-amx", DType.BF16)])
+def test_gelu_is_made_of_erf_where_results_are_fp32_and_on_targets_with_tiles(name: str, element: DType | None) -> None:
+    case = gelu_behind_a_product(element)
+    text = lower("k", case.workload, case.tile, resolve(name)).text
+    assert ("tw_gelu_bf16" in text, "tw_erf" in text) == (False, True)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms.attention import attention_tiles
+from compiler.devices.cpu.algorithms.bf16_attention import bf16_attention_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, resolve, runs_here, this_machine
 from compiler.fuse import fuse
@@ -35,7 +36,7 @@ from tests.compiler.devices.cpu.sizes import Sized, bounded, bounded_case, with_
 from tests.compiler.rewrite.sketch import Sketch
 from tests.parse import parse_kernel
 
-HERE = this_machine()
+HERE, PAIRS = this_machine(), resolve("cpu:x86-64-v4-bf16")
 
 
 @st.composite
@@ -240,6 +241,21 @@ def test_attention_reads_no_keys_beyond_their_size(masked: bool) -> None:
     sized.check()
     ended = sized.library.lowered[: len(cases)]
     assert all("long live_keys" in one.text and "tw_first_n(" in one.text for one in ended)
+
+
+@pytest.mark.skipif(not PAIRS.is_here, reason="this machine multiplies no bf16")
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_by_pairs_reads_no_keys_beyond_their_size(masked: bool) -> None:
+    cases = []
+    for queries, keys, depth in ((37, 37, 16), (5, 70, 33)):
+        case = only_call(attention(queries, keys, depth, masked=masked))
+        tiles = [bf16_attention_tiles(case.workload, PAIRS, 2)[0].tile]
+        tiles += [replace(tile, algorithm="bf16_attention") for tile in draws(test_attention.odd_tiles(PAIRS), 2)]
+        cases += [replace(case, tile=tile, tolerance=0.03) for tile in tiles]
+    sized = Sized.of(cases, PAIRS)
+    sized.check()
+    ended = sized.library.lowered[: len(cases)]
+    assert all("long live_keys" in one.text and "if (live_keys % 2)" in one.text for one in ended)
 
 
 @pytest.mark.parametrize("axis", [1, 2])

@@ -13,6 +13,7 @@ from compiler.ir.evaluate import evaluate
 from tests.compiler.devices.cpu.algorithms import (
     test_attention,
     test_bf16,
+    test_bf16_attention,
     test_byte_attention,
     test_byte_extremes,
     test_byte_sums,
@@ -119,6 +120,12 @@ def test_operands_that_are_bf16_lose_nothing_but_what_fp32_sums_do() -> None:
     ]
     assert sum(case.tile.algorithm == "bf16" for case in drawn) > 4
     check(drawn, target, "-O1")
+
+
+def test_attention_by_pairs_of_bf16_is_off_by_its_roundings() -> None:
+    target = arm(BF16)
+    networks, parts = test_bf16_attention.networks(target), test_bf16_attention.in_parts(target)
+    test_bf16_attention.check([*draws(networks, 6), *draws(parts, 2)], target)
 
 
 @pytest.mark.parametrize("name", [NEON, DOT, MIXED])

@@ -69,7 +69,9 @@ def mask_of(shape: tuple[int, ...], lines: int, group: int, share: float, seed: 
 def sparse(case: Case, lines: int, group: int, share: float = 0.2, seed: int = 0) -> tuple[Case, Workload]:
     """A case whose weights keep blocks of so many columns and neighbours of k, a share of all."""
     weights = case.inputs[weights_at(case)]
-    return with_weights(case, np.where(mask_of(weights.shape, lines, group, share, seed), weights, np.float32(0)))
+    return with_weights(
+        case, np.where(mask_of(weights.shape, lines, group, share, seed), weights, weights.dtype.type(0))
+    )
 
 
 def tile(

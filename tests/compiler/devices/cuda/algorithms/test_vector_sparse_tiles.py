@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from compiler.devices.cuda.algorithms import legal_tiles
@@ -19,6 +20,8 @@ from compiler.ir.tensor import DType
 from compiler.ir.zeros import leaves_out
 from tests.compiler.devices.cuda.algorithms.test_contraction import convolution, workload_of
 from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import A100, H200, product
+from tests.compiler.devices.cuda.algorithms.test_integer import SMALL
+from tests.compiler.devices.cuda.algorithms.test_integer import product as byte_product
 from tests.parse import parse_kernel
 
 F16 = DType.F16
@@ -61,6 +64,54 @@ def test_every_proposal_fits_the_device(
         lowered = lower_cuda("k", workload, proposal.tile, target)
         assert lowered.shared_bytes <= target.block_shared_bytes
         assert lowered.block <= 256
+
+
+def of_bytes(rows: int, columns: int, depth: int, zero: int = 3, fills: tuple[int, ...] = (7, 10, 14)) -> Workload:
+    """Unsigned bytes by signed ones that panels of columns keep in groups of 8."""
+    zeros = np.zeros((rows, depth), np.uint8), np.zeros((depth, columns), np.int8)
+    case = byte_product(*zeros, zero, 0, SMALL)
+    others = ((DENSE,),) * (len(case.inputs) - 2)
+    return replace(workload_of(case), encodings=((DENSE,), (DENSE, Blocks.of(1, 0, 8, fills)), *others))
+
+
+@pytest.mark.parametrize("target", PROFILES, ids=lambda target: target.name)
+def test_bytes_are_proposed_in_any_precision_as_the_device_has_room(target: CudaTarget) -> None:
+    workload = of_bytes(200, 96, 400)
+    proposals = cuda_vector_sparse_tiles(workload, target, "fp32")
+    assert len(proposals) > 20
+    assert proposals == cuda_vector_sparse_tiles(workload, target, "fp16")
+    assert {one.tile.algorithm for one in proposals} == {"sparse_mma_integer"}
+    for proposal in proposals[::6]:
+        lowered = lower_cuda("k", workload, proposal.tile, target)
+        assert lowered.shared_bytes <= target.block_shared_bytes
+        assert lowered.block <= 256
+
+
+@pytest.mark.parametrize("target", [A100, H200], ids=lambda target: target.name)
+def test_what_is_kept_of_bytes_decides_whether_zeros_are_left_out(target: CudaTarget) -> None:
+    def ratio(fill: int) -> float:
+        tried = legal_tiles(of_bytes(4096, 1024, 4096, fills=(fill, fill, fill)), target, 1, "fp32")
+        best = min(one.seconds for one in tried if leaves_out(one.tile.algorithm))
+        return best / min(one.seconds for one in tried if not leaves_out(one.tile.algorithm))
+
+    assert ratio(3) < ratio(6) < ratio(16) < ratio(64)
+    assert ratio(3) < 0.5
+    assert ratio(64) > 1
+
+
+def test_sums_of_columns_cost_what_products_do() -> None:
+    slow = replace(A100, mma_per_clock=A100.mma_per_clock // 16)
+    best = [cuda_vector_sparse_tiles(of_bytes(4096, 1024, 4096, zero), slow, "fp32")[0].seconds for zero in (0, 3)]
+    assert best[0] < best[1]
+
+
+def test_unsigned_weights_and_those_with_a_zero_point_keep_their_zeros() -> None:
+    for b_type, b_zero in ((np.uint8, 0), (np.int8, 5)):
+        case = byte_product(np.zeros((64, 256), np.uint8), np.zeros((256, 64), b_type), 3, b_zero, SMALL)
+        others = ((DENSE,),) * (len(case.inputs) - 2)
+        known = (DENSE, Blocks.of(1, 0, 8, (7, 10, 14)))
+        workload = replace(workload_of(case), encodings=((DENSE,), known, *others))
+        assert not cuda_vector_sparse_tiles(workload, A100, "fp32")
 
 
 def test_only_groups_along_k_of_packed_constants_are_taken() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from compiler.devices.cuda.codegen.panels import BlockPanels, rounded_to_tf32, swizzled
+from compiler.devices.cuda.codegen.panels import BlockPanels, SummedPanels, rounded_to_tf32, swizzled
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
@@ -31,6 +31,24 @@ def test_a_block_finds_each_of_its_columns_as_a_row_along_k(dtype: DType) -> Non
     for place in np.ndindex(*packing.shape):
         batch, across, down, column, k = place
         assert packed.reshape(packing.shape)[place] == whole[batch, down * 16 + k, across * 8 + column]
+
+
+@pytest.mark.parametrize("depth", [64, 128])
+def test_behind_bytes_stand_sums_of_columns_before_each_step(depth: int) -> None:
+    _, matrix = matrices(2, 300, 11)
+    constant = np.random.default_rng(1).integers(-128, 128, (2, 300, 11)).astype(np.int8)
+    plain = BlockPanels(matrix, 8, depth, DType.I8, swizzled=True)
+    packing = SummedPanels(matrix, 8, depth, DType.I8, swizzled=True)
+    packed = packing.pack(constant)
+    assert packed.size == packing.elements
+    assert packed.dtype == np.int8
+    np.testing.assert_array_equal(packed[: packing.tiles_bytes], plain.pack(constant))
+    down = packing.shape[2]
+    sums = packed[packing.tiles_bytes :].view("<i4").reshape(2, 2, down + 1, 8)
+    for batch, tile, step, column in np.ndindex(2, 2, down + 1, 8):
+        own = constant[batch, : step * depth, tile * 8 + column : tile * 8 + column + 1].astype(int)
+        assert sums[batch, tile, step, column] == own.sum()
+    assert sums[:, :, -1].any()
 
 
 def test_a_transposed_constant_is_packed_as_what_it_means() -> None:

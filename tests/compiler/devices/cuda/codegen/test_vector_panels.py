@@ -37,12 +37,13 @@ def read(packing: VectorPanels, octets: np.ndarray) -> tuple[np.ndarray, list[in
 
 
 @pytest.mark.parametrize(("group", "steps"), [(1, [1, 0, 5]), (2, [1, 0, 5]), (8, [1, 0, 5])])
-@pytest.mark.parametrize("element", [DType.F16, DType.F32])
+@pytest.mark.parametrize("element", [DType.F16, DType.F32, DType.I8])
 def test_what_is_kept_is_read_back_and_an_empty_panel_has_no_step(group: int, steps: list[int], element: DType) -> None:
     constant = np.random.default_rng(1).uniform(1, 2, (DEPTH, COLUMNS)).astype(np.float32)
     constant[:, 16:32] = 0
     constant[16:, :16] = 0
     constant[:16, :15] = 0
+    constant = np.trunc(80 * constant)
     packing = panels(group, 48, element)
     octets = packing.pack(constant)
     assert octets.dtype == np.uint8
@@ -67,9 +68,9 @@ def test_elements_are_rounded_as_tensor_cores_take_them() -> None:
     assert (dense[:, :COLUMNS] != constant).any()
 
 
-@pytest.mark.parametrize("group", [1, 8])
-def test_a_specimen_has_about_as_many_steps_in_each_panel(group: int) -> None:
-    packing = panels(group, 20)
+@pytest.mark.parametrize(("group", "element"), [(1, DType.F16), (8, DType.F16), (8, DType.I8)])
+def test_a_specimen_has_about_as_many_steps_in_each_panel(group: int, element: DType) -> None:
+    packing = panels(group, 20, element)
     assert isinstance(packing, Steered)
     dense, steps = read(packing, packing.specimen())
     assert len(set(steps)) == 1

@@ -44,6 +44,10 @@ OF_BYTES = replace(
     encodings=((DENSE,), (DENSE, TwoOfFour.of(0)), (DENSE,), (DENSE,)),
 )
 
+BYTE_LEVELS = (Level("block", (("m", 16), ("n", 32), ("k", 64), ("stages", 2), ("group", 8))), LEVELS[1])
+BYTE_VECTORS = replace(OF_BYTES, encodings=((DENSE,), (DENSE, Blocks.of(1, 0, 8, (24, 32, 40))), (DENSE,), (DENSE,)))
+LISTED = ("kept_groups)[i] = numbers[i]", "kept_groups)[i] = 0")
+
 
 def built(lowered: CudaLowered, image: bytes, workload: Workload) -> BuiltKernel:
     return BuiltKernel(
@@ -64,9 +68,10 @@ def built(lowered: CudaLowered, image: bytes, workload: Workload) -> BuiltKernel
     [
         (WORKLOAD, TILE, *METADATA),
         (OF_BYTES, Tile("sparse_integer", LEVELS), *METADATA),
-        (OF_VECTORS, Tile("sparse_mma", GROUPED), "kept_groups)[i] = numbers[i]", "kept_groups)[i] = 0"),
+        (OF_VECTORS, Tile("sparse_mma", GROUPED), *LISTED),
+        (BYTE_VECTORS, Tile("sparse_mma_integer", BYTE_LEVELS), *LISTED),
     ],
-    ids=["floats", "bytes", "vectors"],
+    ids=["floats", "bytes", "vectors", "vectors of bytes"],
 )
 def test_sparse_weights_are_measured_beside_plain_loops(
     monkeypatch: pytest.MonkeyPatch, workload: Workload, tile: Tile, right: str, wrong: str, mistaken: bool

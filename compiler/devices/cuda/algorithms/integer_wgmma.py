@@ -1,0 +1,179 @@
+"""The `wgmma_integer` algorithm of CUDA: products of bytes with a zero point by warpgroups, summed exactly in int32.
+
+As `contraction.wgmma`, by `wgmma` of bytes, which reads both operands as rows along k: A is copied in whole pieces of
+16 bytes, B a packed constant of signed bytes that are zero where they say 0. With a zero point p of A,
+
+    sum (A - p) B  =  sum A B  -  p sum B
+
+No product with ones gives the sums of B, since 64 rows of them would cost as much as the tile: they are packed behind
+the tiles, each over all of k before a step (`SummedPanels`), and a block takes the difference of two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
+
+from compiler.codegen.functions import decode
+from compiler.codegen.writer import Writer
+from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of, times_loaded
+from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET, Shape
+from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M, WgmmaProduct
+from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
+    cheapest_by_warpgroups,
+    has_warpgroups,
+    is_copied_whole,
+)
+from compiler.devices.cuda.algorithms.integer import padded, reading_bytes, reading_of
+from compiler.devices.cuda.codegen.fragments import unrolled
+from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.operands import Operand
+from compiler.devices.cuda.codegen.panels import BlockPanels, SummedPanels
+from compiler.devices.cuda.codegen.scalars import CudaEmitter
+from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.integer import IntegerContraction, as_integer
+from compiler.forms.normal_form import Slots
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+from compiler.tuning.proposal import Proposal
+
+NAME = "wgmma_integer"
+HEADER = "tw_wgmma_bytes.h"
+INSTRUCTIONS: Mapping[DType, str] = {DType.I8: "tw_wgmma_k32_s8", DType.U8: "tw_wgmma_k32_u8_s8"}
+"""By the dtype of A."""
+
+
+def cuda_integer_wgmma_tiles(workload: Workload, target: CudaTarget, precision: str) -> list[Proposal]:
+    """The most promising tiles by the model, best first, in any precision.
+
+    None where the target or the operands do not allow them.
+    """
+    buffers = (*workload.inputs, *workload.outputs)
+    if not has_warpgroups(target) or any(buffer.span >= MOST_OFFSET for buffer in buffers):
+        return []
+    form = as_integer_by_warpgroups(workload)
+    if form is None:
+        return []
+    view, a = form.view, form.a
+    if not view.batches * view.rows * view.columns * view.depth:
+        return []
+    reading = reading_of(form, Slots(workload))
+    shape = Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
+    return [*cheapest_by_warpgroups(NAME, shape, target)] if is_copied_whole(shape) else []
+
+
+def as_integer_by_warpgroups(workload: Workload) -> IntegerContraction | None:
+    """The form of a kernel whose B is packed signed bytes without a zero point; None for any other."""
+    form = as_integer(workload)
+    if form is None or form.b.value.dtype is not DType.I8 or form.b.fixed_zero != 0:
+        return None
+    if form.a.condition is not None and form.a.zero is not None and form.a.zero.axes:
+        return None
+    packed = form.packing(workload, 1)
+    if packed is None or times_loaded(form.view, workload.kernel.inputs[packed[0]].name) > 1:
+        return None
+    return form
+
+
+def lower_cuda_integer_wgmma(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
+    """A kernel that `as_integer_by_warpgroups` accepts, under a tile of `cuda_integer_wgmma_tiles`.
+
+    Levels: `grid` or `cluster` (parts of k), `block` (m, n, k, stages) and `warpgroup` (m, n).
+    """
+    form = as_integer_by_warpgroups(workload)
+    assert form is not None, "the tile stage offers it only to kernels of that form"
+    return _CudaIntegerWgmma(name, workload, form.view, tile, form, **switches_of(target)).lower()
+
+
+@dataclass(frozen=True)
+class ByteWgmmaProduct(WgmmaProduct):
+    """A of bytes of either kind by B of signed ones."""
+
+    sum_type: ClassVar[str] = "int"
+
+    @property
+    def instruction(self) -> str:
+        """The product of 64 rows and 32 bytes of each."""
+        return INSTRUCTIONS[self.element]
+
+
+@dataclass(frozen=True)
+class _CudaIntegerWgmma(CudaContraction):
+    form: IntegerContraction
+
+    total: ClassVar[DType] = DType.I32
+    header: ClassVar[str] = HEADER
+    called: ClassVar[Mapping[str, str]] = {NAME: "8-bit tensor cores, by warpgroups"}
+
+    @cached_property
+    def product(self) -> ByteWgmmaProduct:
+        m, n, part_m, part_n = (self.tile.extent(level, axis) for level in ("block", "warpgroup") for axis in "mn")
+        return ByteWgmmaProduct(self.form.a.value.dtype, m, n, part_m, part_n)
+
+    @cached_property
+    def a(self) -> Operand:
+        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
+        return reading_bytes(side, self.form.a, self.slots)
+
+    @cached_property
+    def b(self) -> Operand:
+        side = self._side("b", self.form.b.value, (self.view.n,), "first_n", self.n)
+        return self.reading_b(replace(side, element=DType.I8))
+
+    @property
+    def _has_zero(self) -> bool:
+        return self.form.a.fixed_zero != 0
+
+    @cached_property
+    def packing(self) -> tuple[int, BlockPanels]:
+        found = self.form.packing(self.workload, self.n)
+        assert found is not None
+        position, matrix = found
+        kind = SummedPanels if self._has_zero else BlockPanels
+        return position, kind(replace(matrix, panel=0), self.n, self.depth, DType.I8, swizzled=True)
+
+    def _steps(self, writer: Writer) -> None:
+        super()._steps(writer)
+        if self._has_zero:
+            self._take_zero_point(writer)
+
+    def _take_zero_point(self, writer: Writer) -> None:
+        """What the zero point of A takes from the sums of this part of k. Unsigned, for they wrap around."""
+        rows, columns, _ = self.product.sums
+        self._declare_zero_points(writer, rows)
+        position, panels = self.packing
+        assert isinstance(panels, SummedPanels)
+        slot = self.workload.kernel.inputs[position].name
+        sums = (panels.shape[2] + 1) * self.n
+        start = f"(const int *)({slot} + {panels.tiles_bytes}) + (size_t)({self.packed_tile(self.b.side)}) * {sums}"
+        first = "min(first_step, past_step)" if self.parts > 1 else "first_step"
+        writer.line(f"const int *const b_sums = {start} + group_n + lane % 4 * 2; /* before each step */")
+        with unrolled(writer, columns, "j"):
+            for name, step in (("before", first), ("after", "past_step")):
+                writer.line(f"const int2 {name} = *(const int2 *)(b_sums + {step} * {self.n} + j * 8);")
+            differences = ", ".join(f"(unsigned)after.{one} - (unsigned)before.{one}" for one in "xy")
+            writer.line(f"const unsigned b_sum[2] = {{{differences}}};")
+            with unrolled(writer, rows, "i"), unrolled(writer, 4, "element"):
+                writer.line("int &sum = acc[i][j * 4 + element];")
+                writer.line("sum = (int)((unsigned)sum - a_zero[i][element / 2] * b_sum[element % 2]);")
+
+    def _declare_zero_points(self, writer: Writer, rows: int) -> None:
+        """`a_zero`, of the thread's rows."""
+        zero, view = self.form.a.zero, self.view
+        assert zero is not None, "without one nothing is taken"
+        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
+        emitter = CudaEmitter(writer, self.slots.address, elements)
+        writer.line(f"unsigned a_zero[{rows}][2];")
+        with unrolled(writer, rows, "i"), unrolled(writer, 2, "half"), emitter.scope():
+            if zero.axes & {*view.m}:
+                row = f"first_m + group_m + i * {WGMMA_M} + warp % 4 * 16 + half * 8 + lane / 4"
+                writer.line(f"const int row = min({row}, {view.rows - 1});")
+                decode(writer, view.m, "row", "int", zero.axes)
+            writer.line(f"a_zero[i][half] = (unsigned){emitter.scalar(zero)};")
+
+
+INTEGER_WGMMA = CudaAlgorithm((NAME,), cuda_integer_wgmma_tiles, lower_cuda_integer_wgmma)
