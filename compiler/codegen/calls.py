@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from compiler.forms.gemv import reads_once
+from compiler.forms.gemv import SPARSE_ROWS, multiplies_few, reads_once
 from compiler.forms.recurrence import recurs_by
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
@@ -33,8 +33,9 @@ def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Wo
         once = reads_once(call.kernel, slot)
         known = kernels.encodings(id) if once else (DENSE,)
         if multiplies_by(call.kernel, slot):
-            single = (*kernels.single_encodings(id), *kernels.codebook_encodings(id)) if once else ()
-            return (*known, *kernels.sparse_encodings(id), *single)
+            single = kernels.single_encodings(id) if multiplies_few(call.kernel, slot, SPARSE_ROWS) else ()
+            codebook = kernels.codebook_encodings(id) if once else ()
+            return (*known, *kernels.sparse_encodings(id), *single, *codebook)
         return (*known, *kernels.recurrent_encodings(id)) if recurs_by(call.kernel, slot) else known
 
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()

@@ -10,29 +10,34 @@ from compiler.ir.machine import Workload
 
 MAX_ROWS = 4
 """More rows reuse what they read of the matrix often enough to be bound by arithmetic."""
+SPARSE_ROWS = 24
+"""Of a product that reads a matrix without its zeros column by column; more rows fill vectors by themselves."""
 STREAMS = 4
 """Panels read side by side: so many streams keep more lines on their way from memory than one does."""
 LARGEST_GROUP = 16
 """Vectors of columns that are worked on at a time; more would not be faster."""
 
 
-def as_gemv(workload: Workload) -> Contraction | None:
-    """The matrix form of a kernel of at most MAX_ROWS rows and one constant matrix, or None when it is not one."""
+def as_gemv(workload: Workload, most: int = MAX_ROWS) -> Contraction | None:
+    """The matrix form of a kernel of at most so many rows and one constant matrix, or None when it is not one."""
     view = as_contraction(workload)
-    if view is None or view.rows > MAX_ROWS or view.batches > 1 or packing_of(view, workload, 1) is None:
+    if view is None or view.rows > most or view.batches > 1 or packing_of(view, workload, 1) is None:
         return None
     return view
 
 
 def reads_once(kernel: Kernel | Routine, slot: Slot) -> bool:
     """Whether a product of few rows, or each step of a recurrence, reads a slot, so that the bytes it takes matter."""
-    if not isinstance(kernel, Kernel):
+    return isinstance(kernel, Kernel) and (bool(kernel.sequential) or multiplies_few(kernel, slot, MAX_ROWS))
+
+
+def multiplies_few(kernel: Kernel | Routine, slot: Slot, rows: int) -> bool:
+    """Whether a product of at most so many rows reads a slot."""
+    if not isinstance(kernel, Kernel) or kernel.sequential:
         return False
-    if kernel.sequential:
-        return True
     product = kernel.blocks[0]
     points = prod(axis.extent for axis in (*kernel.shared, *product.reduction))
-    return product.monoid == "sum" and slot.name in product.reads and points <= MAX_ROWS * slot.type.elements
+    return product.monoid == "sum" and slot.name in product.reads and points <= rows * slot.type.elements
 
 
 def group_of(rows: int, columns: int, registers: int, lanes: int) -> tuple[int, int]:

@@ -6,7 +6,11 @@ window of a row, whose element its lane picks (`compiler.ir.picks`). Both read l
 in, which is what such a product takes. Where columns of the matrix can be combined, rows are brought into the order in
 which those of a group are neighbours, so that hardly a lane is idle in a step.
 
-A tile says what one of `gemv` says. Its `vector` k is the elements of a window.
+More rows than `gemv` takes gain by the products that are left out. Those whose sums the registers hold go through a
+panel together, and the next ones find its steps in a cache.
+
+A tile says what one of `gemv` says. Its `register` m is the rows that go through a panel together, its `vector` k the
+elements of a window.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
+from compiler.devices.cpu.algorithms.blocking import even_part
 from compiler.devices.cpu.algorithms.gemv import TASKS_PER_LANE, FewRows
 from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
 from compiler.devices.cpu.codegen.lowered import Lowering
@@ -23,7 +28,7 @@ from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kern
 from compiler.devices.cpu.codegen.rows import RowsKernel
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, packing_of
-from compiler.forms.gemv import as_gemv
+from compiler.forms.gemv import SPARSE_ROWS, as_gemv
 from compiler.forms.groups import Groups
 from compiler.forms.kept_groups import KeptGroups, PickedFloats, PlacedSteps, block_fill, pick_fill
 from compiler.ir.blocks import WIDTHS, Blocks
@@ -38,6 +43,8 @@ KEPT, PICKED = "sparse_kept_gemv", "sparse_picked_gemv"
 """Names of the algorithms by which whole rows of a panel are left out, and single weights."""
 MOST_VECTORS = 2
 """Of a panel."""
+WORKING = 2
+"""Registers for a row's window and what is picked out of it."""
 ORDER_NS = 0.4
 """Of an element of a row that is brought into another order."""
 
@@ -46,7 +53,7 @@ def picked_gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
     """A tile for each width of panels and window, cheapest by the model first; empty for weights without such zeros."""
     if not any(isinstance(one, Blocks | Picks) for each in workload.encodings for one in each):
         return []
-    view = as_gemv(workload)
+    view = as_gemv(workload, SPARSE_ROWS)
     if view is None:
         return []
     floats = target.vector_floats
@@ -64,12 +71,18 @@ def _proposal(view: Contraction, packing: PlacedSteps, window: int, target: CpuT
     tasks = min(packing.count, TASKS_PER_LANE * lanes) if lanes > 1 else 1
     levels = (
         Level("block", (("n", -(-packing.count // tasks) * panel),)),
-        Level("register", (("m", view.rows), ("n", panel))),
+        Level("register", (("m", even_part(view.rows, _most_rows(panel, target))), ("n", panel))),
         Level("vector", (("n", panel), *((("k", window),) if window else ()))),
     )
     return Proposal(
         Tile(PICKED if window else KEPT, levels, in_registers(view.kernel)), _seconds(view, packing, target)
     )
+
+
+def _most_rows(panel: int, target: CpuTarget) -> int:
+    """Whose sums the registers hold beside a step's weights, what its lanes pick, and what they pick from."""
+    vectors = panel // target.vector_floats
+    return max((target.vector_registers - 2 * vectors - WORKING) // vectors, 1)
 
 
 def _seconds(view: Contraction, packing: PlacedSteps, target: CpuTarget) -> float:
@@ -115,14 +128,15 @@ def _packings(workload: Workload, position: int, groups: Groups, window: int) ->
 
 def picked_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel for which `picked_gemv_tiles` proposed the tile."""
-    view = as_gemv(workload)
+    view = as_gemv(workload, SPARSE_ROWS)
     assert view is not None, "the tile stage offers `picked_gemv` only to kernels of that form"
     lanes, panel = target.vector_floats, tile.extent("vector", "n")
     found = _packing(workload, view, panel, tile.extent("vector", "k"))
     assert found is not None, "tiles are offered only where an encoding tells of zeros"
     position, packing = found
     rows = RowsKernel(view.rows, view.depth, 1, panel // lanes, lanes)
-    return _PickedGemv(name, workload, view, position, packing, rows, tile.extent("block", "n") // panel, packing)
+    groups, together = tile.extent("block", "n") // panel, tile.extent("register", "m")
+    return _PickedGemv(name, workload, view, position, packing, rows, groups, packing, together)
 
 
 @dataclass
@@ -133,6 +147,8 @@ class _PickedGemv(FewRows):
     """
 
     placed: PlacedSteps
+    together: int
+    """Rows whose sums are in registers at a time."""
 
     @property
     def scratch(self) -> int:
@@ -154,14 +170,23 @@ class _PickedGemv(FewRows):
             writer.line(f"for (long k = 0; k < {depth}; k++) rows[m + k] = plain[m + order[k]];")
 
     def _write_kernels(self) -> None:
-        panel_kernel(self.placed, self.rows.rows, self.rows.lanes, self.rows.width).write(self.writer, f"{self.name}_1")
+        for count in self._row_counts():
+            kernel = panel_kernel(self.placed, count, self.rows.lanes, self.rows.width)
+            kernel.write(self.writer, f"{self.name}_{count}")
+
+    def _row_counts(self) -> list[int]:
+        """Rows that are multiplied together, and those left over."""
+        return sorted({self.together, self.rows.rows % self.together} - {0}, reverse=True)
 
     def _group(self) -> None:
         writer, rows = self.writer, self.rows
         matrix = self.workload.kernel.inputs[self.position].name
         given = declare_panel(writer, self.placed, matrix, "group")
         writer.line(f"float c[{rows.rows * rows.width}] __attribute__((aligned(64)));")
-        writer.line(f"{self.name}_1(rows, {given}, c);")
+        writer.line("long row = 0;")
+        for count in self._row_counts():
+            with writer.block(f"for (; row + {count} <= {rows.rows}; row += {count})"):
+                writer.line(f"{self.name}_{count}(rows + row * {self.view.depth}, {given}, c + row * {rows.width});")
         self._finish_rows(rows)
 
 

@@ -68,16 +68,16 @@ def _planes(view: SparseProduct, group: int, target: CpuTarget, lanes: int) -> I
 
 
 def _row_counts(view: SparseProduct, images: int, most: int, width: int, lanes: int) -> list[int]:
-    """Rows whose outputs fill half of the registers, all, or all a few times; two of many images, however long.
+    """Rows whose outputs fill half of the registers, all, or all a few times; two and four of many images.
 
-    What windows of two rows share is staged once.
+    However long these are: what windows of several rows share is staged once.
     """
     whole = view.sweeps[0].output.extent if view.sweeps else view.rows
     row = Plane(view, 2, images, 1, 1, 1, width).outputs - Plane(view, 1, images, 1, 1, 1, width).outputs
     sizes = (most // 2, *(chunks * most for chunks in range(1, MOST_CHUNKS + 1)))
     found = {min(max(vectors * width // row, 1), whole) for vectors in sizes}
     found |= {even_part(whole, rows) for rows in found} if view.sweeps else set()
-    found |= {min(2, whole)} if images > 1 else set()
+    found |= {min(2, whole), min(4, whole)} if images > 1 else set()
     if lanes > 1:
         found |= {max(parts(whole, lanes), 1)}
     return sorted(found)

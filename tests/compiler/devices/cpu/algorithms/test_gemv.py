@@ -33,12 +33,12 @@ def at(*axes: Axis) -> tuple[Index, ...]:
 
 
 @st.composite
-def few_rows(draw: st.DrawFn) -> Kernel:
-    """Up to MAX_ROWS rows times a matrix, either operand transposed.
+def few_rows(draw: st.DrawFn, most: int = MAX_ROWS) -> Kernel:
+    """Up to `most` rows times a matrix, either operand transposed.
 
     A map may be taken into the rows, others come after the product.
     """
-    rows, columns = draw(st.integers(1, MAX_ROWS)), draw(st.sampled_from([2, 5, 16, 40, 65, 130, 300]))
+    rows, columns = draw(st.integers(1, most)), draw(st.sampled_from([2, 5, 16, 40, 65, 130, 300]))
     deep = draw(st.sampled_from([1, 3, 16, 37, 400, 700]))
     m, n, k = Axis("m", rows), Axis("n", columns), Axis("k", deep)
     flip_a, flip_b, mapped = (draw(st.booleans()) for _ in range(3))

@@ -13,7 +13,7 @@ from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.algorithms.picked_gemv import KEPT, PICKED, picked_gemv_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
-from compiler.forms.gemv import MAX_ROWS
+from compiler.forms.gemv import MAX_ROWS, SPARSE_ROWS
 from compiler.forms.kept_groups import PickedFloats
 from compiler.ir.combined import LEAST_LINES
 from compiler.ir.encoding import DENSE
@@ -90,7 +90,8 @@ def is_large(kernel: Kernel) -> bool:
 def drawn(draw: st.DrawFn, target: CpuTarget) -> Case:
     """Any product of few rows, with few weights left, under any tile, with as many lanes as to split it into tasks."""
     can_be_combined = draw(st.booleans())
-    case: Case = draw((few_rows().filter(is_large) if can_be_combined else few_rows()).flatmap(bound))
+    rows = few_rows(draw(st.sampled_from([MAX_ROWS, SPARSE_ROWS])))
+    case: Case = draw((rows.filter(is_large) if can_be_combined else rows).flatmap(bound))
     case = replace(case, cuts=tuple(draw(st.lists(st.floats(0, 1), max_size=2))))
     columns = case.inputs[MATRIX].shape.index(case.kernel.shared[1].extent)
     block, share = draw(st.sampled_from([1, 1, 8, 16, 32])), draw(st.sampled_from([0.0, 0.05, 0.2]))
@@ -113,6 +114,19 @@ def test_products_without_their_zeros_are_those_of_float64(profile: str) -> None
     found = draws(drawn(target), 24)
     assert {case.tile.algorithm for case in found} == {KEPT, PICKED}
     assert {is_ordered(case, target) for case in found} == {False, True}
+    assert {case.kernel.shared[0].extent > MAX_ROWS for case in found} == {False, True}
+    agrees(found, target)
+
+
+@pytest.mark.parametrize("profile", HERE)
+@pytest.mark.parametrize("block", [1, 32])
+def test_rows_that_registers_do_not_hold_go_through_a_panel_in_turn(block: int, profile: str) -> None:
+    target = resolve(profile)
+    found: list[Case] = []
+    for rows in (5, 13, SPARSE_ROWS - 1):
+        case = product(rows, 160, 96, 0.1, block)
+        found += [replace(case, tile=one.tile) for one in picked_gemv_tiles(case.workload, target, 1)]
+    assert {case.tile.extent("register", "m") < case.kernel.shared[0].extent for case in found} == {False, True}
     agrees(found, target)
 
 
@@ -136,12 +150,13 @@ def test_the_more_zeros_the_less_time_is_foreseen(block: int, profile: CpuTarget
     [
         (product(1, 128, 128, 0.25), {PICKED}),
         (product(MAX_ROWS, 128, 128, 0.1, 32), {KEPT, PICKED}),
-        (product(MAX_ROWS + 1, 128, 128, 0.1), set()),
+        (product(SPARSE_ROWS, 128, 128, 0.25), {PICKED}),
+        (product(SPARSE_ROWS + 1, 128, 128, 0.1), set()),
         (product(1, 128, 128, 0.7), set()),
         (product(1, 128, 4, 0.1), set()),
         (product(1, 12, 256, 0.25), set()),
     ],
-    ids=["anywhere", "blocks", "many rows", "few zeros", "few weights", "no window"],
+    ids=["anywhere", "blocks", "more rows", "many rows", "few zeros", "few weights", "no window"],
 )
 def test_tiles_are_offered_where_zeros_are_known(case: PrunedCase, found: set[str]) -> None:
     target = next(profile for profile in PROFILES if profile.vector_floats == 16)

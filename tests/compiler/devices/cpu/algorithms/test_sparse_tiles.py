@@ -79,11 +79,11 @@ def test_images_lie_side_by_side_where_there_are_enough_to_fill_a_vector() -> No
     assert sparse_tiles(conv(1, 256, 256, 16), V4, 1)[0].tile.extent("block", "b") == 1
 
 
-def test_two_rows_of_many_images_share_what_their_windows_stage() -> None:
+def test_a_few_rows_of_many_images_share_what_their_windows_stage() -> None:
     options = sparse_tiles(conv(16, 128, 128, 30, fills=(20,) * 4), V4, 1)
     grouped = [option.tile for option in options if option.tile.extent("register", "n") == 4]
     rows = {tile.extent("block", "m") for tile in grouped if tile.extent("block", "b") == 16}
-    assert rows == {1, 2}, "one row of sixteen images exceeds the registers"
+    assert rows == {1, 2, 4}, "one row of sixteen images exceeds the registers"
 
 
 def test_lines_with_the_same_zeros_are_summed_together() -> None:
