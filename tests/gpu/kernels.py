@@ -91,7 +91,8 @@ tiles of one family.
 SPARSE_KERNELS = 4
 """Kernels that are also tried with weights that are zero at two of each four places; those of bytes all are."""
 VECTOR_KERNELS = 2
-"""Kernels that are also tried with weights that neighbouring columns keep together, for each of VECTOR_GROUPS."""
+"""Kernels that are also tried with weights that neighbouring columns keep together, for each of VECTOR_GROUPS; those of
+bytes all are."""
 VECTOR_GROUPS = (1, 8)
 """Neighbours along k that are kept together: read one by one, and in pieces of 16 bytes."""
 VECTOR_FILLS = (16, 24, 32)
@@ -230,11 +231,12 @@ def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
                     if found := one.tiles(sparse, target, precision):
                         by_algorithm[found[0].tile.algorithm, sparse] = found
                         sparse_left -= one is SPARSE
-        if vectors_left:
+        if vectors_left or dense in of_bytes():
             for sparse in _zero_in_vectors(dense):
                 for proposal in VECTOR_SPARSE.tiles(sparse, target, precision):
                     by_algorithm.setdefault((proposal.tile.algorithm, sparse), []).append(proposal)
-                vectors_left -= any(workload == sparse for _, workload in by_algorithm)
+                taken = any(workload == sparse for _, workload in by_algorithm)
+                vectors_left -= taken and dense not in of_bytes()
         for (_, workload), found in by_algorithm.items():
             ranked = sorted(found, key=lambda proposal: proposal.seconds)
             for tile in dict.fromkeys(one.tile for one in _spread(ranked, TILES)):
