@@ -181,4 +181,4 @@ def before_first(parts: int) -> str:
     return "min(first_step, past_step)" if parts > 1 else "first_step"
 
 
-INTEGER_WGMMA = CudaAlgorithm((NAME,), cuda_integer_wgmma_tiles, lower_cuda_integer_wgmma)
+INTEGER_WGMMA = CudaAlgorithm((NAME,), cuda_integer_wgmma_tiles, lower_cuda_integer_wgmma, in_fp32=frozenset({NAME}))

@@ -16,5 +16,12 @@ from compiler.devices.cuda.algorithms.sparse.lowering import lower_cuda_sparse
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 from compiler.devices.cuda.algorithms.sparse.warpgroup_tiles import cuda_sparse_wgmma_tiles
 
-SPARSE = CudaAlgorithm(("sparse", "sparse_integer"), cuda_sparse_tiles, lower_cuda_sparse)
-SPARSE_WGMMA = CudaAlgorithm(("sparse_wgmma", "sparse_wgmma_integer"), cuda_sparse_wgmma_tiles, lower_cuda_sparse)
+SPARSE = CudaAlgorithm(
+    ("sparse", "sparse_integer"), cuda_sparse_tiles, lower_cuda_sparse, in_fp32=frozenset({"sparse_integer"})
+)
+SPARSE_WGMMA = CudaAlgorithm(
+    ("sparse_wgmma", "sparse_wgmma_integer"),
+    cuda_sparse_wgmma_tiles,
+    lower_cuda_sparse,
+    in_fp32=frozenset({"sparse_wgmma_integer"}),
+)
