@@ -92,6 +92,13 @@ def sparse_rows(a: np.ndarray, selector: int) -> tuple[np.ndarray, np.ndarray]:
     return given, np.concatenate([sparse_fragments(a[at : at + 16], none, selector)[2] for at in range(0, 64, 16)])
 
 
+def sparse_byte_rows(a: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The same of bytes: a is 64 x 64, and words are those of mma.sp.m16n8k64; what is given is 64 x 32."""
+    given = np.stack([row[row != 0] for row in a])
+    none = np.zeros((a.shape[1], 8), a.dtype)
+    return given, np.concatenate([sparse_byte_fragments(a[at : at + 16], none)[2] for at in range(0, 64, 16)])
+
+
 def swizzle(offsets: np.ndarray, width: int) -> np.ndarray:
     """Where a dense byte offset lies.
 

@@ -35,6 +35,7 @@ from tests.cuda_double.layouts import (
     k_major,
     mn_major,
     sparse_byte_fragments,
+    sparse_byte_rows,
     sparse_fragments,
     sparse_rows,
     swizzle,
@@ -45,7 +46,9 @@ pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|BYTE_WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(
+        r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|BYTE_WGMMA|WGMMA_SP|BYTE_WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE
+    ),
 )
 
 
@@ -624,6 +627,51 @@ def test_sparse_wgmma_multiplies_what_is_given_where_its_indices_say(module: Pat
         expected = accumulate * d + products.sum(-1)
         assert 0 < np.isinf(expected).sum() < 64
         np.testing.assert_allclose(found, expected[places], rtol=1e-4, atol=1e-4)
+
+
+BYTES_SPARSE_WGMMA = [name for name in NAMES if name.startswith("bytes_sparse_wgmma")]
+
+
+def run_sparse_byte_wgmma(
+    device: Device, kernel: str, a: np.ndarray, b: np.ndarray, d: np.ndarray, metadata: np.ndarray, accumulate: int
+) -> np.ndarray:
+    """What a (64 x 32, as given) and b (n x 64) leave, as d."""
+    n = len(b)
+    thread, register = np.arange(128), np.arange(n // 2)[:, None]
+    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
+    columns = register // 4 * 8 + thread % 4 * 2 + register % 2
+    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(a, 64), k_major(b, 128)
+    sums = device.upload(np.ascontiguousarray(d[rows, columns]))
+    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
+    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], accumulate]
+    device.launch(kernel, [1], [128], [*operands, *sizes], shared=-(-bytes_a.size // 1024) * 1024 + bytes_b.size)
+    found = np.empty_like(d)
+    found[rows, columns] = device.download(sums, (n // 2, 128), np.int32)
+    return found
+
+
+@pytest.mark.parametrize("kernel", BYTES_SPARSE_WGMMA)
+def test_sparse_wgmma_of_bytes_is_exact(module: Path, kernel: str) -> None:
+    n, unsigned, random = int(kernel.rpartition("_n")[2]), "_u8_" in kernel, np.random.default_rng(26)
+    kept = np.argsort(random.random((64, 16, 4)), axis=-1).reshape(64, 64) < 2
+    a: np.ndarray = (random.integers(1, 128, (64, 64)) * random.choice([-1, 1], (64, 64)) * kept).astype(np.int8)
+    b: np.ndarray = random.integers(0, 256, (n, 64)).astype(np.uint8).view(np.uint8 if unsigned else np.int8)
+    d = random.choice([-(2**31), 2**31 - 1, 1000], (64, n)).astype(np.int32)
+    given, metadata = sparse_byte_rows(a)
+    for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
+        with Device(module, mode) as device:
+            found = run_sparse_byte_wgmma(device, kernel, given, b, d, metadata, accumulate)
+        expected = accumulate * d.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64).T
+        np.testing.assert_array_equal(found, expected.astype(np.int32))
+
+
+@pytest.mark.parametrize("lane", [3, 66])
+def test_sparse_wgmma_of_bytes_refuses_metadata_that_is_undefined(module: Path, lane: int) -> None:
+    a, b = np.tile(np.array([1, 0, 1, 0], np.int8), (64, 16)), np.ones((16, 64), np.int8)
+    given, metadata = sparse_byte_rows(a)
+    metadata[lane] = metadata[lane] & ~np.uint32(0xF00) | np.uint32(0b0101 << 8)
+    with Device(module, MODES[0]) as device, pytest.raises(Fault, match="protocol"):
+        run_sparse_byte_wgmma(device, BYTES_SPARSE_WGMMA[0], given, b, np.zeros((64, 16), np.int32), metadata, 1)
 
 
 @pytest.mark.parametrize(("kernel", "lane"), [("sparse_wgmma_f16_0_n16", 65), ("sparse_wgmma_bf16_1_n32", 99)])

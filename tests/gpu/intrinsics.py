@@ -26,6 +26,7 @@ from tests.cuda_double.layouts import (
     k_major,
     mn_major,
     sparse_byte_fragments,
+    sparse_byte_rows,
     sparse_fragments,
     sparse_rows,
     swizzle,
@@ -35,7 +36,9 @@ from tests.gpu.family import Family, Outcome, Trial
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
 NAMES = (
     *re.findall(r"__global__ void (?!name\b)(?!__)(\w+)\(", SOURCE),
-    *re.findall(r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|BYTE_WGMMA|WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE),
+    *re.findall(
+        r"^(?:LDMATRIX|MMA|MMA_SP|TENSOR_LOAD|WGMMA|BYTE_WGMMA|WGMMA_SP|BYTE_WGMMA_SP)\((\w+)", SOURCE, re.MULTILINE
+    ),
 )
 DTYPES = {"f16": np.float16, "bf16": ml_dtypes.bfloat16, "tf32": np.float32, "s8": np.int8}
 
@@ -274,6 +277,29 @@ def sparse_wgmma(device: Device, kernel: str) -> list[Outcome]:
     return [Outcome(device.download(sums, (n // 2, 128), np.float32), expected[rows, places])]
 
 
+def sparse_byte_wgmma(device: Device, kernel: str) -> list[Outcome]:
+    """The same of signed bytes, by bytes of the dtype that `kernel` names last; sums wrap around."""
+    n, random = int(kernel.rpartition("_n")[2]), np.random.default_rng(26)
+    kept = np.argsort(random.random((64, 16, 4)), axis=-1).reshape(64, 64) < 2
+    a: np.ndarray = (random.integers(1, 128, (64, 64)) * random.choice([-1, 1], (64, 64)) * kept).astype(np.int8)
+    unsigned = "_u8_" in kernel
+    b: np.ndarray = random.integers(-128 + 128 * unsigned, 128 + 128 * unsigned, (n, 64))
+    b = b.astype(np.uint8 if unsigned else np.int8)
+    d = random.choice([-(2**31), 2**31 - 1, 1000], (64, n)).astype(np.int32)
+    given, metadata = sparse_byte_rows(a)
+    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(given, 64), k_major(b, 128)
+    thread, register = np.arange(128), np.arange(n // 2)[:, None]
+    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
+    places = register // 4 * 8 + thread % 4 * 2 + register % 2
+    sums = device.upload(np.ascontiguousarray(d[rows, places]))
+    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
+    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], 1]
+    shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
+    device.launch(kernel, [1], [128], [*operands, *sizes], shared=shared)
+    expected = (d + a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
+    return [Outcome(device.download(sums, (n // 2, 128), np.int32), expected[rows, places])]
+
+
 def demonstrated(device: Device, demonstration: Demonstration) -> list[Outcome]:
     computed, expected = demonstration.run(device)
     return [Outcome(computed, expected, demonstration.tolerance)]
@@ -360,7 +386,14 @@ FAMILIES: tuple[Family, ...] = (
     _of_intrinsics("wgmma of bytes", [*_byte_wgmma_trials()], "sm_90a"),
     _of_intrinsics(
         "wgmma.sp",
-        [Trial(name, partial(sparse_wgmma, kernel=name)) for name in NAMES if name.startswith("sparse_wgmma")],
+        [
+            *(Trial(name, partial(sparse_wgmma, kernel=name)) for name in NAMES if name.startswith("sparse_wgmma")),
+            *(
+                Trial(name, partial(sparse_byte_wgmma, kernel=name))
+                for name in NAMES
+                if name.startswith("bytes_sparse")
+            ),
+        ],
         "sm_90a",
     ),
     _of_demonstrations("reduction by the last block", ["reduce_sum"]),

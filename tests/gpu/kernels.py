@@ -59,12 +59,12 @@ NETWORKS: tuple[tuple[str, dict[str, int]], ...] = (
 """Their kernels are what algorithms are tried on."""
 OF_BYTES = (
     """workload
-  kernel MatMulInteger(in x: i8[70, 516], in w: i8[516, 136]; out y: i32[70, 136])
-    for m:70, n:136
-      y[m, n] = sum<i32> k:516 . mul(sub(cast(x[m, k]):i32, 3:i32), cast(w[k, n]):i32)
-  input b0: i8[70, 516] plain
-  constant b0: i8[516, 136] plain
-  output b0: i32[70, 136] plain""",
+  kernel MatMulInteger(in x: i8[{m}, {k}], in w: i8[{k}, {n}]; out y: i32[{m}, {n}])
+    for m:{m}, n:{n}
+      y[m, n] = sum<i32> k:{k} . mul(sub(cast(x[m, k]):i32, 3:i32), cast(w[k, n]):i32)
+  input b0: i8[{m}, {k}] plain
+  constant b0: i8[{k}, {n}] plain
+  output b0: i32[{m}, {n}] plain""",
     """workload
   kernel ConvInteger(in x: u8[1, 32, 90], in w: i8[40, 32, 3]; out y: i32[1, 40, 90])
     for n:1, k:40, o:90
@@ -91,7 +91,8 @@ tiles of one family.
 SPARSE_KERNELS = 4
 """Kernels that are also tried with weights that are zero at two of each four places; those of bytes all are."""
 VECTOR_KERNELS = 2
-"""Kernels that are also tried with weights that neighbouring columns keep together, for each of VECTOR_GROUPS."""
+"""Kernels that are also tried with weights that neighbouring columns keep together, for each of VECTOR_GROUPS; of
+those of bytes each that has whole groups of all sizes."""
 VECTOR_GROUPS = (1, 8)
 """Neighbours along k that are kept together: read one by one, and in pieces of 16 bytes."""
 VECTOR_FILLS = (16, 24, 32)
@@ -230,11 +231,13 @@ def subjects(target: CudaTarget, precision: str) -> Iterator[Subject]:
                     if found := one.tiles(sparse, target, precision):
                         by_algorithm[found[0].tile.algorithm, sparse] = found
                         sparse_left -= one is SPARSE
-        if vectors_left:
-            for sparse in _zero_in_vectors(dense):
+        in_vectors = tuple(_zero_in_vectors(dense))
+        if vectors_left or (dense in of_bytes() and len(in_vectors) == len(VECTOR_GROUPS)):
+            for sparse in in_vectors:
                 for proposal in VECTOR_SPARSE.tiles(sparse, target, precision):
                     by_algorithm.setdefault((proposal.tile.algorithm, sparse), []).append(proposal)
-                vectors_left -= any(workload == sparse for _, workload in by_algorithm)
+                taken = any(workload == sparse for _, workload in by_algorithm)
+                vectors_left -= taken and dense not in of_bytes()
         for (_, workload), found in by_algorithm.items():
             ranked = sorted(found, key=lambda proposal: proposal.seconds)
             for tile in dict.fromkeys(one.tile for one in _spread(ranked, TILES)):
@@ -286,7 +289,8 @@ def _workloads(element: DType | None) -> tuple[Workload, ...]:
 def of_bytes() -> tuple[Workload, ...]:
     """Those of OF_BYTES."""
     product, convolution = OF_BYTES
-    texts = (product, product.replace("516", "528"), *(convolution.replace("{zero}", str(zero)) for zero in (0, 7)))
+    products = (product.format(m=70, k=516, n=72), product.format(m=24, k=272, n=72))
+    texts = (*products, *(convolution.replace("{zero}", str(zero)) for zero in (0, 7)))
     return tuple(map(parse_workload, texts))
 
 

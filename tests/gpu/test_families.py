@@ -94,11 +94,8 @@ def test_generated_kernels_of_each_algorithm_are_found_and_right_on_the_double(
     finally:
         kernels._workloads.cache_clear()
     product = "mma" if precision == "fp16" else "ffma"
-    of_bytes = (
-        {"integer fp32", "sparse_integer fp32", "sparse_mma_integer fp32", "wgmma_integer fp32"}
-        if precision == "fp32"
-        else set[str]()
-    )
+    ways = ("integer", "sparse_integer", "sparse_mma_integer", "wgmma_integer", "sparse_wgmma_integer")
+    of_bytes = {f"{way} fp32" for way in ways if precision == "fp32"}
     tried = {family.name for family in found if family.trials}
     assert {f"loops {precision}", f"{product} {precision}"} | of_bytes <= tried
     for family in found:

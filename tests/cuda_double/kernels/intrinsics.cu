@@ -352,8 +352,8 @@ BYTE_WGMMA(byte_wgmma_s8_n192, tw_wgmma_k32_s8, 96)
 BYTE_WGMMA(byte_wgmma_u8_s8_n256, tw_wgmma_k32_u8_s8, 128)
 
 /* The same of an a of which two of each four along k are given: a row has 32 bytes of it and 64 of b. */
-#define WGMMA_SP(name, call, registers)                                                                     \
-    extern "C" __global__ void __launch_bounds__(128) name(const unsigned char *a, const unsigned char *b, float *d, const unsigned *metadata, \
+#define WGMMA_SP_OF(kind, name, registers, ...)                                                             \
+    extern "C" __global__ void __launch_bounds__(128) name(const unsigned char *a, const unsigned char *b, kind *d, const unsigned *metadata, \
                                                            int a_bytes, int b_bytes, int a_stride, int b_stride, int a_swizzle, int b_swizzle, \
                                                            int accumulate) {                                \
         unsigned char *shared_a = tw_dynamic_shared(), *shared_b = shared_a + (a_bytes + 1023) / 1024 * 1024; \
@@ -361,18 +361,25 @@ BYTE_WGMMA(byte_wgmma_u8_s8_n256, tw_wgmma_k32_u8_s8, 128)
         for (int i = threadIdx.x; i < b_bytes; i += 128) shared_b[i] = b[i];                                \
         tw_fence_proxy_async();                                                                             \
         __syncthreads();                                                                                    \
-        float sums[registers];                                                                              \
+        kind sums[registers];                                                                               \
         for (int i = 0; i < registers; i++) sums[i] = d[i * 128 + threadIdx.x];                             \
         tw_wgmma_fence();                                                                                   \
-        call(sums, tw_wgmma_descriptor(shared_a, 16, a_stride, a_swizzle), tw_wgmma_descriptor(shared_b, 16, b_stride, b_swizzle), \
+        __VA_ARGS__(sums, tw_wgmma_descriptor(shared_a, 16, a_stride, a_swizzle), tw_wgmma_descriptor(shared_b, 16, b_stride, b_swizzle), \
              metadata[threadIdx.x], accumulate);                                                            \
         tw_wgmma_commit();                                                                                  \
         tw_wgmma_wait<0>();                                                                                 \
         for (int i = 0; i < registers; i++) d[i * 128 + threadIdx.x] = sums[i];                             \
     }
+#define WGMMA_SP(name, call, registers) WGMMA_SP_OF(float, name, registers, call)
+#define BYTE_WGMMA_SP(name, call, registers) WGMMA_SP_OF(int, name, registers, call)
 WGMMA_SP(sparse_wgmma_f16_0_n16, tw_wgmma_sp_k32_f16<0>, 8)
 WGMMA_SP(sparse_wgmma_f16_1_n64, tw_wgmma_sp_k32_f16<1>, 32)
 WGMMA_SP(sparse_wgmma_f16_0_n256, tw_wgmma_sp_k32_f16<0>, 128)
 WGMMA_SP(sparse_wgmma_bf16_0_n128, tw_wgmma_sp_k32_bf16<0>, 64)
 WGMMA_SP(sparse_wgmma_bf16_1_n32, tw_wgmma_sp_k32_bf16<1>, 16)
+BYTE_WGMMA_SP(bytes_sparse_wgmma_s8_n16, tw_wgmma_sp_k64_s8, 8)
+BYTE_WGMMA_SP(bytes_sparse_wgmma_s8_u8_n32, tw_wgmma_sp_k64_s8_u8, 16)
+BYTE_WGMMA_SP(bytes_sparse_wgmma_s8_u8_n64, tw_wgmma_sp_k64_s8_u8, 32)
+BYTE_WGMMA_SP(bytes_sparse_wgmma_s8_n128, tw_wgmma_sp_k64_s8, 64)
+BYTE_WGMMA_SP(bytes_sparse_wgmma_s8_u8_n256, tw_wgmma_sp_k64_s8_u8, 128)
 #endif

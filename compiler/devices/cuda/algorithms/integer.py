@@ -406,4 +406,4 @@ def _zero_of(operand: Bytes) -> Expr:
     return Cast(operand.zero, dtype)
 
 
-INTEGER = CudaAlgorithm(("integer",), cuda_integer_tiles, lower_cuda_integer)
+INTEGER = CudaAlgorithm(("integer",), cuda_integer_tiles, lower_cuda_integer, in_fp32=frozenset({"integer"}))

@@ -150,7 +150,7 @@ class _CudaIntegerWgmma(CudaContraction):
         slot = self.workload.kernel.inputs[position].name
         sums = (panels.shape[2] + 1) * self.n
         start = f"(const int *)({slot} + {panels.tiles_bytes}) + (size_t)({self.packed_tile(self.b.side)}) * {sums}"
-        first = "min(first_step, past_step)" if self.parts > 1 else "first_step"
+        first = before_first(self.parts)
         writer.line(f"const int *const b_sums = {start} + group_n + lane % 4 * 2; /* before each step */")
         with unrolled(writer, columns, "j"):
             for name, step in (("before", first), ("after", "past_step")):
@@ -176,4 +176,9 @@ class _CudaIntegerWgmma(CudaContraction):
             writer.line(f"a_zero[i][half] = (unsigned){emitter.scalar(zero)};")
 
 
-INTEGER_WGMMA = CudaAlgorithm((NAME,), cuda_integer_wgmma_tiles, lower_cuda_integer_wgmma)
+def before_first(parts: int) -> str:
+    """C for the step before whose part of k all else is: of parts that have no step the end of k."""
+    return "min(first_step, past_step)" if parts > 1 else "first_step"
+
+
+INTEGER_WGMMA = CudaAlgorithm((NAME,), cuda_integer_wgmma_tiles, lower_cuda_integer_wgmma, in_fp32=frozenset({NAME}))

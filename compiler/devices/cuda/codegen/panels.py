@@ -88,10 +88,18 @@ class SummedPanels(BlockPanels):
     def pack(self, constant: np.ndarray) -> np.ndarray:
         """The tiles, then the sums; one axis."""
         tiles = super().pack(constant)
-        batches, across, down, columns, _ = self.shape
-        sums = np.zeros((batches, across, down + 1, columns), "<i4")
-        sums[:, :, 1:] = tiles.reshape(self.shape).sum(-1, dtype=np.int32).cumsum(2, dtype=np.int32)
-        return np.concatenate([tiles, sums.reshape(-1).view(tiles.dtype)])
+        return np.concatenate([tiles, sums_before(tiles.reshape(self.shape)).view(tiles.dtype)])
+
+
+def sums_before(tiles: np.ndarray) -> np.ndarray:
+    """The sums of each column over all tiles before one, and over all: of int8[batch, across, down, columns, elements].
+
+    int32[batch, across, down + 1, columns] with one axis.
+    """
+    batches, across, down, columns, _ = tiles.shape
+    sums = np.zeros((batches, across, down + 1, columns), "<i4")
+    sums[:, :, 1:] = tiles.sum(-1, dtype=np.int32).cumsum(2, dtype=np.int32)
+    return sums.reshape(-1)
 
 
 def chunk_order(row_bytes: int) -> tuple[int, int]:

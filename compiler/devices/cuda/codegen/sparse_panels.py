@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.devices.cuda.codegen.panels import swizzled
+from compiler.devices.cuda.codegen.panels import sums_before, swizzled
 from compiler.ir.encoding import GROUP, KEPT
 from compiler.ir.packing import Panels, strided
 from compiler.ir.tensor import DType
@@ -123,3 +123,35 @@ class SparsePanels:
         groups = (first | second << 2).reshape(shape).transpose(0, 1, 2, step, row, part, upper, group)
         lanes = groups.reshape(*groups.shape[:5], 4, 8)
         return np.asarray(np.bitwise_or.reduce(lanes << np.arange(0, 32, 4, dtype=np.uint32), axis=-1).astype("<u4"))
+
+
+@dataclass(frozen=True)
+class SummedSparsePanels(SparsePanels):
+    """The same of bytes, and behind all tiles the sums of columns over all of k that comes before a tile.
+
+    int32[batch, tiles of n, tiles of k and 1, columns], as those of `panels.SummedPanels`.
+    """
+
+    @property
+    def tiles_bytes(self) -> int:
+        """Of all tiles: where the sums begin."""
+        return super().elements
+
+    @property
+    def elements(self) -> int:
+        """Bytes of tiles and sums."""
+        batches, across, down, _ = self.shape
+        return self.tiles_bytes + 4 * batches * across * (down + 1) * self.columns
+
+    def pack(self, constant: np.ndarray) -> np.ndarray:
+        """The tiles, then the sums, with one axis. Raises ValueError where three of four neighbours are not zero."""
+        return self._with_sums(super().pack(constant))
+
+    def specimen(self) -> np.ndarray:
+        """Tiles that keep two of each four elements, any two, and their sums."""
+        return self._with_sums(super().specimen())
+
+    def _with_sums(self, tiles: np.ndarray) -> np.ndarray:
+        rows = tiles.reshape(self.shape)[..., : self.columns * self.row_bytes].view(np.int8)
+        sums = sums_before(rows.reshape(*self.shape[:3], self.columns, self.row_bytes))
+        return np.concatenate([tiles, sums.view(np.uint8)])

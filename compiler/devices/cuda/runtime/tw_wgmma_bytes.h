@@ -2,7 +2,10 @@
  *
  * "Asynchronous Warpgroup Level Matrix Multiply-Accumulate Operation using wgmma.mma_async" of the PTX ISA, "Integer type": d (64 x n) =
  * a (64 x 32) b (32 x n) + (accumulate ? d : 0), by the fragments of d that products of floats have. Both operands are K-major behind
- * descriptors, for nothing else is transposed: 32 bytes of a row of each. Sums wrap around. */
+ * descriptors, for nothing else is transposed: 32 bytes of a row of each. Sums wrap around.
+ *
+ * "... using wgmma.mma_async.sp": a (64 x 64) is zero at two of each four places along k, of which the other 32 bytes of a row are given,
+ * and 64 bytes of a row of b. Each warp has the metadata of its 16 rows as mma.sp.m16n8k64 has: a word of each lane, selector 0. */
 #pragma once
 #if TW_SM90A
 
@@ -39,8 +42,25 @@ TW_WGMMA(128, 64, TW_S03, "%64", "%65", "%66", TW_D32(d, 0), TW_D32(d, 32))
 TW_WGMMA(192, 96, TW_S05, "%96", "%97", "%98", TW_D32(d, 0), TW_D32(d, 32), TW_D32(d, 64))
 TW_WGMMA(256, 128, TW_S07, "%128", "%129", "%130", TW_D32(d, 0), TW_D32(d, 32), TW_D32(d, 64), TW_D32(d, 96))
 
+#define TW_WGMMA_SP_OF(NAME, TYPES, N, REGISTERS, NAMES, A, B, METADATA, ACCUMULATE, ...)                                           \
+    TW_DEVICE void tw_wgmma_sp_k64_##NAME(int (&d)[REGISTERS], unsigned long long a, unsigned long long b, unsigned metadata,     \
+                                          int accumulate) {                                                                     \
+        asm volatile("{ .reg .pred p; setp.ne.b32 p, " ACCUMULATE ", 0; wgmma.mma_async.sp.sync.aligned.m64n" #N "k64.s32." TYPES  \
+                     " {" NAMES "}, " A ", " B ", " METADATA ", 0, p; }"                                                         \
+                     : __VA_ARGS__ : "l"(a), "l"(b), "r"(metadata), "r"(accumulate));                                           \
+    }
+#define TW_WGMMA_SP(...) TW_WGMMA_SP_OF(s8, "s8.s8", __VA_ARGS__) TW_WGMMA_SP_OF(s8_u8, "s8.u8", __VA_ARGS__)
+
+TW_WGMMA_SP(16, 8, "%0, %1, %2, %3, %4, %5, %6, %7", "%8", "%9", "%10", "%11", TW_D8(d, 0))
+TW_WGMMA_SP(32, 16, TW_S0, "%16", "%17", "%18", "%19", TW_D16(d, 0))
+TW_WGMMA_SP(64, 32, TW_S01, "%32", "%33", "%34", "%35", TW_D32(d, 0))
+TW_WGMMA_SP(128, 64, TW_S03, "%64", "%65", "%66", "%67", TW_D32(d, 0), TW_D32(d, 32))
+TW_WGMMA_SP(256, 128, TW_S07, "%128", "%129", "%130", "%131", TW_D32(d, 0), TW_D32(d, 32), TW_D32(d, 64), TW_D32(d, 96))
+
 #undef TW_WGMMA
 #undef TW_WGMMA_OF
+#undef TW_WGMMA_SP
+#undef TW_WGMMA_SP_OF
 #undef TW_D8
 #undef TW_D16
 #undef TW_D32

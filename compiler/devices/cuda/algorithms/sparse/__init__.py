@@ -1,6 +1,7 @@
 """Products and convolutions by constant weights of which two of each four neighbours along k are zero, by `mma.sp`.
 
-`sparse` multiplies floats of 16 bits, `sparse_integer` bytes, `sparse_wgmma` floats of 16 bits by warpgroups.
+`sparse` multiplies floats of 16 bits, `sparse_integer` bytes; by warpgroups do `sparse_wgmma` and
+`sparse_wgmma_integer`.
 
 form             which kernels these are
 tiles            the legal tiles of warps and what they should take
@@ -15,5 +16,12 @@ from compiler.devices.cuda.algorithms.sparse.lowering import lower_cuda_sparse
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 from compiler.devices.cuda.algorithms.sparse.warpgroup_tiles import cuda_sparse_wgmma_tiles
 
-SPARSE = CudaAlgorithm(("sparse", "sparse_integer"), cuda_sparse_tiles, lower_cuda_sparse)
-SPARSE_WGMMA = CudaAlgorithm(("sparse_wgmma",), cuda_sparse_wgmma_tiles, lower_cuda_sparse)
+SPARSE = CudaAlgorithm(
+    ("sparse", "sparse_integer"), cuda_sparse_tiles, lower_cuda_sparse, in_fp32=frozenset({"sparse_integer"})
+)
+SPARSE_WGMMA = CudaAlgorithm(
+    ("sparse_wgmma", "sparse_wgmma_integer"),
+    cuda_sparse_wgmma_tiles,
+    lower_cuda_sparse,
+    in_fp32=frozenset({"sparse_wgmma_integer"}),
+)

@@ -11,7 +11,8 @@ B has none, so that
 
     sum (A - p) B  =  sum A B  -  p sum B
 
-where the sums of B over k are one more product of the same fragments, with ones (`algorithms.integer`).
+where the sums of B over k are one more product of the same fragments, with ones (`algorithms.integer`). By warpgroups,
+`sparse_wgmma_integer`, they are packed behind the tiles, as in `algorithms.integer_wgmma`.
 """
 
 from __future__ import annotations
@@ -25,16 +26,19 @@ from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
+from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M
 from compiler.devices.cuda.algorithms.integer import padded, reading_bytes
+from compiler.devices.cuda.algorithms.integer_wgmma import HEADER as BYTES_HEADER
+from compiler.devices.cuda.algorithms.integer_wgmma import before_first
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer, weights_of
 from compiler.devices.cuda.algorithms.sparse.product import SparseByteProduct, SparseProduct
-from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseWgmmaProduct
+from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseByteWgmmaProduct, SparseWgmmaProduct
 from compiler.devices.cuda.codegen.fragments import MMA_N, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed
 from compiler.devices.cuda.codegen.rows import Swizzled
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
-from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
+from compiler.devices.cuda.codegen.sparse_panels import SparsePanels, SummedSparsePanels
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.expr import Expr
@@ -43,6 +47,7 @@ from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
+OF_BYTES = ("sparse_integer", "sparse_wgmma_integer")
 ATOM_BYTES = 1024
 """What tiles of rows of 128 swizzled bytes are aligned to."""
 
@@ -52,10 +57,12 @@ def lower_cuda_sparse(name: str, workload: Workload, tile: Tile, target: CudaTar
 
     Levels: `grid` or `cluster` (parts of k), `block` (m, n, k, stages), `warp` or `warpgroup` (m, n).
     """
-    if tile.algorithm == "sparse_integer":
+    if tile.algorithm in OF_BYTES:
         form = as_sparse_integer(workload)
-        assert form is not None, "the tile stage offers `sparse_integer` only to kernels of that form"
-        return _CudaSparseInteger(name, workload, form.view, tile, form, **switches_of(target)).lower()
+        assert form is not None, "the tile stage offers products of bytes only to kernels of that form"
+        by_warps = tile.algorithm == "sparse_integer"
+        of_bytes = _CudaSparseInteger if by_warps else _CudaSparseIntegerWgmma
+        return of_bytes(name, workload, form.view, tile, form, **switches_of(target)).lower()
     view = as_sparse_contraction(workload)
     assert view is not None, "the tile stage offers `sparse` only to kernels of that form"
     chosen = _CudaSparseWgmma if tile.algorithm == "sparse_wgmma" else _CudaSparse
@@ -88,6 +95,7 @@ class _CudaSparse(CudaContraction):
         "sparse": "16-bit sparse tensor cores, two of four weights",
         "sparse_wgmma": "16-bit sparse tensor cores by warpgroups, two of four weights",
         "sparse_integer": "8-bit sparse tensor cores, two of four weights",
+        "sparse_wgmma_integer": "8-bit sparse tensor cores by warpgroups, two of four weights",
     }
 
     inner: ClassVar[str] = "warp"
@@ -114,6 +122,11 @@ class _CudaSparse(CudaContraction):
         """B as the kernel has it, and the dtype in which it is packed."""
         return self.view.b, self.product.element
 
+    @property
+    def _packs(self) -> type[SparsePanels]:
+        """What B is packed by."""
+        return SparsePanels
+
     @cached_property
     def _panels(self) -> tuple[int, SparsePanels]:
         value, element = self._weights
@@ -121,7 +134,7 @@ class _CudaSparse(CudaContraction):
         assert found is not None
         position, matrix = found
         swizzled = isinstance(self.product.kept_layout(self.depth), Swizzled)
-        return position, SparsePanels(replace(matrix, panel=0), self.n, self.depth, element, swizzled)
+        return position, self._packs(replace(matrix, panel=0), self.n, self.depth, element, swizzled)
 
     @property
     def packings(self) -> Mapping[int, Packing]:
@@ -204,3 +217,63 @@ class _CudaSparseInteger(_CudaSparse):
             with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
                 writer.line("int &sum = acc[i][j][2 * half + odd];")
                 writer.line("sum = (int)((unsigned)sum - a_zero * (unsigned)column_sums[i][2 * half]);")
+
+
+@dataclass(frozen=True)
+class _CudaSparseIntegerWgmma(_CudaSparseWgmma):
+    form: IntegerContraction
+
+    total: ClassVar[DType] = DType.I32
+    header: ClassVar[str] = BYTES_HEADER
+
+    @cached_property
+    def product(self) -> SparseByteWgmmaProduct:
+        return SparseByteWgmmaProduct(self.form.a.value.dtype, *self._extents)
+
+    @property
+    def _packs(self) -> type[SparsePanels]:
+        return SummedSparsePanels if self.form.a.fixed_zero != 0 else SparsePanels
+
+    @property
+    def _weights(self) -> tuple[Expr, DType]:
+        return self.form.b.value, DType.I8
+
+    @cached_property
+    def a(self) -> Operand:
+        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
+        return reading_bytes(side, self.form.a, self.slots)
+
+    def _steps(self, writer: Writer) -> None:
+        super()._steps(writer)
+        if self.form.a.fixed_zero != 0:
+            self._take_zero_point(writer)
+
+    def _take_zero_point(self, writer: Writer) -> None:
+        """What the zero point of A takes from the sums of this part of k. Unsigned, for they wrap around."""
+        view, zero = self.view, self.form.a.zero
+        assert zero is not None, "without one nothing is taken"
+        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
+        emitter = CudaEmitter(writer, self.slots.address, elements)
+        columns, rows, _ = self.product.sums
+        self._declare_sums(writer, columns)
+        with unrolled(writer, rows, "j"), unrolled(writer, 2, "odd"), emitter.scope():
+            if zero.axes & {*view.m}:
+                writer.line(f"const int row = min(first_m + group_m + j * 8 + lane % 4 * 2 + odd, {view.rows - 1});")
+                decode(writer, view.m, "row", "int", zero.axes)
+            writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(zero)};")
+            with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
+                writer.line("int &sum = acc[i][j * 4 + 2 * half + odd];")
+                writer.line("sum = (int)((unsigned)sum - a_zero * b_sum[i][half]);")
+
+    def _declare_sums(self, writer: Writer, columns: int) -> None:
+        """`b_sum`, of the thread's columns over this part of k."""
+        position, panels = self._panels
+        assert isinstance(panels, SummedSparsePanels)
+        slot, words = self.workload.kernel.inputs[position].name, (panels.shape[2] + 1) * self.n
+        start = f"(const int *)({slot} + {panels.tiles_bytes}) + (size_t)({self.packed_tile(self.b.side)}) * {words}"
+        writer.line(f"const int *const b_sums = {start} + group_n + warp % 4 * 16 + lane / 4; /* before each step */")
+        writer.line(f"unsigned b_sum[{columns}][2];")
+        with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
+            writer.line(f"const int *const own = b_sums + i * {WGMMA_M} + half * 8;")
+            before = f"own[{before_first(self.parts)} * {self.n}]"
+            writer.line(f"b_sum[i][half] = (unsigned)own[past_step * {self.n}] - (unsigned){before};")

@@ -85,15 +85,20 @@ def shape_of_halves(workload: Workload, precision: str) -> Shape | None:
 
 
 def _integer_tiles(form: IntegerContraction, workload: Workload, target: CudaTarget) -> list[Proposal]:
-    """The same of bytes; none for what pads rows of many zero points."""
+    """Those of products of bytes."""
+    shape = shape_of_bytes(form, workload)
+    return [] if shape is None else [*_cheapest("sparse_integer", shape, form.a.fixed_zero != 0, target)]
+
+
+def shape_of_bytes(form: IntegerContraction, workload: Workload) -> Shape | None:
+    """The shape of a product of bytes; None for what pads rows of many zero points."""
     view, a = form.view, form.a
     if not view.batches * view.rows * view.columns * view.depth:
-        return []
+        return None
     if a.condition is not None and a.zero is not None and a.zero.axes:
-        return []
+        return None
     reading = reading_of(form, Slots(workload))
-    shape = Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
-    return [*_cheapest("sparse_integer", shape, a.fixed_zero != 0, target)]
+    return Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
 
 
 @lru_cache(maxsize=256)

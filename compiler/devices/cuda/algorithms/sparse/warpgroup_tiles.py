@@ -1,7 +1,8 @@
 """Legal tiles of products by `wgmma.sp` (`sparse.warpgroups`), on the architecture that has warpgroups.
 
 A is copied in whole pieces of 16 bytes. The model is that of `contraction.wgmma_tiles`: tensor cores take twice as many
-places of k in a cycle, and of B 9 bytes are moved and read where a dense one has 16. A tile has 64 columns at least.
+places of k in a cycle, and of B 9 bytes are moved and read where a dense one has 16; 10 where elements are bytes, of
+which they take twice as many again. A tile has 64 columns at least.
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
     has_warpgroups,
     is_copied_whole,
 )
-from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_halves
+from compiler.devices.cuda.algorithms.sparse.form import as_sparse_integer
+from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_bytes, shape_of_halves
+from compiler.devices.cuda.algorithms.sparse.warpgroups import STEP_BYTES
 from compiler.devices.cuda.codegen.sparse_panels import WORD_COLUMNS, WORD_DEPTH, WORDS_BYTES
 from compiler.devices.cuda.target import CudaTarget
 from compiler.ir.encoding import GROUP, KEPT
@@ -47,28 +50,31 @@ def cuda_sparse_wgmma_tiles(workload: Workload, target: CudaTarget, precision: s
         buffer.span >= MOST_OFFSET for buffer in (*workload.inputs, *workload.outputs)
     ):
         return []
-    shape = shape_of_halves(workload, precision)
+    form = as_sparse_integer(workload)
+    name = "sparse_wgmma" if form is None else "sparse_wgmma_integer"
+    shape = shape_of_halves(workload, precision) if form is None else shape_of_bytes(form, workload)
     if shape is None or not is_copied_whole(shape):
         return []
-    return [*_cheapest(shape, target)]
+    return [*_cheapest(name, shape, target)]
 
 
 @lru_cache(maxsize=256)
-def _cheapest(shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
+def _cheapest(algorithm: str, shape: Shape, target: CudaTarget) -> tuple[Proposal, ...]:
     """The most promising tiles of a product, best first."""
-    works = sorted(_works(shape, target), key=lambda work: work.ns(target))
+    works = sorted(_works(algorithm, shape, target), key=lambda work: work.ns(target))
     return tuple(work.proposal(target) for work in works[:MOST_PROPOSALS])
 
 
-def _works(shape: Shape, target: CudaTarget) -> Iterator[SparseWarpgroupWork]:
-    steps = -(-shape.depth // WORD_DEPTH)
+def _works(algorithm: str, shape: Shape, target: CudaTarget) -> Iterator[SparseWarpgroupWork]:
+    depth = STEP_BYTES // shape.element.bytes
+    steps = -(-shape.depth // depth)
     for m, n, part_m, part_n in TILES:
         for stages in STAGES:
             if stages > max(steps + 2, 3):
                 continue
             for parts, cluster in splits(shape, m, n, steps, target):
-                sizes = (m, n, part_m, part_n, WORD_DEPTH, stages, parts, cluster)
-                work = SparseWarpgroupWork("sparse_wgmma", shape, *sizes)
+                sizes = (m, n, part_m, part_n, depth, stages, parts, cluster)
+                work = SparseWarpgroupWork(algorithm, shape, *sizes)
                 if work.fits(target):
                     yield work
 
@@ -85,7 +91,7 @@ class SparseWarpgroupWork(WarpgroupWork):
 
     @property
     def _metadata_bytes(self) -> int:
-        return self.n // WORD_COLUMNS * WORDS_BYTES
+        return self.n // WORD_COLUMNS * (self.depth // WORD_DEPTH) * WORDS_BYTES
 
     @once
     def shared_bytes(self) -> int:
@@ -99,5 +105,6 @@ class SparseWarpgroupWork(WarpgroupWork):
         each = WGMMA_M * KEPT // GROUP + self.part_m
         products = self.threads // WARPGROUP * (self.part_n // WGMMA_M)
         read = products * each * self.depth * size + self._metadata_bytes
+        halves = self.depth * size / 2  # as many products of 16 bits would take as long
         rate = target.wgmma_per_clock * RATE * PLACES
-        return max(self.m * self.n * self.depth / rate, read / SHARED_BYTES_PER_CLOCK)
+        return max(self.m * self.n * halves / rate, read / SHARED_BYTES_PER_CLOCK)

@@ -2,13 +2,15 @@
 
 As `contraction.wgmma`, with the operands exchanged, since the sparse one comes first: a warpgroup has 64 columns of C
 as the rows of a product, and 16 to 256 rows of C as its columns. Both operands are read from shared memory. A lane has
-the word of metadata that `mma.sp` would have: selector 0 is for the first 32 places of k, 1 for the others.
+the word of metadata that `mma.sp` would have: selector 0 is for the first 32 places of k, 1 for the others. Of bytes a
+word is for one product of 64 places; a step has two, so that what is kept fills rows that can be swizzled.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import ClassVar
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.contraction.wgmma import DESCRIPTOR_BYTES, WGMMA_M, Warpgroups
@@ -20,14 +22,24 @@ from compiler.ir.tensor import DType
 HEADER = "tw_wgmma_sp.h"
 WGMMA_SP_NS = (16, 32, 64, 128, 256)
 """Columns of the products that HEADER has, which are rows of C."""
-INSTRUCTIONS: Mapping[DType, str] = {DType.F16: "tw_wgmma_sp_k32_f16", DType.BF16: "tw_wgmma_sp_k32_bf16"}
-SELECTORS = 2
-"""Products for which a word of metadata is enough."""
+INSTRUCTIONS: Mapping[DType, tuple[str, ...]] = {
+    DType.F16: ("tw_wgmma_sp_k32_f16<0>", "tw_wgmma_sp_k32_f16<1>"),
+    DType.BF16: ("tw_wgmma_sp_k32_bf16<0>", "tw_wgmma_sp_k32_bf16<1>"),
+    DType.I8: ("tw_wgmma_sp_k64_s8",),
+    DType.U8: ("tw_wgmma_sp_k64_s8_u8",),
+}
+"""By the dtype of A, the products whose metadata one word of each lane holds, in their order along k. The weights of
+bytes are signed."""
+STEP_BYTES = 128
+"""Of a row of A in a step."""
 
 
 @dataclass(frozen=True)
 class SparseWgmmaProduct(Warpgroups):
     """Columns 64 by 64."""
+
+    sum_type: ClassVar[str] = "float"
+    """C type of a sum."""
 
     def __post_init__(self) -> None:
         assert self.part_n % WGMMA_M == 0
@@ -45,35 +57,47 @@ class SparseWgmmaProduct(Warpgroups):
 
     def declare(self, writer: Writer, depth: int) -> None:
         """Sums of 0, and the place of the thread's warpgroup in the tile."""
-        assert depth == WORD_DEPTH, "a step has the places of a word"
+        assert depth * self.element.bytes == STEP_BYTES, "rows of what is kept have 64 bytes"
         self.declare_group(writer)
-        words = f"(group_n / {MMA_M} + warp % 4) * {WORDS_BYTES}"
+        words = f"(group_n / {MMA_M} + warp % 4) * {depth // WORD_DEPTH * WORDS_BYTES}"
         writer.line(f"const int metadata_lane = {self.n * self.kept_layout(depth).pitch} + {words} + lane * 4;")
-        writer.line(f"float acc[{self.sums[0]}][{self.part_m // 2}] = {{}};")
+        writer.line(f"{self.sum_type} acc[{self.sums[0]}][{self.part_m // 2}] = {{}};")
 
     def multiply(self, writer: Writer, depth: int, rounded: tuple[bool, bool]) -> None:
         """One group of products; those of the step before are over afterwards."""
         whole, kept = Swizzled(depth * self.element.bytes), Swizzled(depth // 2 * self.element.bytes)
-        writer.line(f"unsigned metadata[{self.sums[0]}];")
+        words = depth // WORD_DEPTH
+        metadata = ["metadata" + f"_{word}" * (word > 0) for word in range(words)]
+        writer.line(f"unsigned {', '.join(f'{name}[{self.sums[0]}]' for name in metadata)};")
         with unrolled(writer, self.sums[0], "i"):
-            place = f"metadata_lane + i * {WGMMA_M // MMA_M * WORDS_BYTES}"
-            writer.line(f"metadata[i] = *(const unsigned *)(b_tile + {place});")
+            for word, name in enumerate(metadata):
+                place = f"metadata_lane + i * {WGMMA_M // MMA_M * words * WORDS_BYTES}"
+                place += f" + {word * WORDS_BYTES}" * (word > 0)
+                writer.line(f"{name}[i] = *(const unsigned *)(b_tile + {place});")
         self.declare_descriptors(writer, whole, kept)
         writer.line("tw_wgmma_fence();")
         down = WGMMA_M * kept.pitch // DESCRIPTOR_BYTES
-        of_a, of_b = (rows.row_bytes // SELECTORS // DESCRIPTOR_BYTES for rows in (whole, kept))
-        for selector in range(SELECTORS):
+        products = [(name, instruction) for name in metadata for instruction in INSTRUCTIONS[self.element]]
+        of_a, of_b = (rows.row_bytes // len(products) // DESCRIPTOR_BYTES for rows in (whole, kept))
+        for at, (name, instruction) in enumerate(products):
             with unrolled(writer, self.sums[0], "i"):
-                a, b = f"a_descriptor + {selector * of_a}", f"b_descriptor + i * {down} + {selector * of_b}"
-                writer.line(f"{INSTRUCTIONS[self.element]}<{selector}>(acc[i], {b}, {a}, metadata[i], 1);")
+                a, b = f"a_descriptor + {at * of_a}", f"b_descriptor + i * {down} + {at * of_b}"
+                writer.line(f"{instruction}(acc[i], {b}, {a}, {name}[i], 1);")
         writer.line("tw_wgmma_commit();")
         writer.line(f"tw_wgmma_wait<{self.lag}>();")
 
     def put(self, writer: Writer, pitch: int) -> None:
-        """Stores a thread's sums to `sums`, float[m][pitch] in shared memory."""
+        """Stores a thread's sums to `sums`, as [m][pitch] in shared memory."""
         columns, rows, _ = self.sums
         with unrolled(writer, columns, "i"), unrolled(writer, rows, "j"):
             column = f"group_n + i * {WGMMA_M} + warp % 4 * 16 + lane / 4"
-            writer.line(f"float *const at = sums + (group_m + j * 8 + lane % 4 * 2) * {pitch} + {column};")
+            writer.line(f"{self.sum_type} *const at = sums + (group_m + j * 8 + lane % 4 * 2) * {pitch} + {column};")
             for element, offset in enumerate((0, pitch, 8, pitch + 8)):
                 writer.line(f"at[{offset}] = acc[i][j * 4 + {element}];")
+
+
+@dataclass(frozen=True)
+class SparseByteWgmmaProduct(SparseWgmmaProduct):
+    """The same of bytes, summed in int32."""
+
+    sum_type: ClassVar[str] = "int"

@@ -14,5 +14,5 @@ VECTOR_SPARSE = CudaAlgorithm(
     (*DENSE_NAMES, OF_BYTES),
     cuda_vector_sparse_tiles,
     lower_cuda_vector_sparse,
-    in_fp32=frozenset({"sparse_ffma", "sparse_mma_3xtf32"}),
+    in_fp32=frozenset({"sparse_ffma", "sparse_mma_3xtf32", OF_BYTES}),
 )

@@ -22,6 +22,7 @@ from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.emit.persistent import can_be_resident
 from compiler.devices.cuda.target import PROFILES
+from compiler.ir.encoding import TwoOfFour
 from compiler.ir.tile import Level, Tile
 from compiler.pipeline import compile_model
 from tests.compiler.devices.cpu.library import Case
@@ -254,12 +255,14 @@ def test_there_is_no_such_kernel_for_other_architectures(architecture: str) -> N
 
 @needs_nvrtc
 @needs_double
+@pytest.mark.parametrize("algorithm", ["wgmma_integer", "sparse_wgmma_integer"])
 def test_a_model_with_a_large_product_of_bytes_takes_it_and_no_bit_differs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    algorithm: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
     random, (rows, inner, outer) = np.random.default_rng(5), (512, 768, 768)
     weights = random.integers(-9, 10, (inner, outer)).astype(np.int8)
+    weights = TwoOfFour.of(0).pruned(weights) if algorithm.startswith("sparse") else weights
     zeros = {"p0": np.uint8(131), "p1": np.uint8(120), "s0": np.float32(1 / 64), "s1": np.float32(4), "z": np.int8(0)}
     graph = helper.make_graph(
         [helper.make_node("QLinearMatMul", ["x", "s0", "p0", "w", "s0", "z", "s1", "p1"], ["y"])],
@@ -275,7 +278,7 @@ def test_a_model_with_a_large_product_of_bytes_takes_it_and_no_bit_differs(
     with zipfile.ZipFile(artifact) as archive:
         calls = json.loads(archive.read("plan.json"))["calls"]
         assert "source/tw_wgmma_bytes.h" in archive.namelist()
-    assert [call["blocking"]["algorithm"] for call in calls] == ["wgmma_integer"]
+    assert [call["blocking"]["algorithm"] for call in calls] == [algorithm]
     given: np.ndarray = random.integers(0, 256, (rows, inner)).astype(np.uint8)
     outcome = artifact_on_double(artifact).run({"x": given}, MODES[6])
     assert (outcome.error, outcome.fault, outcome.left) == ("", "", {})

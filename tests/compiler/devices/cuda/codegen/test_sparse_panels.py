@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
+from compiler.devices.cuda.codegen.sparse_panels import SparsePanels, SummedSparsePanels
 from compiler.ir.encoding import TwoOfFour
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
@@ -207,6 +207,22 @@ def test_a_specimen_has_metadata_that_the_hardware_takes() -> None:
     found = unpacked(packing, specimen)
     assert ((found != 0).reshape(-1, 4, found.shape[1]).sum(1) == 2).all()
     np.testing.assert_array_equal(specimen, packing.specimen())
+
+
+def test_behind_bytes_stand_sums_of_columns_before_each_step() -> None:
+    constant = np.trunc(60 * weights(300, 70)).astype(np.int8)
+    matrix = Panels((0,), 300, 70, 0, ((300, 70), (70, 1)))
+    plain, packing = (kind(matrix, 64, 128, DType.I8, True) for kind in (SparsePanels, SummedSparsePanels))
+    packed_, specimen = packing.pack(constant), packing.specimen()
+    assert packed_.size == specimen.size == packing.elements
+    assert isinstance(packing, SummedSparsePanels)
+    np.testing.assert_array_equal(packed_[: packing.tiles_bytes], plain.pack(constant))
+    np.testing.assert_array_equal(specimen[: packing.tiles_bytes], plain.specimen())
+    sums = packed_[packing.tiles_bytes :].view("<i4").reshape(2, 4, 64)
+    for step in range(4):
+        want = constant[: step * 128].sum(0, dtype=np.int32)
+        np.testing.assert_array_equal(sums[:, step].reshape(-1)[:70], want)
+    assert sums[:, -1].any()
 
 
 def test_swizzled_rows_lie_as_descriptors_of_wgmma_read_them() -> None:

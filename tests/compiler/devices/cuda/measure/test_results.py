@@ -67,7 +67,7 @@ def test_right_tiles_of_every_algorithm_pass_and_broken_ones_do_not(
     monkeypatch.setattr(kernels, "TILES", 2)
     kernels._workloads.cache_clear()
     try:
-        subjects = list(islice(kernels.subjects(TARGET, precision), 60))
+        subjects = list(islice(kernels.subjects(TARGET, precision), 50))
     finally:
         kernels._workloads.cache_clear()
     loops = {
