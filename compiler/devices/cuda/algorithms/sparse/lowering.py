@@ -177,15 +177,22 @@ class _CudaSparseWgmma(_CudaSparse):
 
 
 @dataclass(frozen=True)
-class _CudaSparseInteger(_CudaSparse):
+class _OfBytes(_CudaSparse):
+    """Products of bytes, from whose sums the zero point of A is taken.
+
+    A thread's row of A is `row` in C, `place` its sum in acc, and `b_sum` the sum of the column of B.
+    """
+
     form: IntegerContraction
 
     total: ClassVar[DType] = DType.I32
+    row: ClassVar[str]
+    place: ClassVar[str]
+    b_sum: ClassVar[str]
 
-    @cached_property
-    def product(self) -> SparseByteProduct:
-        a = self.form.a
-        return SparseByteProduct(a.value.dtype, *self._extents, column_sums=a.fixed_zero != 0)
+    @property
+    def _has_zero(self) -> bool:
+        return self.form.a.fixed_zero != 0
 
     @property
     def _weights(self) -> tuple[Expr, DType]:
@@ -198,54 +205,7 @@ class _CudaSparseInteger(_CudaSparse):
 
     def _steps(self, writer: Writer) -> None:
         super()._steps(writer)
-        if self.product.column_sums:
-            self._correct(writer)
-
-    def _correct(self, writer: Writer) -> None:
-        """What the zero point of A takes from the sums of this part of k. Unsigned, for they wrap around."""
-        view, zero = self.view, self.form.a.zero
-        assert zero is not None, "sums of columns are those of a zero point"
-        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
-        emitter = CudaEmitter(writer, self.slots.address, elements)
-        columns, rows, _ = self.product.sums
-        with unrolled(writer, rows, "j"), unrolled(writer, 2, "odd"), emitter.scope():
-            if zero.axes & {*view.m}:
-                row = f"first_m + warp_m + j * {MMA_N} + lane % 4 * 2 + odd"
-                writer.line(f"const int row = min({row}, {view.rows - 1});")
-                decode(writer, view.m, "row", "int", zero.axes)
-            writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(zero)};")
-            with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
-                writer.line("int &sum = acc[i][j][2 * half + odd];")
-                writer.line("sum = (int)((unsigned)sum - a_zero * (unsigned)column_sums[i][2 * half]);")
-
-
-@dataclass(frozen=True)
-class _CudaSparseIntegerWgmma(_CudaSparseWgmma):
-    form: IntegerContraction
-
-    total: ClassVar[DType] = DType.I32
-    header: ClassVar[str] = BYTES_HEADER
-
-    @cached_property
-    def product(self) -> SparseByteWgmmaProduct:
-        return SparseByteWgmmaProduct(self.form.a.value.dtype, *self._extents)
-
-    @property
-    def _packs(self) -> type[SparsePanels]:
-        return SummedSparsePanels if self.form.a.fixed_zero != 0 else SparsePanels
-
-    @property
-    def _weights(self) -> tuple[Expr, DType]:
-        return self.form.b.value, DType.I8
-
-    @cached_property
-    def a(self) -> Operand:
-        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
-        return reading_bytes(side, self.form.a, self.slots)
-
-    def _steps(self, writer: Writer) -> None:
-        super()._steps(writer)
-        if self.form.a.fixed_zero != 0:
+        if self._has_zero:
             self._take_zero_point(writer)
 
     def _take_zero_point(self, writer: Writer) -> None:
@@ -255,15 +215,45 @@ class _CudaSparseIntegerWgmma(_CudaSparseWgmma):
         elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
         emitter = CudaEmitter(writer, self.slots.address, elements)
         columns, rows, _ = self.product.sums
-        self._declare_sums(writer, columns)
         with unrolled(writer, rows, "j"), unrolled(writer, 2, "odd"), emitter.scope():
             if zero.axes & {*view.m}:
-                writer.line(f"const int row = min(first_m + group_m + j * 8 + lane % 4 * 2 + odd, {view.rows - 1});")
+                writer.line(f"const int row = min({self.row}, {view.rows - 1});")
                 decode(writer, view.m, "row", "int", zero.axes)
             writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(zero)};")
             with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
-                writer.line("int &sum = acc[i][j * 4 + 2 * half + odd];")
-                writer.line("sum = (int)((unsigned)sum - a_zero * b_sum[i][half]);")
+                writer.line(f"int &sum = acc{self.place};")
+                writer.line(f"sum = (int)((unsigned)sum - a_zero * {self.b_sum});")
+
+
+@dataclass(frozen=True)
+class _CudaSparseInteger(_OfBytes):
+    row: ClassVar[str] = f"first_m + warp_m + j * {MMA_N} + lane % 4 * 2 + odd"
+    place: ClassVar[str] = "[i][j][2 * half + odd]"
+    b_sum: ClassVar[str] = "(unsigned)column_sums[i][2 * half]"
+
+    @cached_property
+    def product(self) -> SparseByteProduct:
+        return SparseByteProduct(self.form.a.value.dtype, *self._extents, column_sums=self._has_zero)
+
+
+@dataclass(frozen=True)
+class _CudaSparseIntegerWgmma(_OfBytes, _CudaSparseWgmma):
+    header: ClassVar[str] = BYTES_HEADER
+    row: ClassVar[str] = f"first_m + group_m + j * {MMA_N} + lane % 4 * 2 + odd"
+    place: ClassVar[str] = "[i][j * 4 + 2 * half + odd]"
+    b_sum: ClassVar[str] = "b_sum[i][half]"
+
+    @cached_property
+    def product(self) -> SparseByteWgmmaProduct:
+        return SparseByteWgmmaProduct(self.form.a.value.dtype, *self._extents)
+
+    @property
+    def _packs(self) -> type[SparsePanels]:
+        return SummedSparsePanels if self._has_zero else SparsePanels
+
+    def _take_zero_point(self, writer: Writer) -> None:
+        self._declare_sums(writer, self.product.sums[0])
+        super()._take_zero_point(writer)
 
     def _declare_sums(self, writer: Writer, columns: int) -> None:
         """`b_sum`, of the thread's columns over this part of k."""
