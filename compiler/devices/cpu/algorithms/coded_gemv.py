@@ -18,7 +18,7 @@ from compiler.codegen.task_grid import Cut, TaskGrid
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.gemv import TASKS_PER_LANE, HeldSums
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
 from compiler.devices.cpu.codegen.coded_rows import CodedRows
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.rows import is_fetched
@@ -86,7 +86,7 @@ def _seconds(view: Contraction, packing: CodedColumns, target: CpuTarget) -> flo
     vectors = packing.depth * view.columns / target.vector_floats
     lookups = BYTE_LOOKUPS if packing.bits == 8 else LOOKUPS[target.vector_floats]
     compute = vectors * (view.rows + lookups) / target.rates.fma_per_ns
-    return 1e-9 * (CALL_NS + max(packing.elements / read_rate(packing.elements, target), compute))
+    return 1e-9 * (CALL_NS + max(packing.elements / arrival_rate(packing.elements, target), compute))
 
 
 def coded_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:

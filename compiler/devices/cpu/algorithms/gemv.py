@@ -18,7 +18,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate, widen_cost
+from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate, widen_cost
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
@@ -75,7 +75,7 @@ def _seconds(view: Contraction, element_bytes: int, widening: float, target: Cpu
     octets = view.depth * view.columns * element_bytes
     vectors = view.depth * view.columns / target.vector_floats
     compute = (view.rows + widening) * vectors / target.rates.fma_per_ns
-    return 1e-9 * (CALL_NS + max(octets / read_rate(octets, target), compute))
+    return 1e-9 * (CALL_NS + max(octets / arrival_rate(octets, target), compute))
 
 
 def gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:

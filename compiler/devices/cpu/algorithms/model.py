@@ -45,3 +45,12 @@ def read_rate(footprint: int, target: CpuTarget) -> float:
         (target.l3_bytes, rates.l3_per_ns),
     )
     return next((rate for size, rate in levels if footprint <= size), rates.memory_per_ns)
+
+
+def arrival_rate(octets: int, target: CpuTarget) -> float:
+    """Bytes per nanosecond of so many bytes of constants that a kernel reads once in each run of a model.
+
+    Beyond the second-level cache they come from where the model's constants stay from one run to the next.
+    """
+    rate = read_rate(octets, target)
+    return min(rate, target.rates.weights_per_ns) if octets > target.l2_bytes else rate

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.blocking import even_part
 from compiler.devices.cpu.algorithms.gemv import TASKS_PER_LANE, FewRows
-from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
+from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, arrival_rate, pick_cost
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
 from compiler.devices.cpu.codegen.rows import RowsKernel
@@ -93,7 +93,9 @@ def _seconds(view: Contraction, packing: PlacedSteps, target: CpuTarget) -> floa
         octets, cost = octets * PICK_BYTES, pick_cost(packing.window, packing.panel, target)
     compute = view.rows * elements * cost / target.vector_floats
     ordering = ORDER_NS * view.rows * view.depth if _is_ordered(packing) else 0.0
-    return 1e-9 * (CALL_NS + max(octets / read_rate(int(octets), target), compute / target.rates.fma_per_ns) + ordering)
+    return 1e-9 * (
+        CALL_NS + max(octets / arrival_rate(int(octets), target), compute / target.rates.fma_per_ns) + ordering
+    )
 
 
 def _is_ordered(packing: PlacedSteps) -> bool:

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from compiler.devices.cpu.algorithms import legal_tiles
 from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, this_machine
@@ -16,6 +17,7 @@ from compiler.ir.encoding import DENSE, INT24, Encodings
 from compiler.ir.expr import Apply, Const, Expr, Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
+from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType, TensorType
 from compiler.ir.tile import Tile
 from tests.compiler.devices.cpu.library import Case, Library, bound, draws
@@ -135,16 +137,20 @@ def test_24_bits_are_offered_only_where_the_workload_says_that_they_may_be() -> 
     assert inexact[0].error > 0
 
 
-def in_24_bits_first(target: CpuTarget, depth: int, columns: int) -> bool:
-    """Whether the model puts 24 bits first for one row times such a matrix."""
+def one_row(depth: int, columns: int) -> Workload:
+    """One row times such a matrix, which may be held in 24 bits."""
     m, n, k = Axis("m", 1), Axis("n", columns), Axis("k", depth)
     value = Apply("mul", (Load("x", at(m, k), F32), Load("w", at(k, n), F32)))
     product = Block((), (value,), (Store("y", at(m, n)),), (k,), "sum", F32)
     inputs = (Slot("x", f32(1, depth)), Slot("w", f32(depth, columns)))
     kernel = Kernel("Product", inputs, (Slot("y", f32(1, columns)),), (product,), (), (m, n))
     buffers = tuple(Buffer.whole(number, slot.type) for number, slot in enumerate((*kernel.inputs, *kernel.outputs)))
-    workload = replace(Case(kernel, buffers, (), constant=(1,)).workload, encodings=second_in_24_bits(2))
-    return gemv_tiles(workload, target, 1)[0].tile.algorithm == "gemv24"
+    return replace(Case(kernel, buffers, (), constant=(1,)).workload, encodings=second_in_24_bits(2))
+
+
+def in_24_bits_first(target: CpuTarget, depth: int, columns: int) -> bool:
+    """Whether the model puts 24 bits first for one row times such a matrix."""
+    return gemv_tiles(one_row(depth, columns), target, 1)[0].tile.algorithm == "gemv24"
 
 
 @pytest.mark.parametrize(("profile", "in_a_cache"), [("cpu:x86-64-v4", True), ("cpu:x86-64-v2", False)])
@@ -154,6 +160,19 @@ def test_what_widening_takes_counts_where_vectors_are_short_and_the_matrix_stays
     target = next(one for one in PROFILES if one.name == profile)
     assert in_24_bits_first(target, 1024, 1024) == in_a_cache
     assert in_24_bits_first(target, 4096, 4096)
+
+
+def test_a_matrix_beyond_the_caches_arrives_from_where_the_constants_of_the_whole_model_stay() -> None:
+    plain = resolve("cpu:x86-64-v4-bf16")
+    target = replace(plain, rates=replace(plain.rates, in_memory=True))
+    few, many = one_row(128, 1024), one_row(960, 1280)
+    assert [one.seconds for one in gemv_tiles(few, target, 1)] == [one.seconds for one in gemv_tiles(few, plain, 1)]
+    from_memory = {one.tile.algorithm: one.seconds for one in gemv_tiles(many, target, 1)}
+    read_s = 1e-9 * 960 * 1280 * 3 / target.rates.memory_per_ns
+    assert read_s < from_memory["gemv24"] < 1.01 * read_s
+    for one in (plain, target):
+        proposed = legal_tiles(many, one, 1, "bf16")
+        assert min(proposed, key=lambda option: option.seconds).tile.algorithm == "bf16"
 
 
 def test_more_rows_and_matrices_that_are_no_constants_are_refused() -> None:
