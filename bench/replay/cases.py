@@ -83,6 +83,7 @@ def full() -> Iterator[Case]:
     for target in CUDA:
         yield from on_cuda(TINY, target, "fp32", "tf32", "fp16", "bf16")
         yield from on_cuda(TINY_CONVOLUTIONS, target, "int8")
+    yield from on_cuda(TINY, "cuda:sm_90", "auto")
     for scheduler in ("sequential", "stages", "early_start", "persistent"):
         yield from on_cuda(TINY, "cuda:sm_90", "fp16", scheduler=scheduler)
     yield from on_cuda(REAL, "cuda:sm_80", "tf32")

@@ -44,7 +44,7 @@ def test_every_target_has_one_entry() -> None:
 
 def test_every_target_says_in_which_precisions_it_computes() -> None:
     able = {entry["name"]: entry["precisions"] for entry in targets()}
-    assert able["cuda"] == able["cuda:sm_90"] == ["fp32", "tf32", "fp16", "bf16", "int8"]
+    assert able["cuda"] == able["cuda:sm_90"] == ["fp32", "tf32", "fp16", "bf16", "auto", "int8"]
     assert able["cpu:x86-64-v3"] == ["fp32", "auto", "int8"]
     assert [name for name, found in able.items() if "bf16" in found and name.startswith("cpu:")] == [
         profile.name for profile in cpu.PROFILES if profile.multiplies_bf16

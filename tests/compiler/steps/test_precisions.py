@@ -196,12 +196,12 @@ def test_an_artifact_keeps_the_budget_and_its_report_says_what_each_kernel_got_a
     assert report.tolerance == 2e-2
     assert 1e-5 < max(one.max_relative for one in report.errors) <= 2e-2
     assert "bf16" in [one.precision for one in report.precisions]
-    assert [name for name in algorithms if name.endswith("bf16")], algorithms
+    assert [name for name in algorithms if "bf16" in name], algorithms
     assert [one for one in report.notices if one.startswith("precision auto: ")]
     assert b"Kernels by precision" in read("report.html")
     for at, one in enumerate(report.precisions):
         assert one.reason
-        assert one.precision == "bf16" or not algorithms[at].endswith("bf16")
+        assert one.precision == "bf16" or "bf16" not in algorithms[at]
 
 
 @needs_bf16

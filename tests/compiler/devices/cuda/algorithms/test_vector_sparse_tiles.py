@@ -87,15 +87,17 @@ def test_bytes_are_proposed_in_any_precision_as_the_device_has_room(target: Cuda
         assert lowered.block <= 256
 
 
-@pytest.mark.parametrize("target", [A100, H200], ids=lambda target: target.name)
-def test_what_is_kept_of_bytes_decides_whether_zeros_are_left_out(target: CudaTarget) -> None:
+@pytest.mark.parametrize(("target", "most"), [(A100, 0.5), (H200, 0.65)], ids=["A100", "H200"])
+def test_what_is_kept_of_bytes_decides_whether_zeros_are_left_out(target: CudaTarget, most: float) -> None:
+    """On an H200 warpgroups multiply dense weights faster."""
+
     def ratio(fill: int) -> float:
         tried = legal_tiles(of_bytes(4096, 1024, 4096, fills=(fill, fill, fill)), target, 1, "fp32")
         best = min(one.seconds for one in tried if leaves_out(one.tile.algorithm))
         return best / min(one.seconds for one in tried if not leaves_out(one.tile.algorithm))
 
     assert ratio(3) < ratio(6) < ratio(16) < ratio(64)
-    assert ratio(3) < 0.5
+    assert ratio(3) < most
     assert ratio(64) > 1
 
 
