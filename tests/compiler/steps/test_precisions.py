@@ -130,6 +130,19 @@ def test_on_a_gpu_activations_and_weights_of_the_chosen_kernels_alone_are_stored
     assert {found.kernels.buffers[id].element for id in short(found)} == {DType.F16}
 
 
+@needs_nvrtc
+def test_on_a_gpu_what_is_lost_by_weights_that_are_only_added_counts() -> None:
+    s = Sketch(4, DType.F32)
+    graph = s.graph(s("Add", s.x(1024, 4096), s.c(s.rng.normal(size=(1024, 4096)))))
+    _, found = chosen(graph, 1.0, GPU_TARGET)
+    assert [one.precision for one in found.layers] == ["fp16"]
+    assert short(found) == {*found.kernels.constants}
+    _, kept = chosen(graph, 1e-6, GPU_TARGET)
+    assert [one.precision for one in kept.layers] == ["fp32"]
+    assert kept.layers[0].error is not None
+    assert 1e-5 < kept.layers[0].error < 1e-3
+
+
 def test_more_budget_never_takes_longer_and_no_choice_takes_longer_than_fp32() -> None:
     def ms(found: Precisions) -> tuple[float, float]:
         mine, plain = found.summary.split(" ms on one lane instead of ")
