@@ -1,9 +1,8 @@
 """What a layer takes at each level: its kernels' times by the tile search, in a model of the layer alone.
 
 Nothing is emitted: times are those of the search's best tiles, measured, from records, or by the cost model where the
-budget is spent. Layers of equal shape and equal zeros share a time,
-and so do those of equal rank. In precision int8 they are those of the layer in
-bytes, and of the whole once it is quantised.
+budget is spent. Layers of equal shape and equal zeros share a time, and so do those of equal rank. In precision int8
+they are those of the layer in bytes, and of the whole once it is quantised.
 """
 
 from __future__ import annotations

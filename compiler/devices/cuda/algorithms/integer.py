@@ -43,6 +43,7 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     WARP,
     WARP_TILES,
     Reading,
+    Shape,
 )
 from compiler.devices.cuda.algorithms.model import PORT_BYTES, seconds, share
 from compiler.devices.cuda.codegen.fragments import (
@@ -84,16 +85,12 @@ def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -
     buffers = (*workload.inputs, *workload.outputs)
     if form is None or any(buffer.span >= MOST_OFFSET for buffer in buffers):
         return []
-    view, a_zero = form.view, form.a.zero
-    if not view.batches * view.rows * view.columns * view.depth:
+    shape = shape_of_bytes(form, workload)
+    if shape is None:
         return []
-    if form.a.condition is not None and a_zero is not None and a_zero.axes:
-        return []
-    slots = Slots(workload)
-    packed = form.packing(workload, 1) is not None
-    a = reading_of(form, slots)
-    b_count = 16 if packed else access_of(form.b.value, view.k[-1], slots, form.b.value.dtype).count
-    works = (_Work(form, tile, a, b_count) for tile in _tiles(view.depth))
+    packed, b = form.packing(workload, 1) is not None, form.b.value
+    b_count = 16 if packed else access_of(b, form.view.k[-1], Slots(workload), b.dtype).count
+    works = (_Work(form, tile, shape.a, b_count) for tile in _tiles(shape.depth))
     found = [
         Proposal(work.tile, seconds(work.ns(target), target), share=share(work.blocks, target))
         for work in works
@@ -102,12 +99,20 @@ def cuda_integer_tiles(workload: Workload, target: CudaTarget, precision: str) -
     return sorted(found, key=lambda proposal: proposal.seconds)[:MOST_PROPOSALS]
 
 
-def reading_of(form: IntegerContraction, slots: Slots) -> Reading:
-    """How A is read along k: through registers where it is padded with a zero point that is not 0."""
-    a = form.a
-    access = access_of(padded(a), form.view.k[-1], slots, a.value.dtype)
+def shape_of_bytes(form: IntegerContraction, workload: Workload) -> Shape | None:
+    """The shape of a product of bytes; None for an empty one, and for what pads rows of many zero points.
+
+    A is read through registers where it is padded with a zero point that is not 0.
+    """
+    view, a = form.view, form.a
+    if not view.batches * view.rows * view.columns * view.depth:
+        return None
+    if a.condition is not None and a.zero is not None and a.zero.axes:
+        return None
+    access = access_of(padded(a), view.k[-1], Slots(workload), a.value.dtype)
     is_filled = a.condition is not None and a.fixed_zero != 0
-    return Reading(access.count, len(access.loads), access.is_copy and not is_filled)
+    reading = Reading(access.count, len(access.loads), access.is_copy and not is_filled)
+    return Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
 
 
 def _tiles(depth: int) -> Iterator[Tile]:

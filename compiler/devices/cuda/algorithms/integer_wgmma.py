@@ -20,22 +20,22 @@ from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of, times_loaded
-from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET, Shape
+from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M, WgmmaProduct
 from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
     cheapest_by_warpgroups,
     has_warpgroups,
     is_copied_whole,
 )
-from compiler.devices.cuda.algorithms.integer import padded, reading_bytes, reading_of
+from compiler.devices.cuda.algorithms.integer import padded, reading_bytes, shape_of_bytes
 from compiler.devices.cuda.codegen.fragments import unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Operand
 from compiler.devices.cuda.codegen.panels import BlockPanels, SummedPanels
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
+from compiler.devices.cuda.codegen.sparse_panels import SummedSparsePanels
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction, as_integer
-from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
@@ -56,22 +56,16 @@ def cuda_integer_wgmma_tiles(workload: Workload, target: CudaTarget, precision: 
     if not has_warpgroups(target) or any(buffer.span >= MOST_OFFSET for buffer in buffers):
         return []
     form = as_integer_by_warpgroups(workload)
-    if form is None:
+    shape = None if form is None else shape_of_bytes(form, workload)
+    if shape is None or not is_copied_whole(shape):
         return []
-    view, a = form.view, form.a
-    if not view.batches * view.rows * view.columns * view.depth:
-        return []
-    reading = reading_of(form, Slots(workload))
-    shape = Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
-    return [*cheapest_by_warpgroups(NAME, shape, target)] if is_copied_whole(shape) else []
+    return [*cheapest_by_warpgroups(NAME, shape, target)]
 
 
 def as_integer_by_warpgroups(workload: Workload) -> IntegerContraction | None:
     """The form of a kernel whose B is packed signed bytes without a zero point; None for any other."""
     form = as_integer(workload)
     if form is None or form.b.value.dtype is not DType.I8 or form.b.fixed_zero != 0:
-        return None
-    if form.a.condition is not None and form.a.zero is not None and form.a.zero.axes:
         return None
     packed = form.packing(workload, 1)
     if packed is None or times_loaded(form.view, workload.kernel.inputs[packed[0]].name) > 1:
@@ -94,11 +88,7 @@ class ByteWgmmaProduct(WgmmaProduct):
     """A of bytes of either kind by B of signed ones."""
 
     sum_type: ClassVar[str] = "int"
-
-    @property
-    def instruction(self) -> str:
-        """The product of 64 rows and 32 bytes of each."""
-        return INSTRUCTIONS[self.element]
+    instructions: ClassVar[Mapping[DType, str]] = INSTRUCTIONS
 
 
 @dataclass(frozen=True)
@@ -147,9 +137,7 @@ class _CudaIntegerWgmma(CudaContraction):
         self._declare_zero_points(writer, rows)
         position, panels = self.packing
         assert isinstance(panels, SummedPanels)
-        slot = self.workload.kernel.inputs[position].name
-        sums = (panels.shape[2] + 1) * self.n
-        start = f"(const int *)({slot} + {panels.tiles_bytes}) + (size_t)({self.packed_tile(self.b.side)}) * {sums}"
+        start = packed_sums(self, position, panels)
         first = before_first(self.parts)
         writer.line(f"const int *const b_sums = {start} + group_n + lane % 4 * 2; /* before each step */")
         with unrolled(writer, columns, "j"):
@@ -174,6 +162,12 @@ class _CudaIntegerWgmma(CudaContraction):
                 writer.line(f"const int row = min({row}, {view.rows - 1});")
                 decode(writer, view.m, "row", "int", zero.axes)
             writer.line(f"a_zero[i][half] = (unsigned){emitter.scalar(zero)};")
+
+
+def packed_sums(of: CudaContraction, position: int, panels: SummedPanels | SummedSparsePanels) -> str:
+    """C for where the sums of a block's columns begin, behind the tiles of the input at this position."""
+    slot, sums = of.workload.kernel.inputs[position].name, (panels.shape[2] + 1) * of.n
+    return f"(const int *)({slot} + {panels.tiles_bytes}) + (size_t)({of.packed_tile(of.b.side)}) * {sums}"
 
 
 def before_first(parts: int) -> str:

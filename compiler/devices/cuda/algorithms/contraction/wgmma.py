@@ -8,6 +8,7 @@ one group of products kept under way as in NVIDIA's CUTLASS (sm90_mma_tma_gmma_s
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -34,6 +35,9 @@ class Warpgroups:
     n: int
     part_m: int
     part_n: int
+
+    sum_type: ClassVar[str] = "float"
+    """C type of a sum."""
 
     as_tf32 = False
     lag = 1
@@ -82,18 +86,13 @@ class Warpgroups:
 class WgmmaProduct(Warpgroups):
     """Rows 64 by 64."""
 
-    sum_type: ClassVar[str] = "float"
-    """C type of a sum."""
+    instructions: ClassVar[Mapping[DType, str]] = INSTRUCTIONS
+    """The products of 64 rows and 32 bytes of each, by the dtype of A."""
 
     def __post_init__(self) -> None:
         assert self.part_m % WGMMA_M == 0
         assert self.part_n in WGMMA_NS
-        assert self.instruction
-
-    @property
-    def instruction(self) -> str:
-        """The product of 64 rows and 32 bytes of each."""
-        return INSTRUCTIONS[self.element]
+        assert self.element in self.instructions
 
     @property
     def sums(self) -> tuple[int, ...]:
@@ -113,7 +112,7 @@ class WgmmaProduct(Warpgroups):
         down, step = WGMMA_M * rows.pitch // DESCRIPTOR_BYTES, MMA_BYTES // DESCRIPTOR_BYTES
         with unrolled(writer, rows.row_bytes // MMA_BYTES, "k"), unrolled(writer, self.part_m // WGMMA_M, "i"):
             a, b = f"a_descriptor + i * {down} + k * {step}", f"b_descriptor + k * {step}"
-            writer.line(f"{self.instruction}(acc[i], {a}, {b}, 1);")
+            writer.line(f"{self.instructions[self.element]}(acc[i], {a}, {b}, 1);")
         writer.line("tw_wgmma_commit();")
         writer.line(f"tw_wgmma_wait<{self.lag}>();")
 

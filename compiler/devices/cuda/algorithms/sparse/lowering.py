@@ -29,7 +29,7 @@ from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M
 from compiler.devices.cuda.algorithms.integer import padded, reading_bytes
 from compiler.devices.cuda.algorithms.integer_wgmma import HEADER as BYTES_HEADER
-from compiler.devices.cuda.algorithms.integer_wgmma import before_first
+from compiler.devices.cuda.algorithms.integer_wgmma import before_first, packed_sums
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer, weights_of
 from compiler.devices.cuda.algorithms.sparse.product import SparseByteProduct, SparseProduct
 from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseByteWgmmaProduct, SparseWgmmaProduct
@@ -259,8 +259,7 @@ class _CudaSparseIntegerWgmma(_OfBytes, _CudaSparseWgmma):
         """`b_sum`, of the thread's columns over this part of k."""
         position, panels = self._panels
         assert isinstance(panels, SummedSparsePanels)
-        slot, words = self.workload.kernel.inputs[position].name, (panels.shape[2] + 1) * self.n
-        start = f"(const int *)({slot} + {panels.tiles_bytes}) + (size_t)({self.packed_tile(self.b.side)}) * {words}"
+        start = packed_sums(self, position, panels)
         writer.line(f"const int *const b_sums = {start} + group_n + warp % 4 * 16 + lane / 4; /* before each step */")
         writer.line(f"unsigned b_sum[{columns}][2];")
         with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):

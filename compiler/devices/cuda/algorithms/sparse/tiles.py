@@ -27,11 +27,10 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     shape_of,
     splits,
 )
-from compiler.devices.cuda.algorithms.integer import reading_of
+from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
-from compiler.forms.normal_form import Slots
 from compiler.ir.encoding import GROUP, KEPT
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
@@ -88,17 +87,6 @@ def _integer_tiles(form: IntegerContraction, workload: Workload, target: CudaTar
     """Those of products of bytes."""
     shape = shape_of_bytes(form, workload)
     return [] if shape is None else [*_cheapest("sparse_integer", shape, form.a.fixed_zero != 0, target)]
-
-
-def shape_of_bytes(form: IntegerContraction, workload: Workload) -> Shape | None:
-    """The shape of a product of bytes; None for what pads rows of many zero points."""
-    view, a = form.view, form.a
-    if not view.batches * view.rows * view.columns * view.depth:
-        return None
-    if a.condition is not None and a.zero is not None and a.zero.axes:
-        return None
-    reading = reading_of(form, Slots(workload))
-    return Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
 
 
 @lru_cache(maxsize=256)

@@ -22,8 +22,9 @@ from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
     has_warpgroups,
     is_copied_whole,
 )
+from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_integer
-from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_bytes, shape_of_halves
+from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_halves
 from compiler.devices.cuda.algorithms.sparse.warpgroups import STEP_BYTES
 from compiler.devices.cuda.codegen.sparse_panels import WORD_COLUMNS, WORD_DEPTH, WORDS_BYTES
 from compiler.devices.cuda.target import CudaTarget

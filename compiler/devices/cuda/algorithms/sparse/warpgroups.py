@@ -38,9 +38,6 @@ STEP_BYTES = 128
 class SparseWgmmaProduct(Warpgroups):
     """Columns 64 by 64."""
 
-    sum_type: ClassVar[str] = "float"
-    """C type of a sum."""
-
     def __post_init__(self) -> None:
         assert self.part_n % WGMMA_M == 0
         assert self.part_m in WGMMA_SP_NS

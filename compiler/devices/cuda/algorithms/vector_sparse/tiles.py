@@ -31,13 +31,11 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
     splits,
     steps_of,
 )
-from compiler.devices.cuda.algorithms.integer import reading_of
+from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.model import PORT_BYTES
 from compiler.devices.cuda.algorithms.vector_sparse.form import BYTES, VectorSparse, as_vector_sparse
 from compiler.devices.cuda.codegen.fragments import MMA_M
 from compiler.devices.cuda.target import CudaTarget
-from compiler.forms.integer import IntegerContraction
-from compiler.forms.normal_form import Slots
 from compiler.ir.blocks import WIDTHS
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
@@ -71,19 +69,11 @@ def cuda_vector_sparse_tiles(workload: Workload, target: CudaTarget, precision: 
 def _products_of(form: VectorSparse, workload: Workload, precision: str) -> Iterator[tuple[str, Shape, bool]]:
     """The ways to multiply, each with its shape and whether columns of B are summed too."""
     if form.of_bytes is not None:
-        yield from _of_bytes(form.of_bytes, workload)
+        if (shape := shape_of_bytes(form.of_bytes, workload)) is not None:
+            yield BYTES, shape, form.of_bytes.a.fixed_zero != 0
         return
     for name, element in products_of(form.view, workload, precision):
         yield name, replace(shape_of(form.view, workload, element), b=None), False
-
-
-def _of_bytes(form: IntegerContraction, workload: Workload) -> Iterator[tuple[str, Shape, bool]]:
-    """The way of bytes, in any precision; none for what pads rows of many zero points."""
-    view, a = form.view, form.a
-    if view.depth and (a.condition is None or a.zero is None or not a.zero.axes):
-        reading = reading_of(form, Slots(workload))
-        shape = Shape(view.batches, view.rows, view.columns, view.depth, a.value.dtype, reading, None)
-        yield BYTES, shape, a.fixed_zero != 0
 
 
 @lru_cache(maxsize=256)
