@@ -40,6 +40,7 @@ from tests.cuda_double.layouts import (
     sparse_rows,
     swizzle,
 )
+from tests.cuda_double.warpgroups import multiplied, sparsely_multiplied
 
 pytestmark = pytest.mark.skipif(not compiler_there(), reason="the double of CUDA needs g++")
 
@@ -539,28 +540,12 @@ def test_wgmma_multiplies_what_lies_in_shared_memory(module: Path, kernel: str, 
     layout = mn_major if mn else k_major
     (bytes_a, leading, stride), (bytes_b, *other) = layout(a, width), layout(b, width)
     assert other == [leading, stride]
-    # Register 4j + e of a thread of warp w: row 16w + lane / 4 + 8 (e / 2), column 8j + 2 (lane % 4) + e % 2.
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    columns_of = register // 4 * 8 + thread % 4 * 2 + register % 2
     for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
         with Device(module, mode) as device:
-            sums = device.upload(np.ascontiguousarray(d[rows, columns_of]))
-            arguments = [
-                device.upload(bytes_a),
-                device.upload(bytes_b),
-                sums,
-                bytes_a.size,
-                bytes_b.size,
-                leading,
-                stride,
-                SWIZZLE_CODES[width],
-                accumulate,
-            ]
-            device.launch(kernel, [1], [128], arguments, shared=-(-bytes_a.size // 1024) * 1024 + bytes_b.size)
-            found = device.download(sums, (n // 2, 128), np.float32)
+            parameters = [leading, stride, SWIZZLE_CODES[width], accumulate]
+            found = multiplied(device, kernel, bytes_a, bytes_b, d, parameters)
         expected = accumulate * d.astype(np.float64) + a.astype(np.float64) @ b.astype(np.float64).T
-        np.testing.assert_allclose(found, expected[rows, columns_of], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 BYTE_WGMMA = [name for name in NAMES if name.startswith("byte_wgmma")]
@@ -576,39 +561,16 @@ def test_wgmma_of_bytes_is_exact_and_wraps_around(module: Path, kernel: str, wid
     d = random.choice([-(2**31), 2**31 - 1, 1000], (64, n)).astype(np.int32)
     (bytes_a, leading, stride), (bytes_b, *other) = k_major(a, width), k_major(b, width)
     assert other == [leading, stride]
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    columns = register // 4 * 8 + thread % 4 * 2 + register % 2
     for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
         with Device(module, mode) as device:
-            sums = device.upload(np.ascontiguousarray(d[rows, columns]))
-            operands = [device.upload(bytes_a), device.upload(bytes_b), sums]
-            numbers = [bytes_a.size, bytes_b.size, leading, stride, SWIZZLE_CODES[width], accumulate]
-            shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
-            device.launch(kernel, [1], [128], [*operands, *numbers], shared=shared)
-            found = device.download(sums, (n // 2, 128), np.int32)
+            parameters = [leading, stride, SWIZZLE_CODES[width], accumulate]
+            found = multiplied(device, kernel, bytes_a, bytes_b, d, parameters)
         expected = accumulate * d.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64).T
         assert (np.abs(expected) >= 2**31).any() == bool(accumulate)
-        np.testing.assert_array_equal(found, expected.astype(np.int32)[rows, columns])
+        np.testing.assert_array_equal(found, expected.astype(np.int32))
 
 
 SPARSE_WGMMA = [name for name in NAMES if name.startswith("sparse_wgmma")]
-
-
-def run_sparse_wgmma(
-    device: Device, kernel: str, a: np.ndarray, b: np.ndarray, d: np.ndarray, metadata: np.ndarray, accumulate: int
-) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]:
-    """What a (64 x 16, as given) and b (n x 32) leave in registers, and which row and column each of them is of."""
-    n = len(b)
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    columns = register // 4 * 8 + thread % 4 * 2 + register % 2
-    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(a, 64), k_major(b, 128)
-    sums = device.upload(np.ascontiguousarray(d[rows, columns]))
-    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
-    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], accumulate]
-    device.launch(kernel, [1], [128], [*operands, *sizes], shared=-(-bytes_a.size // 1024) * 1024 + bytes_b.size)
-    return device.download(sums, (n // 2, 128), np.float32), (rows, columns)
 
 
 @pytest.mark.parametrize("kernel", SPARSE_WGMMA)
@@ -623,31 +585,13 @@ def test_sparse_wgmma_multiplies_what_is_given_where_its_indices_say(module: Pat
     products = a.astype(np.float64)[:, None] * np.where(a[:, None] != 0, b[None].astype(np.float64), 0)
     for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
         with Device(module, mode) as device:
-            found, places = run_sparse_wgmma(device, kernel, given, b, d, metadata, accumulate)
+            found = sparsely_multiplied(device, kernel, given, b, d, metadata, accumulate)
         expected = accumulate * d + products.sum(-1)
         assert 0 < np.isinf(expected).sum() < 64
-        np.testing.assert_allclose(found, expected[places], rtol=1e-4, atol=1e-4)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-4)
 
 
 BYTES_SPARSE_WGMMA = [name for name in NAMES if name.startswith("bytes_sparse_wgmma")]
-
-
-def run_sparse_byte_wgmma(
-    device: Device, kernel: str, a: np.ndarray, b: np.ndarray, d: np.ndarray, metadata: np.ndarray, accumulate: int
-) -> np.ndarray:
-    """What a (64 x 32, as given) and b (n x 64) leave, as d."""
-    n = len(b)
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    columns = register // 4 * 8 + thread % 4 * 2 + register % 2
-    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(a, 64), k_major(b, 128)
-    sums = device.upload(np.ascontiguousarray(d[rows, columns]))
-    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
-    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], accumulate]
-    device.launch(kernel, [1], [128], [*operands, *sizes], shared=-(-bytes_a.size // 1024) * 1024 + bytes_b.size)
-    found = np.empty_like(d)
-    found[rows, columns] = device.download(sums, (n // 2, 128), np.int32)
-    return found
 
 
 @pytest.mark.parametrize("kernel", BYTES_SPARSE_WGMMA)
@@ -660,7 +604,7 @@ def test_sparse_wgmma_of_bytes_is_exact(module: Path, kernel: str) -> None:
     given, metadata = sparse_byte_rows(a)
     for accumulate, mode in ((1, MODES[0]), (0, MODES[3]), (1, MODES[6])):
         with Device(module, mode) as device:
-            found = run_sparse_byte_wgmma(device, kernel, given, b, d, metadata, accumulate)
+            found = sparsely_multiplied(device, kernel, given, b, d, metadata, accumulate)
         expected = accumulate * d.astype(np.int64) + a.astype(np.int64) @ b.astype(np.int64).T
         np.testing.assert_array_equal(found, expected.astype(np.int32))
 
@@ -671,7 +615,7 @@ def test_sparse_wgmma_of_bytes_refuses_metadata_that_is_undefined(module: Path, 
     given, metadata = sparse_byte_rows(a)
     metadata[lane] = metadata[lane] & ~np.uint32(0xF00) | np.uint32(0b0101 << 8)
     with Device(module, MODES[0]) as device, pytest.raises(Fault, match="protocol"):
-        run_sparse_byte_wgmma(device, BYTES_SPARSE_WGMMA[0], given, b, np.zeros((64, 16), np.int32), metadata, 1)
+        sparsely_multiplied(device, BYTES_SPARSE_WGMMA[0], given, b, np.zeros((64, 16), np.int32), metadata, 1)
 
 
 @pytest.mark.parametrize(("kernel", "lane"), [("sparse_wgmma_f16_0_n16", 65), ("sparse_wgmma_bf16_1_n32", 99)])
@@ -682,4 +626,4 @@ def test_sparse_wgmma_refuses_metadata_that_is_undefined(module: Path, kernel: s
     given, metadata = sparse_rows(a, int(selector))
     metadata[lane] = metadata[lane] & ~np.uint32(0xF00) | np.uint32(0b0101 << 8)
     with Device(module, MODES[0]) as device, pytest.raises(Fault, match="protocol"):
-        run_sparse_wgmma(device, kernel, given, b, np.zeros((64, len(b)), np.float32), metadata, 1)
+        sparsely_multiplied(device, kernel, given, b, np.zeros((64, len(b)), np.float32), metadata, 1)

@@ -31,6 +31,7 @@ from tests.cuda_double.layouts import (
     sparse_rows,
     swizzle,
 )
+from tests.cuda_double.warpgroups import multiplied, sparsely_multiplied
 from tests.gpu.family import Family, Outcome, Trial
 
 SOURCE = (KERNELS / "intrinsics.cu").read_text()
@@ -222,19 +223,12 @@ def wgmma(device: Device, kernel: str, width: int) -> list[Outcome]:
     a, b, d = integers((64, k), 14, dtype), integers((n, k), 15, dtype), integers((64, n), 16)
     layout = mn_major if mn else k_major
     (bytes_a, leading, stride), (bytes_b, _, _) = layout(a, width), layout(b, width)
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    places = register // 4 * 8 + thread % 4 * 2 + register % 2
     outcomes = []
     for accumulate in (1, 0):
-        sums = device.upload(np.ascontiguousarray(d[rows, places]))
-        numbers = [bytes_a.size, bytes_b.size, leading, stride, SWIZZLE_CODES[width], accumulate]
-        shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
-        device.launch(
-            kernel, [1], [128], [device.upload(bytes_a), device.upload(bytes_b), sums, *numbers], shared=shared
-        )
+        parameters = [leading, stride, SWIZZLE_CODES[width], accumulate]
+        found = multiplied(device, kernel, bytes_a, bytes_b, d, parameters)
         expected = (accumulate * d + a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
-        outcomes.append(Outcome(device.download(sums, (n // 2, 128), np.float32), expected[rows, places]))
+        outcomes.append(Outcome(found, expected))
     return outcomes
 
 
@@ -245,16 +239,10 @@ def byte_wgmma(device: Device, kernel: str, width: int) -> list[Outcome]:
     b = random.integers(-128, 128, (n, 32)).astype(np.int8)
     d = random.choice([-(2**31), 2**31 - 1, 1000], (64, n)).astype(np.int32)
     (bytes_a, leading, stride), (bytes_b, _, _) = k_major(a, width), k_major(b, width)
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    places = register // 4 * 8 + thread % 4 * 2 + register % 2
-    sums = device.upload(np.ascontiguousarray(d[rows, places]))
-    operands = [device.upload(bytes_a), device.upload(bytes_b), sums]
-    numbers = [bytes_a.size, bytes_b.size, leading, stride, SWIZZLE_CODES[width], 1]
-    shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
-    device.launch(kernel, [1], [128], [*operands, *numbers], shared=shared)
+    parameters = [leading, stride, SWIZZLE_CODES[width], 1]
+    found = multiplied(device, kernel, bytes_a, bytes_b, d, parameters)
     expected = (d + a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
-    return [Outcome(device.download(sums, (n // 2, 128), np.int32), expected[rows, places])]
+    return [Outcome(found, expected)]
 
 
 def sparse_wgmma(device: Device, kernel: str) -> list[Outcome]:
@@ -264,17 +252,9 @@ def sparse_wgmma(device: Device, kernel: str) -> list[Outcome]:
     kept = np.argsort(np.random.default_rng(21).random((64, 8, 4)), axis=-1).reshape(64, 32) < 2
     a, b, d = integers((64, 32), 22, dtype) * kept, integers((n, 32), 23, dtype), integers((64, n), 24)
     given, metadata = sparse_rows(a.astype(dtype), int(selector))
-    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(given, 64), k_major(b, 128)
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    places = register // 4 * 8 + thread % 4 * 2 + register % 2
-    sums = device.upload(np.ascontiguousarray(d[rows, places]))
-    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
-    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], 1]
-    shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
-    device.launch(kernel, [1], [128], [*operands, *sizes], shared=shared)
+    found = sparsely_multiplied(device, kernel, given, b, d, metadata, 1)
     expected = (d + a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float32)
-    return [Outcome(device.download(sums, (n // 2, 128), np.float32), expected[rows, places])]
+    return [Outcome(found, expected)]
 
 
 def sparse_byte_wgmma(device: Device, kernel: str) -> list[Outcome]:
@@ -287,17 +267,9 @@ def sparse_byte_wgmma(device: Device, kernel: str) -> list[Outcome]:
     b = b.astype(np.uint8 if unsigned else np.int8)
     d = random.choice([-(2**31), 2**31 - 1, 1000], (64, n)).astype(np.int32)
     given, metadata = sparse_byte_rows(a)
-    (bytes_a, _, stride_a), (bytes_b, _, stride_b) = k_major(given, 64), k_major(b, 128)
-    thread, register = np.arange(128), np.arange(n // 2)[:, None]
-    rows = thread // 32 * 16 + thread % 32 // 4 + register % 4 // 2 * 8
-    places = register // 4 * 8 + thread % 4 * 2 + register % 2
-    sums = device.upload(np.ascontiguousarray(d[rows, places]))
-    operands = [device.upload(bytes_a), device.upload(bytes_b), sums, device.upload(metadata)]
-    sizes = [bytes_a.size, bytes_b.size, stride_a, stride_b, SWIZZLE_CODES[64], SWIZZLE_CODES[128], 1]
-    shared = -(-bytes_a.size // 1024) * 1024 + bytes_b.size
-    device.launch(kernel, [1], [128], [*operands, *sizes], shared=shared)
+    found = sparsely_multiplied(device, kernel, given, b, d, metadata, 1)
     expected = (d + a.astype(np.int64) @ b.astype(np.int64).T).astype(np.int32)
-    return [Outcome(device.download(sums, (n // 2, 128), np.int32), expected[rows, places])]
+    return [Outcome(found, expected)]
 
 
 def demonstrated(device: Device, demonstration: Demonstration) -> list[Outcome]:
