@@ -146,7 +146,7 @@ class Settings(BaseSettings):
     """Walls of the sandbox, separated by commas, which must stand around whatever reads a model or runs an artifact: an
     API or a worker that cannot raise them does not start, and a process that does not have them does nothing."""
 
-    lease_s: float = Field(default=30.0, gt=0)
+    lease_s: float = Field(default=30.0, gt=0, le=900)
     """How long a claimed job stays with a worker that does not report; workers report every third of it."""
     max_lost_leases: int = Field(default=3, gt=0)
     """A job whose worker vanished this often fails."""

@@ -11,6 +11,8 @@ import sys
 import time
 
 from tests.servers import Missing
+from tests.torture import clock
+from tests.torture.fates import DOOMS
 from tests.torture.report import torture
 
 EVERY_S = 5.0
@@ -24,10 +26,15 @@ def main(arguments: list[str] | None = None) -> int:
         "--seed", type=int, default=0, help="decides what is dealt; not what is under way at that moment"
     )
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
+    parser.add_argument("--fates", nargs="+", choices=[*DOOMS], metavar="FATE", help="these alone, each once")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     chosen = parser.parse_args(arguments)
+    cards = chosen.fates or ()
     try:
-        report = torture(chosen.database, chosen.seed, kills=chosen.kills, say=_Progress().say)
+        with clock.settable() as is_settable:
+            if not is_settable:
+                print(clock.MISSING, file=sys.stderr)
+            report = torture(chosen.database, chosen.seed, kills=chosen.kills, cards=cards, say=_Progress().say)
     except Missing as reason:
         print(reason, file=sys.stderr)
         return 2

@@ -15,7 +15,7 @@ from service.db.models import Job
 from service.errors import DatabaseUnavailable
 from service.jobs.life import TERMINAL
 from tests.torture.clients import Clients, Wish
-from tests.torture.fates import DOOMS, Course, Lane, Scene, doom
+from tests.torture.fates import DOOMS, Course, Lane, Scene, doom, possible
 from tests.torture.ground import Ground
 
 TICK_S = 0.02
@@ -51,7 +51,7 @@ class Tally:
 
 def deck(kind: str, kills: int, rng: Random) -> list[str]:
     """The fates of a run, the last one first to be dealt: each at least once, as many more as make `kills`."""
-    names = [name for name, dealt in DOOMS.items() if dealt.lane != "database" or kind == "postgresql"]
+    names = possible(kind)
     cards = list(names)
     rng.shuffle(cards)
     while sum(DOOMS[name].kills for name in cards) < kills:

@@ -20,7 +20,7 @@ from typing import Literal
 import redis
 
 from service.jobs.doorbell import FAILURES, CeleryRing
-from tests.torture import faults
+from tests.torture import clock, faults
 from tests.torture.clients import Clients
 from tests.torture.ground import LEASE_S, WORKERS, Ground
 from tests.torture.points import FULL, POINTS, Fate, stopped
@@ -34,10 +34,13 @@ AFTERMATH_S = 1.5
 """So long it may try to write before the run can end."""
 LATEST_S = 0.5
 """A fate without a point strikes within this time, wherever the program is then."""
+WRONG_S = (2.0, 5.0)
+"""So long a clock is wrong: some leases are given by the wrong one, and some are judged by it."""
+AHEAD_S, BEHIND_S = 3600.0, -20.0
 DUPLICATES = 30
 WIPES = 10
 
-Lane = Literal["worker", "api", "reconciler", "broker", "database"]
+Lane = Literal["worker", "api", "reconciler", "broker", "database", "clock"]
 Course = Generator[None, None, None]
 
 
@@ -177,6 +180,23 @@ def database_killed(scene: Scene) -> Course:
     scene.ground.revive_database()
 
 
+def database_and_broker_killed(scene: Scene) -> Course:
+    """SIGKILL for both at the same moment; the broker stays away longer than the database."""
+    yield from pause(scene.rng.uniform(0.0, LATEST_S))
+    scene.ground.redis.kill()
+    scene.ground.revive_database()
+    yield from pause(scene.rng.uniform(0.0, LATEST_S))
+    scene.ground.redis.start()
+
+
+def clock_set(scene: Scene, by_s: float) -> Course:
+    """The machine's clock is set while all runs, and set right again."""
+    yield from pause(scene.rng.uniform(0.0, LATEST_S))
+    clock.set_by(by_s)
+    yield from pause(scene.rng.uniform(*WRONG_S))
+    clock.set_by(0.0)
+
+
 def some_job(scene: Scene) -> Generator[None, None, Running]:
     """Waits until one runs."""
     while not (jobs := under_way(scene.ground)):
@@ -253,11 +273,21 @@ def _dooms() -> dict[str, Doom]:
         "doorbells doubled": Doom("broker", doorbells_doubled, kills=0, weight=0.5),
         "kill: the broker": Doom("broker", broker_killed),
         "kill: PostgreSQL": Doom("database", database_killed),
+        "kill: PostgreSQL and the broker": Doom("database", database_and_broker_killed, kills=2),
+        "clock an hour ahead": Doom("clock", partial(clock_set, by_s=AHEAD_S), kills=0),
+        "clock twenty seconds behind": Doom("clock", partial(clock_set, by_s=BEHIND_S), kills=0),
     }
 
 
 DOOMS: Mapping[str, Doom] = MappingProxyType(_dooms())
 """All that may befall a service."""
+
+
+def possible(database: str) -> list[str]:
+    """The fates that may befall a service on this database, with this clock."""
+    absent = {*([] if database == "postgresql" else ["database"]), *([] if clock.is_settable() else ["clock"])}
+    return [name for name, doom in DOOMS.items() if doom.lane not in absent]
+
 
 OF_BUGS: Mapping[str, Doom] = MappingProxyType(
     {f"kill: {faults.HALF}": Doom("worker", partial(at_point, fate="kill", point=faults.HALF))}

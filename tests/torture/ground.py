@@ -23,7 +23,7 @@ import httpx
 from service.db import migrate
 from service.db.engine import Database
 from tests.servers import GUARD_S, Databases, Postgres, Redis, free_port, running_postgres, running_redis
-from tests.torture import faults, points
+from tests.torture import clock, faults, points
 from tests.torture.process import Forked
 from worker import launch
 
@@ -174,6 +174,7 @@ class Ground:
             "TILEWRIGHT_PORT": str(self.port),
             "TMPDIR": str(self.folder),
             "TILEWRIGHT_API_KEY": self.key,
+            **clock.environment(),
             **more,
         }
         return Forked(name, command, environment, self.logs / f"{name}.log")

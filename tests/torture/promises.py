@@ -52,6 +52,8 @@ class Books:
     ground: Ground
     clients: Clients
     kills: int
+    clock_was_set: bool = False
+    """Times of two writers tell nothing then of who came first."""
 
     @cached_property
     def jobs(self) -> Sequence[Job]:
@@ -168,7 +170,8 @@ def attempts_do_not_overlap(books: Books) -> Iterator[Breach]:
         if any(attempt.ended_at is None for attempt in attempts):
             yield Breach("an attempt has not ended", job.id)
         for before, after in itertools.pairwise(attempts):
-            if before.ended_at is not None and after.started_at < before.ended_at - CLOCK_S:
+            is_over = before.ended_at is None or after.started_at >= before.ended_at - CLOCK_S
+            if not is_over and not books.clock_was_set:
                 yield Breach(f"attempt {after.attempt} began before attempt {before.attempt} ended", job.id)
 
 
@@ -221,7 +224,7 @@ def records_are_kept_once(books: Books) -> Iterator[Breach]:
     }
     for record in books.records:
         end = ends.get((record.job_id, record.variant["fence"])) if record.job_id else None
-        if end is not None and record.created_at > end + CLOCK_S:
+        if end is not None and record.created_at > end + CLOCK_S and not books.clock_was_set:
             yield Breach(f"a record of fence {record.variant['fence']} was written after its attempt", record.job_id)
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from tests.torture import faults
 from tests.torture.clients import Clients
 from tests.torture.driver import PATIENCE_S, Driver, deck
+from tests.torture.fates import doom
 from tests.torture.ground import Kind, prepared
 from tests.torture.promises import Books, Breach, breaches, story
 
@@ -84,7 +85,7 @@ def torture(
         driver = Driver(ground, clients, seed, say, patience_s)
         tally = driver.run(cards or deck(database, kills, Random(seed)))
         ground.stop()
-        books = Books(ground, clients, tally.kills)
+        books = Books(ground, clients, tally.kills, any(doom(name).lane == "clock" for name in tally.struck))
         broken = breaches(books)
         texts = [*([tally.stuck] if tally.stuck else []), *(_text(name, breach) for name, breach in broken)]
         concerned = dict.fromkeys(breach.job for _, breach in broken if breach.job is not None)
