@@ -331,7 +331,7 @@ class _Walk:
         place = Place(call, self._types(ids), self._arrays(ids), limits=self.limits)
         if call.op in SIZES and self.values.concerns(ids):
             return (self._named(guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)
-        if call.op in FOLDED and (array := FOLDED[call.op](place)) is not None:
+        if call.op in FOLDED and (array := guarded(lambda: FOLDED[call.op](place))) is not None:
             return (self.graph.shared(array, scope.label(call.outputs[0])),)
         if call.op in SIZES:  # data say them
             return (self._named(guarded(lambda: SIZES[call.op](self.values, call, ids)), call, scope),)

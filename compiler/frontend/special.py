@@ -117,7 +117,7 @@ def eye_like(place: Place) -> np.ndarray | None:
     dtype = place.first.dtype if code is None else DTYPES.get(code) if isinstance(code, int) else None
     if dtype is None or dtype.is_small:
         raise Unsupported(f"dtype {code} is not supported", "use a type from bool to double")
-    if place.first.elements * dtype.bytes > place.limits.fold_bytes:
+    if max(place.first.elements * dtype.bytes, *(8 * extent for extent in dims)) > place.limits.fold_bytes:
         return None
     columns = np.arange(dims[1]) - place.integer("k", 0)
     ones: np.ndarray = np.arange(dims[0])[:, None] == columns

@@ -19,6 +19,9 @@ from compiler.ir.tensor import DType, TensorType
 from compiler.ops.operator import Types
 from compiler.ops.slots import input_slots
 
+MAX_CHAIN = 64
+"""Arguments that are chained one after another; networks of people have fewer."""
+
 
 def axes_for(shape: Sequence[int], prefix: str = "i") -> tuple[Axis, ...]:
     """One axis per dimension, named by position."""
@@ -55,7 +58,13 @@ def call(name: str, *args: Expr) -> Expr:
 
 
 def chain(name: str, args: Sequence[Expr]) -> Expr:
-    """An associative function over any number of arguments, from the left."""
+    """An associative function over any number of arguments, from the left; of more than MAX_CHAIN by halves.
+
+    So the depth of the expression, which passes descend by recursion, stays small however many arguments there are.
+    """
+    if len(args) > MAX_CHAIN:
+        middle = len(args) // 2
+        return Apply(name, (chain(name, args[:middle]), chain(name, args[middle:])))
     whole = args[0]
     for arg in args[1:]:
         whole = Apply(name, (whole, arg))

@@ -29,6 +29,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status 0; 1 when a model did not end soundly."""
     parser = argparse.ArgumentParser(prog="make fuzz", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0, help="begin no model after so long (default: 60)")
+    parser.add_argument("--models", type=int, help="so many models, however long they take")
     parser.add_argument("--seed", type=int, default=0, help="which models (default: 0)")
     parser.add_argument("--kind", choices=[*KINDS], help="of this kind alone")
     parser.add_argument("--only", nargs=2, metavar=("KIND", "NUMBER"), help="one model, by what was printed of it")
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     unsound, begin, said = 0, time.monotonic(), time.monotonic()
     for number in itertools.count(given.seed * APART):
         now = time.monotonic()
-        if now - begin > given.seconds:
+        if now - begin > given.seconds if given.models is None else sum(ends.values()) >= given.models:
             break
         if now - said > EVERY_S:
             said = now

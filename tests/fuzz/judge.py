@@ -24,7 +24,7 @@ from compiler.errors import TilewrightError
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
-from tests.fuzz import graphs, mutants
+from tests.fuzz import graphs, hostile, mutants
 
 MOST_SECONDS = 60
 """Of CPU for each process, so that what else runs on the machine does not count against a model."""
@@ -32,12 +32,14 @@ PATIENCE = 10
 """Wall seconds for each of them: for what waits for ever and uses no CPU."""
 MOST_BYTES = 8 << 30
 """Of address space, beyond which a model is refused or fails."""
+COMPILED = 8
+"""Of so many hostile models one is compiled; the others are read and checked."""
 RELATIVE = 2e-3
 """Of the largest finite number of an output, by which right answers may differ."""
 
 Feeds = Mapping[str, np.ndarray]
 Reported = tuple[str, str, str, str]
-OK, WRONG = "ok", "wrong"
+OK, WRONG, SLOW = "ok", "wrong", signal.SIGXCPU.name
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,8 @@ class Subject:
 
     feeds   inputs at several sizes; empty: what the artifact draws
     trusts  how many others must agree that an answer is wrong: of ill-defined models each has its own
+    only_preflight  it is not compiled
+    may_be_slow     it may end by the limit of CPU seconds
     """
 
     seed: str
@@ -53,6 +57,8 @@ class Subject:
     dims: Mapping[str, object] = field(default_factory=dict)
     feeds: Sequence[Feeds] = ()
     trusts: int = 2
+    only_preflight: bool = False
+    may_be_slow: bool = False
 
 
 def _of_graph(number: int) -> Subject:
@@ -60,10 +66,15 @@ def _of_graph(number: int) -> Subject:
     return Subject("graph", model, dims, feeds, trusts=1)
 
 
+def _hostile(number: int) -> Subject:
+    return Subject(*hostile.hostile(number), only_preflight=number % COMPILED != 0, may_be_slow=True)
+
+
 KINDS: Mapping[str, Callable[[int], Subject]] = {
     "graph": _of_graph,
     "mutant": lambda number: Subject(*mutants.mutant(number)),
     "broken": lambda number: Subject(*mutants.broken(number)),
+    "hostile": _hostile,
 }
 """Sources of models, by name."""
 
@@ -108,7 +119,9 @@ def judged(subject: Subject, number: int) -> Outcome:
         child.join()
         status = child.exitcode or 0
         killed = signal.Signals(-status).name if status < 0 else f"exit {status}"
-        return Outcome("", killed, "ours", "the process told nothing")
+        # A service has such a limit too, and says so: what is hostile may take that long.
+        whose = "caller" if subject.may_be_slow and killed == SLOW else "ours"
+        return Outcome("", killed, whose, "the process told nothing")
     finally:
         child.join()
 
@@ -120,7 +133,7 @@ def _told(writing: Connection, end: Callable[[Subject, int], Reported], subject:
 def ended(subject: Subject, number: int) -> Reported:
     """The fields of an outcome, in the process that may end by it."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS))
+    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS + 1))
     signal.alarm(PATIENCE * MOST_SECONDS)
     asked = {"threads": 1 + number % 2, "tuning_budget_s": 0, "dims": subject.dims}
     options = CompileOptions.from_json(asked)
@@ -132,6 +145,8 @@ def ended(subject: Subject, number: int) -> Reported:
         try:
             problem = preflight(model, options)["problem"]
             foretold = problem["code"] if problem else OK
+            if subject.only_preflight:
+                return (foretold, foretold, problem["fault"], problem["message"]) if problem else (OK, OK, "", "")
             compile_model(model, artifact, options, measure=False)
             wrong = unlike_others(subject, artifact)
         except TilewrightError as error:

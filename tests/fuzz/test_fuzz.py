@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from compiler.pack.loader import Model
-from tests.end_to_end.models import relu
-from tests.fuzz import judge, mutants
+from tests.end_to_end.models import model, relu
+from tests.fuzz import hostile, judge, mutants
 from tests.fuzz.__main__ import main
 from tests.fuzz.judge import KINDS, Reported, Subject, difference, ended, judged
 from tests.seeds import each
@@ -30,6 +30,24 @@ def test_mutants_and_broken_files_end_soundly(seed: int) -> None:
     for kind in ("mutant", "broken"):
         end = judged(KINDS[kind](seed), seed)
         assert end.is_sound, end
+
+
+def test_each_attack_ends_as_the_callers_fault_or_soundly() -> None:
+    """The first model of each attack, as it is read and checked."""
+    left, number = {attack.__name__ for attack in hostile.ATTACKS} - {"without_end"}, 0
+    while left:
+        number += 1
+        subject = KINDS["hostile"](number)
+        if subject.seed in left and subject.only_preflight:
+            left.remove(subject.seed)
+            end = judged(subject, number)
+            assert end.is_sound, (subject.seed, number, end)
+
+
+def test_many_operands_of_one_operator_are_no_deep_expression() -> None:
+    nodes = [hostile.node("Sum", ["x"] * 5000)]
+    end = judged(Subject("sum", model(nodes, {"x": [2, 2]}, ["y"])), 1)
+    assert end.is_sound, end
 
 
 def one_off(subject: Subject, number: int) -> Reported:
