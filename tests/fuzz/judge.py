@@ -28,6 +28,8 @@ from tests.fuzz import graphs, hostile, mutants
 
 MOST_SECONDS = 60
 """Of CPU for each process, so that what else runs on the machine does not count against a model."""
+SOON_SECONDS = 20
+"""Of those that may end by this limit."""
 PATIENCE = 10
 """Wall seconds for each of them: for what waits for ever and uses no CPU."""
 MOST_BYTES = 8 << 30
@@ -133,7 +135,8 @@ def _told(writing: Connection, end: Callable[[Subject, int], Reported], subject:
 def ended(subject: Subject, number: int) -> Reported:
     """The fields of an outcome, in the process that may end by it."""
     resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
-    resource.setrlimit(resource.RLIMIT_CPU, (MOST_SECONDS, MOST_SECONDS + 1))
+    seconds = SOON_SECONDS if subject.may_be_slow else MOST_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + 1))
     signal.alarm(PATIENCE * MOST_SECONDS)
     asked = {"threads": 1 + number % 2, "tuning_budget_s": 0, "dims": subject.dims}
     options = CompileOptions.from_json(asked)
