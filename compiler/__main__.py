@@ -83,6 +83,7 @@ def _summary(report: dict[str, object], artifact: Path) -> str:
     arena, latency, ranks = report["arena_bytes"], report["latency_s"], report["rank_correlation"]
     assert isinstance(arena, int)
     assert isinstance(latency, float)
+    assert isinstance(report["unshown"], tuple | list)
     ranked = (
         ""
         if ranks is None
@@ -90,9 +91,10 @@ def _summary(report: dict[str, object], artifact: Path) -> str:
         f"mean of {report['ranked_kernels']} kernels"
     )
     run = f"{1e3 * latency:.3f} ms on {report['threads']} lanes, largest error {worst:.1e} of the largest value"
+    unshown = "" if report["verified"] else f"; NOT VERIFIED: nothing shows {', '.join(map(str, report['unshown']))}"
     return (
         f"{artifact}: {report['nodes']} operators in {report['kernels']} kernels, arena {arena / 1e6:.1f} MB, "
-        f"{run if errors else 'not run on this machine'}{ranked}"
+        f"{run + unshown if errors or report['cases'] else 'not run on this machine'}{ranked}"
     )
 
 

@@ -6,6 +6,7 @@
     │   ├── SourceUnavailable      a tuning record that no source can be generated from
     │   ├── InputsError            arrays to be run do not fit the model, or are no arrays
     │   ├── BudgetMissed           no layer can be quantised so that the outputs are as near as was asked for
+    │   ├── Unverified             no inputs show whether the artifact computes what the model says
     │   ├── ArtifactUnusable       the artifact to be run is damaged, or of another format version
     │   ├── ModelError             the bytes are not a model that can be compiled
     │   │   ├── MalformedModel         truncated, cyclic, ill-typed, not ONNX
@@ -155,6 +156,12 @@ class VerifyError(InternalError):
 
 class OpenDimension(VerifyError):
     """A number was asked for where a dimension is only known while running."""
+
+
+class Unverified(CallerError):
+    """No inputs show whether the artifact computes what the model says."""
+
+    code = "unverified"
 
 
 class Disagreement(InternalError):

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.codegen.weights import Weights
-from compiler.contract import CompileOptions, CompileReport, InputSpec
+from compiler.contract import CompileOptions, CompileReport, InputSpec, JudgedCase
 from compiler.devices.kinds import whole_kind_of
 from compiler.errors import CallerError, Disagreement, InternalError, TilewrightError
 from compiler.frontend import Loaded, bind_what_is_open, load
@@ -31,7 +31,7 @@ from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import evaluate_choices
 from compiler.steps.dividing import demand_divisible, divided
 from compiler.steps.dividing_devices import devices_of
-from compiler.steps.foreseeing import foreseen, is_run, proof_notices, run_notices
+from compiler.steps.foreseeing import foreseen, foreseen_outputs, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
 from compiler.steps.states import carried_positions
@@ -334,7 +334,9 @@ def front_of(
         fused.verify()
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
-    return Front(loaded, effort, rewritten, evaluated, fused, derived, usual, at, fixed, given)
+    front = Front(loaded, effort, rewritten, evaluated, fused, derived, usual, at, fixed, given)
+    foreseen_outputs(front, session)
+    return front
 
 
 def report(session: Session, front: Front, built: Built, proof: Proof, measured: Sequence[Record]) -> CompileReport:
@@ -358,6 +360,9 @@ def report(session: Session, front: Front, built: Built, proof: Proof, measured:
         latency_s=proof.latency_s,
         errors=agreed.errors if agreed else (),
         tolerance=agreed.tolerance if agreed else 0.0,
+        verified=agreed is not None and agreed.passed,
+        unshown=agreed.unshown if agreed else (),
+        cases=tuple(JudgedCase(one.name, one.decided, one.why or "") for one in agreed.each) if agreed else (),
         records_measured=len(measured),
         records_reused=sum(record not in measured for record in tiled.reused),
         rank_correlation=tiled.ranking.within if tiled.ranking else None,

@@ -59,6 +59,7 @@ from compiler.errors import OptionsError
 
 MAX_THREADS = 256
 SPARSITIES = ("auto", "off")
+UNVERIFIED = ("refuse", "allow")
 MAX_RANK = 8
 """Of the value of an input."""
 MAX_BUDGET_SECONDS = 24 * 3600.0
@@ -374,6 +375,12 @@ class CompileOptions(Refusing):
         description="seconds that one evaluation of the float64 reference may take, as estimated from the model: one "
         "that would take longer is refused before anything is built",
     )
+    unverified: StrictStr = Field(
+        default="refuse",
+        description="what becomes of an artifact of which no drawn inputs and no samples show that it computes what "
+        "the model says: `refuse`: the job fails; `allow`: it succeeds, and its report has `verified` false",
+        json_schema_extra={"enum": [*UNVERIFIED]},
+    )
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
         description="rules of rewriting, families of them and steps of fusion to leave out, by name; "
@@ -430,6 +437,10 @@ class CompileOptions(Refusing):
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
             raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
+        if self.unverified not in UNVERIFIED:
+            raise OptionsError(
+                f"unverified {self.unverified!r:.80} is unknown", fix=f"use one of {', '.join(UNVERIFIED)}"
+            )
         if not kind.threads and self.threads not in (None, 1):
             raise OptionsError(
                 f"threads is {self.threads}, and a {kind.title} target has {kind.lane}s, as many as its plan needs",
@@ -563,8 +574,8 @@ class CompileOptions(Refusing):
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds`, `devices`, `carry`, `snr_db` or `format`, and with `sparsity` left alone, it is what it was
-        before there were any.
+        Without `bounds`, `devices`, `carry`, `snr_db` or `format`, and with `sparsity` and `unverified` left alone, it
+        is what it was before there were any.
         """
         later = {
             "bounds": bool(self.bounds),
@@ -574,6 +585,7 @@ class CompileOptions(Refusing):
             "sparsity": self.sparsity != "auto",
             "snr_db": self.snr_db is not None,
             "format": self.format is not None,
+            "unverified": self.unverified != "refuse",
         }
         plain = {name: value for name, value in self.to_json().items() if later.get(name, True)}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]

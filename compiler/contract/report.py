@@ -26,6 +26,20 @@ class OutputError:
 
 
 @dataclass(frozen=True)
+class JudgedCase:
+    """One set of inputs that the artifact was to be judged on.
+
+    inputs   `random`, another draw or edge case by name, or `sample` and its name; with the sizes of open dimensions
+    decided  the outputs of which they show that the artifact agrees
+    why_not  why not of all outputs; empty where they show all
+    """
+
+    inputs: str
+    decided: tuple[str, ...]
+    why_not: str
+
+
+@dataclass(frozen=True)
 class LayerError:
     """How far a kernel's result is from the float64 reference, as `OutputError` has it, all kernels before it included.
 
@@ -418,6 +432,13 @@ class CompileReport:
     """Median latency of the artifact, measured in this compilation; estimated where `placement` is there."""
     errors: tuple[OutputError, ...] = ()
     tolerance: float = 0.0
+    verified: bool = True
+    """Whether drawn inputs or samples show of each output that the artifact computes what the model says: False for a
+    target that does not run here, or where the option `unverified` allows it."""
+    unshown: tuple[str, ...] = ()
+    """The outputs of which they show nothing."""
+    cases: tuple[JudgedCase, ...] = ()
+    """What each set of inputs showed, in the order in which they were tried."""
     records_measured: int = 0
     records_reused: int = 0
     rank_correlation: float | None = None

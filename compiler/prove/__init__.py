@@ -5,6 +5,7 @@ region     what loops and branches mean
 inputs     random and edge inputs, in the ranges (`ranges`) that their readers demand (`demands`)
 samples    inputs that the caller gave
 agree      an artifact beside the reference
+foresee    what drawn inputs will show, by the reference alone
 rounding   what rounding some values to bf16 does to the outputs
 bisect     the first node that diverges
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import operator
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import Enum, auto
+from enum import StrEnum
 from functools import partial, reduce
 
 import numpy as np
@@ -21,7 +22,7 @@ from compiler.ops import having
 from compiler.ops.traits import Trait
 from compiler.prove.array_module import ArrayModule
 from compiler.prove.choices import is_torn
-from compiler.prove.inputs import edge_inputs, sample_inputs
+from compiler.prove.inputs import EDGES, FURTHER, edge_inputs, further_inputs, sample_inputs
 from compiler.prove.reference import Operators, Watch, evaluate_graph, rounds_to_small, unwatched
 from compiler.prove.sizes import cut, own_outputs
 
@@ -64,29 +65,75 @@ MOST_GRANTED = 2e-2
 tolerance."""
 
 
+class Why(StrEnum):
+    """Why a case shows nothing of the outputs, or of some of them; in words that follow "undecided: "."""
+
+    NOT_FINITE = "the model gives no finite number"
+    EMPTY = "an output is empty"
+    ROUNDING = "rounding alone exceeds what may be granted"
+    OUTSIDE = "the inputs lead outside of what the model indexes"
+    BEYOND = "the model's values exceed the largest number of the precision"
+    SKIPPED = "the time was over"
+
+
+@dataclass(frozen=True)
+class Case:
+    """What one set of inputs showed: of the outputs `decided` that the program agrees, or `why` not of all of them."""
+
+    name: str
+    decided: tuple[str, ...]
+    why: Why | None = None
+
+    @property
+    def judged(self) -> bool:
+        """Whether results were compared, be it of empty outputs."""
+        return bool(self.decided) or self.why in (None, Why.EMPTY)
+
+
 @dataclass(frozen=True)
 class Agreement:
     """The verdict. `errors` holds each output's largest errors over the cases judged, `worst` the largest relative one.
 
-    `tolerance` is the one that was applied, with what float32 rounding was granted. `undecided` are cases that show
-    nothing, because the model itself overflows in its own precision or gives no finite number; without a decided case
-    nothing has passed. `skipped` are those for which the time ran out. `failing_way` is the way to run it, 0 or 1 + a
-    position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the random
-    case is larger than the precision's largest number, where that may be why it fails. `is_finite` is False where the
-    reference has no finite number in any case.
+    `tolerance` is the one that was applied, with what float32 rounding was granted. `each` says of every case what it
+    showed. `unshown` are the outputs of which no drawn case and no sample shows anything: where there is one, or no
+    case was judged at all, the program has not failed, and nothing is proved. `failing_way` is the way to run it, 0 or
+    1 + a position in `others`, that was furthest off in the case that failed. `beyond_range` says which value of the
+    random case is larger than the precision's largest number, where that may be why it fails.
     """
 
     errors: tuple[OutputError, ...]
     worst: float
-    passed: bool
     tolerance: float
-    cases: tuple[str, ...]
-    undecided: tuple[str, ...] = ()
-    skipped: tuple[str, ...] = ()
+    each: tuple[Case, ...]
+    unshown: tuple[str, ...] = ()
     failing_inputs: Mapping[int, np.ndarray] | None = None
     failing_way: int = 0
     beyond_range: str = ""
-    is_finite: bool = True
+
+    @property
+    def failed(self) -> bool:
+        """Whether a case showed that the program computes something else."""
+        return self.failing_inputs is not None
+
+    @property
+    def passed(self) -> bool:
+        """Whether it agrees wherever that was judged, and every output was."""
+        return not self.failed and bool(self.cases) and not self.unshown
+
+    @property
+    def cases(self) -> tuple[str, ...]:
+        """Names of those that were judged, the one that failed last."""
+        return tuple(case.name for case in self.each if case.judged)
+
+    @property
+    def undecided(self) -> tuple[str, ...]:
+        """Names of those that showed nothing."""
+        return tuple(case.name for case in self.each if not case.judged and case.why is not Why.SKIPPED)
+
+    @property
+    def skipped(self) -> tuple[str, ...]:
+        """Names of those for which the time ran out."""
+        return tuple(case.name for case in self.each if case.why is Why.SKIPPED)
 
 
 def default_tolerance(graph: Graph, precision: str) -> float:
@@ -116,63 +163,58 @@ def agree(
 
     `others` are other ways to run it, judged with it: of each output the largest error of all of them counts. With
     `tolerance` None the precision's default holds, and an error that numpy's own evaluation in that precision shares is
-    granted. The random case and the `samples`, inputs by name of the sample, are always judged; edge cases begin while
-    `budget_s` wall seconds last. Stops at the first case that fails. An edge case that fails where the reference has
-    values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn inputs that
-    lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that follows from
-    data: the runners give the model's outputs alone, at these sizes. `watch` hears how far each evaluation
+    granted. The random case and the `samples`, inputs by name of the sample, are always judged; further draws and edge
+    cases begin while `budget_s` wall seconds last, further draws also until every output was shown. An edge case shows
+    nothing: of zeros, say, too much is the same. Stops at the first case that fails. An edge case that fails where the
+    reference has values beyond `largest`, the largest number that the program can keep, decides nothing; nor do drawn
+    inputs that lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that
+    follows from data: the runners give the model's outputs alone, at these sizes. `watch` hears how far each evaluation
     of the graph is, which goes on in a `module` where one is given. Raises InputsError where a sample leads outside, or
-    where drawn inputs do and there are no samples.
+    where all drawn inputs do and there are no samples.
     """
     evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
-    names: list[str] = []
-    undecided: list[str] = []
-    skipped: list[str] = []
+    unshown = {named(value): None for value in own_outputs(graph, shapes) if value.type.elements}
+    each: list[Case] = []
     errors: tuple[OutputError, ...] = ()
     granted = accepted
-    is_finite = False
+    outside: InputsError | None = None
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
     for name, inputs in _cases(graph, seed, samples or {}, shapes):
-        if names and name not in certain and time.monotonic() >= end:
-            skipped.append(name)
+        is_needed = name in certain or (name in FURTHER and unshown)
+        if each and not is_needed and time.monotonic() >= end:
+            each.append(Case(name, (), Why.SKIPPED))
             continue
         bits = MANTISSA.get(precision, 0) if tolerance is None else 0
         runners = model_runner, *others
-        found: _Verdict | _Undecided
         try:
             noise = Noise(bits, DEFAULT_TOLERANCE[precision], granted=tolerance is None)
             found = _judge(runners, graph, shapes, evaluate, inputs, accepted, noise)
         except InputsError as error:
-            if name in certain and (name != RANDOM or not samples):
-                raise InputsError(f"{name} inputs: {error.message}", error.fix, details=error.details) from error
-            found = _Undecided.OUTSIDE
-        if not isinstance(found, _Verdict):
-            undecided.append(name)
-            is_finite |= found is _Undecided.ROUNDING
+            outside = InputsError(f"{name} inputs: {error.message}", error.fix, details=error.details)
+            if name in certain and name != RANDOM:
+                raise outside from error
+            found = Why.OUTSIDE
+        if isinstance(found, Why):
+            each.append(Case(name, (), found))
             continue
-        names.append(name)
         if not found.passed:
             beyond = _beyond(graph, inputs, evaluate, largest) if math.isfinite(largest) else ""
             if beyond and name not in certain:
-                undecided.append(names.pop())
+                each.append(Case(name, (), Why.BEYOND))
                 continue
-            worst = _worst(found.errors)
-            cases = (*names,), (*undecided,), ()
-            return Agreement(found.errors, worst, False, found.tolerance, *cases, inputs, found.furthest, beyond)
+            each.append(Case(name, ()))
+            verdict = (found.errors, _worst(found.errors), found.tolerance, (*each,))
+            return Agreement(*verdict, (*unshown,), inputs, found.furthest, beyond)
+        each.append(Case(name, found.decided, found.why))
+        if name not in EDGES:
+            unshown = {output: None for output in unshown if output not in found.decided}
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
-    return Agreement(
-        errors,
-        _worst(errors),
-        bool(names),
-        granted,
-        (*names,),
-        (*undecided,),
-        (*skipped,),
-        is_finite=bool(names) or is_finite,
-    )
+    if outside is not None and not samples and not any(case.decided for case in each):
+        raise outside
+    return Agreement(errors, _worst(errors), granted, (*each,), (*unshown,))
 
 
 def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequence[Value]) -> tuple[OutputError, ...]:
@@ -190,9 +232,16 @@ def compare(got: Sequence[np.ndarray], want: Sequence[np.ndarray], outputs: Sequ
 
 
 def merged(one: Agreement, other: Agreement) -> Agreement:
-    """The verdict on two programs of the same outputs, or on one at two sizes, that both passed."""
-    errors = tuple(map(_worse, one.errors, other.errors))
-    return replace(one, errors=errors, worst=_worst(errors), tolerance=max(one.tolerance, other.tolerance))
+    """The verdict on two programs of the same outputs, or on one at two sizes, neither of which failed."""
+    errors = tuple(map(_worse, one.errors, other.errors)) if one.errors and other.errors else one.errors or other.errors
+    return replace(
+        one,
+        errors=errors,
+        worst=_worst(errors),
+        tolerance=max(one.tolerance, other.tolerance),
+        each=(*one.each, *other.each),
+        unshown=tuple(output for output in one.unshown if output in other.unshown),
+    )
 
 
 def distance(value: Value, error: OutputError) -> float:
@@ -214,16 +263,22 @@ def _cases(
     yield RANDOM, sample_inputs(graph, seed, shapes)
     yield from ((name, dict(inputs)) for name, inputs in samples.items())
     if graph.inputs:
+        yield from further_inputs(graph, seed, shapes)
         yield from edge_inputs(graph, seed, shapes)
 
 
 @dataclass(frozen=True)
 class _Verdict:
-    """`furthest` is the way to run the program whose largest error is the largest."""
+    """On one case. `decided` are the outputs that it shows, `why` it does not show all of them.
+
+    `furthest` is the way to run the program whose largest error is the largest.
+    """
 
     errors: tuple[OutputError, ...]
     passed: bool
     tolerance: float
+    decided: tuple[str, ...]
+    why: Why | None
     furthest: int = 0
 
 
@@ -242,18 +297,6 @@ class Noise:
     granted: bool
 
 
-class _Undecided(Enum):
-    """Why a case shows nothing.
-
-    The reference has no finite number, rounding alone exceeds what may be granted or decides which boxes
-    are chosen, or the inputs lead outside of what the model indexes.
-    """
-
-    NOT_FINITE = auto()
-    ROUNDING = auto()
-    OUTSIDE = auto()
-
-
 def _judge(
     runners: Sequence[ModelRunner],
     graph: Graph,
@@ -262,19 +305,25 @@ def _judge(
     inputs: dict[int, np.ndarray],
     accepted: float,
     noise: Noise,
-) -> _Verdict | _Undecided:
-    """The verdict on one case.
+) -> _Verdict | Why:
+    """The verdict on one case, or why it shows nothing.
 
-    Undecided where it shows nothing: the model overflows in its own precision, gives no finite number, or is so badly
-    conditioned there that rounding alone exceeds what may be granted.
+    The model overflows in its own precision, gives no finite number, or is so badly conditioned there that rounding
+    alone exceeds what may be granted. An output shows what the program computes where it has an element and one of
+    them is finite, or where no input has a part in it: what is NaN then is so by design.
     """
-    outputs = own_outputs(graph, shapes)
+    outputs, constant = own_outputs(graph, shapes), constant_outputs(graph)
     found = evaluate(inputs)
     if shapes and (broken := shapes.broken(graph.outputs, found)):
         raise InputsError(f"the model does not take them: {broken}", fix="give samples that it takes")
     want = cut(graph, shapes, found)
-    if not any(array.size == 0 or np.isfinite(array).any() for array in want):
-        return _Undecided.NOT_FINITE
+    shown = [value.id in constant or np.isfinite(array).any() for value, array in zip(outputs, want, strict=True)]
+    empty = [array.size == 0 for array in want]
+    if not any(map(operator.or_, shown, empty)):
+        return Why.NOT_FINITE
+    why = None if all(shown) else Why.EMPTY if any(empty) else Why.NOT_FINITE
+    decided = tuple(named(value) for value, is_shown in zip(outputs, shown, strict=True) if is_shown)
+    verdict = partial(_Verdict, decided=decided, why=why)
     given = [inputs[value] for value in graph.inputs]
     small: list[dict[int, np.ndarray]] = []
     each = []
@@ -291,27 +340,41 @@ def _judge(
     ]
     if any(at in small[0] for at in beyond):
         if not _at_ties(graph, shapes, evaluate, inputs, noise.nudge, want, small):
-            return _Verdict(errors, False, accepted, furthest)
+            return verdict(errors, False, accepted, furthest=furthest)
         beyond = [at for at in beyond if at not in small[0]]
     if not beyond:
-        return _Verdict(errors, True, accepted)
+        return verdict(errors, True, accepted)
     if is_torn(graph, evaluate, inputs, accepted, noise.mantissa):
-        return _Undecided.ROUNDING
+        return Why.ROUNDING
     if not noise.granted and all(math.isfinite(errors[at].max_relative) for at in beyond):
-        return _Verdict(errors, False, accepted, furthest)
+        return verdict(errors, False, accepted, furthest=furthest)
     granted = [accepted] * len(outputs)
     for own in _noise(graph, shapes, evaluate, inputs, noise, want, outputs):
         if not all(math.isfinite(own[at]) for at in beyond):
-            return _Undecided.ROUNDING
+            return Why.ROUNDING
         for at in beyond if noise.granted else ():
             granted[at] = max(granted[at], NOISE_ALLOWANCE * own[at])
         if max(granted) > max(accepted, MOST_GRANTED):
-            return _Undecided.ROUNDING
+            return Why.ROUNDING
         if all(distance(outputs[at], errors[at]) <= granted[at] for at in beyond):
-            return _Verdict(errors, True, max(granted), furthest)
+            return verdict(errors, True, max(granted), furthest=furthest)
         if not noise.granted or not all(math.isfinite(errors[at].max_relative) for at in beyond):
             break
-    return _Verdict(errors, False, max(granted), furthest)
+    return verdict(errors, False, max(granted), furthest=furthest)
+
+
+def constant_outputs(graph: Graph) -> frozenset[int]:
+    """Outputs in which no input of the model has a part."""
+    reached = set(graph.inputs)
+    for node in graph.nodes:
+        if any(value in reached for value in node.inputs):
+            reached.update(node.outputs)
+    return frozenset(graph.outputs) - reached
+
+
+def named(value: Value) -> str:
+    """The name of an output in verdicts: the model's, else its id."""
+    return value.name or f"%{value.id}"
 
 
 def _noise(
@@ -377,9 +440,7 @@ def _of_any_shape(
 ) -> tuple[OutputError, ...]:
     """As `compare`; infinite errors where a size that follows from data is another one."""
     return tuple(
-        compare([g], [w], [value])[0]
-        if g.shape == w.shape
-        else OutputError(value.name or f"%{value.id}", math.inf, math.inf, math.inf)
+        compare([g], [w], [value])[0] if g.shape == w.shape else OutputError(named(value), math.inf, math.inf, math.inf)
         for value, g, w in zip(outputs, got, want, strict=True)
     )
 
@@ -398,7 +459,7 @@ def _beyond(graph: Graph, inputs: dict[int, np.ndarray], evaluate: Evaluate, lar
 
 
 def _error(value: Value, got: np.ndarray, want: np.ndarray) -> OutputError:
-    name = value.name or f"%{value.id}"
+    name = named(value)
     if got.shape != want.shape:
         raise ValueError(f"output {name!r} has shape {list(got.shape)}, its reference {list(want.shape)}")
     if not got.size:

@@ -22,6 +22,14 @@ CLEAR = 0.1
 """How far random floats stay from the one bound that they have."""
 EDGES = ("zeros", "ones", "negative", "large")
 """Cases."""
+FURTHER = ("one sign", "offset", "wide range", "small numbers")
+"""Cases that are drawn like the random one, from another distribution."""
+FEW = 3
+"""The most by which an integer of the case `small numbers` exceeds the least."""
+OFFSET = 30.0
+"""Of floats of the case `offset`, whose spread is 1: what subtracts a mean loses five bits."""
+DECADES = 6.0
+"""Between the least and the greatest magnitude of the case `wide range`."""
 
 
 def sample_inputs(graph: Graph, seed: int, shapes: OpenShapes | None = None) -> dict[int, np.ndarray]:
@@ -47,6 +55,65 @@ def edge_inputs(
         random = np.random.default_rng(seed + 1)
         edge = {value: _edge(graph.type(value), ranges[value], name, random) for value in graph.inputs}
         yield name, edge | _examples(graph, shapes, seed + 1 + place)
+
+
+def further_inputs(
+    graph: Graph, seed: int, shapes: OpenShapes | None = None
+) -> Iterator[tuple[str, dict[int, np.ndarray]]]:
+    """Named draws that are unlike the random one, one at a time, in the ranges of the inputs.
+
+    Floats all of one sign, far from zero beside their spread, over many decades, and integers at the lower end of their
+    range: sums that do not cancel, differences that do, and counts and indices of few.
+    """
+    ranges = _ranges(graph)
+    has_floats = any(graph.type(value).dtype.is_float for value in graph.inputs)
+    has_integers = any(not graph.type(value).dtype.is_float for value in graph.inputs)
+    for place, name in enumerate(FURTHER):
+        if not (has_integers if name == "small numbers" else has_floats):
+            continue
+        random = np.random.default_rng((seed, 1 + place))
+        drawn = {value: _further(graph.type(value), ranges[value], name, random) for value in graph.inputs}
+        yield name, drawn | _examples(graph, shapes, seed + len(EDGES) + 1 + place)
+
+
+def _further(type: TensorType, allowed: Interval, name: str, random: np.random.Generator) -> np.ndarray:
+    """An input in such a case."""
+    if not type.dtype.is_float:
+        low, high = _ends(type.dtype, allowed)
+        if name == "small numbers":
+            high = min(high, max(low, 0) + FEW)
+        return random.integers(math.ceil(low), math.floor(high), type.dims, endpoint=True).astype(type.dtype.numpy)
+    if name == "small numbers":
+        return _random(type, allowed, random)
+    if not allowed.is_finite:
+        magnitude = np.abs(random.standard_normal(type.dims)) + CLEAR
+        sign = -1.0 if allowed.high <= 0 else 1.0
+        match name:
+            case "one sign":
+                made = sign * magnitude
+            case "offset":
+                made = sign * (OFFSET + random.standard_normal(type.dims))
+            case _:
+                made = _decades(type, random) * (
+                    sign if allowed.low >= 0 or sign < 0 else random.choice([-1, 1], type.dims)
+                )
+        return _within(np.asarray(made), type, allowed)
+    low, high = allowed.low, allowed.high
+    part = random.uniform(0.0, 1.0, type.dims)
+    match name:
+        case "one sign":
+            least = 0.0 if low < 0 < high else low
+            made = least + part * (high - least)
+        case "offset":
+            made = low + (high - low) * (0.9 + 0.1 * part)
+        case _:
+            made = low + (high - low) * np.minimum(_decades(type, random), 1.0)
+    return _within(np.asarray(made), type, allowed)
+
+
+def _decades(type: TensorType, random: np.random.Generator) -> np.ndarray:
+    """Magnitudes up to 10 whose logarithms are uniform."""
+    return np.asarray(10.0 ** random.uniform(1.0 - DECADES, 1.0, type.dims))
 
 
 def _examples(graph: Graph, shapes: OpenShapes | None, place: int) -> dict[int, np.ndarray]:

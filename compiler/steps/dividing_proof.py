@@ -73,13 +73,13 @@ def proved_parts(
         raise InternalError("devices that are not here take part in no plan")
     with runner.open(path, plan=1, coded=True) as model:
         verdicts = [_agreement(session, front, model, turn, of, AGREE_SECONDS / 2 / len(turns)) for turn in turns]
-        _demand_passed(verdicts)
+        _demand_not_failed(verdicts)
         frames = _demand_apart(model, of, carried)
         if carried:
             count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(front.effort.seconds, 1e-9))))
             steps = {f"frame {number} of a stream": [*frame.values()] for number, frame in enumerate(frames[:count])}
             verdicts.append(_agreement(session, front, model, turns[0], of, 0.0, steps))
-            _demand_passed(verdicts)
+            _demand_not_failed(verdicts)
         streamed, alone = _measured(model, session, of)
     worst = max(verdict.worst for verdict in verdicts)
     caller_s = streamed.caller_s / streamed.frames
@@ -96,9 +96,9 @@ def proved_parts(
     )
 
 
-def _demand_passed(verdicts: Sequence[Agreement]) -> None:
+def _demand_not_failed(verdicts: Sequence[Agreement]) -> None:
     for verdict in verdicts:
-        if not verdict.passed:
+        if verdict.failed:
             raise Disagreement(
                 f"the parts of the model do not compute what it says: off by {verdict.worst:.2e} of the largest "
                 f"value, where {verdict.tolerance:.2e} is granted",

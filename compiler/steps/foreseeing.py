@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 
 from compiler.contract import CompileOptions
 from compiler.devices.device import Runner
-from compiler.errors import ModelTooLarge
+from compiler.errors import ModelTooLarge, Unverified
 from compiler.ir.graph import Graph, Node
+from compiler.ops import OPERATORS
+from compiler.prove.agree import Why
 from compiler.prove.effort import Effort, reference_effort
+from compiler.prove.foresee import foresee
+from compiler.session import Session
+from compiler.steps.building import Front
 
 EMULATED = 20.0
 """Seconds that a run in an emulator takes for each second of an evaluation of the reference, at most: between 8 and 20
 of qemu-user with convolutional networks, by the floating-point operations that it emulates one by one."""
+FORESEEN_S, FORESEEN_BYTES = 1.0, 1 << 30
+"""Of one evaluation of the reference, up to which it is done before anything is built, too."""
 TOLD_FROM_S = 30.0
 TOLD_FROM_BYTES = 4 << 30
 """From which on a notice says what proving takes."""
@@ -35,6 +43,39 @@ def foreseen(graph: Graph, options: CompileOptions, memory_bytes: int | None = N
     if problem := proof_problem(effort, options) or _memory_problem(effort, memory_bytes or _memory_of_machine()):
         raise problem
     return effort
+
+
+def foreseen_outputs(front: Front, session: Session) -> None:
+    """Tells which outputs are not finite on random inputs, before anything is built.
+
+    Raises Unverified for outputs that no drawn inputs will show, where there are no samples and the options do not
+    allow that. Skipped where dimensions are open, or one evaluation takes longer than FORESEEN_S.
+    """
+    loaded, effort = front.loaded, front.effort
+    is_open = loaded.open_shapes is not None and bool(loaded.open_shapes.dimensions)
+    if effort is None or is_open or effort.seconds > FORESEEN_S or effort.bytes > FORESEEN_BYTES:
+        return
+    found = foresee(loaded.graph, OPERATORS, session.options.seed, loaded.open_shapes)
+    if found.not_finite:
+        session.trace.notice(found.not_finite)
+    if found.unshown and not front.samples and session.options.unverified != "allow":
+        if all(why is Why.OUTSIDE for why in found.unshown.values()):
+            return  # the proof says which node they lead outside of
+        raise unverified(found.unshown)
+
+
+def unverified(unshown: Mapping[str, str], *, by_rounding: bool = False) -> Unverified:
+    """The error for outputs of which nothing shows whether the artifact computes them, by name, each with why."""
+    each = {why: [name for name, one in unshown.items() if one == why] for why in dict.fromkeys(unshown.values())}
+    said = "; ".join(f"{', '.join(map(repr, names))}: {why}" for why, names in each.items())
+    fix = "give samples: inputs on which each of them is finite and not empty"
+    if by_rounding:
+        fix += ', or state how much error is acceptable, such as {"tolerance": 0.05}'
+    return Unverified(
+        f"no drawn inputs show whether the artifact computes what the model says. Outputs {said}",
+        fix=f'{fix}; or take the artifact unverified by the option {{"unverified": "allow"}}',
+        details={"unshown": list(unshown)},
+    )
 
 
 def proof_problem(effort: Effort, options: CompileOptions) -> ModelTooLarge | None:

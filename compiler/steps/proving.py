@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.contract import CompileOptions, LayerError, SizeReport
-from compiler.errors import Disagreement, InputsError, UnsupportedModel
+from compiler.errors import Disagreement, InputsError
 from compiler.frontend import Loaded
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
@@ -25,7 +25,7 @@ from compiler.ir.plan import Plan
 from compiler.measure.latency import model_latency
 from compiler.ops import OPERATORS
 from compiler.pack.loader import InputError, Model, RunError
-from compiler.prove.agree import LARGEST, Agreement, ModelRunner, agree, merged
+from compiler.prove.agree import LARGEST, Agreement, ModelRunner, Why, agree, merged
 from compiler.prove.array_module import ArrayModule
 from compiler.prove.bisect import PLAN_FAULT, bisect, demand_same_meaning, layer_errors
 from compiler.prove.effort import Effort, reference_effort
@@ -34,6 +34,7 @@ from compiler.prove.samples import Sample
 from compiler.prove.sizes import judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
+from compiler.steps.foreseeing import unverified
 from compiler.trace import StopRequest, Trace
 
 AGREE_SECONDS = 6.0
@@ -104,7 +105,7 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
     inputs are legal, also against the model in which these inputs are constants.
 
     Raises Disagreement that names the first diverging node, InputsError for inputs that the model does not take, and
-    UnsupportedModel for a model without a finite result.
+    Unverified where nothing shows an output, unless the options allow that.
     """
     options = session.options
     runner = session.backend.runner
@@ -119,6 +120,8 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         arrays = cache(runner.arrays)
         cases = _cases(front, options, front.effort)
         found = [_judged(session, front, built, models, case, end, arrays) for case in cases]
+        agreement = reduce(merged, (_placed(case, verdict) for case, verdict in found))
+        _demand_shown(session, agreement)
         if arrays.cache_info().currsize and (module := arrays()):
             session.trace.remark(f"float64 reference: {module}")
             module.free()
@@ -130,7 +133,23 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
 
         latency_s = 0.0 if runner.emulator else model_latency(run_once, LATENCY_SECONDS).median
     sizes = tuple(SizeReport(case.sizes, verdict.errors) for case, verdict in found if case.sizes)
-    return Proof(reduce(merged, (verdict for _, verdict in found)), latency_s, sizes)
+    return Proof(agreement, latency_s, sizes)
+
+
+def _demand_shown(session: Session, agreement: Agreement) -> None:
+    """Raises Unverified where nothing shows an output, unless the options allow that."""
+    if agreement.passed:
+        return
+    why = {name: _why(agreement, name) for name in agreement.unshown}
+    error = unverified(why, by_rounding=Why.ROUNDING in why.values())
+    if session.options.unverified != "allow":
+        raise error
+    session.trace.notice(f"the artifact is not verified: {error.message}")
+
+
+def _why(agreement: Agreement, output: str) -> Why:
+    """Why the first case that says so shows nothing of an output; the random one comes first."""
+    return next(case.why for case in agreement.each if case.why is not None and output not in case.decided)
 
 
 def errors_of_layers(session: Session, front: Front, built: Built) -> tuple[LayerError, ...]:
@@ -214,6 +233,12 @@ def _fixed(front: Front, shapes: OpenShapes | None) -> Iterator[Case]:
             yield Case(loaded.graph, loaded.open_shapes, reference_effort(loaded.graph), (), fixed=arrays)
 
 
+def _placed(case: Case, verdict: Agreement) -> Agreement:
+    """With the sizes, or the fixed inputs, of the case in the names of its cases."""
+    at = f" at {case}" if case.sizes or case.fixed else ""
+    return replace(verdict, each=tuple(replace(one, name=one.name + at) for one in verdict.each))
+
+
 def _judged(
     session: Session,
     front: Front,
@@ -223,7 +248,7 @@ def _judged(
     end: float,
     arrays: Callable[[], ArrayModule | None],
 ) -> tuple[Case, Agreement]:
-    """The verdict on one case, which passed; edge cases begin until `end`."""
+    """The verdict on one case, which did not fail; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
     ways = [in_declared_types(model.run_flat, case) for model in models]
     verdict = agree(
@@ -244,20 +269,8 @@ def _judged(
     if verdict.beyond_range:
         fix = "ask for precision bf16, which reaches as far as fp32, or for fp32"
         raise Disagreement(verdict.beyond_range, fix=fix, details={BEYOND_RANGE: precision})
-    if not verdict.passed and verdict.failing_inputs is not None:
+    if verdict.failing_inputs is not None:
         _blamed(session, front, built, case, verdict, verdict.failing_inputs)
-    at = f" at {case}" if case.sizes or case.fixed else ""
-    if not verdict.is_finite:
-        raise UnsupportedModel(
-            f"the model gives no finite number{at}, whatever it was given: nothing shows what it means",
-            fix="look for weights and attributes that are not finite, and for divisions by zero",
-        )
-    if not verdict.passed:
-        raise Disagreement(
-            f"nothing shows that the artifact computes what the model says{at}: rounding alone exceeds what may be "
-            f"granted in every case ({', '.join(verdict.undecided)})",
-            fix='state how much error is acceptable, such as {"tolerance": 0.05}',
-        )
     return case, verdict
 
 

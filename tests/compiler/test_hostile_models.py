@@ -13,7 +13,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions, CompileReport
-from compiler.errors import UnsupportedModel
+from compiler.errors import UnsupportedModel, Unverified
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 
@@ -94,10 +94,15 @@ def test_an_attribute_that_names_nothing_is_refused_by_node_with_the_names_that_
     assert refusal.fix.startswith("use ")
 
 
-def test_a_model_that_gives_no_finite_number_is_refused_as_such(tmp_path: Path) -> None:
+def test_a_model_that_gives_no_finite_number_is_unverified_before_anything_is_built(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = one_node("Mul", TensorProto.FLOAT, [4], {}, {"by": np.array(np.nan, np.float32)})
-    with pytest.raises(UnsupportedModel, match="no finite number"):
+    monkeypatch.setattr("compiler.pipeline.build", None)
+    with pytest.raises(Unverified, match="no finite number") as caught:
         compiled(model, tmp_path)
+    assert "samples" in caught.value.fix
+    assert caught.value.details == {"unshown": ["y"]}
 
 
 @pytest.mark.parametrize("op", ["Gather", "GatherElements", "GatherND"])

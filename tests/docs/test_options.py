@@ -33,6 +33,7 @@ OTHERS: dict[str, Any] = {
     "sparsity": "off",
     "seed": 1,
     "proof_limit_s": 60.0,
+    "unverified": "allow",
     "without": ("weights", "inline"),
     "devices": ("cpu:0", "cpu:1@x86-64-v2"),
     "objective": "throughput",

@@ -117,7 +117,9 @@ def _finish(
         shown.append({**ended.said, "artifact": str(artifact)})
         if not as_json:
             cached = ", from the cache" if ended.cached else ""
-            console().print(f"{artifact}  (job {ended.id}{cached})", markup=False)
+            is_verified = client.report(ended)["report"].get("verified", True)
+            unproven = "" if is_verified else ", NOT VERIFIED: `tilewright log` and its report say why"
+            console().print(f"{artifact}  (job {ended.id}{cached}{unproven})", markup=False)
     if as_json:
         _print(shown, as_json)
     if any("artifact" not in one for one in shown):

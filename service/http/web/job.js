@@ -119,6 +119,7 @@ function Overview({ job, events, link, base }) {
         html`<code>${one.output}</code>`, figures(one.max_absolute), figures(one.max_relative),
         report.tolerance ? html`<progress value=${one.max_relative / report.tolerance} aria-label="of the tolerance"></progress> ${figures(100 * one.max_relative / report.tolerance)} %` : "exact",
       ])} />
+      ${report.cases && html`<${Shown} report=${report} />`}
       ${job.kind === "compile" && html`<${Why} job=${job} report=${report} base=${base} />`}
       ${report.quantised && html`<${Quantised} report=${report.quantised} />`}
       <h2>Plans</h2>
@@ -135,6 +136,16 @@ function Overview({ job, events, link, base }) {
 }
 
 /** What quantising the model cost against the one that was sent, and what became of each layer. */
+// Which inputs showed what; an artifact that nothing shows is said so first.
+function Shown({ report }) {
+  const whole = report.cases.filter((one) => !one.why_not);
+  const partly = report.cases.filter((one) => one.why_not);
+  return html`
+    ${report.verified === false && html`<p><b>Not verified${report.unshown.length ? `: nothing shows ${report.unshown.join(", ")}` : ""}.</b></p>`}
+    <p class="quiet">Judged on ${whole.length} of ${report.cases.length} sets of inputs${whole.length ? `: ${whole.map((one) => one.inputs).join(", ")}` : ""}.</p>
+    ${partly.map((one) => html`<p class="quiet">Undecided, ${one.inputs}: ${one.why_not}${one.decided.length ? `; it shows ${one.decided.join(", ")}` : ""}.</p>`)}`;
+}
+
 function Quantised({ report }) {
   const decibels = (db) => (db === null ? "" : figures(db));
   return html`<h2>int8</h2>

@@ -12,10 +12,13 @@ from compiler.ir.graph import Graph, Value
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops import OPERATORS
 from compiler.prove.agree import MANTISSA, MOST_GRANTED, ModelRunner, agree, compare, default_tolerance
+from compiler.prove.inputs import FURTHER
 from compiler.prove.reference import evaluate_graph
 from tests.parse import parse_graph
 
 NAN, INF = math.nan, math.inf
+DRAWS = FURTHER[:-1]
+"""Of graphs without integers."""
 DENSE = """graph(%0: f32[3, 40], %1: f32[40, 5]) -> (%3)
   %2: f32[3, 5] = MatMul(%0, %1) from "dense"
   %3: f32[3, 5] "y" = Tanh(%2) from "tanh"
@@ -101,7 +104,7 @@ def test_a_right_program_passes_on_random_and_edge_inputs() -> None:
     graph = parse_graph(DENSE)
     verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
     assert verdict.passed
-    assert verdict.cases == ("random", "zeros", "ones", "negative", "large")
+    assert verdict.cases == ("random", *DRAWS, "zeros", "ones", "negative", "large")
     assert 0 < verdict.worst < verdict.tolerance == 1e-4
     assert verdict.errors[0].output == "y"
 
@@ -151,7 +154,7 @@ def test_every_output_is_judged(wrong: int, name: str, tolerance: float | None) 
 
 def test_a_fault_that_only_an_edge_case_shows_is_found() -> None:
     graph = parse_graph("graph(%0: f32[50]) -> (%1)\n  %1: f32[50] = Abs(%0)")
-    verdict = agree(numpy_model(graph, lambda y: np.minimum(y, 20)), graph, OPERATORS, None, 0)
+    verdict = agree(numpy_model(graph, lambda y: np.minimum(y, 50)), graph, OPERATORS, None, 0)
     assert (verdict.passed, verdict.cases[-1]) == (False, "large")
 
 
@@ -228,7 +231,7 @@ def test_a_case_in_which_the_model_itself_overflows_decides_nothing() -> None:
     verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
     assert verdict.passed
     assert verdict.undecided == ("large",)
-    assert verdict.cases == ("random", "zeros", "ones", "negative")
+    assert verdict.cases == ("random", *DRAWS, "zeros", "ones", "negative")
 
 
 def test_a_model_that_gives_no_number_at_all_has_not_passed() -> None:
@@ -238,7 +241,9 @@ def test_a_model_that_gives_no_number_at_all_has_not_passed() -> None:
       %2: f32[20] = Add(%0, %1)"""
     )
     verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
-    assert (verdict.passed, verdict.cases, len(verdict.undecided)) == (False, (), 5)
+    assert (verdict.passed, verdict.cases, len(verdict.undecided)) == (False, (), 1 + len(DRAWS) + 4)
+    assert verdict.unshown == ("%2",)
+    assert not verdict.failed
 
 
 def test_without_time_the_random_case_is_judged_all_the_same() -> None:
@@ -246,7 +251,7 @@ def test_without_time_the_random_case_is_judged_all_the_same() -> None:
     verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0, budget_s=0)
     assert verdict.passed
     assert verdict.cases == ("random",)
-    assert verdict.skipped == ("zeros", "ones", "negative", "large")
+    assert verdict.skipped == (*DRAWS, "zeros", "ones", "negative", "large")
 
 
 def test_a_graph_without_inputs_is_judged_once() -> None:
@@ -321,9 +326,70 @@ def test_a_random_case_beyond_the_range_fails_and_names_the_node() -> None:
 def test_an_edge_case_beyond_the_range_shows_nothing() -> None:
     verdict = agree(saturated(100.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16", largest=100.0)
     assert verdict.passed
-    assert (verdict.undecided, verdict.beyond_range) == (("large",), "")
+    assert (verdict.undecided, verdict.beyond_range) == (("offset", "large"), "")
     unlimited = agree(saturated(100.0), parse_graph(DENSE), OPERATORS, None, 1, precision="fp16")
-    assert (unlimited.passed, unlimited.cases[-1], unlimited.beyond_range) == (False, "large", "")
+    assert (unlimited.passed, unlimited.cases[-1], unlimited.beyond_range) == (False, "offset", "")
+
+
+SELECTED = """graph(%0: f32[1, 8]) -> (%2, %5)
+  %1: f32[8, 8] = const {%(ones)s}
+  %2: f32[1, 8] "all" = MatMul(%0, %1)
+  %3: f32[1, 8] = Mul(%2, %2)
+  %4: f32[1, 8] = Neg(%3)
+  %5: f32[1, 8] "rooted" = Sqrt(%4)
+"""
+SELECTED = SELECTED.replace("%(ones)s", ", ".join(["1.0"] * 64))
+NAN_BY_DESIGN = """graph(%0: f32[4]) -> (%1, %4)
+  %1: f32[4] "y" = Neg(%0)
+  %2: f32[2] = const {0.0, 0.0}
+  %3: f32[2] = Div(%2, %2)
+  %4: f32[2] "nothing" = Identity(%3)
+"""
+NO_ELEMENT = """graph(%0: f32[4], %1: f32[0, 3]) -> (%2, %3)
+  %2: f32[4] "y" = Neg(%0)
+  %3: f32[0, 3] "none" = Neg(%1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "unshown"),
+    [
+        (DENSE, ()),
+        (SELECTED, ("rooted",)),  # sqrt(-y * y) is NaN but where y is zero, as in an edge case
+        (NAN_BY_DESIGN, ()),
+        (NO_ELEMENT, ()),
+    ],
+    ids=["all shown", "one output without a number", "NaN by design", "an output without elements"],
+)
+def test_every_output_needs_a_draw_that_shows_it(text: str, unshown: tuple[str, ...]) -> None:
+    graph = parse_graph(text)
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
+    assert verdict.unshown == unshown
+    assert (verdict.passed, verdict.failed) == (not unshown, False)
+    assert not {case.name for case in verdict.each if not case.decided} - {*verdict.undecided, *verdict.skipped}
+    assert all(case.decided or case.why for case in verdict.each)
+
+
+def test_an_output_that_drawn_inputs_do_not_show_is_shown_by_a_sample_and_by_no_edge_case() -> None:
+    graph = parse_graph(SELECTED)
+    verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0)
+    assert "zeros" in verdict.cases
+    assert verdict.unshown == ("rooted",)
+    sampled = agree(numpy_model(graph), graph, OPERATORS, None, 0, samples={"s": {0: np.zeros((1, 8), np.float32)}})
+    assert sampled.passed
+    assert agree(numpy_model(graph, lambda y: y + 1), graph, OPERATORS, None, 0).failed
+
+
+@pytest.mark.parametrize("lost", [2.0**-18, 2.0**-20])
+def test_a_sum_that_loses_a_little_with_each_term_is_found_by_terms_of_one_sign(lost: float) -> None:
+    graph = parse_graph('graph(%0: f32[4, 5000]) -> (%1)\n  %1: f32[4] "y" = ReduceSum(%0) axes=(1,) keepdims=0')
+
+    def losing(inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
+        given = inputs[0].astype(np.float64)
+        return [(given.sum(1) * (1 - 5000 * lost / 4)).astype(np.float32)]
+
+    verdict = agree(losing, graph, OPERATORS, 1e-4, 0)
+    assert verdict.failed
 
 
 ROWS = """graph(%0: i64[3], %1: f32[4, 2]) -> (%3)
@@ -332,7 +398,12 @@ ROWS = """graph(%0: i64[3], %1: f32[4, 2]) -> (%3)
 """
 OPEN = """graph(%0: f32[3, 3], %1: f32[4, 2]) -> (%4)
   %2: f32[3, 3] = MatMul(%0, %0)
-  %3: i64[3, 3] = Cast(%2) to=7
+  %5: f32[3, 3] = const {1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0}
+  %6: f32[3, 3] = Sub(%2, %5)
+  %7: f32[3, 3] = Mul(%6, %6)
+  %8: f32[] = const {1e6}
+  %9: f32[3, 3] = Mul(%7, %8)
+  %3: i64[3, 3] = Cast(%9) to=7
   %4: f32[3, 3, 2] "y" = Gather(%1, %3) axis=0 from "rows"
 """
 """What it reads is computed, and no range of its input is known to lead inside."""
@@ -344,7 +415,7 @@ def test_samples_are_judged_beside_the_random_and_the_edge_cases() -> None:
     samples = {"sample 'a'": {0: np.array([1, 2, 3]), 1: table}, "sample 'b'": {0: np.array([-1, -4, 0]), 1: table}}
     verdict = agree(numpy_model(graph), graph, OPERATORS, None, 0, samples=samples, budget_s=0)
     assert verdict.cases == ("random", "sample 'a'", "sample 'b'")
-    assert verdict.skipped == ("zeros", "ones", "negative", "large")
+    assert verdict.skipped == (*FURTHER, "zeros", "ones", "negative", "large")
 
 
 def test_a_program_that_is_wrong_on_a_sample_alone_fails_on_it() -> None:
@@ -371,7 +442,7 @@ def test_a_sample_that_leads_outside_is_at_fault_and_named() -> None:
 
 def test_drawn_inputs_that_lead_outside_ask_for_samples_and_decide_nothing_beside_them() -> None:
     graph = parse_graph(OPEN)
-    with pytest.raises(InputsError, match="random inputs: these inputs lead node 'rows'") as caught:
+    with pytest.raises(InputsError, match="large inputs: these inputs lead node 'rows'") as caught:
         agree(numpy_model(graph), graph, OPERATORS, None, 3)
     assert caught.value.fix == "give samples of inputs that the model takes"
     given = {0: np.eye(3, dtype=np.float32), 1: np.ones((4, 2), np.float32)}
