@@ -87,6 +87,40 @@ class Due:
     bytes: int
 
 
+def unchecked(session: Session, keys: Collection[str], within_s: float) -> list[Due]:
+    """Those of the keys that were not compared with their digests within this time, ordered."""
+    query = sa.select(Blob).where(Blob.key.in_(keys), Blob.checked_at < clock() - within_s).order_by(Blob.key)
+    return [Due(blob.key, blob.bytes) for blob in session.scalars(query)]
+
+
+def checked(session: Session, key: str) -> bool:
+    """Note that a key's bytes were found whole just now; whether it had a fault until then."""
+    update = sa.update(Blob).where(Blob.key == key).values(checked_at=clock())
+    session.execute(update.execution_options(synchronize_session=False))
+    return bool(forgive(session, [key]))
+
+
+def give_back(session: Session, keys: Collection[str]) -> None:
+    """Keys that were taken and not checked: they come first from now on."""
+    update = sa.update(Blob).where(Blob.key.in_(keys)).values(checked_at=0.0)
+    session.execute(update.execution_options(synchronize_session=False))
+
+
+def unchecked_s(session: Session) -> float:
+    """For how long the bytes that wait longest have not been compared with their digest, in seconds; 0: none wait.
+
+    Of bytes that never were: since a row last began to name them.
+    """
+    checked, named = session.execute(
+        sa.select(
+            sa.select(sa.func.min(Blob.checked_at)).where(Blob.checked_at > 0.0).scalar_subquery(),
+            sa.select(sa.func.min(Blob.named_at)).where(Blob.checked_at == 0.0).scalar_subquery(),
+        )
+    ).one()
+    since = [at for at in (checked, named) if at is not None]
+    return max(0.0, now(session) - min(since)) if since else 0.0
+
+
 def take(session: Session, most_bytes: int, limit: int, *, before: float, at_least: int = 0) -> list[Due]:
     """The keys that were checked longest ago, and before this time; they count as checked from now on.
 

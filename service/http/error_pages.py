@@ -148,9 +148,14 @@ KINDS: tuple[Kind, ...] = (
         "machine",
         "its workers vanished, or its processes were killed, again and again: see their logs",
     ),
+    Kind(
+        "inputs_missing",
+        None,
+        "machine",
+        "what it works with is lost or damaged: send the model again, or compile the artifact again",
+    ),
     Kind("compiler_crashed", None, "ours", "report it"),
     Kind("run_crashed", None, "ours", "report it"),
-    Kind("inputs_missing", None, "ours", "report it"),
     Kind("disagreement", None, "ours", "what was made was wrong and is not handed out: report it"),
     Kind("verify_failed", None, "ours", "what was made was wrong and is not handed out: report it"),
 )

@@ -27,7 +27,8 @@ from tests.tilewright.test_package import model
 from tilewright import uploads
 from tilewright.asynchronous import AsyncClient
 from tilewright.client import Client
-from tilewright.errors import JobFailed, RequestRefused, UsageError
+from tilewright.download import download
+from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, UsageError
 
 pytestmark = pytest.mark.processes
 
@@ -46,8 +47,12 @@ class NoRing:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("data")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
     settings = Settings(data_dir=folder, database_url=f"sqlite:///{folder / 'tilewright.db'}")
     migrate.upgrade(settings.sqlalchemy_url)
     db = Database(settings.sqlalchemy_url)
@@ -76,6 +81,32 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def real(url: str) -> Iterator[Client]:
     with Client(url, KEY) as client:
         yield client
+
+
+def test_a_download_of_which_the_server_has_lost_a_bit_ends_with_no_file_and_the_reason(
+    real: Client, url: str, folder: Path, tmp_path: Path
+) -> None:
+    data = np.random.default_rng(8).bytes(9 << 20)
+    kept = real.upload(data)
+    blob = folder / "blobs" / kept.digest[:2] / kept.digest
+    flipped = bytearray(data)
+    flipped[5] ^= 64
+    blob.write_bytes(flipped)
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}) as plain:
+        with pytest.raises(httpx.RemoteProtocolError, match="without sending complete"):
+            plain.get(f"/models/{kept.digest}/file")
+        blob.write_bytes(flipped)
+        with pytest.raises(httpx.RemoteProtocolError, match="without sending complete"):
+            plain.get(f"/models/{kept.digest}/file", headers={"Range": "bytes=100-"})
+    blob.write_bytes(flipped)
+    with pytest.raises(RequestRefused) as caught:
+        download(real._http, f"/models/{kept.digest}/file", "part", tmp_path / "model.onnx")
+    assert caught.value.problem["code"] == "blob_lost"
+    assert not (tmp_path / "model.onnx").exists()
+    assert real.upload(data).digest == kept.digest
+    with pytest.raises(BrokenDownload, match=kept.digest):  # the part that had arrived does not fit
+        download(real._http, f"/models/{kept.digest}/file", "part", tmp_path / "model.onnx")
+    assert download(real._http, f"/models/{kept.digest}/file", "part", tmp_path / "model.onnx").read_bytes() == data
 
 
 def test_a_model_with_external_data_is_called_as_the_client_foresees(real: Client, tmp_path: Path) -> None:
