@@ -23,6 +23,7 @@ from service.db import migrate
 from service.db.engine import Database
 from service.http.app import create_app
 from service.jobs import access
+from tests.tilewright.messages import message
 from tests.tilewright.test_package import model
 from tilewright import uploads
 from tilewright.asynchronous import AsyncClient
@@ -134,7 +135,7 @@ def test_a_large_model_arrives_in_pieces(real: Client, monkeypatch: pytest.Monke
     monkeypatch.setattr(uploads, "RESUMABLE_FROM", 1 << 20)
     monkeypatch.setattr(uploads, "PIECE", 1 << 20)
     path = tmp_path / "large.onnx"
-    path.write_bytes(np.random.default_rng(5).bytes((3 << 20) + 77))
+    path.write_bytes(message(np.random.default_rng(5).bytes((3 << 20) + 77)))
     kept = real.upload(path)
     assert (kept.digest, kept.bytes) == (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
     folder = tmp_path / "bundle"
