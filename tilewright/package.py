@@ -202,7 +202,7 @@ def _zipped(path: Path) -> Package:
             digests = {
                 str(_relative(member.filename)): _member_digest(archive, member)
                 for member in archive.infolist()
-                if not member.is_dir()
+                if not member.filename.endswith(("/", "\\"))
             }
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise UsageError(f"cannot read {path}: {error}", fix="give a zip that `unzip -t` accepts") from error

@@ -44,7 +44,7 @@ def naming(*locations: str) -> bytes:
     for location in locations:
         tensor = made.graph.initializer.add(name="w", data_location=onnx.TensorProto.EXTERNAL)
         tensor.external_data.add(key="location", value=location)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 def packed(path: Path, data: Sequence[str | Path] = ()) -> dict[str, bytes]:

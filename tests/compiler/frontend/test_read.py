@@ -429,7 +429,7 @@ def with_tensors(*locations: str) -> bytes:
         model.graph.node.add(op_type="Add", input=["w", tensor.name], output=[f"sum{number}"])
         model.graph.output.add().CopyFrom(model.graph.output[0])
         model.graph.output[-1].name = f"sum{number}"
-    return model.SerializeToString()
+    return bytes(model.SerializeToString())
 
 
 @pytest.mark.parametrize(
