@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -63,6 +64,9 @@ _TYPED_FIELDS = {
 """Where a tensor without raw bytes keeps its elements; 16-bit floats lie there as bit patterns."""
 
 _FIELD_DTYPES = {"float_data": "f4", "double_data": "f8", "int64_data": "i8", "uint64_data": "u8", "int32_data": "i4"}
+
+_PLAIN = re.compile(r"[\w./+-]{1,200}")
+"""A path that may stand in a command which a message proposes."""
 
 
 @dataclass(frozen=True)
@@ -243,7 +247,8 @@ def data_name(data: Mapping[str, Path], location: str) -> str:
 def _open_named(data: Mapping[str, Path], taken: dict[str, str], location: str, where: str) -> int:
     """A descriptor of the file that whoever calls the compiler, not the model, gave for a path."""
     name, path = data_name(data, location), data_path(location)
-    sent = f"send it under the path that the model has for it: -F 'data=@FILE;filename={quoted(path)[1:-1]}'"
+    shown = path if _PLAIN.fullmatch(path) else "PATH"
+    sent = f"send it under the path that the model has for it: -F 'data=@FILE;filename={shown}'"
     if name not in data:
         known = ", ".join(sorted(data)[:5]) or "none"
         raise _refused(where, location, f"is none of the files that came with the model ({known})", sent)

@@ -206,7 +206,7 @@ def _check(db: Database, blobs: Blobs, due: list[kept.Due], stop: threading.Even
     finally:
         if left:
             with db.write() as session:
-                kept.give_back(session, [one.key for one in left])
+                kept.give_back(session, left)
     return found
 
 

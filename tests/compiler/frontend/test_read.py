@@ -462,6 +462,13 @@ def test_data_that_came_is_found_by_its_path_or_by_a_last_name_that_only_one_pat
     assert f";filename={locations[-1]}'" in caught.value.fix
 
 
+def test_no_path_of_a_model_becomes_a_part_of_a_command(operators: Operators, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(external("a'; rm -r x; '"))
+    with pytest.raises(MalformedModel) as caught:
+        load(tmp_path / "m.onnx", CompileOptions(), operators, data={})
+    assert caught.value.fix.endswith("-F 'data=@FILE;filename=PATH'")
+
+
 def test_external_data_of_a_mapping_counts_into_the_digest(operators: Operators, tmp_path: Path) -> None:
     (tmp_path / "blob").write_bytes(WEIGHTS.tobytes())
     (tmp_path / "m.onnx").write_bytes(external("sub/w.bin"))
