@@ -23,6 +23,7 @@
         │   ├── JobFinished              the job has ended and cannot be changed
         │   ├── JobNotFinished           what was asked for exists only after the job has ended
         │   ├── ArtifactNeverMade        the job ended without an artifact
+        │   ├── EncodingUnsupported      the body is compressed
         │   ├── RangeUnsatisfiable       the file has no such range of bytes
         │   ├── PartTooLarge             a part of an artifact is too large to be served by itself
         │   ├── DigestMismatch           the bytes are not those that were announced
@@ -140,6 +141,10 @@ class JobNotFinished(RequestError):
 
 class ArtifactNeverMade(RequestError):
     code = "artifact_never_made"
+
+
+class EncodingUnsupported(RequestError):
+    code = "encoding_unsupported"
 
 
 class RangeUnsatisfiable(RequestError):

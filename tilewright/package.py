@@ -6,24 +6,21 @@ members is laid out without writing it: its headers are in memory, and the membe
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import io
 import json
-import mmap
+import os
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
 from tilewright.errors import UsageError
+from tilewright.external import external_data
 
 CHUNK = 1 << 20
 ONNX = "application/octet-stream"
 ZIP = "application/zip"
-_LOCATION = b"\n\x08location\x12"
-"""How a tensor names its external data: the protobuf bytes of `key: "location"` and the tag of `value` (a
-StringStringEntryProto)."""
 _TIME = (1980, 1, 1, 0, 0, 0)
 
 
@@ -73,7 +70,8 @@ def package(model: str | Path | bytes, data: Sequence[str | Path] = ()) -> Packa
 
     model  bytes; or the path of an ONNX file, of a zip with one ONNX file and its external data, or of a folder
            with those
-    data   external data; without, the files beside the ONNX file which it names
+    data   external data, wherever they lie; without, the files beside the ONNX file which it names. Links are followed
+           where they stay below the model's folder, or below that of the file which its own path leads to
 
     Raises `UsageError` for what cannot be read, and for a folder or zip without exactly one ONNX file.
     """
@@ -94,25 +92,6 @@ def package(model: str | Path | bytes, data: Sequence[str | Path] = ()) -> Packa
         ) from error
 
 
-def external_data(path: Path) -> list[str]:
-    """The locations that the tensors of an ONNX file name, in the order of their first mention, without parsing it."""
-    found: dict[str, None] = {}
-    with path.open("rb") as file:
-        if not path.stat().st_size:
-            return []
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as view:
-            at = view.find(_LOCATION)
-            while at >= 0:
-                at += len(_LOCATION)
-                size, begin = _varint(view, at)
-                raw = view[begin : begin + size] if size <= 4096 else b""
-                # Bytes that are no text are no name either, but part of a weight.
-                with contextlib.suppress(UnicodeDecodeError):
-                    found[raw.decode()] = None
-                at = view.find(_LOCATION, at)
-    return [name for name in found if name]
-
-
 def bundle_digest(model: str, data: Mapping[str, str]) -> str:
     """The digest of a model by the SHA-256 of its files, as docs/api.md defines it."""
     if not data:
@@ -122,32 +101,67 @@ def bundle_digest(model: str, data: Mapping[str, str]) -> str:
 
 
 def _beside(path: Path, data: Sequence[str | Path]) -> dict[str, Path]:
-    """External data by the name that the model has for them: relative, inside the model's folder, no link out of it."""
-    folder = path.parent.resolve()
+    """External data by their paths relative to the model's folder, as the server is to have them."""
+    if data:
+        return {_name(Path(given), path): _there(Path(given)) for given in data}
+    # Where a cache keeps a model as links to its blobs, its data may lie beside it there too.
+    folders = (path.parent.resolve(), path.resolve().parent)
     found = {}
-    for name in [str(_inside(folder, Path(given))) for given in data] or external_data(path):
-        relative = PurePosixPath(name)
-        file = folder / relative
+    for location in _named(path):
+        relative = _relative(location)
+        file = path.parent / relative
         # A model from elsewhere must not be able to name any file of this machine.
-        if relative.is_absolute() or ".." in relative.parts or not file.resolve().is_relative_to(folder):
+        outside = relative.is_absolute() or ".." in relative.parts or "\0" in location
+        if outside or not any(file.resolve().is_relative_to(folder) for folder in folders):
             raise UsageError(
-                f"{path} names {name!r} as external data, which is not below its folder",
-                fix="put the data beside the model, and let the model name it by a relative path",
+                f"{path} names {location!r} as external data, which is not below its folder",
+                fix="put the data beside the model, and let the model name it by a relative path; or give the file "
+                "as external data",
             )
         if file.is_file():
             found[relative.as_posix()] = file
-        elif data:
-            raise UsageError(f"cannot read {file}: there is no such file", fix="give the path of an external data file")
     return found
 
 
-def _inside(folder: Path, path: Path) -> PurePosixPath:
+def _named(path: Path) -> list[str]:
+    """The locations that a model names. Raises `UsageError` for a file that is no ONNX."""
     try:
-        return PurePosixPath(path.resolve().relative_to(folder).as_posix())
-    except ValueError:
+        return external_data(path)
+    except ValueError as error:
         raise UsageError(
-            f"{path} is not below {folder}, the folder of the model", fix="put external data beside the model"
+            f"{path} is no ONNX file: {error}", fix="export it again, or copy it again: it may be cut off"
         ) from None
+
+
+def _relative(location: str) -> PurePosixPath:
+    """A location as a path; one that was saved on Windows has backslashes."""
+    return PurePosixPath(location.replace("\\", "/"))
+
+
+def _there(path: Path) -> Path:
+    if not path.is_file():
+        raise UsageError(f"cannot read {path}: there is no such file", fix="give the path of an external data file")
+    return path
+
+
+def _name(given: Path, path: Path) -> str:
+    """What a model calls a file that was given for it.
+
+    That is its path in the model's folder, without or with links followed; elsewhere the one location with its name.
+    """
+    for folder, file in (
+        (os.path.abspath(path.parent), os.path.abspath(given)),
+        (path.parent.resolve(), given.resolve()),
+    ):
+        if Path(file).is_relative_to(folder):
+            return Path(file).relative_to(folder).as_posix()
+    alike = [one for one in map(_relative, _named(path)) if one.name == given.name]
+    if len(alike) == 1:
+        return alike[0].as_posix()
+    raise UsageError(
+        f"{given} is not below {folder}, the folder of the model, which names {len(alike)} files {given.name!r}",
+        fix="put external data beside the model, under the path by which it names them",
+    )
 
 
 def _only(models: Sequence[Path], folder: Path) -> Path:
@@ -186,7 +200,9 @@ def _zipped(path: Path) -> Package:
     try:
         with zipfile.ZipFile(path) as archive:
             digests = {
-                member.filename: _member_digest(archive, member) for member in archive.infolist() if not member.is_dir()
+                str(_relative(member.filename)): _member_digest(archive, member)
+                for member in archive.infolist()
+                if not member.filename.endswith(("/", "\\"))
             }
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError) as error:
         raise UsageError(f"cannot read {path}: {error}", fix="give a zip that `unzip -t` accepts") from error
@@ -267,16 +283,3 @@ def _span_bytes(span: Span, start: int, length: int) -> Iterator[bytes]:
         raise UsageError(f"cannot read {span.path}: {error.strerror}", fix="send the model again") from error
     if length:
         raise UsageError(f"{span.path} became shorter while it was sent", fix="send the model again")
-
-
-def _varint(view: mmap.mmap, at: int) -> tuple[int, int]:
-    """A protobuf varint: its value, and where what follows begins."""
-    value = shift = 0
-    while at < len(view):
-        byte = view[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80 or shift > 63:
-            break
-    return value, at

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from service.blobs import copies
 from service.blobs.store import Blobs
 from service.jobs.lease import Claim, Input
 
@@ -18,7 +17,8 @@ Laid = tuple[tuple[str, Path], ...]
 def lay_out(claim: Claim, blobs: Blobs, folder: Path) -> Laid:
     """Put a claim's inputs into `folder`, which is empty; each with its name, in the claim's order.
 
-    The files are called by their positions: no name that a user gave becomes a path. Raises `BlobLost`, `BlobDamaged`,
+    The files are called by their positions: no name that a user gave becomes a path. Their bytes have the digests by
+    which they are named: what the job is said to be made of is what it is given. Raises `BlobLost`, `BlobDamaged`,
     `StorageUnavailable`, `OSError` (disk full).
     """
     return _laid(claim.inputs, blobs, folder, "")
@@ -33,7 +33,6 @@ def _laid(files: Sequence[Input], blobs: Blobs, folder: Path, prefix: str) -> La
     laid = []
     for position, file in enumerate(files):
         path = folder / f"{prefix}{position}"
-        with blobs.local(file.key, file.bytes) as source:
-            copies.copy(source, path)
+        blobs.copy_to(file.key, path, file.bytes)
         laid.append((file.name, path))
     return tuple(laid)

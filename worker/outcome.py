@@ -53,10 +53,14 @@ T = TypeVar("T")
 def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[StoredBlob | None, Ending]:
     """Bring the artifact, model or arrays of a successful child into the blob store; a benchmark makes none.
 
-    The ending is a problem when that fails.
+    The ending is a problem when that fails, or the child says that it compiled another model than the claim's.
     """
     if ending.kind != "report" or claim.kind == JobKind.BENCHMARK:
         return None, ending
+    used = ending.report.get("model_digest", claim.model_digest)
+    if claim.kind == JobKind.COMPILE and used != claim.model_digest:
+        other = problems.read_otherwise(str(claim.model_digest), str(used))
+        return None, Ending("problem", problem=other.to_json(), standing=ending.standing, log=ending.log)
     try:
         return _put(desk, output), ending
     except StorageUnavailable as error:

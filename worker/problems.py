@@ -2,9 +2,9 @@
 
 InternalError
 ├── CompilerCrashed        the compiling process died: a bug of ours, or of a library, met by this model
-├── RunCrashed             the process that ran artifacts died: a bug of ours, or of the code that was generated
-└── InputsMissing          the model, an artifact or what an inference is given is gone
+└── RunCrashed             the process that ran artifacts died: a bug of ours, or of the code that was generated
 MachineError
+├── InputsMissing          the model, an artifact or what an inference is given is gone, or has other bytes now
 ├── TimeLimit              wall clock or CPU time
 ├── MemoryLimit            resident memory, or the kernel ran out
 ├── ProcessLimit           too many processes at once
@@ -35,7 +35,7 @@ class RunCrashed(InternalError):
     code = "run_crashed"
 
 
-class InputsMissing(InternalError):
+class InputsMissing(MachineError):
     code = "inputs_missing"
 
 
@@ -146,6 +146,15 @@ def killed(phase: str, seen: str) -> JobKilled:
         fix="ask the operator what kills processes on that worker (often memory that others take); "
         "the job is tried again by itself",
         details={"phase": phase},
+    )
+
+
+def read_otherwise(given: str, read: str) -> InputsMissing:
+    """The compiler read a model of another digest than the one that was laid out for it and compared with its own."""
+    return InputsMissing(
+        f"the compiler read a model with the digest {read:.64}, and was given {given}",
+        fix="compile it again; if it happens again, ask the operator to check that worker's memory and disk",
+        details={"given": given, "read": read[:64]},
     )
 
 

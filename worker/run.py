@@ -12,6 +12,7 @@ from typing import Any
 from compiler.contract import Event, kinds
 from compiler.contract.devices import held
 from compiler.errors import TilewrightError
+from service.blobs.store import AGAIN
 from service.db.models import JobKind
 from service.errors import BlobDamaged, BlobLost, NotFound, StorageUnavailable
 from service.jobs import lease
@@ -114,9 +115,7 @@ def _attempt(desk: Desk, claim: Claim, place: Folder, lock: int, bell: Bell, hea
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(
-            "what the job works with is gone from the blob store, or damaged there",
-            fix="upload the model again, or compile the artifact again",
-            details=error.details,
+            f"what the job works with cannot be used: {error.message}", fix=AGAIN, details=error.details
         )
         return Ending("problem", problem=missing.to_json())
     except StorageUnavailable as error:

@@ -27,8 +27,8 @@ def read(model: Path | bytes, limits: Limits, data: Mapping[str, Path] | None = 
     Raises MalformedModel for what is not whole ONNX, ModelTooLarge past a limit, UnsupportedModel for foreign versions.
     """
     proto, digest = parse(model, limits)
-    folder = None if isinstance(model, bytes) else model.parent
-    return decode(proto, Source(folder, limits, data), digest)
+    file = None if isinstance(model, bytes) else model
+    return decode(proto, Source(file, limits, data), digest)
 
 
 def parse(model: Path | bytes, limits: Limits) -> tuple[onnx.ModelProto, str]:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import stat
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
@@ -64,17 +65,23 @@ _TYPED_FIELDS = {
 
 _FIELD_DTYPES = {"float_data": "f4", "double_data": "f8", "int64_data": "i8", "uint64_data": "u8", "int32_data": "i4"}
 
+_PLAIN = re.compile(r"[\w./+-]{1,200}")
+"""A path that may stand in a command which a message proposes."""
+
 
 @dataclass(frozen=True)
 class Source:
-    """Where tensors come from: the folder of external data (None: a model given as bytes has none) and the limits.
+    """Where tensors come from: the file of the model (None: one given as bytes has no external data) and the limits.
 
-    `data` names all files of external data that there are, by their paths in the model; None: they lie in the folder.
+    `data` names all files of external data that there are, by their paths in the model, or by their last names alone
+    where the sender left out the folders; None: they lie beside the model, which is a user's of this machine.
     """
 
-    folder: Path | None
+    file: Path | None
     limits: Limits
     data: Mapping[str, Path] | None = None
+    taken: dict[str, str] = field(default_factory=dict)
+    """Files of `data` that were looked for so far, with the path by which the model names each."""
 
 
 def dtype_of(code: int, where: str) -> DType | Foreign:
@@ -192,7 +199,7 @@ def _external(tensor: TensorProto, size: int, where: str, source: Source) -> np.
     """The tensor's bytes, mapped; `size` of them."""
     entries = {text(entry.key): text(entry.value) for entry in tensor.external_data}
     location = entries.get("location", "")
-    if source.folder is None:
+    if source.file is None:
         raise MalformedModel(
             f"{where} lies in another file, {quoted(location)}, and only the model's bytes were given",
             fix="give the path of the model with its data files beside it, or save it with the weights inside",
@@ -201,9 +208,9 @@ def _external(tensor: TensorProto, size: int, where: str, source: Source) -> np.
     length = _number(entries, "length", size, where)
     _expect(length, size, "bytes", where, tuple(tensor.dims))
     if source.data is None:
-        descriptor = _open_inside(source.folder, location, where)
+        descriptor = _open_beside(source.file, location, where)
     else:
-        descriptor = _open_named(source.data, location, where)
+        descriptor = _open_named(source.data, source.taken, location, where)
     with os.fdopen(descriptor, "rb") as file:
         available = os.fstat(descriptor).st_size
         if offset + size > available:
@@ -225,57 +232,61 @@ def _number(entries: dict[str, str], key: str, default: int, where: str) -> int:
     return int(text)
 
 
-def _open_named(data: Mapping[str, Path], location: str, where: str) -> int:
+def data_path(location: str) -> str:
+    """The path that a location means, without `.`; one that was saved on Windows has backslashes."""
+    return "/".join(part for part in location.replace("\\", "/").split("/") if part not in ("", "."))
+
+
+def data_name(data: Mapping[str, Path], location: str) -> str:
+    """Under which name the file at a location came: its path, or else its last name alone."""
+    path = data_path(location)
+    last = path.rpartition("/")[2]
+    return path if path in data or last not in data else last
+
+
+def _open_named(data: Mapping[str, Path], taken: dict[str, str], location: str, where: str) -> int:
     """A descriptor of the file that whoever calls the compiler, not the model, gave for a path."""
-    name = "/".join(part for part in location.split("/") if part not in ("", "."))
+    name, path = data_name(data, location), data_path(location)
+    shown = path if _PLAIN.fullmatch(path) else "PATH"
+    sent = f"send it under the path that the model has for it: -F 'data=@FILE;filename={shown}'"
     if name not in data:
         known = ", ".join(sorted(data)[:5]) or "none"
-        raise _refused(where, location, f"is none of the files that came with the model ({known})")
+        raise _refused(where, location, f"is none of the files that came with the model ({known})", sent)
+    if taken.setdefault(name, path) != path:
+        raise _refused(where, location, f"may be the file {name!r:.120} that came, or {taken[name]!r:.120} is", sent)
     try:
         return os.open(data[name], os.O_RDONLY | os.O_NONBLOCK)
     except OSError as error:
         raise _refused(where, location, f"cannot be opened ({error.strerror})") from None
 
 
-def _open_inside(folder: Path, location: str, where: str) -> int:
-    """A descriptor of a regular file below `folder`, opened step by step so that no link is followed on the way."""
-    parts = location.split("/")
-    if not location or location.startswith("/") or "\\" in location or "\0" in location or ".." in parts:
+def _open_beside(model: Path, location: str, where: str) -> int:
+    """A descriptor of a regular file below the model's folder.
+
+    Links are followed where they stay below it, or below the folder of the file that the model's own path leads to:
+    caches keep models as links into a folder of blobs.
+    """
+    path = data_path(location)
+    if location.startswith(("/", "\\")) or "\0" in location or ".." in path.split("/"):
         raise _refused(where, location, "is not a plain path inside the model's folder")
-    parts = [part for part in parts if part not in ("", ".")]
-    if not parts:
+    if not path:
         raise _refused(where, location, "names no file")
     try:
-        descriptor = _descend(folder, parts)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else "cannot be opened"
-        raise _refused(where, location, f"cannot be opened without following links ({reason})") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+        file = (model.parent / path).resolve(strict=True)
+        if not any(file.is_relative_to(folder) for folder in (model.parent.resolve(), model.resolve().parent)):
+            raise _refused(where, location, "is a link to what does not lie below the model's folder")
+        descriptor = os.open(file, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except (OSError, ValueError, RuntimeError) as error:  # the last: links in a circle
+        reason = error.strerror if isinstance(error, OSError) and error.strerror else "not a path"
+        raise _refused(where, location, f"cannot be opened ({reason})") from None
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
-        raise _refused(where, location, "is not a regular file with one name (a link, pipe or device)")
+        raise _refused(where, location, "is not a regular file (a pipe or device)")
     return descriptor
 
 
-def _descend(folder: Path, parts: list[str]) -> int:
-    """A descriptor of the file at `parts` below `folder`.
-
-    Raises OSError, also for a folder that may not be looked into.
-    """
-    directory = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        for part in parts[:-1]:
-            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW, dir_fd=directory)
-            os.close(directory)
-            directory = inner
-        return os.open(parts[-1], os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=directory)
-    finally:
-        os.close(directory)
-
-
-def _refused(where: str, location: str, why: str) -> MalformedModel:
+def _refused(where: str, location: str, why: str, fix: str = "put the data file beside it") -> MalformedModel:
     return MalformedModel(
         f"{where} has external data at {quoted(location)}, which {why}",
-        fix="save the model with the weights inside, "
-        "or put a plain copy of the data file beside it, named relative to its folder",
+        fix=f"save the model with the weights inside, or {fix}",
     )

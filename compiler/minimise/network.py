@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, ValueInfoProto, helper, numpy_helper
 
 from compiler.errors import CallerError, MalformedModel
+from compiler.frontend.tensors import data_name, data_path
 
 WEIGHTS = "weights-of-the-minimised-model.bin"
 """Beside the parts while they are tried: the elements of large tensors, which parts refer to."""
@@ -109,7 +110,11 @@ class Network:
                 readers.setdefault(name, []).append(place)
         inputs = [info.name for info in graph.input if info.name not in initializers]
         outputs = [info.name for info in graph.output]
-        places = {location: (data or {}).get(location, path.parent / location) for location in _locations(model)}
+        given = data or {}
+        places = {
+            data_path(location): given.get(data_name(given, location), path.parent / data_path(location))
+            for location in _locations(model)
+        }
         return cls(
             model, folder, places, nodes, sources, initializers, types, inputs, outputs, reads, producer, readers
         )
@@ -192,7 +197,7 @@ class Network:
             return numpy_helper.to_array(tensor)
         said = {entry.key: entry.value for entry in tensor.external_data}
         dtype = helper.tensor_dtype_to_np_dtype(tensor.data_type)
-        place = self.data[said.get("location", "")]
+        place = self.data[data_path(said.get("location", ""))]
         count = math.prod(tensor.dims)
         flat = np.fromfile(place, dtype, count, offset=int(said.get("offset", 0)))
         return flat.reshape(tuple(tensor.dims)) if len(flat) == count else None
@@ -302,7 +307,7 @@ def _locations(model: ModelProto) -> Iterator[str]:
     for tensor in model.graph.initializer:
         if tensor.data_location == TensorProto.EXTERNAL:
             location = next((entry.value for entry in tensor.external_data if entry.key == "location"), "")
-            if location.startswith("/") or ".." in location.split("/"):
+            if location.startswith(("/", "\\")) or ".." in data_path(location).split("/"):
                 raise CallerError(
                     f"tensor {tensor.name!r} lies at {location!r}, outside of the model's folder",
                     fix="save the model with its external data beside it",

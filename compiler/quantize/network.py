@@ -232,7 +232,7 @@ def open_network(
     foreign = [one for one in proto.graph.initializer if not _is_plain(constants.get(one.name))]
     del proto.graph.initializer[:]
     proto.graph.initializer.extend(foreign)
-    return model, Network(proto, nodes, constants, Source(path.parent, limits, data))
+    return model, Network(proto, nodes, constants, Source(path, limits, data))
 
 
 def _converted(proto: ModelProto, version: int, newer: int) -> bytes:

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import hashlib
 import os
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from service.blobs.store import storage_errors
+from service.blobs.store import key_of, misread, storage_errors
 
 READ_ONLY = 0o400
 
@@ -24,11 +25,39 @@ _NOT_IN_KERNEL = (errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP)
 """Of `copy_file_range`: an old kernel, or file systems between which it does not copy."""
 
 
-def copy(source: Path, path: Path) -> None:
-    """Copy a file to a path where nothing is, with mode 0400.
+def copy(key: str, opened: Callable[[], AbstractContextManager[Path]], path: Path, mend: Callable[[], None]) -> None:
+    """Copy a blob's file to a path where nothing is, with mode 0400; the copy's bytes have the digest of the key.
 
-    Where the file system can, both share their blocks until one is written to. Raises `OSError`.
+    opened  the file to be copied
+    mend    called when the copy has other bytes, before it is made anew, once; to raise if the blob itself is damaged
+
+    Where the file system can, both share their blocks until one is written to. Raises `OSError`, what these two raise,
+    and `misread`.
     """
+    for _ in range(2):
+        with opened() as source:
+            _copy(source, path)
+        with path.open("rb", buffering=0) as copied:
+            if key_of(hashlib.file_digest(copied, "sha256").hexdigest()) == key:
+                return
+        path.unlink()
+        mend()
+    raise misread(key)
+
+
+@contextlib.contextmanager
+def copied(copy_to: Callable[[Path], None], folder: Path) -> Iterator[Path]:
+    """What `copy_to` makes of a new path in `folder`, gone after the `with` block. Raises `StorageUnavailable`."""
+    path = folder / uuid.uuid4().hex
+    try:
+        with storage_errors():
+            copy_to(path)
+        yield path
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _copy(source: Path, path: Path) -> None:
     try:
         with source.open("rb") as given, path.open("xb") as copied:
             _copy_in_kernel(given.fileno(), copied.fileno())
@@ -38,21 +67,6 @@ def copy(source: Path, path: Path) -> None:
         path.unlink()
         shutil.copyfile(source, path)
     path.chmod(READ_ONLY)
-
-
-@contextlib.contextmanager
-def copied(blob: AbstractContextManager[Path], folder: Path) -> Iterator[Path]:
-    """A copy of an opened blob in `folder`, gone after the `with` block; the blob is closed once it is copied.
-
-    Raises `StorageUnavailable`.
-    """
-    path = folder / uuid.uuid4().hex
-    try:
-        with blob as source, storage_errors():
-            copy(source, path)
-        yield path
-    finally:
-        path.unlink(missing_ok=True)
 
 
 def _copy_in_kernel(source: int, target: int) -> None:

@@ -1,9 +1,9 @@
 """Blobs in a local folder.
 
 A blob is written under a temporary name, synced, renamed to its SHA-256 and the folder synced: a key that
-exists names whole bytes, also after a power cut. Writing the same bytes again leaves the file as it is, which somebody
-may have open or behind a sandbox's walls (those hold inodes), and renews the time of its last write. Only a file whose
-length or digest shows that the disk has damaged it is set aside, in `damaged`, and replaced.
+exists names whole bytes, also after a power cut. Writing the same bytes again replaces the file, whatever the disk has
+made of it meanwhile; who has the old one open reads on there. A file whose digest shows that the disk has damaged it is
+set aside, in `damaged`.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import BinaryIO
 
-from service.blobs import spool
-from service.blobs.copies import copied
+from service.blobs import copies, spool
 from service.blobs.private import FOLDER, private_folder
 from service.blobs.spool import Spool, SpoolWriter
 from service.blobs.store import (
     CHUNK,
     KEY_PATTERN,
     StoredBlob,
+    checked,
     damaged,
     demand_length,
     key_of,
@@ -81,33 +81,42 @@ class LocalBlobs:
         with self._open(key, length):
             yield self.path(key)
 
+    def copy_to(self, key: str, path: Path, length: int | None = None) -> None:
+        """A copy at a path, compared with its digest; a blob of other bytes is set aside."""
+        copies.copy(key, lambda: self.local(key, length), path, lambda: self.verify(key, length))
+
     def copy(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
         """A copy among the files that are being written: `sweep` finds it if this process is killed."""
-        return copied(self.local(key, length), self.temporary)
+        return copies.copied(lambda path: self.copy_to(key, path, length), self.temporary)
 
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` up to but not including `end`, in chunks."""
-        return _chunks(self._open(key, length), start, end)
+        """The bytes from `start` up to but not including `end`, in chunks; all of them are compared with the digest."""
+        file = self._open(key, length)
+        chunks = _chunks(file, start, end)
+        if start > 0 or (end is not None and end < os.fstat(file.fileno()).st_size):
+            return chunks
+        return checked(key, chunks, lambda: self.verify(key, length))
 
     def size(self, key: str) -> int:
         """Length in bytes."""
         with self._open(key) as file:
             return os.fstat(file.fileno()).st_size
 
-    def verify(self, key: str, length: int) -> None:
+    def verify(self, key: str, length: int | None) -> None:
         """Hash the file; one with other bytes moves into the folder `damaged`."""
         with self._open(key) as file, storage_errors():
             facts = os.fstat(file.fileno())
             digest = hashlib.sha256()
-            while facts.st_size == length and (chunk := file.read(CHUNK)):
+            as_long = length is None or facts.st_size == length
+            while as_long and (chunk := file.read(CHUNK)):
                 digest.update(chunk)
             found = digest.hexdigest()
-            if facts.st_size == length and key_of(found) == key:
+            if as_long and key_of(found) == key:
                 return
             with contextlib.suppress(FileNotFoundError):
                 self._set_aside(self.root / key, facts)  # still open: no other file has its inode
         demand_length(key, facts.st_size, length)
-        raise damaged(key, f"its bytes have the SHA-256 {found}")
+        raise damaged(key, f"it has other bytes than its name promises, of SHA-256 {found}")
 
     def set_aside(self) -> Iterator[tuple[str, str]]:
         """Names and keys of the files in `damaged`."""
@@ -135,7 +144,7 @@ class LocalBlobs:
                 self._remove_unless_renewed(path, unless_written_since)
 
     def _keep(self, written: Spool) -> StoredBlob:
-        """Make the bytes durable and give them their key; a file there of another length is damaged, and replaced."""
+        """Make the bytes durable and give them their key, in place of a file that has it: that one may be damaged."""
         digest = written.seal(durable=True)
         key = key_of(digest)
         final = self.root / key
@@ -143,13 +152,8 @@ class LocalBlobs:
             if not final.parent.is_dir():
                 final.parent.mkdir(exist_ok=True, mode=FOLDER)
                 sync_folder(self.root)
-            try:
-                if final.stat().st_size != written.size:
-                    os.link(final, self._aside(final))
-                    os.replace(written.path, final)
-                os.utime(final)
-            except FileNotFoundError:
-                os.replace(written.path, final)
+            os.utime(written.path)
+            os.replace(written.path, final)
             sync_folder(final.parent)
         return StoredBlob(key, digest, written.size)
 

@@ -37,7 +37,10 @@ class Member:
 
 
 def members(blobs: Blobs, key: str, length: int | None = None) -> tuple[Member, ...]:
-    """The files of an archive in its order. Raises `ArtifactUnreadable` and `StorageUnavailable`."""
+    """The files of an archive in its order.
+
+    Raises `ArtifactUnreadable`; `BlobDamaged` where that is because the bytes have changed; `StorageUnavailable`.
+    """
     with _archive(blobs, key, length) as (_, archive):
         return tuple(Member(info.filename, info.file_size) for info in archive.infolist() if not info.is_dir())
 
@@ -45,8 +48,8 @@ def members(blobs: Blobs, key: str, length: int | None = None) -> tuple[Member, 
 def member(blobs: Blobs, key: str, name: str, length: int | None = None) -> bytes:
     """The bytes of one file, found by its exact name and compared with its CRC-32.
 
-    Raises `NotFound` when the archive has no such file, `PartTooLarge` past `MAX_MEMBER_BYTES`, `ArtifactUnreadable`
-    and `StorageUnavailable`.
+    Raises `NotFound` when the archive has no such file, `PartTooLarge` past `MAX_MEMBER_BYTES`, and as
+    `members` does.
     """
     with _archive(blobs, key, length) as (file, archive):
         try:
@@ -81,8 +84,11 @@ def _archive(blobs: Blobs, key: str, length: int | None) -> Iterator[tuple[Range
     try:
         with zipfile.ZipFile(file) as archive:
             yield file, archive
-    except _DAMAGE as error:
-        raise _unreadable(str(error) or type(error).__name__) from error
+    except (*_DAMAGE, ArtifactUnreadable) as error:
+        blobs.verify(key, length)  # raises `BlobDamaged` where it is the store that has changed it
+        raise (
+            error if isinstance(error, ArtifactUnreadable) else _unreadable(str(error) or type(error).__name__)
+        ) from error
 
 
 def _unreadable(why: str) -> ArtifactUnreadable:

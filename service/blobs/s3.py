@@ -25,12 +25,11 @@ import obstore
 from obstore.exceptions import BaseError
 from obstore.store import S3Store
 
-from service.blobs import spool
+from service.blobs import copies, spool
 from service.blobs.ahead import ahead
 from service.blobs.cache import Cache
-from service.blobs.copies import copied
 from service.blobs.spool import Spool, SpoolWriter
-from service.blobs.store import KEY_PATTERN, StoredBlob, damaged, demand_length, key_of, lost
+from service.blobs.store import KEY_PATTERN, StoredBlob, checked, damaged, demand_length, key_of, lost
 from service.errors import StorageUnavailable
 
 if TYPE_CHECKING:
@@ -116,35 +115,42 @@ class S3Blobs:
         _demand_form(key)
         return self.cache.holding(key, lambda key: ahead(self.read(key, length=length)), length)
 
+    def copy_to(self, key: str, path: Path, length: int | None = None) -> None:
+        """A copy at a path, compared with its digest; a file of the cache that this disk changed is fetched anew."""
+        copies.copy(key, lambda: self.local(key, length), path, lambda: self.cache.drop(key))
+
     def copy(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
         """A copy of the cache's file, beside what is on its way into the cache."""
-        return copied(self.local(key, length), self.cache.temporary)
+        return copies.copied(lambda path: self.copy_to(key, path, length), self.cache.temporary)
 
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
-        """The bytes from `start` up to but not including `end`, in chunks."""
+        """The bytes from `start` up to but not including `end`, in chunks; all of them are compared with the digest."""
         size = self.size(key)
         demand_length(key, size, length)
-        return self._ranges(key, start, size if end is None else min(end, size))
+        if start > 0 or (end is not None and end < size):
+            return self._ranges(key, start, size if end is None else min(end, size))
+        return checked(key, self._ranges(key, 0, size), lambda: self.verify(key, length))
 
     def size(self, key: str) -> int:
         """Length in bytes."""
         return int(self._head(key)["size"])
 
-    def verify(self, key: str, length: int) -> None:
+    def verify(self, key: str, length: int | None) -> None:
         """Fetch and hash the object; one with other bytes is copied below `damaged` and removed."""
         facts = self._head(key)
         digest = hashlib.sha256()
-        if facts["size"] == length:
-            for chunk in self._ranges(key, 0, length):
+        if length in (None, facts["size"]):
+            for chunk in self._ranges(key, 0, facts["size"]):
                 digest.update(chunk)
             if key_of(digest.hexdigest()) == key:
                 return
         with s3_errors(key):
             obstore.copy(self.store, key, f"{DAMAGED}/{key.rpartition('/')[2]}.{uuid.uuid4().hex}")
-        self._remove(key, lambda now: now["e_tag"] == facts["e_tag"])
+        put_at = facts["last_modified"]
+        self._remove(key, lambda now: now["e_tag"] == facts["e_tag"] and now["last_modified"] == put_at)
         self.cache.drop(key)
         demand_length(key, facts["size"], length)
-        raise damaged(key, f"its bytes have the SHA-256 {digest.hexdigest()}")
+        raise damaged(key, f"it has other bytes than its name promises, of SHA-256 {digest.hexdigest()}")
 
     def set_aside(self) -> Iterator[tuple[str, str]]:
         """Names and keys of the objects below `damaged`."""

@@ -7,8 +7,9 @@ time of the last write, which garbage collection goes by.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -75,17 +76,27 @@ class Blobs(Protocol):
         ...
 
     def local(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
-        """The blob as a file, to be read only and only inside the `with` block."""
+        """The blob as a file, to be read only and only inside the `with` block; its bytes are not checked."""
+        ...
+
+    def copy_to(self, key: str, path: Path, length: int | None = None) -> None:
+        """Make a file of mode 0400 with the blob's bytes at a path where nothing is; they have the blob's digest.
+
+        Raises `BlobDamaged` for a blob of other bytes, which is set aside, and `OSError` where `path` cannot be
+        written.
+        """
         ...
 
     def copy(self, key: str, length: int | None = None) -> AbstractContextManager[Path]:
-        """A file with the blob's bytes that is nobody else's, to be read only and only inside the `with` block."""
+        """The same in a place of the store's own: a file that is there inside the `with` block alone."""
         ...
 
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """The bytes from `start` up to but not including `end` (None: to the last), in chunks.
 
-        A key that is missing or of another length is found out by the call, before the first chunk is asked for.
+        A key that is missing or of another length is found out by the call, before the first chunk is asked for. Where
+        these are all of its bytes, they are compared with its digest on the way: in place of the last chunk comes
+        `BlobDamaged`, and the blob is set aside. A part is not checked.
         """
         ...
 
@@ -101,7 +112,7 @@ class Blobs(Protocol):
         """
         ...
 
-    def verify(self, key: str, length: int) -> None:
+    def verify(self, key: str, length: int | None) -> None:
         """Read all of a blob and compare it with its digest.
 
         What is damaged is set aside under another name, where nobody takes it for the blob: the next write of the same
@@ -146,6 +157,33 @@ def lost(key: str) -> BlobLost:
 def damaged(key: str, why: str) -> BlobDamaged:
     """What to raise for a blob whose bytes are not those that were kept."""
     return BlobDamaged(f"blob {key!r} is damaged: {why}", fix=AGAIN, details={"key": key})
+
+
+def misread(key: str) -> StorageUnavailable:
+    """What to raise for a blob that was read with other bytes than it is kept with."""
+    return StorageUnavailable(
+        f"blob {key!r} was read with other bytes than it has",
+        fix="try again; if it stays so, check the machine's memory and its way to the blobs",
+        details={"key": key},
+    )
+
+
+def checked(key: str, chunks: Iterator[bytes], verify: Callable[[], None]) -> Iterator[bytes]:
+    """The chunks of a whole blob, of which the last is held back until they have the digest that the key promises.
+
+    Where they have not, `verify` is to look at what is kept, and to raise if that is damaged; else `misread` is raised.
+    """
+    digest, held = hashlib.sha256(), b""
+    for chunk in chunks:
+        digest.update(chunk)
+        if held:
+            yield held
+        held = chunk
+    if key_of(digest.hexdigest()) != key:
+        verify()
+        raise misread(key)
+    if held:
+        yield held
 
 
 def demand_length(key: str, found: int, length: int | None) -> None:

@@ -81,10 +81,46 @@ def forget(session: Session, keys: Collection[str], older_than_s: float) -> None
 
 @dataclass(frozen=True)
 class Due:
-    """A key whose bytes are to be checked."""
+    """A key whose bytes are to be checked, and when they last were."""
 
     key: str
     bytes: int
+    checked_at: float
+
+
+def unchecked(session: Session, keys: Collection[str], within_s: float) -> list[Due]:
+    """Those of the keys that were not compared with their digests within this time, ordered."""
+    query = sa.select(Blob).where(Blob.key.in_(keys), Blob.checked_at < clock() - within_s).order_by(Blob.key)
+    return [Due(blob.key, blob.bytes, blob.checked_at) for blob in session.scalars(query)]
+
+
+def checked(session: Session, key: str) -> bool:
+    """Note that a key's bytes were found whole just now; whether it had a fault until then."""
+    update = sa.update(Blob).where(Blob.key == key).values(checked_at=clock())
+    session.execute(update.execution_options(synchronize_session=False))
+    return bool(forgive(session, [key]))
+
+
+def give_back(session: Session, due: Sequence[Due]) -> None:
+    """These were taken and not checked: they count as before, and are taken first again."""
+    for one in due:
+        update = sa.update(Blob).where(Blob.key == one.key).values(checked_at=one.checked_at)
+        session.execute(update.execution_options(synchronize_session=False))
+
+
+def unchecked_s(session: Session) -> float:
+    """For how long the bytes that wait longest have not been compared with their digest, in seconds; 0: none wait.
+
+    Of bytes that never were: since a row last began to name them.
+    """
+    checked, named = session.execute(
+        sa.select(
+            sa.select(sa.func.min(Blob.checked_at)).where(Blob.checked_at > 0.0).scalar_subquery(),
+            sa.select(sa.func.min(Blob.named_at)).where(Blob.checked_at == 0.0).scalar_subquery(),
+        )
+    ).one()
+    since = [at for at in (checked, named) if at is not None]
+    return max(0.0, now(session) - min(since)) if since else 0.0
 
 
 def take(session: Session, most_bytes: int, limit: int, *, before: float, at_least: int = 0) -> list[Due]:
@@ -98,7 +134,7 @@ def take(session: Session, most_bytes: int, limit: int, *, before: float, at_lea
     for blob in session.scalars(query.limit(limit).with_for_update(skip_locked=True)):
         if len(due) >= at_least and sum(one.bytes for one in due) + blob.bytes > most_bytes:
             break
-        due.append(Due(blob.key, blob.bytes))
+        due.append(Due(blob.key, blob.bytes, blob.checked_at))
     update = sa.update(Blob).where(Blob.key.in_([one.key for one in due])).values(checked_at=clock())
     session.execute(update.execution_options(synchronize_session=False))
     return due

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from contextlib import closing
 
 from fastapi import Request, Response
@@ -12,12 +12,15 @@ from starlette.types import Send
 
 from service.blobs.ahead import ahead
 from service.blobs.store import Blobs
-from service.errors import RangeUnsatisfiable
+from service.errors import RangeUnsatisfiable, StorageUnavailable
 from service.http.errors import response_to
 from service.http.pools import Pool
+from service.logs import logger
 
 IMMUTABLE = {"Cache-Control": "private, max-age=31536000, immutable", "X-Content-Type-Options": "nosniff"}
 RANGE = re.compile(r"bytes=\s*(?:(\d{1,18})-(\d{0,18})|-(\d{1,18}))\s*", re.ASCII)
+
+log = logger(__name__)
 
 
 def blob_response(
@@ -27,6 +30,9 @@ def blob_response(
 
     `etag` is strong and quoted. A `Range` of several parts, or of another form, is answered with the whole, as the
     RFC allows. Raises `NotFound` and `StorageUnavailable` before the first byte is sent.
+
+    The last byte of the file is sent to nobody before all of the file has been compared with its digest: where the
+    digest differs, the connection breaks before it. So an answer of the whole, or of its end, is whole or incomplete.
     """
     headers = {**IMMUTABLE, "ETag": etag}
     if matches(request.headers.get("if-none-match"), etag):
@@ -47,7 +53,19 @@ def blob_response(
     status = 200 if part is None else 206
     if request.method == "HEAD":
         return Response(status_code=status, headers=headers, media_type=media_type)
-    return Chunks(ahead(blobs.read(key, start, end, length=size)), pool, status, headers, media_type)
+    if end == size:
+        chunks = _after(start, blobs.read(key, length=size))
+    else:
+        chunks = blobs.read(key, start, end, length=size)
+    return Chunks(ahead(chunks), pool, status, headers, media_type)
+
+
+def _after(start: int, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """What follows the first `start` bytes."""
+    for chunk in chunks:
+        if start < len(chunk):
+            yield chunk[start:]
+        start = max(0, start - len(chunk))
 
 
 class Chunks(StreamingResponse):
@@ -61,11 +79,20 @@ class Chunks(StreamingResponse):
         self._pool = pool
 
     async def stream_response(self, send: Send) -> None:
-        """Send head and body."""
+        """Send head and body. Bytes that turn out damaged end it: with a problem before the head, else without an end.
+
+        The server closes a connection whose answer has no end.
+        """
         with closing(self._chunks) as chunks:
+            chunk = await self._pool.run(_next, chunks)
             await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            while (chunk := await self._pool.run(_next, chunks)) is not None:
-                await send({"type": "http.response.body", "body": chunk, "more_body": True})
+            try:
+                while chunk is not None:
+                    await send({"type": "http.response.body", "body": chunk, "more_body": True})
+                    chunk = await self._pool.run(_next, chunks)
+            except StorageUnavailable as error:
+                log.error("a download was broken off", reason=error.message)
+                return
             await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 

@@ -49,6 +49,9 @@ KINDS: tuple[Kind, ...] = (
     Kind("artifact_never_made", 410, "caller", "see the job's report; mend the cause and compile again"),
     Kind("removed", 410, "caller", "it was kept for its time: make it again"),
     Kind("body_too_large", 413, "caller", "send less, or raise `TILEWRIGHT_MAX_MODEL_BYTES`"),
+    Kind(
+        "encoding_unsupported", 415, "caller", "send the body without `Content-Encoding`; a zip of a model is unpacked"
+    ),
     Kind("range_unsatisfiable", 416, "caller", "the file has no such range; see `Content-Range`"),
     Kind("invalid_options", 422, "caller", "mend the option that `detail` names"),
     Kind("idempotency_key_reused", 422, "caller", "use a new key for a new request"),
@@ -149,9 +152,14 @@ KINDS: tuple[Kind, ...] = (
         "machine",
         "its workers vanished, or its processes were killed, again and again: see their logs",
     ),
+    Kind(
+        "inputs_missing",
+        None,
+        "machine",
+        "what it works with is lost or damaged: send the model again, or compile the artifact again",
+    ),
     Kind("compiler_crashed", None, "ours", "report it"),
     Kind("run_crashed", None, "ours", "report it"),
-    Kind("inputs_missing", None, "ours", "report it"),
     Kind("disagreement", None, "ours", "what was made was wrong and is not handed out: report it"),
     Kind("verify_failed", None, "ours", "what was made was wrong and is not handed out: report it"),
 )

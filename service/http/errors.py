@@ -44,6 +44,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.JobFinished: 409,
     errors.JobNotFinished: 409,
     errors.ArtifactNeverMade: 410,
+    errors.EncodingUnsupported: 415,
     errors.RangeUnsatisfiable: 416,
     errors.PartTooLarge: 422,
     errors.DigestMismatch: 422,
@@ -58,6 +59,7 @@ STATUS: dict[type[TilewrightError], int] = {
 
 HEADERS: dict[type[TilewrightError], dict[str, str]] = {
     errors.NotAuthenticated: {"WWW-Authenticate": "Bearer"},
+    errors.EncodingUnsupported: {"Accept-Encoding": "identity"},
     errors.QueueFull: {"Retry-After": "30"},
     errors.TooManyAtOnce: {"Retry-After": "2"},
     errors.RateLimited: {"Retry-After": "1"},

@@ -17,7 +17,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from compiler.errors import TilewrightError
-from service.errors import BadRequest, BodyTooLarge, NotAuthenticated, RateLimited
+from service.errors import BadRequest, BodyTooLarge, EncodingUnsupported, NotAuthenticated, RateLimited
 from service.http import errors
 from service.http import shared as shared_routes
 from service.http.auth import ANY, CALLER, demanded
@@ -165,7 +165,10 @@ def _opened(here: State, token: str) -> Caller:
 
 
 class _Counted:
-    """The body of a request, which is never longer than its limit. Raises `BodyTooLarge` for one that is."""
+    """The body of a request, which is never longer than its limit. Raises `BodyTooLarge` for one that is.
+
+    And `EncodingUnsupported` for one that is compressed: it would be taken for the bytes of a model.
+    """
 
     def __init__(self, receive: Receive, body: Body, here: State, headers: Headers) -> None:
         self._receive = receive
@@ -174,6 +177,11 @@ class _Counted:
         self._settings = here.settings
         self._size = 0
         self._gathered: Message | None = None
+        if (encoding := headers.get("content-encoding", "identity").strip().lower()) not in ("identity", ""):
+            raise EncodingUnsupported(
+                f"the body is compressed: Content-Encoding is {encoding!r:.60}",
+                fix="send it as it is, without Content-Encoding; a zip of a model, as application/zip, is unpacked",
+            )
         announced = headers.get("content-length", "")
         if announced.isdigit() and int(announced) > self._most:
             raise self._too_large(f"is announced with {announced} bytes, more than")

@@ -21,6 +21,7 @@ TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 DESCRIPTIONS = {
     "blob_faults": "Times that bytes were found lost or damaged.",
+    "blob_unchecked_seconds": "How long ago the blob that waits longest was compared with its digest.",
     "blobs_faulty": "Blobs that are lost or damaged now.",
     "cache_hits": "Compilations answered with an artifact that was there.",
     "device_seconds": "Seconds that workers spent on attempts.",

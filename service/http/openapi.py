@@ -78,7 +78,7 @@ def _responses(operation: dict[str, Any]) -> dict[str, Any]:
     has_body = "requestBody" in operation
     takes = (400,) if has_body or operation.get("parameters") else ()
     keyed = (401, 403, 500, 503, TooManyAtOnce, RateLimited) if operation.get("security") else ()
-    follows = problem_responses(*takes, *((413,) if has_body else ()), *keyed)
+    follows = problem_responses(*takes, *((413, 415) if has_body else ()), *keyed)
     for status, said in follows.items():
         merged = declared.setdefault(str(status), said)
         if merged is not said and PROBLEM in merged.get("content", {}):

@@ -51,6 +51,10 @@ SAMPLES: tuple[TilewrightError, ...] = (
         fix="send a smaller model, or raise TILEWRIGHT_MAX_MODEL_BYTES",
         details={"limit_bytes": LIMIT},
     ),
+    errors.EncodingUnsupported(
+        "the body is compressed: Content-Encoding is 'gzip'",
+        fix="send it as it is, without Content-Encoding; a zip of a model, as application/zip, is unpacked",
+    ),
     errors.RangeUnsatisfiable("the file has 104857 bytes", fix="ask for a range within them"),
     OptionsError("threads is 0", fix="use 1 to 256, or leave it out"),
     errors.IdempotencyKeyReused(

@@ -31,11 +31,12 @@ class Bundle:
 
 
 def relative_path(text: str) -> str:
-    """The path without `.` and doubled slashes.
+    """The path without `.` and doubled slashes; backslashes, which Windows has between names, are slashes.
 
-    Raises `BadRequest` for one that is absolute, leads upwards, has a backslash, a drive letter, a control character
-    or half a surrogate pair, or is too long.
+    Raises `BadRequest` for one that is absolute, leads upwards, has a drive letter, a control character or half a
+    surrogate pair, or is too long.
     """
+    text = text.replace("\\", "/")
     if (why := _objection(text)) is not None:
         raise BadRequest(f"path {text[:100]!r} of external data {why}", fix=FIX)
     return PurePosixPath(text).as_posix()
@@ -46,7 +47,11 @@ def demand_distinct(paths: Iterable[str]) -> None:
     seen: set[str] = set()
     for path in paths:
         if path in seen:
-            raise BadRequest(f"external data {path!r:.120} was sent twice", fix="send each file once")
+            raise BadRequest(
+                f"external data {path!r:.120} was sent twice",
+                fix="send each file once, and files of one name with their folders: "
+                "-F 'data=@a/w.bin;filename=a/w.bin'",
+            )
         seen.add(path)
     if len(seen) > MOST_FILES:
         raise BadRequest(f"{len(seen)} files of external data", fix=f"put the data into {MOST_FILES} files or fewer")
@@ -66,8 +71,6 @@ def _objection(text: str) -> str | None:
     parts = PurePosixPath(text).parts
     if any(unicodedata.category(char) == "Cc" for char in text):
         return "has a control character"
-    if "\\" in text:
-        return "has a backslash"
     if text.startswith("/") or re.match(r"[A-Za-z]:", text):
         return "is absolute"
     if ".." in parts:

@@ -58,6 +58,11 @@ class Watched:
                 path = opened.enter_context(self.blobs.local(key, length))
             yield path
 
+    def copy_to(self, key: str, path: Path, length: int | None = None) -> None:
+        """A copy of the blob at a path."""
+        with self._watch(key):
+            self.blobs.copy_to(key, path, length)
+
     @contextlib.contextmanager
     def copy(self, key: str, length: int | None = None) -> Iterator[Path]:
         """A copy of the blob."""
@@ -69,14 +74,15 @@ class Watched:
     def read(self, key: str, start: int = 0, end: int | None = None, *, length: int | None = None) -> Iterator[bytes]:
         """A range of its bytes, in chunks."""
         with self._watch(key):
-            return self.blobs.read(key, start, end, length=length)
+            chunks = self.blobs.read(key, start, end, length=length)
+        return self._read(key, chunks)
 
     def size(self, key: str) -> int:
         """Length in bytes."""
         with self._watch(key):
             return self.blobs.size(key)
 
-    def verify(self, key: str, length: int) -> None:
+    def verify(self, key: str, length: int | None) -> None:
         """Compare it with its digest."""
         with self._watch(key):
             self.blobs.verify(key, length)
@@ -104,6 +110,10 @@ class Watched:
     def sweep(self, older_than_s: float) -> int:
         """Remove abandoned uploads."""
         return self.blobs.sweep(older_than_s)
+
+    def _read(self, key: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        with self._watch(key):
+            yield from chunks
 
     def _watch(self, key: str) -> AbstractContextManager[None]:
         return _noting(self.db, key)
@@ -181,12 +191,22 @@ def scrub_all(db: Database, blobs: Blobs) -> Scrubbed:
     return scrub(db, blobs, EVERYTHING)
 
 
+def all_whole(db: Database, blobs: Blobs, due: list[kept.Due]) -> bool:
+    """Compare these with their digests; whether all are as they were kept. Raises as `scrub` does."""
+    found = _check(db, blobs, due, threading.Event())
+    return found.blobs == len(due) and not found.damaged and not found.lost
+
+
 def _check(db: Database, blobs: Blobs, due: list[kept.Due], stop: threading.Event) -> Scrubbed:
-    found = Scrubbed()
-    for one in due:
-        if stop.is_set():
-            break
-        found += _check_one(db, blobs, one)
+    found, left = Scrubbed(), list(due)
+    try:
+        while left and not stop.is_set():
+            found += _check_one(db, blobs, left[0])
+            left.pop(0)
+    finally:
+        if left:
+            with db.write() as session:
+                kept.give_back(session, left)
     return found
 
 
@@ -206,5 +226,5 @@ def _check_one(db: Database, blobs: Blobs, due: kept.Due) -> Scrubbed:
             return Scrubbed(1, 0, lost=(due.key,))
         return Scrubbed()
     with db.write() as session:
-        mended = tuple(kept.forgive(session, [due.key]))
+        mended = (due.key,) if kept.checked(session, due.key) else ()
     return Scrubbed(1, due.bytes, mended=mended)

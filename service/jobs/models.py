@@ -9,15 +9,19 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from compiler.contract import bundle_digest
-from service.blobs.store import StoredBlob
-from service.db import artifacts
+from service.blobs.store import Blobs, StoredBlob
+from service.db import artifacts, kept
 from service.db.artifacts import onnx_bytes
 from service.db.engine import Database
+from service.db.kept import Due
 from service.db.models import Model
 from service.errors import BlobLost, NotFound
-from service.jobs import audit, quotas
+from service.jobs import audit, integrity, quotas
 from service.jobs.bundle import NO_DATA, Bundle
 from service.jobs.quotas import UNLIMITED, Limits
+
+CHECKED_S = 3600.0
+"""For so long files that were compared with their digests count as whole, for whoever asks before sending them."""
 
 
 @dataclass(frozen=True)
@@ -91,12 +95,26 @@ def row(db: Database, owner: uuid.UUID, digest: str) -> Model:
         return required(session, owner, digest)
 
 
-def present(db: Database, owner: uuid.UUID, digest: str) -> None:
-    """Raises `NotFound` for a model that is to be sent before it can be compiled."""
+def unchecked(db: Database, owner: uuid.UUID, digest: str) -> list[Due]:
+    """Files of the owner's model that were not compared with their digests for `CHECKED_S`, for `present`.
+
+    Raises `NotFound` for a model that is to be sent before it can be compiled.
+    """
     with db.read() as session:
         found = required(session, owner, digest)
         if artifacts.model_faults(session, found):
-            raise NotFound(f"the bytes of model {digest} are lost", fix="send it again with POST /models")
+            raise _to_be_sent(digest)
+        return kept.unchecked(session, [found.blob_key, *(file["key"] for file in found.files)], CHECKED_S)
+
+
+def present(db: Database, blobs: Blobs, digest: str, due: list[Due]) -> None:
+    """Raises `NotFound` for a model of which these files turn out lost or damaged, else as `integrity.scrub` does."""
+    if not integrity.all_whole(db, blobs, due):
+        raise _to_be_sent(digest)
+
+
+def _to_be_sent(digest: str) -> NotFound:
+    return NotFound(f"bytes of model {digest} are lost or damaged", fix="send it again with POST /models")
 
 
 def required(session: Session, owner: uuid.UUID, digest: str) -> Model:

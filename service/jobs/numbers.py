@@ -28,6 +28,7 @@ def numbers(db: Database, worker_alive_s: float) -> Sequence[Number]:
         open_jobs = jobs.open_counts(session)
         ages = jobs.queue_ages(session)
         faulty = kept.faulty(session)
+        unchecked_s = kept.unchecked_s(session)
         awake = workers.alive(session, worker_alive_s)
     busy = sum(worker.busy_with is not None for worker in awake)
     return [
@@ -38,6 +39,7 @@ def numbers(db: Database, worker_alive_s: float) -> Sequence[Number]:
         ),
         *(Number("queue_age_seconds", {"queue": queue}, age, False) for queue, age in ages),
         *(Number("blobs_faulty", {"fault": str(fault)}, faulty.get(fault, 0), total=False) for fault in BlobFault),
+        Number("blob_unchecked_seconds", {}, unchecked_s, total=False),
         Number("workers", {"state": "busy"}, busy, total=False),
         Number("workers", {"state": "idle"}, len(awake) - busy, total=False),
     ]

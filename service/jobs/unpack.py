@@ -71,13 +71,13 @@ def _members(archive: zipfile.ZipFile, limit: int) -> dict[str, zipfile.ZipInfo]
     """The files of the zip by normalised path, each of them safe to unpack."""
     found: dict[str, zipfile.ZipInfo] = {}
     for info in archive.infolist():
-        path = relative_path(info.orig_filename.rstrip("/") if info.is_dir() else info.orig_filename)
+        path = relative_path(info.orig_filename.rstrip("/\\") if _is_folder(info) else info.orig_filename)
         if info.filename != info.orig_filename:
             raise _refusal(f"gives {path!r:.120} a second name", "give each file one name")
         if FINDER[0] in PurePosixPath(path).parts or PurePosixPath(path).name == FINDER[1]:
             continue
         _demand_plain(info)
-        if info.is_dir():
+        if _is_folder(info):
             continue
         if path in found:
             raise _refusal(f"holds {path!r:.120} twice", "send each file once")
@@ -93,13 +93,18 @@ def _members(archive: zipfile.ZipFile, limit: int) -> dict[str, zipfile.ZipInfo]
     return found
 
 
+def _is_folder(info: zipfile.ZipInfo) -> bool:
+    """Also one of a zip that was made on Windows, with backslashes."""
+    return info.orig_filename.endswith(("/", "\\"))
+
+
 def _demand_plain(info: zipfile.ZipInfo) -> None:
     """Raises `BadRequest` unless the member is a file or folder, and packed so that its size can be believed."""
     name = f"{info.filename!r:.120}"
     mode = info.external_attr >> 16 if info.create_system == UNIX else 0
     if stat.S_IFMT(mode) and not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
         raise _refusal(f"holds {name}, which is a link or no file", "put the file itself into the zip")
-    if info.is_dir() and info.file_size:
+    if _is_folder(info) and info.file_size:
         raise _refusal(f"holds {name}, a folder with bytes", "make the zip anew")
     if info.flag_bits & ENCRYPTED:
         raise _refusal(f"holds {name} encrypted", "send it without a password")

@@ -15,11 +15,12 @@ from service.http.metrics import DESCRIPTIONS, METHODS, PREFIX, answers
 from service.http.routes import ROUTERS
 from tests.docs.pages import DOCS
 
-GAUGES = {"jobs", "queue_age_seconds", "blobs_faulty", "workers"}
+GAUGES = {"jobs", "queue_age_seconds", "blob_unchecked_seconds", "blobs_faulty", "workers"}
 """Numbers that do not only grow; the others end in `_total`."""
 LABELS = {
     "jobs": {"kind", "state", "queue"},
     "queue_age_seconds": {"queue"},
+    "blob_unchecked_seconds": set(),
     "blobs_faulty": {"fault"},
     "workers": {"state"},
     "jobs_accepted_total": {"kind", "queue"},

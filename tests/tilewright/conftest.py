@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.tilewright.fake_server import FakeServer
+from tests.tilewright.messages import message
 from tilewright.client import Client
 
 
@@ -52,5 +53,5 @@ def command(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
     path = tmp_path / "net.onnx"
-    path.write_bytes(b"onnx")
+    path.write_bytes(message(b"onnx"))
     return path

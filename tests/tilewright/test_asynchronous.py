@@ -14,6 +14,7 @@ import httpx
 import pytest
 
 from tests.tilewright.fake_server import ARTIFACT, JOB, FakeServer
+from tests.tilewright.messages import message
 from tilewright import AsyncClient, Client
 from tilewright.errors import RequestRefused, ServerUnreachable
 
@@ -61,7 +62,7 @@ def test_every_method_of_the_client_is_there_with_its_arguments() -> None:
 
 
 def test_a_model_is_compiled_followed_and_downloaded(server: FakeServer, tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"onnx" * 1000)
+    (tmp_path / "m.onnx").write_bytes(message(b"onnx" * 1000))
 
     async def work(client: AsyncClient) -> tuple[Any, list[str], Path]:
         job = await client.compile(tmp_path / "m.onnx", {"threads": 2})
@@ -79,7 +80,7 @@ def test_a_model_is_compiled_followed_and_downloaded(server: FakeServer, tmp_pat
         .read_bytes()
     )
     (sent,) = server.sent("/models")
-    assert sent.content == b"onnx" * 1000
+    assert sent.content == message(b"onnx" * 1000)
     assert {request.headers["authorization"] for request in server.seen[:-1]} == {"Bearer twk_key"}
 
 
@@ -178,7 +179,7 @@ def test_one_client_serves_many_tasks_at_once() -> None:
 def test_the_plain_client_may_be_used_by_several_threads(server: FakeServer, tmp_path: Path) -> None:
     """Together they compile, follow, and download one artifact to one file."""
     threads, start = 8, threading.Barrier(8)
-    (tmp_path / "m.onnx").write_bytes(b"onnx" * 1000)
+    (tmp_path / "m.onnx").write_bytes(message(b"onnx" * 1000))
 
     def work(client: Client, place: int) -> tuple[str, list[str], bytes]:
         start.wait()

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OTHER, REPORT, parts_of
+from tests.tilewright.messages import message
 from tilewright import follow
 from tilewright.arrays import read_npz, write_npz
 from tilewright.benchmark import Benchmark
@@ -31,15 +32,16 @@ def body(request: Any) -> Any:
 
 
 def test_a_model_is_sent_once_and_compiled_by_its_digest(client: Client, server: Any, tmp_path: Path) -> None:
-    (tmp_path / "m.onnx").write_bytes(b"onnx" * 1000)
+    content = message(b"onnx" * 1000)
+    (tmp_path / "m.onnx").write_bytes(content)
     job = client.compile(tmp_path / "m.onnx", {"threads": 2}, fresh=True, priority=-1)
     assert (job.id, job.state, job.kind) == (ID, "QUEUED", "compile")
     (sent,) = server.sent("/models")
-    assert sent.content == b"onnx" * 1000
-    assert sent.headers["content-length"] == "4000"
+    assert sent.content == content
+    assert sent.headers["content-length"] == str(len(content))
     assert {request.headers["authorization"] for request in server.seen} == {"Bearer twk_key"}
     (asked,) = server.sent("/compile")
-    digest = hashlib.sha256(b"onnx" * 1000).hexdigest()
+    digest = hashlib.sha256(content).hexdigest()
     assert body(asked) == {"model": digest, "options": {"threads": 2}, "fresh": True, "priority": -1}
 
     client.compile(tmp_path / "m.onnx")

@@ -9,6 +9,7 @@ import httpx
 import pytest
 
 from tests.tilewright.fake_server import FakeServer
+from tests.tilewright.messages import message
 from tilewright import ServerUnreachable
 from tilewright.client import Client
 from tilewright.offline import Queue
@@ -62,9 +63,9 @@ def test_what_is_refused_or_has_changed_stays_with_its_reason(
 ) -> None:
     changed = json.loads(command("queue", "add", model, "--json").stdout)["id"]
     other = model.with_name("other.onnx")
-    other.write_bytes(b"other")
+    other.write_bytes(message(b"other"))
     command("queue", "add", other)
-    model.write_bytes(b"changed")
+    model.write_bytes(message(b"changed"))
     done = command("queue", "send", "--json")
     assert done.exit_code == 4
     said = json.loads(done.stdout)

@@ -23,11 +23,13 @@ from service.db import migrate
 from service.db.engine import Database
 from service.http.app import create_app
 from service.jobs import access
+from tests.tilewright.messages import message
 from tests.tilewright.test_package import model
 from tilewright import uploads
 from tilewright.asynchronous import AsyncClient
 from tilewright.client import Client
-from tilewright.errors import JobFailed, RequestRefused, UsageError
+from tilewright.download import download
+from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, UsageError
 
 pytestmark = pytest.mark.processes
 
@@ -46,8 +48,12 @@ class NoRing:
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    folder = tmp_path_factory.mktemp("data")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("data")
+
+
+@pytest.fixture(scope="module")
+def url(folder: Path) -> Iterator[str]:
     settings = Settings(data_dir=folder, database_url=f"sqlite:///{folder / 'tilewright.db'}")
     migrate.upgrade(settings.sqlalchemy_url)
     db = Database(settings.sqlalchemy_url)
@@ -78,6 +84,32 @@ def real(url: str) -> Iterator[Client]:
         yield client
 
 
+def test_a_download_of_which_the_server_has_lost_a_bit_ends_with_no_file_and_the_reason(
+    real: Client, url: str, folder: Path, tmp_path: Path
+) -> None:
+    data = np.random.default_rng(8).bytes(9 << 20)
+    kept = real.upload(data)
+    blob = folder / "blobs" / kept.digest[:2] / kept.digest
+    flipped = bytearray(data)
+    flipped[5] ^= 64
+    blob.write_bytes(flipped)
+    with httpx.Client(base_url=url, headers={"Authorization": f"Bearer {KEY}"}) as plain:
+        with pytest.raises(httpx.RemoteProtocolError, match="without sending complete"):
+            plain.get(f"/models/{kept.digest}/file")
+        blob.write_bytes(flipped)
+        with pytest.raises(httpx.RemoteProtocolError, match="without sending complete"):
+            plain.get(f"/models/{kept.digest}/file", headers={"Range": "bytes=100-"})
+    blob.write_bytes(flipped)
+    with pytest.raises(RequestRefused) as caught:
+        download(real._http, f"/models/{kept.digest}/file", "part", tmp_path / "model.onnx")
+    assert caught.value.problem["code"] == "blob_lost"
+    assert not (tmp_path / "model.onnx").exists()
+    assert real.upload(data).digest == kept.digest
+    with pytest.raises(BrokenDownload, match=kept.digest):  # the part that had arrived does not fit
+        download(real._http, f"/models/{kept.digest}/file", "part", tmp_path / "model.onnx")
+    assert download(real._http, f"/models/{kept.digest}/file", "part", tmp_path / "model.onnx").read_bytes() == data
+
+
 def test_a_model_with_external_data_is_called_as_the_client_foresees(real: Client, tmp_path: Path) -> None:
     path = model(tmp_path, "w.bin", "sub/v.bin")
     kept = real.upload(path)
@@ -103,7 +135,7 @@ def test_a_large_model_arrives_in_pieces(real: Client, monkeypatch: pytest.Monke
     monkeypatch.setattr(uploads, "RESUMABLE_FROM", 1 << 20)
     monkeypatch.setattr(uploads, "PIECE", 1 << 20)
     path = tmp_path / "large.onnx"
-    path.write_bytes(np.random.default_rng(5).bytes((3 << 20) + 77))
+    path.write_bytes(message(np.random.default_rng(5).bytes((3 << 20) + 77)))
     kept = real.upload(path)
     assert (kept.digest, kept.bytes) == (hashlib.sha256(path.read_bytes()).hexdigest(), path.stat().st_size)
     folder = tmp_path / "bundle"

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.tilewright.messages import message
 from tilewright import uploads
 from tilewright.client import Client
 from tilewright.errors import RequestRefused, ServerUnreachable, UsageError
 
-MODEL = bytes(range(251)) * 40
+MODEL = message(bytes(range(251)) * 40)
 
 
 @pytest.fixture(autouse=True)

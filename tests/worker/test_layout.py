@@ -141,3 +141,16 @@ def test_a_job_keeps_the_file_it_was_given_when_the_blob_is_removed(blobs: Local
     ((_, model),) = lay_out(given, blobs, folder)
     blobs.delete(given.inputs[0].key)
     assert model.read_bytes() == b"onnx"
+
+
+def test_a_job_is_never_given_bytes_that_changed_at_the_same_length(blobs: LocalBlobs, folder: Path) -> None:
+    given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), file(blobs, "w.bin", b"weights"))
+    blobs.path(given.inputs[1].key).write_bytes(b"Weights")
+    with pytest.raises(BlobDamaged, match=given.inputs[1].key):
+        lay_out(given, blobs, folder)
+    samples = replace(given, samples=(given.inputs[1],))
+    blobs.put_bytes(b"weights")
+    blobs.path(given.inputs[1].key).write_bytes(b"Weights")
+    with pytest.raises(BlobDamaged):
+        lay_out_samples(samples, blobs, folder)
+    assert sorted(path.name for path in folder.iterdir()) == ["0"]

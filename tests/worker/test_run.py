@@ -4,6 +4,7 @@ import errno
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +12,12 @@ import pytest
 import sqlalchemy as sa
 
 from compiler.devices.cpu import target as cpu
-from service.db import results
+from service.db import kept, results
 from service.db.models import Artifact, Job, JobKind, JobState, TuningRecord, Workload
 from service.errors import DatabaseUnavailable
 from service.jobs import lease
 from service.jobs.finish import finish
+from service.jobs.integrity import Watched
 from worker import printed
 from worker.desk import Desk
 from worker.limits import Limits
@@ -487,6 +489,40 @@ def test_a_missing_model_is_a_clear_failure(office: Any, desk_with: DeskWith) ->
     office.blobs.path(claim.inputs[0].key).unlink()
     assert run(desk, claim) == "failed"
     assert office.job(job_id).problem["code"] == "inputs_missing"
+
+
+def test_a_model_that_changed_at_the_same_length_fails_the_job_by_the_machines_fault_and_is_marked(
+    office: Any, desk_with: DeskWith
+) -> None:
+    job_id = office.submit()
+    desk = desk_with("succeed(open(given(), 'rb').read())")
+    claim = claimed(desk)
+    (key,) = (file.key for file in claim.inputs)
+    model = office.blobs.path(key).read_bytes()
+    with office.db.write() as session:
+        kept.name(session, {key: len(model)})
+    office.blobs.path(key).write_bytes(bytes([model[0] ^ 64]) + model[1:])
+    assert run(replace(desk, blobs=Watched(office.blobs, office.db)), claim) == "failed"
+    problem = office.job(job_id).problem
+    assert (problem["code"], problem["fault"], problem["details"]["key"]) == ("inputs_missing", "machine", key)
+    assert key in problem["message"]
+    with office.db.read() as session:
+        assert kept.faults(session, [key]) == {key: "damaged"}
+    office.blobs.put_bytes(model)
+    again = office.submit()
+    assert run(desk, claimed(desk)) == "succeeded"
+    assert office.job(again).state == JobState.SUCCEEDED
+
+
+def test_a_compiler_that_read_another_model_than_it_was_given_made_nothing(office: Any, desk_with: DeskWith) -> None:
+    job_id = office.submit()
+    report = 'send(kind="report", report={"model_digest": "0" * 64})'
+    desk = desk_with(f'open(spec["output"], "wb").write(b"artifact"); {report}')
+    assert run(desk, claimed(desk)) == "failed"
+    problem = office.job(job_id).problem
+    assert (problem["code"], problem["fault"]) == ("inputs_missing", "machine")
+    assert problem["details"] == {"given": office.model, "read": "0" * 64}
+    assert rows(office, Artifact) == []
 
 
 def test_the_outcome_waits_for_a_database_that_is_away(

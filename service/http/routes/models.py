@@ -18,7 +18,7 @@ from service.http.model_bodies import BINARY, DATA_SCHEMA, MODEL_BYTES, ZIP_SCHE
 from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE, ModelOut, ModelPage, RemovalOut
 from service.http.parts import DATA, MODEL
 from service.http.state import Here
-from service.http.upload import MULTIPART, RAW_TYPES, receive
+from service.http.upload import MULTIPART, RAW_TYPES, in_turn, receive
 from service.jobs import labels, models, removal
 from service.jobs.bundle import relative_path
 from service.jobs.uploads import ZIP
@@ -138,9 +138,13 @@ def label_model(here: Here, caller: Submitter, digest: Digest, wanted: LabelsIn)
     response_description="It is there.",
     responses=problem_responses(404),
 )
-def has_model(here: Here, caller: Reader, digest: Digest) -> Response:
-    """200 or 404: whether it needs to be sent at all."""
-    models.present(here.db, caller.owner, digest)
+async def has_model(here: Here, caller: Reader, digest: Digest) -> Response:
+    """200 or 404: whether it needs to be sent at all.
+
+    Files that were not compared with their digests for an hour are so now: what is damaged is to be sent again.
+    """
+    if due := await to_thread.run_sync(models.unchecked, here.db, caller.owner, digest):
+        await in_turn(here, caller, lambda: models.present(here.db, here.blobs, digest, due))
     return Response()
 
 

@@ -378,6 +378,10 @@ def external(location: str, **entries: object) -> bytes:
         ("sub/w.bin", {}),
         ("./w.bin", {"offset": 0, "length": 16}),
         ("shifted.bin", {"offset": 7, "length": 16}),
+        ("sub\\w.bin", {}),
+        (".\\sub\\w.bin", {}),
+        ("hard.bin", {}),
+        ("linked/w.bin", {}),
     ],
 )
 def test_external_data_is_mapped(
@@ -387,10 +391,82 @@ def test_external_data_is_mapped(
     for name in ("w.bin", "sub/w.bin"):
         (tmp_path / name).write_bytes(WEIGHTS.tobytes())
     (tmp_path / "shifted.bin").write_bytes(b"1234567" + WEIGHTS.tobytes())
+    os.link(tmp_path / "w.bin", tmp_path / "hard.bin")
+    (tmp_path / "linked").symlink_to("sub")
     (tmp_path / "m.onnx").write_bytes(external(location, **entries))
     (constant,) = load(tmp_path / "m.onnx", CompileOptions(), operators).graph.constants.values()
     np.testing.assert_array_equal(constant, WEIGHTS)
     assert not constant.flags.writeable
+
+
+@pytest.mark.parametrize("inside", ["", "onnx"])
+def test_a_model_in_a_cache_of_links_has_its_data_there(operators: Operators, tmp_path: Path, inside: str) -> None:
+    """As huggingface_hub lays it out: links of a snapshot into one folder of blobs."""
+    blobs, snapshot = tmp_path / "models--a--b/blobs", tmp_path / "models--a--b/snapshots/0123" / inside
+    blobs.mkdir(parents=True)
+    snapshot.mkdir(parents=True)
+    for name, content in (("m.onnx", external("m.onnx_data")), ("m.onnx_data", WEIGHTS.tobytes())):
+        digest = hashlib.sha256(content).hexdigest()
+        (blobs / digest).write_bytes(content)
+        (snapshot / name).symlink_to(Path(os.path.relpath(blobs, snapshot)) / digest)
+    (constant,) = load(snapshot / "m.onnx", CompileOptions(), operators).graph.constants.values()
+    np.testing.assert_array_equal(constant, WEIGHTS)
+    (snapshot / "m.onnx_data").unlink()
+    (snapshot / "m.onnx_data").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "elsewhere").write_bytes(WEIGHTS.tobytes())
+    assert "does not lie below" in refusal(snapshot / "m.onnx", operators, MalformedModel).message
+
+
+def with_tensors(*locations: str) -> bytes:
+    """A model that adds tensors which lie in files of these names."""
+    model = onnx.ModelProto.FromString(external(locations[0]))
+    (first,) = model.graph.initializer
+    for number, location in enumerate(locations[1:]):
+        tensor = model.graph.initializer.add()
+        tensor.CopyFrom(first)
+        tensor.name = f"more{number}"
+        tensor.external_data[0].value = location
+        model.graph.node.add(op_type="Add", input=["w", tensor.name], output=[f"sum{number}"])
+        model.graph.output.add().CopyFrom(model.graph.output[0])
+        model.graph.output[-1].name = f"sum{number}"
+    return bytes(model.SerializeToString())
+
+
+@pytest.mark.parametrize(
+    ("locations", "sent", "found"),
+    [
+        (("weights/w.bin",), ("w.bin",), True),  # the sender left the folder away
+        (("weights\\w.bin",), ("weights/w.bin",), True),
+        (("weights\\w.bin",), ("w.bin",), True),
+        (("weights/w.bin", "weights/w.bin"), ("w.bin",), True),
+        (("weights/w.bin", "weights\\w.bin"), ("w.bin",), True),
+        (("weights/w.bin", "w.bin"), ("w.bin", "weights/w.bin"), True),
+        (("weights/w.bin",), ("other/w.bin",), False),
+        (("weights/w.bin",), ("v.bin",), False),
+        (("a/w.bin", "b/w.bin"), ("w.bin",), False),
+        (("w.bin", "b/w.bin"), ("w.bin",), False),
+        (("b/w.bin", "w.bin"), ("w.bin",), False),
+    ],
+)
+def test_data_that_came_is_found_by_its_path_or_by_a_last_name_that_only_one_path_has(
+    locations: tuple[str, ...], sent: tuple[str, ...], found: bool, operators: Operators, tmp_path: Path
+) -> None:
+    (tmp_path / "blob").write_bytes(WEIGHTS.tobytes())
+    (tmp_path / "m.onnx").write_bytes(with_tensors(*locations))
+    data = dict.fromkeys(sent, tmp_path / "blob")
+    if found:
+        load(tmp_path / "m.onnx", CompileOptions(), operators, data=data)
+        return
+    with pytest.raises(MalformedModel) as caught:
+        load(tmp_path / "m.onnx", CompileOptions(), operators, data=data)
+    assert f";filename={locations[-1]}'" in caught.value.fix
+
+
+def test_no_path_of_a_model_becomes_a_part_of_a_command(operators: Operators, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(external("a'; rm -r x; '"))
+    with pytest.raises(MalformedModel) as caught:
+        load(tmp_path / "m.onnx", CompileOptions(), operators, data={})
+    assert caught.value.fix.endswith("-F 'data=@FILE;filename=PATH'")
 
 
 def test_external_data_of_a_mapping_counts_into_the_digest(operators: Operators, tmp_path: Path) -> None:
@@ -418,15 +494,15 @@ def test_files_beside_a_model_that_came_without_data_are_not_looked_into(operato
         ("sub/../../w.bin", {}),
         ("ABSOLUTE", {}),
         ("link.bin", {}),
-        ("linked/w.bin", {}),
-        ("hard.bin", {}),
+        ("circle", {}),
+        ("linked\\..\\..\\w.bin", {}),
+        ("\\w.bin", {}),
         ("pipe", {}),
         ("sub", {}),
         ("", {}),
         (".", {}),
         ("gone.bin", {}),
         ("w\0.bin", {}),
-        ("sub\\w.bin", {}),
         ("n" * 5000, {}),
         ("w.bin", {"offset": 4}),
         ("w.bin", {"offset": -4}),
@@ -447,8 +523,8 @@ def test_external_data_outside_the_folder_or_of_other_size_is_refused(
         path.write_bytes(WEIGHTS.tobytes())
     (folder / "short.bin").write_bytes(b"123")
     (folder / "link.bin").symlink_to(tmp_path / "w.bin")
+    (folder / "circle").symlink_to("circle")
     (folder / "linked").symlink_to(folder / "sub")
-    os.link(folder / "first.bin", folder / "hard.bin")
     os.mkfifo(folder / "pipe")
     (folder / "m.onnx").write_bytes(
         external(str(tmp_path / "w.bin") if location == "ABSOLUTE" else location, **entries)

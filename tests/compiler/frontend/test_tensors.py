@@ -46,7 +46,7 @@ def test_packed_bytes_may_lie_in_another_file(tmp_path: Path) -> None:
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", "w.bin"), ("offset", "6"), ("length", "5")):
         tensor.external_data.add(key=key, value=value)
-    found = array_of(tensor, Source(tmp_path, Limits()))
+    found = array_of(tensor, Source(tmp_path / "m.onnx", Limits()))
     assert isinstance(found, np.ndarray)
     assert found.astype(np.int64).tolist() == array.astype(np.int64).tolist()
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from service.blobs import local
+from service.blobs import copies, local
 from service.blobs.local import LocalBlobs
-from service.errors import BlobDamaged, BlobLost
+from service.errors import BlobDamaged, BlobLost, StorageUnavailable
 
 
 @pytest.fixture
@@ -59,13 +59,17 @@ def test_keys_that_were_never_given_out_name_nothing(store: LocalBlobs, key: str
         store.path(key)
 
 
-def test_the_same_bytes_again_leave_the_file_and_renew_its_time(tmp_path: Path) -> None:
+def test_the_same_bytes_again_replace_the_file_and_renew_its_time_and_who_reads_the_old_one_reads_on(
+    tmp_path: Path,
+) -> None:
     blobs = LocalBlobs(tmp_path)
     path = blobs.path(blobs.put_bytes(b"same").key)
-    before = path.stat()
+    path.write_bytes(b"s\0me")
     os.utime(path, (1.0, 1.0))
-    blobs.put_bytes(b"same")
-    assert path.stat().st_ino == before.st_ino
+    with path.open("rb") as reading:
+        blobs.put_bytes(b"same")
+        assert reading.read() == b"s\0me"
+    assert path.read_bytes() == b"same"
     assert path.stat().st_mtime > 1.0
     assert list(blobs.temporary.iterdir()) == []
 
@@ -131,3 +135,17 @@ def test_a_file_that_is_between_two_names_is_looked_for_once_more(
     path.rename(aside)
     monkeypatch.setattr(time, "sleep", lambda _: aside.rename(path))
     assert store.path(f"{path.parent.name}/{path.name}") == path
+
+
+def test_what_was_read_otherwise_than_it_is_kept_is_not_taken_for_damaged(
+    store: LocalBlobs, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stored = store.put_bytes(b"whole")
+    monkeypatch.setattr(local, "_chunks", lambda file, *_: iter([file.read().upper(), file.close() or b""]))
+    monkeypatch.setattr(copies, "_copy", lambda _, path: path.write_bytes(b"WHOLE"))
+    for use in (lambda: b"".join(store.read(stored.key)), lambda: store.copy_to(stored.key, tmp_path / "copy")):
+        with pytest.raises(StorageUnavailable, match="other bytes than it has") as caught:
+            use()
+        assert type(caught.value) is StorageUnavailable, "so that it is tried again"
+    assert list(store.set_aside()) == []
+    assert not (tmp_path / "copy").exists()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import hashlib
 import io
 import random
 import zipfile
@@ -12,9 +13,9 @@ from service.blobs import members as subject
 from service.blobs.local import LocalBlobs
 from service.blobs.members import MAX_MEMBER_BYTES, Member, member, members
 from service.blobs.open_blobs import open_blobs
-from service.blobs.store import Blobs
+from service.blobs.store import Blobs, key_of
 from service.config import Settings
-from service.errors import ArtifactUnreadable, NotFound, PartTooLarge, ServiceError
+from service.errors import ArtifactUnreadable, BlobDamaged, NotFound, PartTooLarge, ServiceError
 from tests.service.s3_server import S3Server
 
 WEIGHTS = random.Random(0).randbytes(3_000_000)
@@ -120,14 +121,26 @@ def test_mutated_archives_are_read_or_refused_and_never_break(local: LocalBlobs)
         data = bytearray(sound)
         for _ in range(chance.randint(1, 4)):
             data[chance.randrange(len(data))] = chance.randrange(256)
-        key = local.root / "aa" / ("aa" + "0" * 62)
-        key.parent.mkdir(exist_ok=True)
-        key.write_bytes(data)
+        key = key_of(hashlib.sha256(data).hexdigest())  # it was malformed when it was kept
+        (local.root / key).parent.mkdir(exist_ok=True)
+        (local.root / key).write_bytes(data)
         for name in files:
             try:
-                content = member(local, "aa/aa" + "0" * 62, name)
+                content = member(local, key, name)
                 outcomes.add("read")
                 assert len(content) <= MAX_MEMBER_BYTES
             except ServiceError as error:
                 outcomes.add(error.code)
     assert {"read", "artifact_unreadable", "not_found"} <= outcomes
+
+
+@pytest.mark.parametrize("at", ["content", "directory"])
+def test_a_file_that_cannot_be_read_because_the_disk_changed_it_is_told_as_that(local: LocalBlobs, at: str) -> None:
+    content = b"int x;" * 50
+    key = local.put_bytes(archive({"a.c": content}, zipfile.ZIP_STORED)).key
+    kept = bytearray((local.root / key).read_bytes())
+    kept[kept.index(content) if at == "content" else kept.index(b"PK\1\2")] ^= 64
+    (local.root / key).write_bytes(kept)
+    with pytest.raises(BlobDamaged):
+        member(local, key, "a.c")
+    assert [one for _, one in local.set_aside()] == [key]

@@ -262,3 +262,13 @@ def test_a_copy_that_this_disk_damaged_is_fetched_anew(store: S3Blobs) -> None:
     path.write_bytes(b"")
     with store.local(stored.key, 5) as again:
         assert again.read_bytes() == b"whole"
+
+
+def test_a_copy_that_this_disk_changed_at_the_same_length_is_fetched_anew(store: S3Blobs, tmp_path: Path) -> None:
+    stored = store.put_bytes(b"whole")
+    with store.local(stored.key, 5) as path:
+        pass
+    path.write_bytes(b"WHOLE")
+    store.copy_to(stored.key, tmp_path / "copy", 5)
+    assert (tmp_path / "copy").read_bytes() == b"whole"
+    assert list(store.set_aside()) == []

@@ -273,3 +273,73 @@ def test_what_is_damaged_is_set_aside_and_comes_back_when_it_is_written_again(
         store.discard(name)
     assert list(store.set_aside()) == []
     assert b"".join(store.read(stored.key, length=5)) == b"whole"
+
+
+def _read(store: Blobs, stored: StoredBlob, folder: Path) -> bytes:
+    return b"".join(store.read(stored.key, length=stored.bytes))
+
+
+def _read_to_its_length(store: Blobs, stored: StoredBlob, folder: Path) -> bytes:
+    return b"".join(store.read(stored.key, 0, stored.bytes))
+
+
+def _copy_to(store: Blobs, stored: StoredBlob, folder: Path) -> bytes:
+    store.copy_to(stored.key, folder / "copy", stored.bytes)
+    return (folder / "copy").read_bytes()
+
+
+def _copy(store: Blobs, stored: StoredBlob, folder: Path) -> bytes:
+    with store.copy(stored.key) as path:
+        return path.read_bytes()
+
+
+USES = [_read, _read_to_its_length, _copy_to, _copy]
+
+
+@pytest.mark.parametrize("use", USES)
+@pytest.mark.parametrize("size", [5, 2 * CHUNK + 7, 9 * CHUNK])
+def test_bytes_that_changed_at_the_same_length_are_never_handed_out_and_come_back_when_they_are_written_again(
+    store: Blobs,
+    spoil: Callable[[str, bytes], None],
+    tmp_path: Path,
+    use: Callable[[Blobs, StoredBlob, Path], bytes],
+    size: int,
+) -> None:
+    data = noise(size)
+    stored = store.put_bytes(data)
+    flipped = bytearray(data)
+    flipped[size // 2] ^= 64
+    spoil(stored.key, bytes(flipped))
+    with pytest.raises(BlobDamaged) as caught:
+        use(store, stored, tmp_path)
+    assert stored.key in str(caught.value)
+    assert not (tmp_path / "copy").exists()
+    assert [key for _, key in store.set_aside()] == [stored.key]
+    with pytest.raises(BlobLost):
+        use(store, stored, tmp_path)
+    assert store.put_bytes(data) == stored
+    assert use(store, stored, tmp_path) == data
+
+
+def test_the_last_chunk_of_damaged_bytes_is_not_given(store: Blobs, spoil: Callable[[str, bytes], None]) -> None:
+    data = noise(9 * CHUNK)
+    stored = store.put_bytes(data)
+    spoil(stored.key, bytes([data[0] ^ 1]) + data[1:])
+    chunks = store.read(stored.key)
+    given = [len(next(chunks))]
+    with pytest.raises(BlobDamaged):
+        given.extend(map(len, chunks))
+    assert sum(given) < len(data)
+
+
+@pytest.mark.parametrize("use", USES)
+def test_bytes_that_changed_unseen_are_replaced_when_they_are_written_again(
+    store: Blobs,
+    spoil: Callable[[str, bytes], None],
+    tmp_path: Path,
+    use: Callable[[Blobs, StoredBlob, Path], bytes],
+) -> None:
+    stored = store.put_bytes(b"whole")
+    spoil(stored.key, b"WHOLE")
+    assert store.put_bytes(b"whole") == stored
+    assert use(store, stored, tmp_path) == b"whole"

@@ -12,7 +12,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from service.blobs.open_blobs import open_blobs
-from service.blobs.store import Blobs
+from service.blobs.store import Blobs, key_of
 from service.config import Settings
 from service.errors import RangeUnsatisfiable
 from service.http.download import single_range
@@ -142,3 +142,53 @@ def test_every_range_lies_within_the_file_or_is_refused(size: int) -> None:
                 continue
             if found is not None:
                 assert 0 <= found[0] < found[1] <= size
+
+
+@pytest.fixture
+def flip(settings: Settings, request: pytest.FixtureRequest) -> Callable[[bytes, int], None]:
+    """Changes a bit of kept bytes, at this place."""
+
+    def flip(data: bytes, at: int) -> None:
+        key = key_of(hashlib.sha256(data).hexdigest())
+        flipped = data[:at] + bytes([data[at] ^ 64]) + data[at + 1 :]
+        if not settings.blob_url:
+            (settings.blob_root / key).write_bytes(flipped)
+            return
+        server: S3Server = request.getfixturevalue("s3_server")
+        bucket = settings.blob_url.split("/")[2]
+        server.client().put_object(Bucket=bucket, Key=f"deep/blobs/{key}", Body=flipped)
+
+    return flip
+
+
+@pytest.mark.parametrize("at", [0, 5_000_000, len(DATA) - 1])
+@pytest.mark.parametrize("asked", ["", "bytes=1000-", "bytes=0-99999999", "bytes=-6000000"])
+def test_nobody_is_sent_the_end_of_a_file_of_which_a_bit_has_changed(
+    client: TestClient, artifact: str, flip: Callable[[bytes, int], None], asked: str, at: int
+) -> None:
+    flip(DATA, at)
+    headers = {"Range": asked} if asked else {}
+    broken = client.get(artifact, headers=headers)
+    assert broken.status_code in (200, 206)
+    assert len(broken.content) < int(broken.headers["content-length"]), "the client sees that it is not whole"
+    again = client.get(artifact, headers=headers)
+    assert (again.status_code, again.json()["code"]) == (507, "blob_lost")
+
+
+def test_a_range_before_the_end_is_sent_as_it_is_kept(
+    client: TestClient, artifact: str, flip: Callable[[bytes, int], None]
+) -> None:
+    """Its digest is not known: whoever puts a file together compares the whole with its ETag."""
+    flip(DATA, len(DATA) - 1)
+    assert client.get(artifact, headers={"Range": "bytes=0-99"}).content == DATA[:100]
+
+
+def test_a_small_file_of_which_a_bit_has_changed_is_a_problem_at_once(
+    client: TestClient, flip: Callable[[bytes, int], None]
+) -> None:
+    digest = client.post("/models", files={"model": b"onnx"}).json()["digest"]
+    flip(b"onnx", 2)
+    answer = client.get(f"/models/{digest}/file")
+    assert (answer.status_code, answer.json()["code"]) == (507, "blob_damaged")
+    assert client.post("/models", files={"model": b"onnx"}).status_code == 200
+    assert client.get(f"/models/{digest}/file").content == b"onnx"

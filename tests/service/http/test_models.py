@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import hashlib
 import json
 import struct
@@ -264,3 +265,25 @@ def test_reading_needs_another_scope_than_sending(client: TestClient, db: Any) -
     problem(client.delete(f"/models/{sha256(b'm')}", headers=reader), 403, "not_allowed")
     assert client.get("/models", headers=reader).status_code == 200
     assert uuid.UUID(client.post("/uploads", json={"bytes": 1}).json()["id"]).version == 7
+
+
+@pytest.mark.parametrize("path", ["/models", "/compile", "/preflight", "/inferences", "/quantizations"])
+@pytest.mark.parametrize("encoding", ["gzip", "GZip", "deflate", "br", "gzip, identity"])
+def test_a_compressed_body_is_not_taken_for_a_model(
+    client: TestClient, blobs: LocalBlobs, path: str, encoding: str
+) -> None:
+    headers = {**RAW, "Content-Encoding": encoding}
+    answer = client.post(path, content=gzip.compress(b"onnx"), headers=headers)
+    assert encoding.lower() in problem(answer, 415, "encoding_unsupported")["detail"]
+    assert answer.headers["accept-encoding"] == "identity"
+    assert list(blobs.keys()) == []
+
+
+def test_a_body_that_is_said_not_to_be_compressed_is_taken(client: TestClient) -> None:
+    headers = {**RAW, "Content-Encoding": "identity"}
+    assert client.post("/models", content=b"onnx", headers=headers).status_code == 201
+
+
+def test_two_files_of_one_name_are_told_how_to_keep_their_folders(client: TestClient) -> None:
+    files = [("model", ("m.onnx", b"onnx")), ("data", ("w.bin", b"1")), ("data", ("w.bin", b"2"))]
+    assert ";filename=a/w.bin" in problem(client.post("/models", files=files), 400, "bad_request")["fix"]

@@ -29,7 +29,10 @@ def test_a_relative_path_is_normalised(given_: str, path: str) -> None:
         ("..", "upwards"),
         ("a/../../b", "upwards"),
         ("a/../b", "upwards"),
-        ("a\\b", "backslash"),
+        ("..\\a", "upwards"),
+        ("\\a", "absolute"),
+        ("C:\\a", "absolute"),
+        ("a\\", "names no file"),
         ("a\0b", "control"),
         ("a\nb", "control"),
         ("a\x7fb", "control"),
@@ -45,6 +48,10 @@ def test_a_path_that_could_lead_elsewhere_is_refused_with_its_reason(path: str, 
         relative_path(path)
     assert why in refused.value.message
     assert refused.value.fix
+
+
+def test_a_path_of_windows_has_slashes() -> None:
+    assert relative_path("weights\\.\\w.bin") == relative_path("weights/w.bin") == "weights/w.bin"
 
 
 @given(st.text(st.characters() | st.sampled_from("./\\:\0"), max_size=30))

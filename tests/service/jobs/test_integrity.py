@@ -20,7 +20,7 @@ from service.config import Settings
 from service.db import kept, snapshot
 from service.db.engine import Database
 from service.db.models import Blob, Job, JobState
-from service.errors import ArtifactLost, BlobDamaged, BlobLost
+from service.errors import ArtifactLost, BlobDamaged, BlobLost, StorageUnavailable
 from service.jobs import find, integrity, lease, models, numbers, removal, retention, runs
 from service.jobs.integrity import Scrubbed, Watched, scrub, scrub_all
 from service.jobs.quotas import UNLIMITED
@@ -293,3 +293,94 @@ def test_a_job_that_has_not_ended_says_nothing_of_an_artifact(
     with db.read() as session:
         row = session.get_one(Job, waiting.id)
     assert (row.state, row.problem) == (JobState.QUEUED, None)
+
+
+def test_a_model_that_changed_at_the_same_length_is_not_there_for_whoever_asks_before_sending_it(
+    client: TestClient, db: Database, blobs: LocalBlobs
+) -> None:
+    files = [("model", ("m.onnx", b"model")), ("data", ("w.bin", b"weights"))]
+    model = client.post("/models", files=files).json()
+    digest, weights = model["digest"], key_of(model["files"][0]["sha256"])
+    assert client.head(f"/models/{digest}").status_code == 200
+    with db.write() as session:  # a while later
+        session.execute(sa.update(Blob).values(checked_at=Blob.checked_at - models.CHECKED_S - 1))
+    spoil(blobs, weights, b"WEIGHTS")
+    assert client.head(f"/models/{digest}").status_code == 404
+    with db.read() as session:
+        assert kept.faults(session, [weights]) == {weights: "damaged"}
+    assert client.post("/models", files=files).status_code == 200
+    assert client.head(f"/models/{digest}").status_code == 200
+    assert client.get(f"/models/{digest}/file", params={"path": "w.bin"}).content == b"weights"
+
+
+def test_files_are_not_read_at_each_question_whether_they_are_there(
+    client: TestClient, db: Database, blobs: LocalBlobs, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    digest = client.post("/models", files={"model": b"model"}).json()["digest"]
+    read: list[str] = []
+    verify = LocalBlobs.verify
+
+    def noted(self: LocalBlobs, key: str, length: int) -> None:
+        read.append(key)
+        verify(self, key, length)
+
+    monkeypatch.setattr(LocalBlobs, "verify", noted)
+    for _ in range(3):
+        assert client.head(f"/models/{digest}").status_code == 200
+    assert read == [key_of(digest)]
+
+
+@pytest.mark.parametrize("whole_again", ["written again", "found by its length alone"])
+def test_the_same_bytes_sent_again_mend_what_nobody_had_seen(
+    client: TestClient, db: Database, blobs: LocalBlobs, whole_again: str
+) -> None:
+    digest = client.post("/models", files={"model": b"model"}).json()["digest"]
+    spoil(blobs, key_of(digest), b"MODEL" if whole_again == "written again" else b"MOD")
+    assert client.post("/models", files={"model": b"model"}).status_code == 200
+    assert client.get(f"/models/{digest}/file").content == b"model"
+    assert scrub_all(db, blobs).damaged == ()
+
+
+def test_what_a_broken_check_did_not_come_to_is_still_to_be_checked(
+    db: Database, blobs: LocalBlobs, owner: uuid.UUID, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = [models.keep(db, owner, blobs.put_bytes(bytes([n]))).blob_key for n in range(4)]
+    with db.write() as session:
+        session.execute(sa.update(Blob).values(checked_at=7.0))
+    seen: list[str] = []
+
+    def away(self: LocalBlobs, key: str, length: int) -> None:
+        seen.append(key)
+        if len(seen) == 2:
+            raise StorageUnavailable("away")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LocalBlobs, "verify", away)
+        with pytest.raises(StorageUnavailable):
+            scrub_all(db, blobs)
+    with db.read() as session:
+        checked = session.scalars(sa.select(Blob.key).where(Blob.checked_at > 7.0)).all()
+    assert checked == seen[:1]
+    assert scrub(db, blobs, 3) == Scrubbed(3, 3)
+    with db.read() as session:
+        assert set(session.scalars(sa.select(Blob.key).where(Blob.checked_at > 7.0))) == set(keys)
+
+
+def test_the_age_of_what_waits_longest_to_be_checked_is_counted(
+    client: TestClient, db: Database, blobs: LocalBlobs, owner: uuid.UUID
+) -> None:
+    def age() -> float:
+        (line,) = [line for line in client.get("/metrics").text.splitlines() if line.startswith(name)]
+        return float(line.split()[1])
+
+    name = "tilewright_blob_unchecked_seconds"
+    assert age() == 0.0
+    keys = [models.keep(db, owner, blobs.put_bytes(bytes([n]))).blob_key for n in range(3)]
+    with db.write() as session:
+        session.execute(sa.update(Blob).values(named_at=Blob.named_at - 5000))
+        session.execute(sa.update(Blob).where(Blob.key == keys[0]).values(checked_at=kept.now(session) - 9000))
+    assert 9000 <= age() < 9900
+    scrub(db, blobs, 2)
+    assert 9000 <= age() < 9900, "those that never were checked went first"
+    scrub(db, blobs, 1)
+    assert age() < 900

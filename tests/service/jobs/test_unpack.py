@@ -44,12 +44,23 @@ def member(name: str, data: bytes = b"x", **changes: Any) -> bytes:
     return file.getvalue()
 
 
+def test_a_zip_of_windows_has_folders(blobs: LocalBlobs) -> None:
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, data in (("net\\", b""), ("net\\m.onnx", b"onnx"), ("net\\weights\\w.bin", b"weights")):
+            archive.writestr(zipfile.ZipInfo(name), data)
+    found = opened(blobs, file.getvalue())
+    assert (found.model.bytes, list(found.data)) == (4, ["weights/w.bin"])
+
+
 @pytest.mark.parametrize(
     ("body", "why"),
     [
         (member("../evil"), "leads upwards"),
         (member("/etc/passwd"), "absolute"),
-        (member("a\\b"), "backslash"),
+        (member("..\\evil"), "leads upwards"),
+        (member(".\\m.onnx"), "twice"),
+        (member("folder\\", b"bytes"), "folder with bytes"),
         (member("C:x"), "absolute"),
         (member("a\nb"), "control"),
         (member("x" * 400), "longer"),
