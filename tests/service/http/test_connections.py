@@ -26,6 +26,7 @@ from service.http.connections import (
     Connection,
     Connections,
     Stage,
+    connection_of,
 )
 from tests.servers import free_port
 from tests.service.http.answering import answering
@@ -34,6 +35,8 @@ GUARD_S = 120.0
 """After this long a peer counts as forgotten. No test is about time."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 BIG = 32 << 20
+KEY = b"key"
+PAID = b"GET /slow HTTP/1.1\r\nHost: x\r\nKey: x\r\n\r\n"
 
 
 class Clock:
@@ -99,6 +102,10 @@ def application(read: list[int], waiting: threading.Event, go: threading.Event, 
                     return
                 read.append(len(message["body"]))
                 more = message["more_body"]
+        if (KEY, b"x") in scope["headers"]:
+            connection = connection_of(scope)
+            assert connection is not None
+            connection.pay()
         if scope["path"] == "/slow":
             waiting.set()
             await anyio.to_thread.run_sync(go.wait, GUARD_S)
@@ -363,7 +370,7 @@ def test_an_answer_that_nobody_reads_is_given_up_and_one_that_is_read_slowly_is_
     with server.connect() as slow, server.connect() as deaf:
         slow.sendall(ask)
         deaf.sendall(ask)
-        server.until(lambda: sum(one._stuck is not None for one in server.of._open) == 2)
+        server.until(lambda: sum(one._stuck for one in server.of._open) == 2)
         seen = len(slow.recv(65536))
         for _ in range(4):
             goal = seen + BIG // 8
@@ -380,7 +387,7 @@ def test_an_answer_that_nobody_reads_is_given_up_and_one_that_is_read_slowly_is_
 def test_past_the_limit_the_connection_that_is_idle_longest_makes_room() -> None:
     with serving(max_connections=8, max_connections_per_address=8) as server, ExitStack() as peers:
         busy = peers.enter_context(server.connect())
-        busy.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        busy.sendall(PAID)
         assert server.waiting.wait(GUARD_S)
         idle = []
         for number in range(7):
@@ -400,8 +407,8 @@ def test_where_all_are_at_work_a_new_one_is_told_to_come_back() -> None:
     with serving(max_connections=8, max_connections_per_address=8) as server, ExitStack() as peers:
         busy = [peers.enter_context(server.connect()) for _ in range(8)]
         for peer in busy:
-            peer.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-        server.until(lambda: sum(one.stage is Stage.ANSWER for one in server.of._open) == 8)
+            peer.sendall(PAID)
+        server.until(lambda: sum(not one.displaceable for one in server.of._open) == 8)
         refused = rest(peers.enter_context(server.connect()))
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 5" in refused
