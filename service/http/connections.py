@@ -210,7 +210,7 @@ def _seconds(settings: Settings, limit: str | float) -> float:
     return float(getattr(settings, limit) if isinstance(limit, str) else limit)
 
 
-def _site(address: str) -> str:
+def site_of(address: str) -> str:
     """What counts as one address."""
     if ":" not in address:
         return address
@@ -257,7 +257,7 @@ class Connection(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or hang up when there is no room."""
         peer = transport.get_extra_info("peername")
-        self.address = _site(str(peer[0])) if isinstance(peer, tuple) else ""
+        self.address = site_of(str(peer[0])) if isinstance(peer, tuple) else ""
         self.transport = transport
         admitted = self.of.admit(self)
         if admitted and self.of.tls is not None:

@@ -27,6 +27,7 @@ from service.http.connections import (
     Connections,
     Stage,
     connection_of,
+    site_of,
 )
 from tests.servers import free_port
 from tests.service.http.answering import answering
@@ -60,8 +61,8 @@ class Running:
     waiting: threading.Event
     go: threading.Event
 
-    def connect(self) -> socket.socket:
-        peer = socket.create_connection(("127.0.0.1", self.port), GUARD_S)
+    def connect(self, address: str = "127.0.0.1") -> socket.socket:
+        peer = socket.create_connection(("127.0.0.1", self.port), GUARD_S, (address, 0))
         peer.settimeout(GUARD_S)
         return peer
 
@@ -422,3 +423,53 @@ def test_an_address_has_its_own_limit(server: Running) -> None:
     assert (of.most, of.most_per_address) == (100, 4)
     assert Connections(Settings(max_connections=100), 50).most == 50, "no more than there are descriptors for"
     assert server.of.most_per_address == 2000
+
+
+def test_the_address_that_holds_most_loses_its_oldest() -> None:
+    with serving(max_connections=8, max_connections_per_address=8) as server, ExitStack() as peers:
+        honest = peers.enter_context(server.connect("127.0.0.2"))
+        many = []
+        for number in range(12):
+            many.append(peers.enter_context(server.connect("127.0.0.3")))
+            server.until(lambda number=number: len(server.of) == min(8, number + 2))  # type: ignore[misc]
+        assert [rest(peer) for peer in many[:5]] == [b""] * 5
+        assert all(is_open(peer) for peer in (honest, *many[5:]))
+        honest.sendall(REQUEST)
+        assert answer(honest).startswith(b"HTTP/1.1 200")
+
+
+def test_an_answer_that_ends_the_connection_and_that_nobody_reads_is_given_up(server: Running) -> None:
+    with server.connect() as deaf:
+        deaf.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        server.until(lambda: [one.stage for one in server.of._open] == [Stage.READING])
+        for _ in range(3):
+            server.pass_(31.0)
+        server.until(lambda: len(server.of) == 0)
+
+
+def test_what_a_key_pays_for_is_paid_for_until_it_was_read(server: Running) -> None:
+    with server.connect() as peer:
+        peer.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\nKey: x\r\n\r\n")
+        server.until(lambda: [(one.stage, one.displaceable) for one in server.of._open] == [(Stage.READING, False)])
+        seen = 0
+        while seen < BIG:
+            seen += len(peer.recv(1 << 20))
+        server.pass_(1.0)
+        assert [(one.stage, one.displaceable) for one in server.of._open] == [(Stage.BETWEEN, True)]
+        peer.sendall(REQUEST)
+        answer(peer)
+
+
+@pytest.mark.parametrize(
+    ("address", "site"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_addresses_of_one_network_of_ipv6_count_as_one(address: str, site: str) -> None:
+    assert site_of(address) == site
