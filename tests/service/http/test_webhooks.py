@@ -351,6 +351,7 @@ WRONG = {
     "more than it": "{} {}".format("{}", "x").format,
     "a list": '["{}"]'.format,
     "no JSON": '{{"challenge": "{}"'.format,
+    "no text": lambda _: '{"challenge": "\\ud800"}',
     "too much": lambda asked: " " * 5000 + asked,
 }
 
