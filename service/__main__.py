@@ -37,7 +37,7 @@ from service.db import migrate
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.http import descriptors
-from service.http.connections import Connection
+from service.http.connections import KEEP_ALIVE_S, Connection
 from service.jobs import access, audit, backup, integrity, reconcile, retention
 from service.jobs.audit import Asking
 from service.jobs.backup import Saved
@@ -97,6 +97,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _serve(settings: Settings) -> None:
     """Migrate the database, make the local key, answer HTTP."""
     Oracle(ready=0, walls=settings.require_walls).demand_walls()
+    _ = settings.tls  # what is wrong with its files is said here, before anything is done
     _migrate(settings)
     db = Database.of(settings)
     access.ensure_local_key(db, settings.api_key_file)
@@ -117,8 +118,9 @@ def _serve(settings: Settings) -> None:
         port=settings.port,
         access_log=False,
         log_level="warning",
+        timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=settings.graceful_shutdown_s,
-        **settings.tls,
+        ws="none",  # a connection that becomes a web socket would leave our counts
     )
 
 

@@ -133,7 +133,7 @@ class Settings(BaseSettings):
     max_downloads_per_owner: int = Field(default=32, ge=1)
 
     max_connections: int = Field(default=4000, ge=8)
-    """Open connections; over it the one that is idle longest is closed for a new one."""
+    """Open connections; over it one that no key pays for is closed for a new one."""
     max_connections_per_address: int = Field(default=2000, ge=4)
     head_s: float = Field(default=10.0, gt=0)
     """How long the head of a request may take to arrive."""
@@ -219,16 +219,22 @@ class Settings(BaseSettings):
         return _with_password(self.broker_url, self.broker_password)
 
     @property
-    def tls(self) -> dict[str, Any]:
-        """What uvicorn is to be given for TLS; nothing without."""
+    def tls(self) -> ssl.SSLContext | None:
+        """What the API shakes hands with; None: it answers HTTP. Raises `OptionsError` for files that are of no use."""
         if self.tls_certificate_file is None:
-            return {}
-        trusted = self.tls_client_ca_file
-        return {
-            "ssl_certfile": str(self.tls_certificate_file),
-            "ssl_keyfile": str(self.tls_key_file),
-            **({} if trusted is None else {"ssl_ca_certs": str(trusted), "ssl_cert_reqs": ssl.CERT_REQUIRED}),
-        }
+            return None
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(self.tls_certificate_file, self.tls_key_file)
+            if self.tls_client_ca_file is not None:
+                context.verify_mode = ssl.CERT_REQUIRED
+                context.load_verify_locations(self.tls_client_ca_file)
+        except OSError as error:  # as SSLError is
+            raise OptionsError(
+                f"the files of TILEWRIGHT_TLS_* cannot be used: {error}",
+                fix="name PEM files that this user may read: a certificate, its key, an authority",
+            ) from None
+        return context
 
     @property
     def blob_root(self) -> Path:

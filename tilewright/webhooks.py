@@ -34,6 +34,11 @@ class Webhook:
     said: Mapping[str, Any] = field(repr=False)
     secret: str = field(default="", repr=False)
 
+    @property
+    def state(self) -> str:
+        """`unverified` until its receiver has answered the challenge, `verified`, `disabled`; empty: not said."""
+        return str(self.said.get("state", ""))
+
     @classmethod
     def from_json(cls, said: Mapping[str, Any]) -> Webhook:
         """Raises KeyError when the answer is no webhook."""
@@ -47,6 +52,9 @@ class Webhooks:
 
     def make_webhook(self, url: str, *, states: Sequence[str] = (), secret: str = "") -> Webhook:
         """Have the ends of jobs sent to `url`; `secret` of the answer is told nowhere else.
+
+        The first message is of the type `webhook.challenge`; others follow once it was answered with its
+        `data.challenge`.
 
         states  only jobs that end so, of SUCCEEDED, FAILED, CANCELLED; empty: all
         """
@@ -62,7 +70,7 @@ class Webhooks:
         self._http.request("DELETE", f"/webhooks/{_id(webhook)}")
 
     def try_webhook(self, webhook: Webhook | str) -> dict[str, Any]:
-        """Send it something that tells of no job; the delivery, as the server says it."""
+        """Send it something that tells of no job, or its challenge again; the delivery, as the server says it."""
         return self._http.json("POST", f"/webhooks/{_id(webhook)}/test")
 
     def deliveries(self, webhook: Webhook | str, *, limit: int = 0) -> Iterator[dict[str, Any]]:

@@ -537,13 +537,25 @@ class Webhook(Row):
     created_at: Mapped[float] = mapped_column(default=clock())
     disabled_at: Mapped[float | None]
     """Since when it is told of nothing, because it wants nothing more."""
+    verified_at: Mapped[float | None]
+    """When its receiver answered a challenge; None: it is sent challenges alone."""
+
+
+WAITING = sa.text("next_at IS NOT NULL")
+"""Of deliveries."""
 
 
 class Delivery(Row):
     """A message to a webhook: made in the transaction that ends the job, sent until it is taken or given up."""
 
     __tablename__ = "deliveries"
-    __table_args__ = (sa.Index("ix_deliveries_webhook_id_id", "webhook_id", "id"),)
+    __table_args__ = (
+        sa.Index("ix_deliveries_webhook_id_id", "webhook_id", "id"),
+        *(
+            sa.Index(f"ix_deliveries_{name}_id_waiting", name, "id", sqlite_where=WAITING, postgresql_where=WAITING)
+            for name in ("webhook_id", "owner_id")
+        ),
+    )
 
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
     webhook_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("webhooks.id", ondelete="CASCADE"))
@@ -551,6 +563,8 @@ class Delivery(Row):
     job_id: Mapped[uuid.UUID | None] = mapped_column(index=True)
     payload: Mapped[str] = mapped_column(sa.Text)
     """JSON, byte for byte what is signed."""
+    challenge: Mapped[str | None] = mapped_column(sa.String(100))
+    """What the receiver must answer with to be verified; None: the message is no challenge."""
     attempts: Mapped[int] = mapped_column(default=0)
     next_at: Mapped[float | None] = mapped_column(index=True)
     """When it is sent the next time; None: never again."""

@@ -45,6 +45,8 @@ from service.jobs.numbers import Number, numbers
 from service.jobs.oracle import Oracle
 from service.jobs.sender import Sender, Terms
 
+TRIALS_PER_MINUTE, TRIALS_AT_ONCE = 10, 30
+"""Webhooks of one owner that are made or tried: each has us send something to an address that the owner names."""
 WEBHOOKS_PATIENCE_S = 5.0
 """How long attempts that are under way may hold up the end of the process; they are made again."""
 
@@ -103,6 +105,14 @@ def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
         signer=Signer(settings.signing_key_path),
         turns=Turns(crowds(mine)),
         rates=Rates(mine.requests_per_s, mine.requests_burst),
+        trials=Rates(
+            TRIALS_PER_MINUTE / 60 / settings.api_processes,
+            -(-TRIALS_AT_ONCE // settings.api_processes),
+            exceeded=(
+                f"webhooks of this owner were made or tried more than {TRIALS_PER_MINUTE} times a minute",
+                "wait for as long as Retry-After says",
+            ),
+        ),
         pools=Pools(),
         checks=Kept(lambda: to_thread.run_sync(health.checks, db, ring, blobs, alive_s), stands_s),
         numbers=Kept(lambda: to_thread.run_sync(_numbers, db, alive_s), stands_s),

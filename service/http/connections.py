@@ -1,20 +1,26 @@
-"""Connections of one API process: how many, and how long one may hold its place without sending or reading anything.
+"""Connections of one API process: how many, how long each may hold its place, and which makes room for a new one.
 
-uvicorn limits how long a connection idles between two requests, and nothing else. `Connection` is its protocol with a
-limit for each state that a peer could stay in for ever, and `Connections` looks at all of them once in a while.
+`STAGES` is the whole rule: what a connection may wait for, for how long, and whether a key pays for its place. Whatever
+no key pays for is displaced when there is no room, so peers without a key never keep out a caller who has one.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import ipaddress
+import math
+import ssl
 import time
+import weakref
 from collections import Counter, OrderedDict
-from collections.abc import AsyncIterator, Callable
-from enum import Enum, auto
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from enum import Enum
 from http import HTTPStatus
 from typing import Any
 
+from starlette.types import Scope
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.config import Settings
@@ -24,17 +30,17 @@ LOOK_EVERY_S = 0.5
 MOST_HEAD_BYTES = 64 << 10
 LEAST_BODY_BYTES = 16 << 10
 """Of a body that must arrive within `stalled_s`, or its end."""
-LINGER_S, LINGER_IDLE_S = 30.0, 5.0
-"""How long what is still sent of a body is thrown away after the answer, so that the peer can read the answer; and how
-long nothing of it may come."""
 DISCARDED_BYTES_PER_S = 64 << 20
 """Of all that is thrown away together: senders on this machine could keep the event loop at it and at nothing else."""
 HANG_UPS_AT_ONCE = 50
 """A thousand peers that went silent together are not all hung up on before the next request is served."""
-BODY_HEADERS = (b"content-length", b"transfer-encoding")
 CLOSES, END_OF_HEAD = b"\r\nconnection: close", b"\r\n\r\n"
 OF_APP_STATE = "connections"
 """Under which the app's lifespan hands `Connections` to the protocol."""
+OF_REQUEST = "tilewright.connection"
+"""Under which the state of a request's scope refers to its `Connection`."""
+SITE_PREFIX = 64
+"""Of an address of IPv6: who has one has all that share it."""
 
 log = logger(__name__)
 
@@ -42,44 +48,93 @@ log = logger(__name__)
 class Stage(Enum):
     """What a connection waits for."""
 
-    HEAD = auto()  # of a request, its first or one that has begun to arrive
-    BODY = auto()
-    ANSWER = auto()
-    BETWEEN = auto()  # two requests: uvicorn's own limit holds
-    LINGERING = auto()
+    HANDSHAKE = "the TLS handshake"
+    HEAD = "the head of a request: nothing of it has come yet, or a part"
+    BODY = "the body of a request"
+    ANSWER = "the answer: the key is looked up, work is done, events are streamed, a file is sent"
+    READING = "the peer, to read the rest of an answer that is whole"
+    BETWEEN = "the next request"
+    LINGERING = "the end of a body that is thrown away, because its answer is known"
+
+
+@dataclass(frozen=True)
+class Terms:
+    """Of one stage: times are seconds, or the name of the setting that has them.
+
+    keyed    whether the key of the request pays for the place, from its acceptance on; else nobody does
+    longest  how long the stage may last
+    still    how long the peer may make no progress: of a body `LEAST_BODY_BYTES`, of an answer that it does not read
+             as fast as it is sent a byte
+    """
+
+    keyed: bool = False
+    longest: str | float = math.inf
+    still: str | float = math.inf
+
+
+KEEP_ALIVE_S = 5
+"""Kept to by uvicorn, which is given it."""
+
+STAGES: Mapping[Stage, Terms] = {
+    Stage.HANDSHAKE: Terms(longest="head_s"),
+    Stage.HEAD: Terms(longest="head_s"),
+    Stage.BODY: Terms(keyed=True, still="stalled_s"),
+    Stage.ANSWER: Terms(keyed=True, still="stalled_s"),
+    Stage.READING: Terms(keyed=True, still="stalled_s"),
+    Stage.BETWEEN: Terms(longest=KEEP_ALIVE_S),
+    Stage.LINGERING: Terms(longest=30.0, still=5.0),
+}
+"""A connection whose place no key pays for is displaceable."""
 
 
 class Connections:
-    """The open connections; to be used inside one event loop."""
+    """The open connections; to be used inside one event loop.
+
+    Raises `OptionsError` for certificates that cannot be used.
+    """
 
     def __init__(self, settings: Settings, descriptors: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self.head_s = settings.head_s
-        self.stalled_s = settings.stalled_s
         self.most = max(8, min(settings.max_connections, descriptors))
         self.most_per_address = min(settings.max_connections_per_address, self.most)
+        self.tls = settings.tls
+        self.head_s = settings.head_s
         self.clock = clock
+        self.limits = {
+            stage: (_seconds(settings, terms.longest), _seconds(settings, terms.still))
+            for stage, terms in STAGES.items()
+        }
+        self.limits[Stage.BETWEEN] = (math.inf, math.inf)  # uvicorn's own timer
         self._open: OrderedDict[Connection, None] = OrderedDict()
-        self._idle: OrderedDict[Connection, None] = OrderedDict()
+        self._displaceable: dict[str, OrderedDict[Connection, None]] = {}
         self._of_address: Counter[str] = Counter()
-        self._refused = 0
+        self._refused = self._displaced = 0
         self._lingering = 0
 
     def __len__(self) -> int:
         return len(self._open)
 
+    def __contains__(self, connection: object) -> bool:
+        return connection in self._open
+
     def admit(self, connection: Connection) -> bool:
-        """Count a new connection; over a limit the one that is idle longest makes room. False: there is no room."""
-        here = self._of_address[connection.address] >= self.most_per_address
+        """Count a new connection. False: there is no room, and keys pay for all that could make some.
+
+        Over a limit the oldest displaceable one makes room: over an address's limit one of that address, else one of
+        the address that has most of them.
+        """
+        address = connection.address
+        here = self._of_address[address] >= self.most_per_address
         if here or len(self._open) >= self.most:
-            among = (one for one in self._idle if not here or one.address == connection.address)
-            oldest = next(among, None)
-            if oldest is None:
+            among = self._displaceable.get(address) if here else max(self._displaceable.values(), key=len, default=None)
+            if not among:
                 self._refused += 1
                 return False
+            oldest = next(iter(among))
+            self._displaced += 1
             oldest.hang_up()
             self.forget(oldest)
         self._open[connection] = None
-        self._of_address[connection.address] += 1
+        self._of_address[address] += 1
         return True
 
     def forget(self, connection: Connection) -> None:
@@ -87,16 +142,23 @@ class Connections:
         if connection not in self._open:
             return
         del self._open[connection]
-        self._idle.pop(connection, None)
+        self._hold(connection)
         self._of_address[connection.address] -= 1
         if not self._of_address[connection.address]:
             del self._of_address[connection.address]
 
-    def idles(self, connection: Connection, idle: bool) -> None:
-        """Whether no request of a connection is under way, from now on."""
-        self._idle.pop(connection, None)
-        if idle and connection in self._open:
-            self._idle[connection] = None
+    def sort(self, connection: Connection) -> None:
+        """The stage of a connection has begun, or a key pays from now on: it is the last to be displaced, or is not."""
+        self._hold(connection)
+        if connection.displaceable and connection in self._open:
+            self._displaceable.setdefault(connection.address, OrderedDict())[connection] = None
+
+    def _hold(self, connection: Connection) -> None:
+        among = self._displaceable.get(connection.address)
+        if among is not None:
+            among.pop(connection, None)
+        if not among:
+            self._displaceable.pop(connection.address, None)
 
     def lingers(self, more: int) -> None:
         """So many more connections than before linger."""
@@ -115,17 +177,21 @@ class Connections:
                 return True
         if self._refused:
             log.warning("connections were refused", refused=self._refused, open=len(self._open), limit=self.most)
-            self._refused = 0
+        if self._displaced:
+            log.info("connections made room", displaced=self._displaced, open=len(self._open), limit=self.most)
+        self._refused = self._displaced = 0
         return False
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
-        """Look again and again inside the `with` block."""
+        """Look again and again inside the `with` block, and hang up on who is still there at its end."""
         watching = asyncio.create_task(self._watch())
         try:
             yield
         finally:
             watching.cancel()
+            for connection in list(self._open):
+                connection.hang_up()
 
     async def _watch(self) -> None:
         while True:
@@ -134,68 +200,130 @@ class Connections:
                 await asyncio.sleep(0)
 
 
+def connection_of(scope: Scope) -> Connection | None:
+    """The connection that a request came over; None where it came over none, as in tests."""
+    found: weakref.ref[Connection] | None = scope.get("state", {}).get(OF_REQUEST)
+    return None if found is None else found()
+
+
+def _seconds(settings: Settings, limit: str | float) -> float:
+    return float(getattr(settings, limit) if isinstance(limit, str) else limit)
+
+
+def site_of(address: str) -> str:
+    """What counts as one address."""
+    if ":" not in address:
+        return address
+    plain = ipaddress.IPv6Address(address)
+    return str(plain.ipv4_mapped or ipaddress.ip_network((plain.packed, SITE_PREFIX), strict=False))
+
+
 class Connection(HttpToolsProtocol):
-    """uvicorn's protocol with limits on the time of each stage and on the size of a head."""
+    """uvicorn's protocol with limits on the time of each stage and on the size of a head. It does TLS itself.
+
+    uvicorn's own TLS has a connection counted once its handshake is done, and a peer that never begins one by nobody.
+    """
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.of: Connections = self.app_state[OF_APP_STATE]
         self.address = ""
-        self.stage = Stage.HEAD
+        self.stage = Stage.HEAD if self.of.tls is None else Stage.HANDSHAKE
+        self._paid = False
         self._since = self._last = self.of.clock()
         self._bytes = 0
-        self._stuck: tuple[float, int] | None = None
+        self._unread = 0
+        self._stuck = False
+        self._early = b""
+        self._handshake: asyncio.Task[None] | None = None
+
+    @property
+    def displaceable(self) -> bool:
+        """Whether no key pays for this connection's place."""
+        return not (self._paid and STAGES[self.stage].keyed)
+
+    @property
+    def gone(self) -> bool:
+        """Whether it is of no use any more to answer."""
+        return self.transport.is_closing()
+
+    def pay(self) -> None:
+        """The key of the request that is worked on was accepted: its owner pays for the place until it is answered."""
+        self._paid = True
+        self.of.sort(self)
 
     # What the event loop calls
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Begin, or hang up when there is no room."""
-        super().connection_made(transport)
-        self.address = self.client[0] if self.client else ""
-        if not self.of.admit(self):
-            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
+        peer = transport.get_extra_info("peername")
+        self.address = site_of(str(peer[0])) if isinstance(peer, tuple) else ""
+        self.transport = transport
+        admitted = self.of.admit(self)
+        if admitted and self.of.tls is not None:
+            self.of.sort(self)
+            self._handshake = self.loop.create_task(self._shake_hands(self.of.tls))
             return
-        self._enter(Stage.HEAD)
+        if self.of.tls is not None:
+            transport.abort()
+            return
+        super().connection_made(transport)
+        if admitted:
+            self._enter(Stage.HEAD)
+        else:
+            self._refuse(HTTPStatus.SERVICE_UNAVAILABLE)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Give the place back."""
         self.of.forget(self)
+        if self._handshake is not None:
+            self._handshake.cancel()
         if self.stage is Stage.LINGERING:
             self.of.lingers(-1)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes in, no more of a head than `MOST_HEAD_BYTES`."""
+        if self.stage is Stage.HANDSHAKE:  # before it begins, or after its end: `_shake_hands` goes on in a moment
+            self._early += data
+            if self.transport.get_protocol() is self:
+                self.transport.pause_reading()
+            return
         if self.stage is Stage.LINGERING:
             self._last = self.of.clock()
             self.transport.pause_reading()
             self.loop.call_later(self.of.pause_s(len(data)), self._read_on)
             return
-        if self.stage is Stage.BETWEEN:
+        if self.stage in (Stage.BETWEEN, Stage.READING) and not self.gone:
+            self._paid = False
             self._enter(Stage.HEAD)
         self._bytes += len(data)
         super().data_received(data)
-        if self.stage is Stage.HEAD and self._bytes > MOST_HEAD_BYTES and not self.transport.is_closing():
+        if self.stage is Stage.HEAD and self._bytes > MOST_HEAD_BYTES and not self.gone:
             self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
 
     def pause_writing(self) -> None:
         """The peer reads more slowly than we write."""
-        self._stuck = (self.of.clock(), self.transport.get_write_buffer_size())
+        self._stuck, self._last, self._unread = True, self.of.clock(), self.transport.get_write_buffer_size()
         super().pause_writing()
 
     def resume_writing(self) -> None:
         """It has caught up."""
-        self._stuck = None
+        self._stuck = False
         super().resume_writing()
 
     # What the parser and the app's answers call
+
+    def on_message_begin(self) -> None:
+        """A request begins."""
+        super().on_message_begin()
+        self.scope["state"][OF_REQUEST] = weakref.ref(self)
 
     def on_headers_complete(self) -> None:
         """The head is whole; what follows is the body."""
         self._enter(Stage.BODY)
         super().on_headers_complete()
-        if any(name in BODY_HEADERS for name, _ in self.headers):
-            self.cycle.transport = _Outlet(self)  # type: ignore[assignment]
+        self.cycle.transport = _Outlet(self)  # type: ignore[assignment]
 
     def on_message_complete(self) -> None:
         """The body is whole."""
@@ -210,7 +338,10 @@ class Connection(HttpToolsProtocol):
         if newest and self.stage is Stage.BODY:
             self.end()
         elif newest and self.stage is not Stage.LINGERING:
-            self._enter(Stage.BETWEEN)
+            self._look_for_rest()
+        else:
+            self._paid = False
+            self.of.sort(self)
 
     def end(self) -> None:
         """Hang up after an answer. Our side ends first where the body still comes.
@@ -219,7 +350,7 @@ class Connection(HttpToolsProtocol):
         """
         if self.stage is not Stage.BODY:
             self.transport.close()
-        elif not self.transport.is_closing():
+        elif not self.gone:
             self._unset_keepalive_if_required()
             self._enter(Stage.LINGERING)
             with contextlib.suppress(OSError, RuntimeError):
@@ -229,42 +360,75 @@ class Connection(HttpToolsProtocol):
 
     def look(self, now: float) -> bool:
         """Hang up if the time of the present stage is over; whether it was."""
-        if self.transport.is_closing():
+        if self.gone or self.stage is Stage.READING:
+            self._look_for_rest()
+        if self._progressed():
+            self._last = now
+        longest, still = self.of.limits[self.stage]
+        if now - self._since <= longest and now - self._last <= still:
             return False
-        took = now - self._since
-        if self._stuck is not None:
-            self._look_at_reader(now, *self._stuck)
-        elif self.stage is Stage.HEAD and took > self.of.head_s:
+        if self.stage is Stage.HEAD:
             self._refuse(HTTPStatus.REQUEST_TIMEOUT)
-        elif self.stage is Stage.LINGERING and (took > LINGER_S or now - self._last > LINGER_IDLE_S):
-            self.transport.abort()
-        elif self.stage is Stage.BODY:
-            self._look_at_body(now, took)
-        return self.transport.is_closing()
+        else:
+            self.hang_up()
+        return True
 
     def hang_up(self) -> None:
         """Close at once."""
         self.transport.abort()
 
-    def _look_at_body(self, now: float, took: float) -> None:
-        """A body must arrive in time while it is waited for; while it waits for us its time does not run."""
-        if self.flow.read_paused:
-            self._since, self._bytes = now, 0
-        elif took > self.of.stalled_s:
-            if self._bytes < LEAST_BODY_BYTES:
-                self.transport.abort()
-            self._since, self._bytes = now, 0
+    def _progressed(self) -> bool:
+        """Whether the peer has done its part of late, or it is not its turn."""
+        if self._stuck or self.stage is Stage.READING:
+            before, self._unread = self._unread, self.transport.get_write_buffer_size()
+            return self._unread < before
+        if self.stage is Stage.BODY:
+            enough = self.flow.read_paused or self._bytes >= LEAST_BODY_BYTES
+            self._bytes = 0 if enough else self._bytes
+            return enough
+        return self.stage is Stage.ANSWER
 
-    def _look_at_reader(self, now: float, since: float, unread: int) -> None:
-        """Of an answer that is not read as fast as it is sent, something must be read in time."""
-        left = self.transport.get_write_buffer_size()
-        if left < unread:
-            self._stuck = (now, left)
-        elif now - since > self.of.stalled_s:
-            self.transport.abort()
+    def _look_for_rest(self) -> None:
+        """Nothing more is written: once all of it has been read nobody pays any more."""
+        unread = bool(self.transport.get_write_buffer_size())
+        paid, stage = self._paid and unread, Stage.READING if unread or self.gone else Stage.BETWEEN
+        if (paid, stage) != (self._paid, self.stage):
+            self._paid = paid
+            self._enter(stage)
+
+    async def _shake_hands(self, context: ssl.SSLContext) -> None:
+        beginning = self.loop.start_tls(
+            self.transport, self, context, server_side=True, ssl_handshake_timeout=self.of.head_s
+        )
+        shaking = self.loop.create_task(beginning)
+        # In the next turn of the loop it calls `connection_made` of the transport's new protocol and reads on. What was
+        # read before comes between that and whatever is read then.
+        self.loop.call_soon(self.loop.call_soon, self._hand_over)
+        try:
+            secured = await shaking
+        except OSError:
+            self.hang_up()
+            return
+        if secured is None or self not in self.of:
+            return
+        super().connection_made(secured)
+        self._enter(Stage.HEAD)
+        early, self._early = self._early, b""
+        if early:
+            self.data_received(early)
+
+    def _hand_over(self) -> None:
+        early, self._early = memoryview(self._early), b""
+        protocol: Any = self.transport.get_protocol()
+        while early and not self.gone:
+            room = protocol.get_buffer(len(early))
+            taken = min(len(room), len(early))
+            room[:taken] = early[:taken]
+            protocol.buffer_updated(taken)
+            early = early[taken:]
 
     def _read_on(self) -> None:
-        if not self.transport.is_closing():
+        if not self.gone:
             self.transport.resume_reading()
 
     def _enter(self, stage: Stage) -> None:
@@ -272,7 +436,8 @@ class Connection(HttpToolsProtocol):
         self.stage = stage
         self._since = self._last = self.of.clock()
         self._bytes = 0
-        self.of.idles(self, stage in (Stage.HEAD, Stage.BETWEEN))
+        self._unread = self.transport.get_write_buffer_size()
+        self.of.sort(self)
 
     def _refuse(self, status: HTTPStatus) -> None:
         """Answer what is no whole request, and hang up; nothing is said where nothing was asked."""
@@ -283,9 +448,10 @@ class Connection(HttpToolsProtocol):
 
 
 class _Outlet:
-    """The transport as an answer has it whose request has a body.
+    """The transport as an answer has it.
 
-    An answer that begins before the body has ended says that the connection will not be used again.
+    One that begins before the body of its request has ended says that the connection will not be used again. What is
+    sent once the connection is closed is dropped: of requests that came together uvicorn ends the last one only.
     """
 
     def __init__(self, connection: Connection) -> None:
@@ -294,6 +460,8 @@ class _Outlet:
 
     def write(self, data: bytes) -> None:
         """Send; the head of an answer comes in one piece."""
+        if self._connection.gone:
+            return
         if not self._begun and self._connection.stage is Stage.BODY and data.startswith(b"HTTP/1.1 "):
             head, _, rest = data.partition(END_OF_HEAD)
             self._begun = not data.startswith(b"HTTP/1.1 100 ")
@@ -303,7 +471,7 @@ class _Outlet:
 
     def is_closing(self) -> bool:
         """Whether nothing more can be sent."""
-        return self._connection.transport.is_closing()
+        return self._connection.gone
 
     def close(self) -> None:
         """Hang up."""

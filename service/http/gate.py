@@ -21,6 +21,7 @@ from service.errors import BadRequest, BodyTooLarge, EncodingUnsupported, NotAut
 from service.http import errors
 from service.http import shared as shared_routes
 from service.http.auth import ANY, CALLER, demanded
+from service.http.connections import Connection, connection_of
 from service.http.limits import ROUTES, Body, Lane, Terms
 from service.http.openapi import operation_id
 from service.http.requests import ADDED
@@ -136,8 +137,10 @@ async def _admit(here: State, scope: Scope, demands: str, route: str, parts: Map
         raise NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>")
     shared = key.startswith(share_links.PREFIX)
     caller = None if shared else here.door.remembered(key)
+    connection = connection_of(scope)
     if caller is None:
-        caller = await here.pools.keys.run(_opened if shared else _entered, here, key)
+        pool = here.pools.keys if here.door.knows(key) else here.pools.strangers
+        caller = await pool.run(_opened if shared else _entered, here, key, connection)
     audit.asked_by(caller.owner, caller.key)
     try:
         scope[ADDED] = here.rates.spend(digest_of(key))
@@ -148,20 +151,30 @@ async def _admit(here: State, scope: Scope, demands: str, route: str, parts: Map
         shared_routes.demand(caller.opened, route, parts)
     if demands != ANY:
         caller.require(demands)
+    if connection is not None and caller.opened is None:
+        connection.pay()
     scope[CALLER] = caller
     return caller
 
 
-def _entered(here: State, key: str) -> Caller:
+def _entered(here: State, key: str, connection: Connection | None) -> Caller:
+    _demand_open(connection)
     return here.door.enter(key)
 
 
-def _opened(here: State, token: str) -> Caller:
+def _opened(here: State, token: str, connection: Connection | None) -> Caller:
+    _demand_open(connection)
     try:
         return share_links.enter(here.db, here.signer, token)
     except NotAuthenticated as error:
         here.door.refusals.note("open", error.code)
         raise
+
+
+def _demand_open(connection: Connection | None) -> None:
+    """Nobody waits for what is asked of the database for a caller who has left."""
+    if connection is not None and connection.gone:
+        raise NotAuthenticated("the connection was closed before its key was looked up", fix="ask again")
 
 
 class _Counted:

@@ -29,14 +29,16 @@ class Pool:
 class Pools:
     """Of one process. What only asks the database runs in the pool that all routes share.
 
-    keys       look up API keys that are not remembered
+    keys       look up again API keys that were let in before
+    strangers  look up all others: whoever makes them up waits for others who do
     bodies     write bodies to the blob store as they come
     unpacking  hash and unpack what has arrived whole, and read archives: a core each
     preflight  wait for the processes that read models
     downloads  read blobs that are sent
     """
 
-    keys: Pool = field(default_factory=lambda: Pool(4))
+    keys: Pool = field(default_factory=lambda: Pool(2))
+    strangers: Pool = field(default_factory=lambda: Pool(2))
     bodies: Pool = field(default_factory=lambda: Pool(16))
     unpacking: Pool = field(default_factory=lambda: Pool(max(1, (os.cpu_count() or 2) // 2)))
     preflight: Pool = field(default_factory=lambda: Pool(16))

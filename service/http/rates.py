@@ -26,9 +26,23 @@ class _Bucket:
 
 
 class Rates:
-    """Buckets of `burst` requests that fill at `per_s` requests a second."""
+    """Buckets of `burst` requests that fill at `per_s` requests a second.
 
-    def __init__(self, per_s: float, burst: int, clock: Callable[[], float] = time.monotonic) -> None:
+    exceeded  what is said of who asks for more, and how to mend it
+    """
+
+    def __init__(
+        self,
+        per_s: float,
+        burst: int,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        exceeded: tuple[str, str] | None = None,
+    ) -> None:
+        self._exceeded = exceeded or (
+            f"this key has sent more than {per_s:g} requests a second",
+            "wait for as long as Retry-After says, and follow jobs at /jobs/{id}/events instead of asking",
+        )
         self._per_s = per_s
         self._burst = burst
         self._clock = clock
@@ -47,8 +61,8 @@ class Rates:
         if bucket.left < 1:
             wait_s = max(1, math.ceil((1 - bucket.left) / self._per_s))
             raise RateLimited(
-                f"this key has sent more than {self._per_s:g} requests a second",
-                fix="wait for as long as Retry-After says, and follow jobs at /jobs/{id}/events instead of asking",
+                self._exceeded[0],
+                fix=self._exceeded[1],
                 details={"retry_after_s": wait_s, "requests_per_s": self._per_s, "burst": self._burst},
             )
         bucket.left -= 1

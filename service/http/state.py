@@ -32,8 +32,8 @@ from service.jobs.quotas import Limits
 class State:
     """The settings and the open doors to database, blobs, broker, event logs, states and keys.
 
-    `turns`, `rates` and `pools` bound what each caller and each kind of work takes; `checks` and `numbers`, which
-    anybody may ask for, are looked up once in a while.
+    `turns`, `rates`, `trials` and `pools` bound what each caller and each kind of work takes; `checks` and `numbers`,
+    which anybody may ask for, are looked up once in a while.
     """
 
     settings: Settings
@@ -49,6 +49,7 @@ class State:
     signer: Signer
     turns: Turns
     rates: Rates
+    trials: Rates
     pools: Pools
     checks: Kept[Sequence[Check]]
     numbers: Kept[Sequence[Number]]

@@ -19,7 +19,9 @@ WEBHOOK_EXAMPLE: dict[str, Any] = {
     "id": WEBHOOK_ID,
     "url": URL,
     "states": ["FAILED", "SUCCEEDED"],
+    "state": "verified",
     "created_at": "2026-11-21T04:00:00.000Z",
+    "verified_at": "2026-11-21T04:00:01.000Z",
     "disabled_at": None,
     "links": {"self": f"/webhooks/{WEBHOOK_ID}", "deliveries": f"/webhooks/{WEBHOOK_ID}/deliveries"},
 }
@@ -63,8 +65,14 @@ class WebhookOut(BaseModel):
     id: uuid.UUID
     url: str
     states: list[End] = Field(description="Only jobs that end so; empty: all.")
+    state: Literal["unverified", "verified", "disabled"] = Field(
+        description="`unverified`: messages wait for its challenge to be answered; `disabled`: it is told of nothing."
+    )
     created_at: datetime
-    disabled_at: datetime | None = Field(description="Since when it is told of nothing: it answered with 410.")
+    verified_at: datetime | None = Field(description="When the challenge was answered.")
+    disabled_at: datetime | None = Field(
+        description="Since when it is told of nothing: it answered with 410, or never answered its challenge."
+    )
     links: dict[str, str]
 
     @classmethod
@@ -102,7 +110,7 @@ class DeliveryOut(BaseModel):
     model_config = ConfigDict(json_schema_extra={"example": DELIVERY_EXAMPLE})
 
     id: uuid.UUID = Field(description="In the header `webhook-id` after `msg_`; the same for every attempt.")
-    job: uuid.UUID | None = Field(description="That has ended; null for a test.")
+    job: uuid.UUID | None = Field(description="That has ended; null for a test or challenge.")
     state: Literal["waiting", "delivered", "given_up"]
     attempts: int
     status: int | None = Field(description="That the last attempt was answered with.")
@@ -144,7 +152,9 @@ def _plain(row: Webhook) -> dict[str, Any]:
         "id": row.id,
         "url": row.url,
         "states": row.states,
+        "state": "disabled" if row.disabled_at is not None else "unverified" if row.verified_at is None else "verified",
         "created_at": utc(row.created_at),
+        "verified_at": None if row.verified_at is None else utc(row.verified_at),
         "disabled_at": None if row.disabled_at is None else utc(row.disabled_at),
         "links": {"self": here, "deliveries": f"{here}/deliveries"},
     }

@@ -113,6 +113,10 @@ class Door:
         self._known[digest] = (now, caller)
         return None
 
+    def knows(self, key: str) -> bool:
+        """Whether the key was let in before, and nothing else is known of it since."""
+        return digest_of(key) in self._known
+
     def enter(self, key: str) -> Caller:
         """The caller who holds this key. Raises `NotAuthenticated` and `OwnerSuspended`, which the audit log tells."""
         known = _known(self._db, key)

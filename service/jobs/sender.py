@@ -21,11 +21,15 @@ from service.db.engine import Database
 from service.db.models import Delivery
 from service.errors import DatabaseUnavailable
 from service.jobs import outward
-from service.jobs.webhooks import signed
+from service.jobs.webhooks import answers, signed
 from service.logs import logger
 
 PAUSES_S = (5.0, 60.0, 300.0, 1800.0, 7200.0, 18000.0, 36000.0, 86400.0)
 """Between attempts; after the last one it is given up."""
+PAUSES_OF_TESTS = 4
+"""As many of these are made for what tells of no job."""
+KEEP_TESTS_S = 3600.0
+"""How long that is kept once it has ended."""
 AT_ONCE, AT_ONCE_OF_ONE = 8, 2
 """Attempts of this process under way, and those of one owner."""
 LOOK_EVERY_S, LOOK_AGAIN_S = 1.0, 0.1
@@ -33,6 +37,8 @@ FORGET_EVERY_S = 600.0
 CHANCE = random.SystemRandom()
 GONE = 410
 """A receiver that answers with it wants nothing more."""
+MOST_ECHO_BYTES = 1024
+"""Of an answer to a challenge."""
 
 log = logger(__name__)
 
@@ -82,7 +88,7 @@ class Sender:
                 if time.monotonic() - forgotten > FORGET_EVERY_S:
                     forgotten = time.monotonic()
                     with self._db.write() as session:
-                        webhooks.forget(session, self._terms.keep_s)
+                        webhooks.forget(session, self._terms.keep_s, min(KEEP_TESTS_S, self._terms.keep_s))
             except DatabaseUnavailable as error:
                 log.warning("webhooks are not looked for", error=error.message)
         self._pool.shutdown(wait=True, cancel_futures=True)
@@ -112,10 +118,19 @@ class Sender:
         sent = signed(delivery, webhook.secret, now)
         status, fault = None, None
         try:
-            status = outward.post(
-                webhook.url, sent.body, sent.headers, within_s=self._terms.within_s, private=self._terms.private
+            answer = outward.post(
+                webhook.url,
+                sent.body,
+                sent.headers,
+                within_s=self._terms.within_s,
+                private=self._terms.private,
+                most=0 if delivery.challenge is None else MOST_ECHO_BYTES,
             )
-            fault = None if 200 <= status < 300 else f"it was answered with {status}"
+            status = answer.status
+            if not 200 <= status < 300:
+                fault = f"it was answered with {status}"
+            elif delivery.challenge is not None and not answers(delivery.challenge, answer.body):
+                fault = "it was not answered with the challenge"
         except outward.Refused as refused:
             fault = f"not sent: {refused}"
         except (OSError, ValueError, http.client.HTTPException) as error:
@@ -125,6 +140,10 @@ class Sender:
             webhooks.settle(session, delivery_id, delivery.attempts, status=status, fault=fault, again_s=again_s)
             if status == GONE:
                 webhooks.disable(session, webhook.id, "the receiver wants nothing more (410)")
+            elif delivery.challenge is not None and fault is None:
+                webhooks.verify(session, webhook.id)
+            elif delivery.challenge is not None and again_s is None:
+                webhooks.disable(session, webhook.id, "the receiver did not answer the challenge")
 
     def _count(self) -> int:
         with self._lock:
@@ -144,6 +163,7 @@ class Sender:
 
 def pause_after(delivery: Delivery) -> float | None:
     """Seconds until the next attempt, a little more or less so that not all come at once; None: there is none."""
-    if delivery.attempts > len(PAUSES_S):
+    pauses = PAUSES_S if delivery.job_id is not None else PAUSES_S[:PAUSES_OF_TESTS]
+    if delivery.attempts > len(pauses):
         return None
-    return PAUSES_S[delivery.attempts - 1] * CHANCE.uniform(0.9, 1.1)
+    return pauses[delivery.attempts - 1] * CHANCE.uniform(0.9, 1.1)

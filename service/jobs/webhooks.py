@@ -10,6 +10,7 @@ import base64
 import binascii
 import hashlib
 import hmac
+import json
 import secrets
 import uuid
 from collections.abc import Collection, Sequence
@@ -30,7 +31,10 @@ MOST = 20
 """Webhooks of one owner."""
 PREFIX = "whsec_"
 SECRET_BYTES = (24, 64)
-TEST = "webhook.test"
+TEST, CHALLENGE = "webhook.test", "webhook.challenge"
+MOST_WAITING, MOST_WAITING_OF_OWNER = 1000, 5000
+"""Messages of one webhook, and of all of an owner's, that wait to be sent; the oldest makes room for a newer one."""
+CHALLENGE_BYTES = 32
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,10 @@ class Sent:
 def make(
     db: Database, owner: uuid.UUID, url: str, secret: str | None, states: Collection[JobState], *, private: bool
 ) -> Webhook:
-    """A new webhook; without a secret one is made. Raises `InvalidWebhook`, and as `quotas.opened` does."""
+    """A new webhook, and its challenge; without a secret one is made.
+
+    Raises `InvalidWebhook`, and as `quotas.opened` does.
+    """
     try:
         outward.place_of(url, private=private)
     except outward.Refused as refused:
@@ -59,6 +66,7 @@ def make(
         session.add(row)
         session.flush()
         audit.note(session, "create", f"/webhooks/{row.id}")
+        _challenge(session, row)
         session.refresh(row)
         return row
 
@@ -89,11 +97,16 @@ def delete(db: Database, owner: uuid.UUID, webhook_id: uuid.UUID) -> None:
 
 
 def test(db: Database, owner: uuid.UUID, webhook_id: uuid.UUID) -> Delivery:
-    """Send it something that tells of no job; one that was disabled is told of jobs again. Raises `NotFound`."""
+    """Send it something that tells of no job: its challenge, if it was not verified. Raises `NotFound`.
+
+    One that was disabled is told of jobs again.
+    """
     with db.write() as session:
         webhook = _required(session, owner, webhook_id)
         webhook.disabled_at = None
         audit.note(session, "test", f"/webhooks/{webhook_id}")
+        if webhook.verified_at is None:
+            return webhooks.challenge_again(session, webhook_id) or _challenge(session, webhook)
         return _add(session, webhook, None, TEST, {"webhook": str(webhook_id)})
 
 
@@ -134,6 +147,16 @@ def signed(delivery: Delivery, secret: str, now: float) -> Sent:
     return Sent(body, headers)
 
 
+def answers(challenge: str, body: bytes) -> bool:
+    """Whether the body of an answer is the challenge, or JSON of an object whose `challenge` it is."""
+    try:
+        text = body.decode().strip()
+        found = json.loads(text).get("challenge") if text.startswith("{") else text
+        return hmac.compare_digest(str(found).encode(), challenge.encode())
+    except ValueError:
+        return False
+
+
 def new_secret() -> str:
     """A secret of 32 random bytes."""
     return PREFIX + base64.b64encode(secrets.token_bytes(32)).decode()
@@ -153,14 +176,37 @@ def key_of(secret: str) -> bytes:
     return key
 
 
-def _add(session: Session, webhook: Webhook, job_id: uuid.UUID | None, kind: str, data: dict[str, Any]) -> Delivery:
+def _challenge(session: Session, webhook: Webhook) -> Delivery:
+    asked = secrets.token_urlsafe(CHALLENGE_BYTES)
+    return _add(session, webhook, None, CHALLENGE, {"webhook": str(webhook.id), "challenge": asked}, asked)
+
+
+def _add(
+    session: Session,
+    webhook: Webhook,
+    job_id: uuid.UUID | None,
+    kind: str,
+    data: dict[str, Any],
+    challenge: str | None = None,
+) -> Delivery:
     at = datetime.fromtimestamp(usage.now(session), UTC).isoformat()
     payload = dumps({"type": kind, "timestamp": at, "data": data})
     row = Delivery(
-        id=new_id(), webhook_id=webhook.id, owner_id=webhook.owner_id, job_id=job_id, payload=payload, next_at=clock()
+        id=new_id(),
+        webhook_id=webhook.id,
+        owner_id=webhook.owner_id,
+        job_id=job_id,
+        payload=payload,
+        challenge=challenge,
+        next_at=clock(),
     )
     session.add(row)
     session.flush()
+    for whose, most in (
+        (Delivery.webhook_id == webhook.id, MOST_WAITING),
+        (Delivery.owner_id == webhook.owner_id, MOST_WAITING_OF_OWNER),
+    ):
+        webhooks.give_up_oldest(session, whose, most, f"{most} newer messages wait")
     session.refresh(row)
     return row
 

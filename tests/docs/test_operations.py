@@ -6,6 +6,7 @@ import pytest
 
 from service.__main__ import CHORES
 from service.config import Settings
+from service.http.connections import STAGES
 from service.http.metrics import DESCRIPTIONS
 from tests.docs.pages import DOCS, first_cells
 from worker.config import WorkerSettings
@@ -46,3 +47,22 @@ def test_every_metric_has_a_row() -> None:
     rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
     named = {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
     assert named == set(DESCRIPTIONS) | {"http_requests", "http_seconds"}
+
+
+def test_every_stage_of_a_connection_has_its_row() -> None:
+    def seconds(limit: str | float) -> str:
+        return f"`TILEWRIGHT_{limit.upper()}`" if isinstance(limit, str) else f"{limit:g}".removeprefix("inf")
+
+    expected = [
+        [
+            f"`{stage.name}`: {stage.value}",
+            "its key" if terms.keyed else "nobody",
+            seconds(terms.longest),
+            seconds(terms.still),
+            "until a key pays" if terms.keyed else "always",
+        ]
+        for stage, terms in STAGES.items()
+    ]
+    _, _, table = PAGE.partition("\n| stage: waits for |")
+    rows = [line.strip("|").split("|") for line in table.partition("\n\n")[0].splitlines()[2:]]
+    assert [[cell.strip() for cell in row] for row in rows] == expected

@@ -365,3 +365,12 @@ def test_on_the_way_back_to_0004_no_key_is_let_in_that_was_barred_or_would_end(u
     assert left["ending"] == 9e9
     assert left["barred"] is not None
     assert left["revoked"] == 3.0
+
+
+def test_webhooks_from_before_there_were_challenges_count_as_verified(url: str, db: Database) -> None:
+    migrate.upgrade(url, "0017")
+    fill(db)
+    migrate.upgrade(url)
+    (webhook,), (delivery,) = contents(db)["webhooks"], contents(db)["deliveries"]
+    assert webhook["verified_at"] == webhook["created_at"]
+    assert delivery["challenge"] is None

@@ -17,11 +17,12 @@ import uvicorn
 from pydantic import ValidationError
 
 import service.__main__
+from service import logs
 from service.config import Settings
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable, NotReady
 from service.http.app import create_app
-from service.http.connections import Connection
+from service.http.connections import Connection, Connections
 from service.jobs import access
 from service.jobs.doorbell import CeleryRing
 from service.jobs.oracle import Oracle
@@ -56,10 +57,10 @@ def certified(authority: Authority) -> Certificate:
 
 @contextlib.contextmanager
 def secured_api(settings: Settings) -> Iterator[int]:
-    """The port of the app behind what `service serve` gives uvicorn."""
+    """The port of the app as `service serve` has it served."""
     port = free_port()
     app = create_app(settings, ring=RecordingRing(), oracle=Oracle(ready=0))
-    config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="critical", **settings.tls)
+    config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="critical")
     with answering(config):
         yield port
 
@@ -108,7 +109,7 @@ def test_a_client_must_show_a_certificate_where_that_is_demanded(
         assert httpx.get(f"https://127.0.0.1:{port}/healthz", verify=known, trust_env=False).status_code == 200
 
 
-def test_serve_gives_uvicorn_the_certificate(secured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serve_leaves_tls_to_the_connections(secured: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in secured.items():
         monkeypatch.setenv(f"TILEWRIGHT_{name.upper()}", str(value))
     given: dict[str, Any] = {}
@@ -118,8 +119,24 @@ def test_serve_gives_uvicorn_the_certificate(secured: dict[str, Any], monkeypatc
         assert service.__main__.main(["serve"]) == 0
     finally:
         os.umask(before)  # which serving has narrowed: this process has other tests to run
-    assert {name: given[name] for name in given if name.startswith("ssl_")} == Settings().tls
-    assert given["ssl_keyfile"] == str(secured["tls_key_file"])
+    assert not [name for name in given if name.startswith("ssl_")], "a handshake of uvicorn's is counted by nobody"
+    assert given["http"] is Connection
+    assert Connections(Settings(), 100).tls is not None
+
+
+def test_a_certificate_that_cannot_be_used_is_named_before_anything_is_done(
+    secured: dict[str, Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, value in {**secured, "tls_certificate_file": secured["tls_key_file"]}.items():
+        monkeypatch.setenv(f"TILEWRIGHT_{name.upper()}", str(value))
+    monkeypatch.setattr(uvicorn, "run", lambda *_, **__: pytest.fail("it is served"))
+    monkeypatch.setattr(logs, "configure", lambda **_: None)  # loggers outlive this test's standard error
+    before = os.umask(0o022)
+    try:
+        assert service.__main__.main(["serve"]) == 1
+    finally:
+        os.umask(before)
+    assert "TILEWRIGHT_TLS_*" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("alone", ["tls_certificate_file", "tls_key_file", "tls_client_ca_file"])

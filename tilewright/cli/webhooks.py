@@ -38,10 +38,10 @@ def list_webhooks(
     if as_json:
         print_json({"webhooks": [one.said for one in found]})
         return
-    shown = table(id_column("webhook"), "address", "of", "since", "disabled")
+    shown = table(id_column("webhook"), "address", "of", "state", "since", "disabled")
     for one in found:
         times = (time_of(one.said.get("created_at")), time_of(one.said.get("disabled_at")))
-        shown.add_row(one.id, one.url, " ".join(one.states) or "every end", *times)
+        shown.add_row(one.id, one.url, " ".join(one.states) or "every end", one.state, *times)
     results().print(shown)
 
 
@@ -57,7 +57,10 @@ def make(
     profile: ProfileName = "",
     as_json: Json = False,
 ) -> None:
-    """Have an address told; prints the id, and the secret, which nothing shows again. With `--json`: the webhook."""
+    """Have an address told, once it answers its challenge; prints id and secret. With `--json`: the webhook.
+
+    Nothing shows the secret again.
+    """
     with failures(as_json), connect(url, key, profile) as client:
         made = client.make_webhook(address, states=[name.upper() for name in state or ()], secret=secret)
         print_json(made.said) if as_json else print(f"{made.id} {made.secret}")
@@ -73,7 +76,10 @@ def delete(webhook: WebhookId, url: Url = "", key: Key = "", profile: ProfileNam
 
 @webhooks.command("test")
 def try_it(webhook: WebhookId, url: Url = "", key: Key = "", profile: ProfileName = "", as_json: Json = False) -> None:
-    """Send it something that tells of no job; one that was disabled is told again. With `--json`: the delivery."""
+    """Send it something that tells of no job, or its challenge again. With `--json`: the delivery.
+
+    One that was disabled is told of jobs again.
+    """
     with failures(as_json), connect(url, key, profile) as client:
         said = client.try_webhook(webhook)
         print_json(said) if as_json else print(f"{said['id']}: see tilewright webhooks deliveries {webhook}")

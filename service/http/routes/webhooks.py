@@ -27,9 +27,11 @@ router = Gated(tags=["webhooks"])
 def make_webhook(here: Here, caller: Submitter, response: Response, wanted: WebhookIn) -> NewWebhookOut:
     """From now on each end of a job of the caller's owner is sent there by POST, signed as Standard Webhooks says.
 
+    First a message of the type `webhook.challenge`, to be answered with `data.challenge`; until then the others wait.
     An answer of 200 to 299 takes it; else it is sent again, nine times in all, with pauses from five seconds to a day.
     The secret is in this answer and nowhere else.
     """
+    here.trials.spend(str(caller.owner))
     states = [JobState(state) for state in wanted.states]
     private = here.settings.webhooks_private
     made = webhooks.make(here.db, caller.owner, wanted.url, wanted.secret, states, private=private)
@@ -64,7 +66,11 @@ def delete_webhook(here: Here, caller: Submitter, webhook_id: WebhookId) -> Resp
 
 @router.post("/webhooks/{webhook_id}/test", status_code=202, summary="Try a webhook", responses=problem_responses(404))
 def test_webhook(here: Here, caller: Submitter, webhook_id: WebhookId) -> DeliveryOut:
-    """Send it a message of the type `webhook.test`. One that was disabled is told of jobs again."""
+    """Send it a message of the type `webhook.test`, or its challenge if its receiver was not verified.
+
+    One that was disabled is told of jobs again. What is sent here is tried five times, and kept for an hour.
+    """
+    here.trials.spend(str(caller.owner))
     return DeliveryOut.of(webhooks.test(here.db, caller.owner, webhook_id))
 
 

@@ -26,6 +26,8 @@ from service.http.connections import (
     Connection,
     Connections,
     Stage,
+    connection_of,
+    site_of,
 )
 from tests.servers import free_port
 from tests.service.http.answering import answering
@@ -34,6 +36,8 @@ GUARD_S = 120.0
 """After this long a peer counts as forgotten. No test is about time."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 BIG = 32 << 20
+KEY = b"key"
+PAID = b"GET /slow HTTP/1.1\r\nHost: x\r\nKey: x\r\n\r\n"
 
 
 class Clock:
@@ -57,8 +61,8 @@ class Running:
     waiting: threading.Event
     go: threading.Event
 
-    def connect(self) -> socket.socket:
-        peer = socket.create_connection(("127.0.0.1", self.port), GUARD_S)
+    def connect(self, address: str = "127.0.0.1") -> socket.socket:
+        peer = socket.create_connection(("127.0.0.1", self.port), GUARD_S, (address, 0))
         peer.settimeout(GUARD_S)
         return peer
 
@@ -99,6 +103,10 @@ def application(read: list[int], waiting: threading.Event, go: threading.Event, 
                     return
                 read.append(len(message["body"]))
                 more = message["more_body"]
+        if (KEY, b"x") in scope["headers"]:
+            connection = connection_of(scope)
+            assert connection is not None
+            connection.pay()
         if scope["path"] == "/slow":
             waiting.set()
             await anyio.to_thread.run_sync(go.wait, GUARD_S)
@@ -363,7 +371,7 @@ def test_an_answer_that_nobody_reads_is_given_up_and_one_that_is_read_slowly_is_
     with server.connect() as slow, server.connect() as deaf:
         slow.sendall(ask)
         deaf.sendall(ask)
-        server.until(lambda: sum(one._stuck is not None for one in server.of._open) == 2)
+        server.until(lambda: sum(one._stuck for one in server.of._open) == 2)
         seen = len(slow.recv(65536))
         for _ in range(4):
             goal = seen + BIG // 8
@@ -380,7 +388,7 @@ def test_an_answer_that_nobody_reads_is_given_up_and_one_that_is_read_slowly_is_
 def test_past_the_limit_the_connection_that_is_idle_longest_makes_room() -> None:
     with serving(max_connections=8, max_connections_per_address=8) as server, ExitStack() as peers:
         busy = peers.enter_context(server.connect())
-        busy.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+        busy.sendall(PAID)
         assert server.waiting.wait(GUARD_S)
         idle = []
         for number in range(7):
@@ -400,8 +408,8 @@ def test_where_all_are_at_work_a_new_one_is_told_to_come_back() -> None:
     with serving(max_connections=8, max_connections_per_address=8) as server, ExitStack() as peers:
         busy = [peers.enter_context(server.connect()) for _ in range(8)]
         for peer in busy:
-            peer.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
-        server.until(lambda: sum(one.stage is Stage.ANSWER for one in server.of._open) == 8)
+            peer.sendall(PAID)
+        server.until(lambda: sum(not one.displaceable for one in server.of._open) == 8)
         refused = rest(peers.enter_context(server.connect()))
         assert refused.startswith(b"HTTP/1.1 503 ")
         assert b"retry-after: 5" in refused
@@ -415,3 +423,53 @@ def test_an_address_has_its_own_limit(server: Running) -> None:
     assert (of.most, of.most_per_address) == (100, 4)
     assert Connections(Settings(max_connections=100), 50).most == 50, "no more than there are descriptors for"
     assert server.of.most_per_address == 2000
+
+
+def test_the_address_that_holds_most_loses_its_oldest() -> None:
+    with serving(max_connections=8, max_connections_per_address=8) as server, ExitStack() as peers:
+        honest = peers.enter_context(server.connect("127.0.0.2"))
+        many = []
+        for number in range(12):
+            many.append(peers.enter_context(server.connect("127.0.0.3")))
+            server.until(lambda number=number: len(server.of) == min(8, number + 2))  # type: ignore[misc]
+        assert [rest(peer) for peer in many[:5]] == [b""] * 5
+        assert all(is_open(peer) for peer in (honest, *many[5:]))
+        honest.sendall(REQUEST)
+        assert answer(honest).startswith(b"HTTP/1.1 200")
+
+
+def test_an_answer_that_ends_the_connection_and_that_nobody_reads_is_given_up(server: Running) -> None:
+    with server.connect() as deaf:
+        deaf.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        server.until(lambda: [one.stage for one in server.of._open] == [Stage.READING])
+        for _ in range(3):
+            server.pass_(31.0)
+        server.until(lambda: len(server.of) == 0)
+
+
+def test_what_a_key_pays_for_is_paid_for_until_it_was_read(server: Running) -> None:
+    with server.connect() as peer:
+        peer.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\nKey: x\r\n\r\n")
+        server.until(lambda: [(one.stage, one.displaceable) for one in server.of._open] == [(Stage.READING, False)])
+        seen = 0
+        while seen < BIG:
+            seen += len(peer.recv(1 << 20))
+        server.pass_(1.0)
+        assert [(one.stage, one.displaceable) for one in server.of._open] == [(Stage.BETWEEN, True)]
+        peer.sendall(REQUEST)
+        answer(peer)
+
+
+@pytest.mark.parametrize(
+    ("address", "site"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:3::4", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::", "2001:db8:1:2::/64"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_addresses_of_one_network_of_ipv6_count_as_one(address: str, site: str) -> None:
+    assert site_of(address) == site

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ipaddress
+import random
 import socket
 import threading
 import time
@@ -40,7 +42,7 @@ def answering() -> Iterator[Answering]:
 
 
 def post(url: str, within_s: float = 120.0) -> int:
-    return outward.post(url, b"{}", {"X-A": "b"}, within_s=within_s, private=True)
+    return outward.post(url, b"{}", {"X-A": "b"}, within_s=within_s, private=True).status
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,8 @@ def post(url: str, within_s: float = 120.0) -> int:
         "file:///etc/passwd",
         f"https://{'a' * 64}.org/",
         "https://a..b/",
+        "https://127。0。0。1/",
+        "https://[fe80::1%25lo]/",
     ],
 )
 def test_what_cannot_be_a_receiver_is_refused_before_a_name_is_looked_up(
@@ -146,5 +150,97 @@ def test_whatever_the_other_side_does_the_request_ends(answering: Answering, ser
         post(answering(serve), within_s=0.5)
 
 
-def test_a_body_is_not_read(answering: Answering) -> None:
+def test_no_more_of_a_body_is_read_than_was_asked_for(answering: Answering) -> None:
     assert post(answering(keep_on)) == 200
+    assert outward.post(answering(keep_on), b"", {}, within_s=120.0, private=True, most=10).body == bytes(10)
+
+
+PRIVATE = [
+    "0.0.0.0/8",
+    "10.0.0.0/8",
+    "100.64.0.0/10",
+    "127.0.0.0/8",
+    "168.63.129.16/32",
+    "169.254.0.0/16",
+    "172.16.0.0/12",
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "192.168.0.0/16",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "::/128",
+    "::1/128",
+    "::/96",
+    "::ffff:0:0:0/96",
+    "64:ff9b:1::/48",
+    "100::/64",
+    "2001::/32",
+    "2001:2::/48",
+    "2001:10::/28",
+    "2001:20::/28",
+    "2001:db8::/32",
+    "2002::/16",
+    "3fff::/20",
+    "5f00::/16",
+    "fc00::/7",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+]
+PUBLIC = [
+    "1.1.1.1",
+    "8.8.8.8",
+    "93.184.216.34",
+    "192.0.1.1",
+    "198.17.0.1",
+    "2606:4700::1111",
+    "2a00:1450:4001::200e",
+    "2001:4860:4860::8888",
+]
+STANDS_FOR = ("::ffff:{}", "64:ff9b::{}")
+"""Addresses of IPv6 that lead where one of IPv4 does."""
+TUNNELS = ("2002:{a}:{b}::", "2001:0:{a}:{b}::", "2600::5efe:{a}:{b}", "2600::200:5efe:{a}:{b}", "::{a}:{b}")
+
+
+def drawn(network: str) -> list[str]:
+    """The first address of a network, the last one, and some between."""
+    net, draws = ipaddress.ip_network(network), random.Random(network)
+    return [str(net[at]) for at in (0, net.num_addresses - 1, *(draws.randrange(net.num_addresses) for _ in range(8)))]
+
+
+@pytest.mark.parametrize("network", PRIVATE)
+def test_no_address_is_asked_that_is_not_public_however_it_is_written(network: str) -> None:
+    for address in drawn(network):
+        same = [address] + ([form.format(address) for form in STANDS_FOR] if ":" not in address else [])
+        assert [one for one in same if outward.is_public(ipaddress.ip_address(one))] == []
+
+
+@pytest.mark.parametrize("address", PUBLIC)
+def test_public_addresses_are_asked_and_tunnels_to_them_are_not(address: str) -> None:
+    assert outward.is_public(ipaddress.ip_address(address))
+    if ":" in address:
+        return
+    for form in STANDS_FOR:
+        assert outward.is_public(ipaddress.ip_address(form.format(address)))
+    high, low = divmod(int(ipaddress.IPv4Address(address)), 1 << 16)
+    for form in TUNNELS:
+        assert not outward.is_public(ipaddress.ip_address(form.format(a=f"{high:x}", b=f"{low:x}"))), form
+
+
+def test_whether_a_name_is_private_or_there_is_none_is_told_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    def look_up(host: str, port: int, **_: Any) -> list[Any]:
+        if host == "nowhere.example":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return [(socket.AF_INET, 1, 6, "", ("10.0.0.7", port))] if host == "inside.example" else []
+
+    monkeypatch.setattr(socket, "getaddrinfo", look_up)
+    said = set()
+    for host in ("inside", "nowhere", "empty"):
+        with pytest.raises(outward.Refused) as refused:
+            outward.post(f"https://{host}.example/", b"", {}, within_s=1.0, private=False)
+        said.add(str(refused.value))
+    assert len(said) == 1

@@ -147,7 +147,13 @@ def test_what_comes_back_next_month_is_not_waited_for(command: Command, server: 
 
 
 HOOK_ID = "019aa1f5-3c11-7b02-9e6d-1f2a3b4c5d6e"
-HOOK: dict[str, Any] = {"id": HOOK_ID, "url": "https://ci.example.org/", "states": ["FAILED"], "created_at": None}
+HOOK: dict[str, Any] = {
+    "id": HOOK_ID,
+    "url": "https://ci.example.org/",
+    "states": ["FAILED"],
+    "state": "unverified",
+    "created_at": None,
+}
 SENT: dict[str, Any] = {
     "id": KEY_ID,
     "job": None,
@@ -169,6 +175,7 @@ def test_webhooks_are_made_tried_looked_at_and_deleted(command: Command, server:
     assert made.stdout.strip() == f"{HOOK_ID} whsec_shown-this-once"
     assert body(server) == {"url": HOOK["url"], "states": ["FAILED"]}
     assert HOOK["url"] in command("webhooks").stdout
+    assert "unverified" in command("webhooks").stdout
     assert json.loads(command("webhooks", "--json").stdout)["webhooks"] == [HOOK]
     assert "whsec" not in command("webhooks").stdout
     assert KEY_ID in command("webhooks", "test", HOOK_ID).stdout
