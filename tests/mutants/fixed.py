@@ -245,10 +245,24 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "layout: a job works on the blob itself",
-        "worker/layout.py",
-        "            copies.copy(source, path)\n",
+        "service/blobs/copies.py",
+        "            _copy(source, path)\n",
         "            path.hardlink_to(source)\n",
         ("tests/worker/test_layout.py",),
+    ),
+    Wanted(
+        "copies: a job takes bytes that are not those of its blob",
+        "service/blobs/copies.py",
+        'if key_of(hashlib.file_digest(copied, "sha256").hexdigest()) == key:',
+        "if True:",
+        ("tests/worker/test_layout.py",),
+    ),
+    Wanted(
+        "store: the last chunk of a damaged blob is sent",
+        "service/blobs/store.py",
+        "    if key_of(digest.hexdigest()) != key:\n        verify()",
+        "    if held:\n        yield held\n    if key_of(digest.hexdigest()) != key:\n        verify()",
+        ("tests/service/blobs/test_store.py",),
     ),
     Wanted(
         "watch: a kill is for memory although the job held little",
