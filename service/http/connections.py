@@ -25,6 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.config import Settings
 from service.logs import logger
+from service.threads import lasting_task
 
 LOOK_EVERY_S = 0.5
 MOST_HEAD_BYTES = 64 << 10
@@ -185,7 +186,7 @@ class Connections:
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Look again and again inside the `with` block, and hang up on who is still there at its end."""
-        watching = asyncio.create_task(self._watch())
+        watching = asyncio.create_task(lasting_task("connections", self._watch))
         try:
             yield
         finally:
