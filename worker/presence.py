@@ -14,6 +14,7 @@ from compiler.contract import COMPILER_VERSION
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.jobs import catalogue, lease
+from service.jobs.lost_lines import LostLines
 from service.logs import logger
 from service.threads import lasting
 
@@ -67,13 +68,14 @@ class Presence:
         self._thread.join(patience_s)
 
     def _report(self) -> None:
-        retry_s = _RETRY_S
+        retry_s, lost = _RETRY_S, LostLines()
         while not self._ending:
             self._wake.clear()
             pause = self._every_s
             try:
                 lease.seen(self._db, self._name, self._queues, self._hardware, COMPILER_VERSION, self._busy_with)
                 retry_s = _RETRY_S
+                lost.count(self._db)
                 self._publish()
             except DatabaseUnavailable as error:
                 log.warning("cannot report presence", reason=error.message)

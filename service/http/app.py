@@ -25,7 +25,7 @@ from service.http.connections import OF_APP_STATE, Connections
 from service.http.gate import Ahead
 from service.http.kept import Kept
 from service.http.limits import crowds, share
-from service.http.metrics import Meter, answers
+from service.http.metrics import Meter, answers, broken
 from service.http.pools import Pools
 from service.http.processes import end_with_parent
 from service.http.rates import Rates
@@ -78,6 +78,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         routes=[route for router in ROUTERS for route in router.routes],
     )
     app.state.tilewright = state
+    app.state.broken = broken(state.metrics)
     app.add_middleware(Ahead, routers=ROUTERS)  # the innermost: each of the next is around those before
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
@@ -180,7 +181,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     for thread in threads.values():
         thread.start()
     await to_thread.run_sync(state.oracle.warm)
-    connections = Connections(share(settings), descriptors.for_connections())
+    connections = Connections(share(settings), descriptors.for_connections(), counted=app.state.broken)
     try:
         async with connections.watched():
             yield {OF_APP_STATE: connections}

@@ -61,7 +61,9 @@ def begun() -> tuple[set[str], set[tuple[str, str]]]:
             called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
             first = node.args[0] if node.args else None
             if called in ("lasting", "lasting_task"):
-                lasting.add(first.value if isinstance(first, ast.Constant) else path.name)
+                lasting.add(
+                    first.value if isinstance(first, ast.Constant) and isinstance(first.value, str) else path.name
+                )
             elif called in ("Thread", "create_task"):
                 inner = getattr(getattr(first, "func", None), "id", "")
                 if inner != "lasting_task":
