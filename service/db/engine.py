@@ -39,9 +39,7 @@ AT_COMMIT = "at_commit"
 """Name in `Session.info` of the list of what is called with the session at the end of a write, before the commit."""
 
 
-NO_ROOM_FOR_LOG = (sqlite3.SQLITE_IOERR_SHMSIZE, sqlite3.SQLITE_IOERR_WRITE)
-"""What SQLite says of the files beside its own that find no room."""
-DISK_FULL = ("53100",)
+DISK_FULL = "53100"
 """PostgreSQL's state."""
 
 
@@ -207,8 +205,8 @@ def unavailable() -> Iterator[None]:
 
 
 def _is_full(error: object) -> bool:
-    """Whether the database has no room: SQLite's code, which has the rest above its low byte, or PostgreSQL's."""
+    """Whether the database has no room: SQLite's code, or that of the memory beside its file, or PostgreSQL's."""
     if isinstance(error, sqlite3.Error):
         code = getattr(error, "sqlite_errorcode", 0)
-        return code & 0xFF == sqlite3.SQLITE_FULL or code in NO_ROOM_FOR_LOG
-    return getattr(error, "sqlstate", None) in DISK_FULL
+        return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
+    return getattr(error, "sqlstate", None) == DISK_FULL
