@@ -32,6 +32,7 @@ NAMES = {
 SHORT = {
     ("service/blobs/ahead.py", "Thread"),  # of one read, which raises what the thread raised
     ("service/http/upload.py", "create_task"),  # of one request, which awaits it
+    ("service/http/connections.py", "create_task"),  # of one handshake, whose connection is looked at
     ("service/http/waiting.py", "create_task"),
     ("service/http/kept.py", "create_task"),
     ("service/jobs/board.py", "create_task"),  # answers each who asked, also when it is cancelled

@@ -35,10 +35,14 @@ def main(arguments: list[str] | None = None) -> int:
         with clock.settable() as is_settable:
             if not is_settable:
                 print(clock.MISSING, file=sys.stderr)
-            report = torture(chosen.database, chosen.seed, kills=chosen.kills, cards=cards, say=_Progress().say)
-        report = torture(
-            chosen.database, chosen.seed, kills=chosen.kills, log_full=chosen.log_full, say=_Progress().say
-        )
+            report = torture(
+                chosen.database,
+                chosen.seed,
+                kills=chosen.kills,
+                cards=cards,
+                log_full=chosen.log_full,
+                say=_Progress().say,
+            )
     except Missing as reason:
         print(reason, file=sys.stderr)
         return 2

@@ -196,6 +196,8 @@ def clock_set(scene: Scene, by_s: float) -> Course:
     clock.set_by(by_s)
     yield from pause(scene.rng.uniform(*WRONG_S))
     clock.set_by(0.0)
+
+
 def full_for_a_time(scene: Scene, files: tuple[str, ...]) -> Course:
     """Database or log find no room, of every process; then there is room again."""
     yield from pause(scene.rng.uniform(0.0, LATEST_S))

@@ -67,6 +67,9 @@ def test_a_clock_that_is_set_loses_no_job_and_charges_nobody_for_it(database: Ki
         pytest.skip(done.stderr.strip())
     assert done.returncode == 0, done.stdout + done.stderr
     assert "'SUCCEEDED'" in done.stdout
+
+
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
 def test_a_disk_that_is_full_for_blobs_database_and_log_costs_nothing(database: Kind) -> None:
     cards = [name for name in DOOMS if "full" in name]
     report = run(database, cards)
