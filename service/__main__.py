@@ -44,6 +44,7 @@ from service.jobs.backup import Saved
 from service.jobs.doorbell import CeleryRing
 from service.jobs.integrity import Scrubbed
 from service.jobs.oracle import Oracle
+from service.threads import lasting
 
 DATA_NAMES = ("tilewright.db", "api_key", "blobs", "up.lock")
 """Some of these a data folder holds that was used."""
@@ -144,14 +145,12 @@ def _reconcile(settings: Settings) -> None:
     db = Database.of(settings)
     with contextlib.suppress(DatabaseUnavailable):  # the loop waits for it
         migrate.require_usable(db)
-    sweeper = threading.Thread(
-        target=retention.loop,
-        args=(db, open_blobs(settings), stop),
-        kwargs={"every_s": settings.retention_every_s, "rules": retention.Rules.of(settings)},
-        name="retention",
-        daemon=True,
-    )
-    sweeper.start()
+    blobs, rules = open_blobs(settings), retention.Rules.of(settings)
+    lasting(
+        "retention",
+        lambda: retention.loop(db, blobs, stop, every_s=settings.retention_every_s, rules=rules),
+        stop.is_set,
+    ).start()
     reconcile.loop(
         db,
         CeleryRing(settings.celery_url),

@@ -88,6 +88,10 @@ class Settings(BaseSettings):
     blob_cache_bytes: int = Field(default=20 << 30, ge=0)
     """Fetched blobs are kept up to this size in all; those in use are kept beyond it."""
 
+    reserve_bytes: int = Field(default=64 << 20, ge=0)
+    """Kept free on the disks of a SQLite database and of `blob_dir`, at most a twentieth of each, for what deletes when
+    they are full; 0: nothing."""
+
     host: str = "127.0.0.1"
     port: int = Field(default=8750, ge=0, le=65535)
     """TCP port of the API."""

@@ -35,6 +35,7 @@
         └── UnavailableError         the service is at fault, and trying again later may help
             ├── Busy                     it does as much of this at a time as it may; nothing is broken
             ├── DatabaseUnavailable      the database does not answer
+            │   └── DatabaseFull             its disk is full
             ├── StorageUnavailable       a blob cannot be read or written (disk full, store away)
             │   ├── BlobLost                 bytes that a row names are not in the store
             │   │   └── ArtifactLost             those of an artifact that was made
@@ -190,6 +191,10 @@ class Busy(UnavailableError):
 
 class DatabaseUnavailable(UnavailableError):
     code = "database_unavailable"
+
+
+class DatabaseFull(DatabaseUnavailable):
+    code = "database_full"
 
 
 class StorageUnavailable(UnavailableError):

@@ -15,6 +15,7 @@ from service.errors import DatabaseUnavailable
 from service.jobs import lease
 from service.jobs.lease import NOTHING, Measured, Said
 from service.logs import logger
+from service.threads import lasting
 from worker.bell import Bell
 
 BATCH_EVERY_S = 0.5
@@ -64,7 +65,7 @@ class Heartbeat:
         self._entries = 0
         self._changed = threading.Condition()
         self._ending = False
-        self._thread = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+        self._thread = lasting("heartbeat", self._beat, lambda: self._ending)
 
     def start(self) -> None:
         """Begin to beat."""

@@ -24,6 +24,7 @@ from service.jobs import fan_out, lease
 from service.jobs.fan_out import Taken, code
 from service.jobs.lease import Measured
 from service.logs import logger
+from service.threads import lasting
 from worker import holder, outcome
 from worker.bell import Bell
 from worker.child import Spec
@@ -118,7 +119,7 @@ class _Helping:
         self._held = threading.Lock()
         """While what is held changes: a lease is not renewed of what was just done."""
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name="helping", daemon=True)
+        self._thread = lasting("helping", self._beat, self._ended.is_set)
         self.bell = Bell()
 
     def __enter__(self) -> _Helping:
@@ -201,7 +202,7 @@ class _Helping:
         while not self._ended.wait(min(BEAT_EVERY_S, self._desk.lease_s / 3)):
             with self._held:
                 if not self._is_kept():
-                    return
+                    self._ended.set()
 
     def _is_kept(self) -> bool:
         """Brings what was measured; whether this may go on. A job of its own that waits goes first."""

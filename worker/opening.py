@@ -87,5 +87,6 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
 
 
 def _scratch(root: Path) -> Path:
+    root = root.absolute()  # jobs have other working folders
     scratch.prepare(root)
     return root

@@ -14,7 +14,9 @@ from compiler.contract import COMPILER_VERSION
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
 from service.jobs import catalogue, lease
+from service.jobs.lost_lines import LostLines
 from service.logs import logger
+from service.threads import lasting
 
 _RETRY_S = 0.5
 
@@ -42,7 +44,7 @@ class Presence:
         self._busy_with: uuid.UUID | None = None
         self._wake = threading.Event()
         self._ending = False
-        self._thread = threading.Thread(target=self._report, name="presence", daemon=True)
+        self._thread = lasting("presence", self._report, lambda: self._ending)
 
     def start(self) -> None:
         """Begin to report."""
@@ -66,15 +68,18 @@ class Presence:
         self._thread.join(patience_s)
 
     def _report(self) -> None:
+        retry_s, lost = _RETRY_S, LostLines()
         while not self._ending:
             self._wake.clear()
             pause = self._every_s
             try:
                 lease.seen(self._db, self._name, self._queues, self._hardware, COMPILER_VERSION, self._busy_with)
+                retry_s = _RETRY_S
+                lost.count(self._db)
                 self._publish()
             except DatabaseUnavailable as error:
                 log.warning("cannot report presence", reason=error.message)
-                pause = min(pause, _RETRY_S)
+                pause, retry_s = min(pause, retry_s), 2 * retry_s
             except Exception:
                 # Whatever is wrong with the catalogues must not make a worker that works look dead.
                 log.exception("cannot publish what the compiler can do")

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 
 from service.db.arrivals import Arrivals
 from service.logs import logger
+from service.threads import lasting
 from worker.desk import Desk
 
 Task = Callable[[Desk, str], int]
@@ -46,7 +47,7 @@ class Rounds:
         os.set_blocking(self._writer, False)
         self._asked: deque[_Asked] = deque()
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._make_all, name="rounds", daemon=True)
+        self._thread = lasting("rounds", self._make_all, lambda: desk.stop.requested)
 
     def start(self) -> None:
         """Make the first round, and go on."""
@@ -77,19 +78,19 @@ class Rounds:
         self._thread.join()
 
     def _make_all(self) -> None:
-        try:
-            while not self._desk.stop.requested:
-                if self._asked:
-                    asked = self._asked.popleft()
+        while not self._desk.stop.requested:
+            if self._asked:
+                asked = self._asked.popleft()
+                try:
                     asked.ran = self._make(asked.task, asked.queue)
+                finally:
                     asked.over.set()
-                else:
-                    self._make(self._look, self._desk.queues[0])
-                self._pause()
-        finally:
-            self._ended.set()
-            while self._asked:
-                self._asked.popleft().over.set()
+            else:
+                self._make(self._look, self._desk.queues[0])
+            self._pause()
+        self._ended.set()
+        while self._asked:
+            self._asked.popleft().over.set()
 
     def _make(self, task: Task, queue: str) -> int:
         try:

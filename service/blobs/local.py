@@ -31,9 +31,11 @@ from service.blobs.store import (
     demand_length,
     key_of,
     lost,
+    no_room,
     storage_errors,
 )
 from service.errors import BlobDamaged
+from service.reserve import NO_RESERVE, Reserve
 
 ASIDE = re.compile(r"[0-9a-f]{64}\.[0-9a-f]{32}")
 """The name of a file that has lost its key: the digest that it had, or should have, and what sets it apart."""
@@ -45,8 +47,9 @@ LOOK_AGAIN_S = 0.02
 class LocalBlobs:
     """The blob store below one folder, which is made when missing. Safe for many processes at once."""
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, reserve: Reserve = NO_RESERVE) -> None:
         self.root = root
+        self.reserve = reserve
         self.temporary = root / "tmp"
         self.removing = root / "removing"
         self.damaged = root / "damaged"
@@ -55,7 +58,9 @@ class LocalBlobs:
             private_folder(folder, (), whole=True)
 
     def writer(self, limit: int | None = None) -> SpoolWriter:
-        """Begin a blob of at most `limit` bytes."""
+        """Begin a blob of at most `limit` bytes. Raises `StorageUnavailable` while the reserve is freed."""
+        if self.reserve.is_freed and not self.reserve.fill():
+            raise no_room("the disk is full, and what room is left is for deletions")
         return SpoolWriter(self.temporary, limit, self._keep)
 
     def put_file(self, path: Path) -> StoredBlob:
@@ -199,8 +204,8 @@ class LocalBlobs:
 
     def check(self) -> None:
         """Write and remove a few bytes; raises `StorageUnavailable` when that fails."""
-        with self.writer() as writer:
-            writer.write(b"ready?")
+        with self.writer():
+            spool.check(self.temporary)
 
     def sweep(self, older_than_s: float) -> int:
         """Remove abandoned uploads older than this; returns how many."""

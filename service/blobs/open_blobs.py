@@ -9,6 +9,7 @@ from service.blobs.local import LocalBlobs
 from service.blobs.s3 import S3Blobs, s3_store
 from service.blobs.store import Blobs
 from service.config import Settings
+from service.reserve import Reserve
 
 
 def open_blobs(settings: Settings) -> Blobs:
@@ -17,7 +18,7 @@ def open_blobs(settings: Settings) -> Blobs:
     Raises `StorageUnavailable` when a folder cannot be made.
     """
     if not settings.blob_url:
-        return LocalBlobs(settings.blob_root)
+        return LocalBlobs(settings.blob_root, Reserve.of(settings))
     bucket, _, prefix = settings.blob_url.removeprefix("s3://").partition("/")
     store = s3_store(
         bucket,

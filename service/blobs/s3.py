@@ -201,6 +201,7 @@ class S3Blobs:
     def check(self) -> None:
         """Put and delete an object of a few bytes; raises `StorageUnavailable` when that fails."""
         name = f"tmp/check-{uuid.uuid4().hex}"
+        spool.check(self.cache.temporary)
         with s3_errors():
             obstore.put(self.store, name, b"ready?")
             obstore.delete(self.store, name)

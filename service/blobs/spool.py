@@ -21,6 +21,8 @@ from service.errors import BodyTooLarge
 
 CACHED_BYTES = 64 << 20
 """The beginning of each file that goes through the page cache: what most models and artifacts fit in."""
+CHECKED_BYTES = 4096
+"""A disk without room for so many is full."""
 
 
 class Spool:
@@ -143,6 +145,16 @@ def copy_in(path: Path, writer: BlobWriter) -> StoredBlob:
             while chunk := file.read(CHUNK):
                 writer.write(chunk)
         return writer.commit()
+
+
+def check(folder: Path) -> None:
+    """Write and remove `CHECKED_BYTES`. Raises `StorageUnavailable` when that fails."""
+    written = Spool(folder, None)
+    try:
+        written.write(bytes(CHECKED_BYTES))
+        written.seal(durable=True)
+    finally:
+        written.discard()
 
 
 def sweep(folder: Path, older_than_s: float) -> int:

@@ -7,6 +7,7 @@ time of the last write, which garbage collection goes by.
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import re
 from collections.abc import Callable, Iterator
@@ -192,13 +193,25 @@ def demand_length(key: str, found: int, length: int | None) -> None:
         raise damaged(key, f"it has {found} bytes and should have {length}")
 
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+
+
+def no_room(reason: str) -> StorageUnavailable:
+    """What to raise for a disk that is full."""
+    return StorageUnavailable(
+        f"the blob store failed: {reason}", fix="make room: delete models or jobs, or free disk space, then retry"
+    )
+
+
 @contextlib.contextmanager
 def storage_errors() -> Iterator[None]:
     """Turn an error of the file system into `StorageUnavailable`."""
     try:
         yield
     except OSError as error:
+        if error.errno in NO_ROOM:
+            raise no_room(error.strerror or str(error)) from error
         raise StorageUnavailable(
             f"the blob store failed: {error.strerror or error}",
-            fix="free disk space or mend the blob folder, then retry",
+            fix="mend the blob folder or its disk, then retry",
         ) from error

@@ -23,7 +23,8 @@ from sqlalchemy.sql.expression import FunctionElement
 from service.config import Settings
 from service.db.plain import dumps
 from service.db.postgres import PATIENT, Patience, postgres_engine
-from service.errors import DatabaseUnavailable
+from service.errors import DatabaseFull, DatabaseUnavailable
+from service.reserve import NO_RESERVE, Reserve
 
 PRAGMAS = ("synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON", "secure_delete=ON")
 """FULL: an accepted job survives a power cut. Secure: what is deleted leaves the file, not the tables alone."""
@@ -36,6 +37,10 @@ DISPOSE_WITHIN_S = 10.0
 
 AT_COMMIT = "at_commit"
 """Name in `Session.info` of the list of what is called with the session at the end of a write, before the commit."""
+
+
+DISK_FULL = "53100"
+"""PostgreSQL's state."""
 
 
 class clock(FunctionElement[float]):  # noqa: N801 - reads as the SQL function it is
@@ -58,8 +63,9 @@ def _clock_postgresql(element: clock, compiler: SQLCompiler, **options: Any) -> 
 class Database:
     """Holder of one engine. Thread-safe; not to be used across a fork (open a new one in the child)."""
 
-    def __init__(self, url: str, patience: Patience = PATIENT) -> None:
+    def __init__(self, url: str, patience: Patience = PATIENT, reserve: Reserve = NO_RESERVE) -> None:
         self.url = sa.make_url(url)
+        self.reserve = reserve
         self.engine = _engine(self.url, patience)
         self.writer = self.engine.execution_options(tilewright_writes=True)
         self._reader = self.engine
@@ -77,7 +83,7 @@ class Database:
             lock_s=settings.database_lock_s,
             idle_s=settings.database_idle_s,
         )
-        return cls(settings.sqlalchemy_url, patience)
+        return cls(settings.sqlalchemy_url, patience, Reserve.of(settings))
 
     @contextlib.contextmanager
     def read(self) -> Iterator[Session]:
@@ -97,6 +103,13 @@ class Database:
             yield session
             for last in session.info.pop(AT_COMMIT, ()):
                 last(session)
+
+    @contextlib.contextmanager
+    def delete(self) -> Iterator[Session]:
+        """The same for a session that deletes or ends something: on a full disk it has the reserve for that."""
+        self.reserve.make_room()
+        with self.write() as session:
+            yield session
 
     def forget(self) -> None:
         """Let what was deleted leave SQLite's log of writes too, unless somebody reads; PostgreSQL's vacuum does that.
@@ -180,7 +193,20 @@ def unavailable() -> Iterator[None]:
         if ours and not getattr(error, "connection_invalidated", False):
             raise  # a statement that is wrong; of a session that the server ended the connection is gone too
         cause = str(getattr(error, "orig", error)).strip().splitlines()
+        if _is_full(getattr(error, "orig", None)):
+            raise DatabaseFull(
+                f"the database failed: {cause[0] if cause else type(error).__name__}",
+                fix="make room on the database's disk: delete jobs or models, then retry",
+            ) from error
         raise DatabaseUnavailable(
             f"the database failed: {cause[0] if cause else type(error).__name__}",
             fix="check TILEWRIGHT_DATABASE_URL and the database, then retry",
         ) from error
+
+
+def _is_full(error: object) -> bool:
+    """Whether the database has no room: SQLite's code, or that of the memory beside its file, or PostgreSQL's."""
+    if isinstance(error, sqlite3.Error):
+        code = getattr(error, "sqlite_errorcode", 0)
+        return code & 0xFF == sqlite3.SQLITE_FULL or code == sqlite3.SQLITE_IOERR_SHMSIZE
+    return getattr(error, "sqlstate", None) == DISK_FULL

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -25,7 +25,7 @@ from service.http.connections import OF_APP_STATE, Connections
 from service.http.gate import Ahead
 from service.http.kept import Kept
 from service.http.limits import crowds, share
-from service.http.metrics import Meter, answers
+from service.http.metrics import Meter, answers, broken
 from service.http.pools import Pools
 from service.http.processes import end_with_parent
 from service.http.rates import Rates
@@ -44,6 +44,7 @@ from service.jobs.integrity import Watched
 from service.jobs.numbers import Number, numbers
 from service.jobs.oracle import Oracle
 from service.jobs.sender import Sender, Terms
+from service.threads import lasting
 
 TRIALS_PER_MINUTE, TRIALS_AT_ONCE = 10, 30
 """Webhooks of one owner that are made or tried: each has us send something to an address that the owner names."""
@@ -77,6 +78,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         routes=[route for router in ROUTERS for route in router.routes],
     )
     app.state.tilewright = state
+    app.state.broken = broken(state.metrics)
     app.add_middleware(Ahead, routers=ROUTERS)  # the innermost: each of the next is around those before
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
@@ -159,49 +161,33 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     settings = state.settings
     await to_thread.run_sync(state.blobs.sweep, retention.ABANDONED_S)
     stop = threading.Event()
-    thread = threading.Thread(
-        target=reconcile.loop,
-        args=(state.db, state.ring, stop),
-        kwargs={
-            "every_s": settings.reconcile_every_s,
-            "ring_again_after_s": settings.ring_again_after_s,
-            "max_lost_leases": settings.max_lost_leases,
-            "worker_alive_s": settings.worker_alive_s,
-        },
-        name="reconcile",
-        daemon=True,
-    )
-    thread.start()
-    sweeper = threading.Thread(
-        target=retention.loop,
-        args=(state.db, state.blobs, stop),
-        kwargs={"every_s": settings.retention_every_s, "rules": retention.Rules.of(settings)},
-        name="retention",
-        daemon=True,
-    )
-    sweeper.start()
-    settler = threading.Thread(
-        target=access.settle_all_along,
-        args=(state.door, stop),
-        kwargs={"every_s": access.SETTLE_EVERY_S},
-        name="keys",
-        daemon=True,
-    )
-    settler.start()
-    sender = threading.Thread(
-        target=Sender(state.db, Terms.of(settings)).loop, args=(stop,), name="webhooks", daemon=True
-    )
-    sender.start()
+    works: dict[str, Callable[[], None]] = {
+        "reconcile": lambda: reconcile.loop(
+            state.db,
+            state.ring,
+            stop,
+            every_s=settings.reconcile_every_s,
+            ring_again_after_s=settings.ring_again_after_s,
+            max_lost_leases=settings.max_lost_leases,
+            worker_alive_s=settings.worker_alive_s,
+        ),
+        "retention": lambda: retention.loop(
+            state.db, state.blobs, stop, every_s=settings.retention_every_s, rules=retention.Rules.of(settings)
+        ),
+        "keys": lambda: access.settle_all_along(state.door, stop, every_s=access.SETTLE_EVERY_S),
+        "webhooks": lambda: Sender(state.db, Terms.of(settings)).loop(stop),
+    }
+    threads = {name: lasting(name, work, stop.is_set) for name, work in works.items()}
+    for thread in threads.values():
+        thread.start()
     await to_thread.run_sync(state.oracle.warm)
-    connections = Connections(share(settings), descriptors.for_connections())
+    connections = Connections(share(settings), descriptors.for_connections(), counted=app.state.broken)
     try:
         async with connections.watched():
             yield {OF_APP_STATE: connections}
     finally:
         stop.set()
         await to_thread.run_sync(state.oracle.close)
-        await to_thread.run_sync(thread.join)
-        await to_thread.run_sync(sweeper.join)
-        await to_thread.run_sync(settler.join)
-        await to_thread.run_sync(sender.join, WEBHOOKS_PATIENCE_S)
+        for name, thread in threads.items():
+            await to_thread.run_sync(thread.join, WEBHOOKS_PATIENCE_S if name == "webhooks" else None)
         state.db.dispose()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import math
 import ssl
 import time
@@ -18,13 +19,15 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from http import HTTPStatus
-from typing import Any
+from typing import Any, Literal
 
 from starlette.types import Scope
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application, ASGISendEvent
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from service.config import Settings
 from service.logs import logger
+from service.threads import lasting_task
 
 LOOK_EVERY_S = 0.5
 MOST_HEAD_BYTES = 64 << 10
@@ -41,6 +44,15 @@ OF_REQUEST = "tilewright.connection"
 """Under which the state of a request's scope refers to its `Connection`."""
 SITE_PREFIX = 64
 """Of an address of IPv6: who has one has all that share it."""
+
+TELL_EVERY_S = 10.0
+"""Of connections that broke one line tells so often, however many there were."""
+OF_UVICORN = logging.getLogger("uvicorn.error.connections")
+"""What uvicorn says of one connection: faults of ours alone, for what a peer does wrong is counted."""
+OF_UVICORN.setLevel(logging.ERROR)
+
+Broken = Literal["reset", "malformed", "refused", "displaced", "upgrade", "transport"]
+"""Why a connection ended before its answer, or without one."""
 
 log = logger(__name__)
 
@@ -93,7 +105,16 @@ class Connections:
     Raises `OptionsError` for certificates that cannot be used.
     """
 
-    def __init__(self, settings: Settings, descriptors: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        descriptors: int,
+        clock: Callable[[], float] = time.monotonic,
+        counted: Callable[[Broken], None] = lambda why: None,
+    ) -> None:
+        self._counted = counted
+        self._broken: Counter[str] = Counter()
+        self._told = -TELL_EVERY_S
         self.most = max(8, min(settings.max_connections, descriptors))
         self.most_per_address = min(settings.max_connections_per_address, self.most)
         self.tls = settings.tls
@@ -107,7 +128,6 @@ class Connections:
         self._open: OrderedDict[Connection, None] = OrderedDict()
         self._displaceable: dict[str, OrderedDict[Connection, None]] = {}
         self._of_address: Counter[str] = Counter()
-        self._refused = self._displaced = 0
         self._lingering = 0
 
     def __len__(self) -> int:
@@ -127,10 +147,10 @@ class Connections:
         if here or len(self._open) >= self.most:
             among = self._displaceable.get(address) if here else max(self._displaceable.values(), key=len, default=None)
             if not among:
-                self._refused += 1
+                self.broke("refused")
                 return False
             oldest = next(iter(among))
-            self._displaced += 1
+            self.broke("displaced")
             oldest.hang_up()
             self.forget(oldest)
         self._open[connection] = None
@@ -175,17 +195,29 @@ class Connections:
             hung_up += connection.look(now)
             if hung_up == HANG_UPS_AT_ONCE:
                 return True
-        if self._refused:
-            log.warning("connections were refused", refused=self._refused, open=len(self._open), limit=self.most)
-        if self._displaced:
-            log.info("connections made room", displaced=self._displaced, open=len(self._open), limit=self.most)
-        self._refused = self._displaced = 0
+        if self._broken and now - self._told >= TELL_EVERY_S:
+            log.warning("connections broke", **self._broken, open=len(self._open), limit=self.most)
+            self._broken.clear()
+            self._told = now
         return False
+
+    def broke(self, why: Broken) -> None:
+        """Count a connection, or a request of one, that came to nothing by its peer's doing, or for want of room."""
+        self._broken[why] += 1
+        self._counted(why)
+
+    def unhandled(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """What the event loop could not hand to anybody: of a connection it is counted, else as the loop does it."""
+        if "transport" in context or "protocol" in context:
+            self.broke("transport")
+        else:
+            loop.default_exception_handler(context)
 
     @contextlib.asynccontextmanager
     async def watched(self) -> AsyncIterator[None]:
         """Look again and again inside the `with` block, and hang up on who is still there at its end."""
-        watching = asyncio.create_task(self._watch())
+        asyncio.get_running_loop().set_exception_handler(self.unhandled)
+        watching = asyncio.create_task(lasting_task("connections", self._watch))
         try:
             yield
         finally:
@@ -227,9 +259,11 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self.of: Connections = self.app_state[OF_APP_STATE]
+        self.logger = OF_UVICORN
         self.address = ""
         self.stage = Stage.HEAD if self.of.tls is None else Stage.HANDSHAKE
         self._paid = False
+        self._answering: RequestResponseCycle | None = None
         self._since = self._last = self.of.clock()
         self._bytes = 0
         self._unread = 0
@@ -280,6 +314,15 @@ class Connection(HttpToolsProtocol):
             self._handshake.cancel()
         if self.stage is Stage.LINGERING:
             self.of.lingers(-1)
+        pending = [cycle for cycle, _ in self.pipeline]
+        if self._answering is not None:
+            pending.append(self._answering)
+        self.pipeline.clear()
+        if unanswered := [cycle for cycle in pending if not cycle.response_complete and not cycle.disconnected]:
+            self.of.broke("reset")
+        for cycle in unanswered:
+            cycle.disconnected = True
+            cycle.message_event.set()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -355,6 +398,30 @@ class Connection(HttpToolsProtocol):
             self._enter(Stage.LINGERING)
             with contextlib.suppress(OSError, RuntimeError):
                 self.transport.write_eof()
+
+    def _unsupported_upgrade_warning(self) -> None:
+        self.of.broke("upgrade")
+
+    def send_400_response(self, msg: str) -> None:
+        """Answer what is no HTTP."""
+        self.of.broke("malformed")
+        super().send_400_response(msg)
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answering = cycle
+
+        async def send(message: ASGISendEvent) -> None:
+            try:
+                await cycle.send(message)
+            except (OSError, RuntimeError):
+                if not self.transport.is_closing():
+                    raise
+                cycle.disconnected = True  # the peer went away, and nobody has told us yet
+
+        async def answer(scope: Any, receive: Any, _: Any) -> None:
+            await app(scope, receive, send)
+
+        super()._start_asgi_task(cycle, answer)
 
     # What `Connections` calls
 

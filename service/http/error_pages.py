@@ -85,6 +85,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("busy", 503, "machine", "too many models are being looked at: try again after `Retry-After`"),
     Kind("not_ready", 503, "machine", "see `/readyz`; try again after `Retry-After`"),
     Kind("database_unavailable", 503, "machine", "try again after `Retry-After`"),
+    Kind("database_full", 507, "machine", "its disk is full: delete jobs or models, or tell the operator"),
     Kind("storage_unavailable", 507, "machine", "the disk is full, or the store away: tell the operator"),
     Kind("blob_lost", 507, "machine", "bytes that were kept are gone: send the model again, or compile again"),
     Kind("blob_damaged", 507, "machine", "bytes that were kept are others now: send the model again, or compile again"),

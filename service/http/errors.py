@@ -14,11 +14,12 @@ from starlette.exceptions import HTTPException
 from compiler import errors as compiler
 from compiler.errors import Refusal, TilewrightError
 from service import errors
+from service.blobs.store import NO_ROOM, no_room
 from service.db.plain import storable
 from service.http.error_pages import type_of
 from service.http.problem_samples import SAMPLES
 from service.http.requests import REQUEST
-from service.logs import logger
+from service.logs import Seldom, logger
 
 STATUS: dict[type[TilewrightError], int] = {
     TilewrightError: 500,
@@ -53,6 +54,7 @@ STATUS: dict[type[TilewrightError], int] = {
     errors.JobInUse: 409,
     errors.Removed: 410,
     errors.UnavailableError: 503,
+    errors.DatabaseFull: 507,
     errors.StorageUnavailable: 507,
 }
 """The nearest class up the tree decides."""
@@ -95,12 +97,16 @@ PROBLEM_SCHEMA = {"$ref": "#/components/schemas/Problem"}
 
 log = logger(__name__)
 
+_failures = Seldom(10, within_s=10.0)
+"""Answers that are alike, of a full disk or a database that is away: a line for each would fill what is full."""
+
 
 def install(app: FastAPI) -> None:
     """Make the app answer every failure with a problem document."""
     app.add_exception_handler(TilewrightError, answer_to)
     app.add_exception_handler(RequestValidationError, _validation)
     app.add_exception_handler(HTTPException, _router)
+    app.add_exception_handler(OSError, _system)
     app.add_exception_handler(Exception, _unexpected)
 
 
@@ -159,7 +165,10 @@ def answer_to(request: Request, error: Exception) -> JSONResponse:
         log.error("request broke", path=request.url.path, error=error.message, details=error.details)
     response = response_to(shown, request.url.path)
     if response.status_code >= 500 and shown is error and not isinstance(error, errors.Busy):
-        log.error("request failed", path=request.url.path, code=error.code, error=error.message)
+        left_out = _failures.passes(error.code)
+        if left_out is not None:
+            said = {"left_out": left_out} if left_out else {}
+            log.error("request failed", path=request.url.path, code=error.code, error=error.message, **said)
     return response
 
 
@@ -194,6 +203,13 @@ def _router(request: Request, error: Exception) -> JSONResponse:
     fix = "send a body of valid JSON" if error.status_code == 400 else "see /docs for what there is"
     said = {"code": code, "fault": "caller", "fix": fix, "refusals": [], "details": {}}
     return _document(error.status_code, str(error.detail), request.url.path, dict(error.headers or {}), **said)
+
+
+def _system(request: Request, error: Exception) -> JSONResponse:
+    """A file of our own that finds no room is told as what it is, wherever it was written."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        return answer_to(request, no_room(error.strerror or str(error)))
+    raise error
 
 
 def _unexpected(request: Request, error: Exception) -> JSONResponse:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest, multiprocess
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -32,6 +32,8 @@ DESCRIPTIONS = {
     "phase_seconds": "Seconds spent in a phase of successful compilations.",
     "phases": "Phases run by successful compilations.",
     "queue_age_seconds": "How long the oldest job of a queue has waited.",
+    "log_lines_lost": "Lines of logs that could not be written.",
+    "readiness_checks": "Rows that readiness has written.",
     "tuning_records": "Measurements kept.",
     "workers": "Workers that are alive.",
 }
@@ -52,6 +54,14 @@ def answers(registry: CollectorRegistry) -> Answers:
         registry=registry,
     )
     return counted, timed
+
+
+def broken(registry: CollectorRegistry) -> Callable[[str], None]:
+    """Counts a connection that broke, by why."""
+    counted = Counter(
+        PREFIX + "http_connections_broken", "Connections that came to nothing.", ("why",), registry=registry
+    )
+    return lambda why: counted.labels(why).inc()
 
 
 class Meter:

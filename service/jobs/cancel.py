@@ -20,7 +20,7 @@ def cancel(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
 
     Asking again changes nothing. Raises `NotFound`, and `JobFinished` for one that succeeded or failed.
     """
-    with db.write() as session:
+    with db.delete() as session:
         job = required(session, owner, job_id, lock=True)
         if job.state in (JobState.SUCCEEDED, JobState.FAILED):
             raise JobFinished(f"job {job_id} has ended as {job.state}", fix="there is nothing left to cancel")

@@ -17,6 +17,7 @@ from service.db.models import Event, JobState
 from service.errors import DatabaseUnavailable
 from service.jobs import find, life
 from service.logs import logger
+from service.threads import lasting_task
 
 AWAY_S = 1.0
 """Pause while the database does not answer."""
@@ -87,7 +88,7 @@ class Feed:
 
     def _look(self) -> None:
         if self._poller is None or self._poller.done():
-            self._poller = asyncio.create_task(self._poll())
+            self._poller = asyncio.create_task(lasting_task("events", self._poll))
 
     async def _poll(self) -> None:
         while self._watched or self._awaited:

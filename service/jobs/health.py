@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from service.blobs.store import Blobs
-from service.db import workers
+from service.db import totals, workers
 from service.db.engine import Database
 from service.db.migrate import require_usable
 from service.db.models import Worker
@@ -24,7 +24,7 @@ class Check:
 
 
 def checks(db: Database, ring: Ring, blobs: Blobs, worker_alive_s: float) -> list[Check]:
-    """Database, broker, blobs and workers, each tried now. Never raises."""
+    """Database, broker, blobs and workers, each tried now: a row and a blob are written. Never raises."""
 
     def workers_check() -> str:
         names = [worker.name for worker in alive(db, worker_alive_s)]
@@ -34,6 +34,8 @@ def checks(db: Database, ring: Ring, blobs: Blobs, worker_alive_s: float) -> lis
 
     def database_check() -> str:
         require_usable(db)
+        with db.write() as session:
+            totals.count(session, "readiness_checks")
         return db.engine.dialect.name
 
     return [

@@ -128,7 +128,7 @@ def rotate(db: Database, caller: Caller, key_id: uuid.UUID, *, grace_s: float, e
 
 def revoke(db: Database, caller: Caller, key_id: uuid.UUID) -> Shown:
     """The key after its end; asking again changes nothing. Raises `NotFound` and `NotAllowed`."""
-    with db.write() as session:
+    with db.delete() as session:
         row, whose = _required(session, caller, key_id)
         now = usage.now(session)
         if row.revoked_at is None:

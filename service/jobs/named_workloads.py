@@ -55,7 +55,7 @@ def find(db: Database, owner: uuid.UUID, model: str, name: str) -> NamedWorkload
 
 def delete(db: Database, owner: uuid.UUID, model: str, name: str) -> None:
     """Forget it; jobs that used it keep its sizes in their options. Raises `NotFound`."""
-    with db.write() as session:
+    with db.delete() as session:
         models.required(session, owner, model)
         session.delete(_required(session, owner, model, name))
         audit.note(session, "delete", _path(model, name))

@@ -99,7 +99,7 @@ def remove(db: Database, caller: Caller, name: str, confirm: str) -> Removal:
         raise BadRequest(
             "the deletion of an owner is not confirmed", fix=f"repeat the name: DELETE /owners/{name}?confirm={name}"
         )
-    with db.write() as session:
+    with db.delete() as session:
         row = _required(session, name, lock=True)
         _demand_other(caller, row, "delete")
         if row.deleted_at is None:
@@ -120,16 +120,16 @@ def purge(db: Database, owner_id: uuid.UUID) -> tuple[int, Gone]:
         return stopping, gone
     more = True
     while more:
-        with db.write() as session:
+        with db.delete() as session:
             owners.lock(session, owner_id)
             more = retention.delete_records(session, owner_id) > 0
     batch = None
     while batch is None or batch.jobs:
-        with db.write() as session:
+        with db.delete() as session:
             owners.lock(session, owner_id)
             batch = retention.delete_jobs(session, retention.some_jobs(session, owner_id))
         gone += batch
-    with db.write() as session:
+    with db.delete() as session:
         owners.lock(session, owner_id)
         retention.delete_owner(session, owner_id)
     return 0, gone
@@ -144,7 +144,7 @@ def purge_doomed(db: Database) -> int:
 
 def _stop(db: Database, owner_id: uuid.UUID) -> int:
     """End the owner's queued jobs, and ask the held ones to; how many of these there are."""
-    with db.write() as session:
+    with db.delete() as session:
         owners.lock(session, owner_id)
         open_jobs = jobs.open_of(session, owner_id)
         held = sum(job.state in jobs.HELD for job in open_jobs)

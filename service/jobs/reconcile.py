@@ -18,6 +18,7 @@ from service.db.models import Job, JobState
 from service.errors import DatabaseUnavailable
 from service.jobs import life
 from service.jobs.doorbell import Ring, try_ring
+from service.jobs.lost_lines import LostLines
 from service.logs import logger
 
 BATCH = 200
@@ -96,8 +97,10 @@ def loop(
     worker_alive_s: float,
 ) -> None:
     """Reconcile every `every_s` seconds until `stop` is set; a database that is away is waited for."""
+    lost = LostLines()
     while not stop.wait(every_s):
         try:
+            lost.count(db)
             summary = reconcile(
                 db,
                 ring,

@@ -33,7 +33,7 @@ def remove(db: Database, owner: uuid.UUID, digest: str, *, cancel: bool) -> Remo
     Jobs that are queued or held prevent it, unless `cancel`: then the queued ones end at once and the held ones are
     asked to end, and while there are held ones the caller asks again. Raises `NotFound` and `ModelInUse`.
     """
-    with db.write() as session:
+    with db.delete() as session:
         owners.lock(session, owner)  # nobody submits a job for it meanwhile
         models.required(session, owner, digest)
         records = retention.records_of(session, owner, digest)
@@ -78,7 +78,7 @@ def purge(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Purge:
     model stays. A job that waits is cancelled first; one that is held is asked to end, and the caller asks again.
     Raises `NotFound`, and `JobInUse` while benchmarks or inferences of its artifact wait or run.
     """
-    with db.write() as session:
+    with db.delete() as session:
         owners.lock(session, owner)  # nobody is promised its artifact meanwhile
         job = find.required(session, owner, job_id, lock=True)
         asked = stop(session, [job], "to remove it")

@@ -31,6 +31,8 @@ KEYS_AT_ONCE = 50_000
 ABANDONED_S = 24 * 3600.0
 """Temporary files of the blob store that are older belong to processes that were killed."""
 
+PRESSED_EVERY_S = 5.0
+
 log = logger(__name__)
 
 
@@ -87,7 +89,7 @@ def sweep(db: Database, blobs: Blobs, rules: Rules, stop: threading.Event | None
     gone = _old_jobs(db, rules.jobs_s) if rules.jobs_s > 0 else Gone()
     models = _old_models(db, rules.models_s) if rules.models_s > 0 else 0
     entries = _old_entries(db, rules.audit_s) if rules.audit_s > 0 else 0
-    with db.write() as session:
+    with db.delete() as session:
         uploads = retention.forget_uploads(session, rules.uploads_s)
         inferences = retention.forget_arrays(session, rules.inferences_s)
     garbage = collect(db, blobs, rules.grace_s, stop)
@@ -127,7 +129,7 @@ def collect(db: Database, blobs: Blobs, grace_s: float, stop: threading.Event | 
                 return removed
             blobs.delete(key, unless_written_since=limit)
             removed += 1
-        with db.write() as session:
+        with db.delete() as session:
             kept.forget(session, garbage, grace_s)
     return removed
 
@@ -146,8 +148,16 @@ def _discard(db: Database, blobs: Blobs) -> int:
 
 
 def loop(db: Database, blobs: Blobs, stop: threading.Event, *, every_s: float, rules: Rules) -> None:
-    """A round every `every_s` seconds until `stop` is set; a database or store that is away is waited for."""
-    while not stop.wait(every_s):
+    """A round every `every_s` seconds until `stop` is set; a database or store that is away is waited for.
+
+    While the reserve is freed there is one every `PRESSED_EVERY_S`, and it is filled again once there is room.
+    """
+    db.reserve.fill()
+    due = time.monotonic() + every_s
+    while not stop.wait(min(every_s, PRESSED_EVERY_S)):
+        if time.monotonic() < due and not db.reserve.is_freed:
+            continue
+        due = time.monotonic() + every_s
         try:
             swept = sweep(db, blobs, rules, stop)
         except (DatabaseUnavailable, StorageUnavailable) as error:
@@ -155,6 +165,7 @@ def loop(db: Database, blobs: Blobs, stop: threading.Event, *, every_s: float, r
             continue
         if swept != Swept():
             log.info("swept", **vars(swept))
+        db.reserve.fill()
 
 
 def _old_jobs(db: Database, older_than_s: float) -> Gone:
@@ -164,7 +175,7 @@ def _old_jobs(db: Database, older_than_s: float) -> Gone:
     for owner in whose:
         batch = None
         while batch is None or batch.jobs >= retention.BATCH:
-            with db.write() as session:
+            with db.delete() as session:
                 owners.lock(session, owner)  # nobody is promised one of these artifacts meanwhile
                 batch = retention.delete_jobs(session, retention.old_jobs(session, owner, older_than_s))
             gone += batch
@@ -176,7 +187,7 @@ def _old_models(db: Database, older_than_s: float) -> int:
         unused = retention.unused_models(session, older_than_s)
     gone = 0
     for owner, digest in unused:
-        with db.write() as session:
+        with db.delete() as session:
             owners.lock(session, owner)  # nobody submits a job for it meanwhile
             if (owner, digest) in retention.unused_models(session, older_than_s, digest):
                 retention.delete_model(session, owner, digest)
@@ -187,7 +198,7 @@ def _old_models(db: Database, older_than_s: float) -> int:
 def _old_entries(db: Database, older_than_s: float) -> int:
     removed, batch = 0, audit.BATCH
     while batch >= audit.BATCH:
-        with db.write() as session:
+        with db.delete() as session:
             batch = audit.forget(session, older_than_s)
         removed += batch
     return removed

@@ -88,7 +88,7 @@ def listed(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Sequence[Shown]
 
 def revoke(db: Database, owner: uuid.UUID, job_id: uuid.UUID, link_id: uuid.UUID) -> Shown:
     """From now on it opens nothing; its row stays. Asking again changes nothing. Raises `NotFound`."""
-    with db.write() as session:
+    with db.delete() as session:
         find.required(session, owner, job_id)
         row = share_links.one_of_job(session, job_id, link_id)
         if row is None:

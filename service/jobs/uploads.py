@@ -70,7 +70,7 @@ def find(db: Database, owner: uuid.UUID, upload_id: uuid.UUID) -> Upload:
 
 def abandon(db: Database, owner: uuid.UUID, upload_id: uuid.UUID) -> None:
     """Forget an upload; its pieces are garbage. Raises `NotFound`."""
-    with db.write() as session:
+    with db.delete() as session:
         if not uploads.remove(session, owner, upload_id):
             raise _no_such_upload(upload_id)
         audit.note(session, "delete", f"/uploads/{upload_id}")
@@ -143,7 +143,7 @@ class Appender:
             blob = writer.commit()
         self._writer = None
         part = {"key": blob.key, "bytes": blob.bytes}
-        with self._db.write() as session:
+        with self._db.delete() as session:
             if not uploads.append(session, self._upload.id, self._kept, self._parts, part):
                 now = uploads.of_owner(session, self._upload.owner_id, self._upload.id)
                 raise _no_such_upload(self._upload.id) if now is None else _wrong_offset(now)

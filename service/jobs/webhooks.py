@@ -91,7 +91,7 @@ def find(db: Database, owner: uuid.UUID, webhook_id: uuid.UUID) -> Webhook:
 
 def delete(db: Database, owner: uuid.UUID, webhook_id: uuid.UUID) -> None:
     """Send nothing more to it, and forget what was sent. Raises `NotFound`."""
-    with db.write() as session:
+    with db.delete() as session:
         session.delete(_required(session, owner, webhook_id))
         audit.note(session, "delete", f"/webhooks/{webhook_id}")
 

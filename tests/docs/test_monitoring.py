@@ -11,7 +11,7 @@ import yaml
 from prometheus_client import CollectorRegistry
 
 from service.db.models import JobState
-from service.http.metrics import DESCRIPTIONS, METHODS, PREFIX, answers
+from service.http.metrics import DESCRIPTIONS, METHODS, PREFIX, answers, broken
 from service.http.routes import ROUTERS
 from tests.docs.pages import DOCS
 
@@ -32,6 +32,9 @@ LABELS = {
     "phase_seconds_total": {"phase"},
     "device_seconds_total": {"queue"},
     "tuning_records_total": {"kind", "target"},
+    "log_lines_lost_total": set(),
+    "readiness_checks_total": set(),
+    "http_connections_broken_total": {"why"},
     "http_requests_total": {"method", "route", "status"},
     "http_seconds_bucket": {"method", "route", "le"},
 }
@@ -52,9 +55,10 @@ def test_labels_are_known_of_every_metric() -> None:
     counted = {name if name in GAUGES else f"{name}_total" for name in DESCRIPTIONS}
     registry = CollectorRegistry()
     answers(registry)
+    broken(registry)
     http = {family.name.removeprefix(PREFIX) for family in registry.collect()}
-    assert {*LABELS} == counted | {"http_requests_total", "http_seconds_bucket"}
-    assert http == {"http_requests", "http_seconds"}
+    assert {*LABELS} == counted | {"http_requests_total", "http_seconds_bucket", "http_connections_broken_total"}
+    assert http == {"http_requests", "http_seconds", "http_connections_broken"}
 
 
 @pytest.mark.parametrize("expression", [*expressions()])

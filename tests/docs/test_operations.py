@@ -29,6 +29,8 @@ def test_a_row_states_the_default_where_it_is_a_plain_value(name: str) -> None:
     reported = stated[1]
     if isinstance(default, int) and not isinstance(default, bool) and default >= 1 << 30:
         assert reported == f"{default >> 30} GiB"
+    elif isinstance(default, int) and default >= 1 << 20:
+        assert reported == f"{default >> 20} MiB"
     elif isinstance(default, bool):
         assert reported == f"`{str(default).lower()}`"
     elif isinstance(default, int | float):
@@ -46,7 +48,7 @@ def test_every_metric_has_a_row() -> None:
     _, _, table = PAGE.partition("\n| metric | tells |\n")
     rows = [line.split("|")[1] for line in table.partition("\n\n")[0].splitlines()[1:]]
     named = {name for cell in rows for name in re.findall(r"`(\w+)`", cell)}
-    assert named == set(DESCRIPTIONS) | {"http_requests", "http_seconds"}
+    assert named == set(DESCRIPTIONS) | {"http_requests", "http_seconds", "http_connections_broken"}
 
 
 def test_every_stage_of_a_connection_has_its_row() -> None:

@@ -27,6 +27,7 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("--database", choices=["sqlite", "postgresql"], default="sqlite")
     parser.add_argument("--fates", nargs="+", choices=[*DOOMS], metavar="FATE", help="these alone, each once")
+    parser.add_argument("--log-full", action="store_true", help="no process finds room for its log")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     chosen = parser.parse_args(arguments)
     cards = chosen.fates or ()
@@ -34,7 +35,14 @@ def main(arguments: list[str] | None = None) -> int:
         with clock.settable() as is_settable:
             if not is_settable:
                 print(clock.MISSING, file=sys.stderr)
-            report = torture(chosen.database, chosen.seed, kills=chosen.kills, cards=cards, say=_Progress().say)
+            report = torture(
+                chosen.database,
+                chosen.seed,
+                kills=chosen.kills,
+                cards=cards,
+                log_full=chosen.log_full,
+                say=_Progress().say,
+            )
     except Missing as reason:
         print(reason, file=sys.stderr)
         return 2

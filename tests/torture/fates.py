@@ -23,7 +23,7 @@ from service.jobs.doorbell import FAILURES, CeleryRing
 from tests.torture import clock, faults
 from tests.torture.clients import Clients
 from tests.torture.ground import LEASE_S, WORKERS, Ground
-from tests.torture.points import FULL, POINTS, Fate, stopped
+from tests.torture.points import DATABASE_FULL, FULL, LOG_FULL, POINTS, Fate, stopped
 from tilewright.up.process import Supervised
 from worker import launch
 from worker.scratch import Folder
@@ -37,6 +37,7 @@ LATEST_S = 0.5
 WRONG_S = (2.0, 5.0)
 """So long a clock is wrong: some leases are given by the wrong one, and some are judged by it."""
 AHEAD_S, BEHIND_S = 3600.0, -20.0
+FULL_S = 2.0
 DUPLICATES = 30
 WIPES = 10
 
@@ -197,6 +198,25 @@ def clock_set(scene: Scene, by_s: float) -> Course:
     clock.set_by(0.0)
 
 
+def full_for_a_time(scene: Scene, files: tuple[str, ...]) -> Course:
+    """Database or log find no room, of every process; then there is room again."""
+    yield from pause(scene.rng.uniform(0.0, LATEST_S))
+    for file in files:
+        (scene.ground.fates / file).touch()
+    yield from pause(FULL_S)
+    for file in files:
+        if file != LOG_FULL or not scene.ground.log_full:
+            (scene.ground.fates / file).unlink(missing_ok=True)
+
+
+def with_full_log(scene: Scene, point: str) -> Course:
+    """A blob finds the disk full, and so does the line that would tell of it."""
+    (scene.ground.fates / LOG_FULL).touch()
+    yield from at_point(scene, "full", point)
+    if not scene.ground.log_full:
+        (scene.ground.fates / LOG_FULL).unlink(missing_ok=True)
+
+
 def some_job(scene: Scene) -> Generator[None, None, Running]:
     """Waits until one runs."""
     while not (jobs := under_way(scene.ground)):
@@ -256,6 +276,7 @@ def _dooms() -> dict[str, Doom]:
             found[f"stopped past the lease: {name}"] = Doom("worker", partial(stopped_at, point=name), 0, 0.2)
     for name, role in FULL.items():
         found[f"disk full: {name}"] = Doom(role, partial(at_point, fate="full", point=name), kills=0, weight=0.5)
+        found[f"disk and log full: {name}"] = Doom(role, partial(with_full_log, point=name), kills=0, weight=0.5)
     return found | {
         "kill: a worker anywhere": Doom(
             "worker", partial(killed, choose=lambda scene: scene.rng.choice(scene.ground.workers)), weight=3.0
@@ -271,6 +292,8 @@ def _dooms() -> dict[str, Doom]:
         "broker wiped": Doom("broker", broker_wiped, kills=0),
         "doorbell lost": Doom("broker", doorbell_lost, kills=0),
         "doorbells doubled": Doom("broker", doorbells_doubled, kills=0, weight=0.5),
+        "database full": Doom("broker", partial(full_for_a_time, files=(DATABASE_FULL,)), 0, 0.5),
+        "database and log full": Doom("broker", partial(full_for_a_time, files=(DATABASE_FULL, LOG_FULL)), 0, 0.5),
         "kill: the broker": Doom("broker", broker_killed),
         "kill: PostgreSQL": Doom("database", database_killed),
         "kill: PostgreSQL and the broker": Doom("database", database_and_broker_killed, kills=2),

@@ -59,6 +59,8 @@ class Ground:
     redis: Redis
     postgres: Postgres | None
     fault: str = faults.NONE
+    log_full: bool = False
+    """Whether no process finds room for its log, from its start to its end."""
     port: int = field(default_factory=free_port)
     key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
     deaths: int = 0
@@ -67,6 +69,8 @@ class Ground:
     def __post_init__(self) -> None:
         for folder in (self.fates, self.logs):
             folder.mkdir()
+        if self.log_full:
+            (self.fates / points.LOG_FULL).touch()
         self.db = Database(self.url)
         self.numbers = itertools.count(1)
         rest = [str(self.fates), self.fault]
@@ -181,7 +185,7 @@ class Ground:
 
 
 @contextlib.contextmanager
-def prepared(kind: Kind, fault: str = faults.NONE) -> Iterator[Ground]:
+def prepared(kind: Kind, fault: str = faults.NONE, log_full: bool = False) -> Iterator[Ground]:
     """A ground on an empty database; all of it is gone afterwards. Raises `tests.servers.Missing`."""
     with contextlib.ExitStack() as opened:
         folder = Path(tempfile.mkdtemp(prefix="tw-torture-"))
@@ -191,7 +195,7 @@ def prepared(kind: Kind, fault: str = faults.NONE) -> Iterator[Ground]:
         (folder / "data").mkdir()
         url = Databases(postgres.url).empty() if postgres else f"sqlite:///{folder / 'data' / 'tilewright.db'}"
         migrate.upgrade(url)
-        ground = Ground(folder, kind, url, broker, postgres, fault)
+        ground = Ground(folder, kind, url, broker, postgres, fault, log_full)
         opened.callback(ground.db.dispose)
         opened.callback(ground.stop)
         yield ground

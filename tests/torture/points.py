@@ -88,6 +88,8 @@ def arm(role: Role, folder: Path) -> None:
     for name, point in POINTS.items():
         if point.role == role:
             replace(point.module, point.function, functools.partial(_fated, folder=folder, point=name, place=point))
+    _arm_log(folder)
+    _arm_database(folder)
     for name, whose in FULL.items():
         if whose == role:
             _arm_disk(folder, name)
@@ -131,6 +133,45 @@ def meet(folder: Path, point: str) -> None:
                 time.sleep(BETWEEN_BEATS_S)
             os.kill(os.getpid(), signal.SIGKILL if fate == "kill" else signal.SIGSTOP)
             return
+
+
+LOG_FULL = "log-full"
+"""While this file is among the fates, nobody's log finds room."""
+
+
+def _arm_log(folder: Path) -> None:
+    """Give the log an `os` of its own, whose disk is full while `LOG_FULL` says so."""
+    logs: Any = importlib.import_module("service.logs")
+    own = types.ModuleType("os")
+    own.__dict__.update(vars(os))
+
+    def write(descriptor: int, text: memoryview) -> int:
+        if (folder / LOG_FULL).exists():
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return os.write(descriptor, text)
+
+    vars(own)["write"] = write
+    logs.os = own
+
+
+def _arm_database(folder: Path) -> None:
+    """Let commits find the disk full while `full@database` is among the fates."""
+    import sqlite3
+
+    import sqlalchemy as sa
+
+    def commit(connection: Any) -> None:
+        writes = connection.get_execution_options().get("tilewright_writes", False)
+        if writes and (folder / DATABASE_FULL).exists():
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise sa.exc.OperationalError("COMMIT", None, error)
+
+    sa.event.listen(sa.Engine, "commit", commit)
+
+
+DATABASE_FULL = "database-full"
+"""While this file is among the fates, nobody's transaction finds room."""
 
 
 def _arm_disk(folder: Path, point: str) -> None:

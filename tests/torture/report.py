@@ -70,6 +70,7 @@ def torture(
     kills: int = 0,
     cards: Sequence[str] = (),
     fault: str = faults.NONE,
+    log_full: bool = False,
     say: Callable[[str], None] = lambda line: None,
     patience_s: float = PATIENCE_S,
 ) -> Report:
@@ -78,8 +79,9 @@ def torture(
     kills   how many processes are to be killed at the least; every fate is dealt at least once
     cards   deals these fates instead, the last one first
     fault   a bug that the processes are given
+    log_full  whether no process can write its log
     """
-    with prepared(database, fault) as ground:
+    with prepared(database, fault, log_full) as ground:
         ground.start()
         clients = Clients(ground.address, ground.key)
         driver = Driver(ground, clients, seed, say, patience_s)

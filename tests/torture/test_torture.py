@@ -69,6 +69,15 @@ def test_a_clock_that_is_set_loses_no_job_and_charges_nobody_for_it(database: Ki
     assert "'SUCCEEDED'" in done.stdout
 
 
+@pytest.mark.parametrize("database", ["sqlite", "postgresql"])
+def test_a_disk_that_is_full_for_blobs_database_and_log_costs_nothing(database: Kind) -> None:
+    cards = [name for name in DOOMS if "full" in name]
+    report = run(database, cards)
+    assert not report.breaches, str(report)
+    assert report.kills == report.started_again == 0
+    assert report.answers["507"] > 0
+
+
 @pytest.mark.parametrize("fault", SEEDED)
 def test_a_service_with_a_bug_breaks_its_promises(fault: str) -> None:
     cards, broken = SEEDED[fault]

@@ -6,13 +6,14 @@ import threading
 import time
 from pathlib import Path
 
+import psycopg
 import pytest
 import sqlalchemy as sa
 
 from service.db import owners
-from service.db.engine import Database, clock, log_writes_ahead
+from service.db.engine import Database, clock, log_writes_ahead, unavailable
 from service.db.models import Owner, new_id
-from service.errors import DatabaseUnavailable
+from service.errors import DatabaseFull, DatabaseUnavailable
 
 
 def test_sqlite_is_set_up_to_survive_a_power_cut_and_many_writers(db: Database) -> None:
@@ -103,3 +104,23 @@ def test_ids_made_later_sort_later() -> None:
     ids = [new_id() for _ in range(1000)]
     assert ids == sorted(ids)
     assert {made.version for made in ids} == {7}
+
+
+def grow(db: Database) -> None:
+    with db.write() as session:
+        session.connection().exec_driver_sql("PRAGMA max_page_count = 3")
+        session.connection().exec_driver_sql("INSERT INTO t VALUES (zeroblob(1000000))")
+
+
+def test_a_database_without_room_is_told_from_one_that_is_away(tmp_path: Path) -> None:
+    db = Database(f"sqlite:///{tmp_path / 'x.db'}")
+    with db.write() as session:
+        session.connection().exec_driver_sql("CREATE TABLE t (x)")
+    with pytest.raises(DatabaseFull, match="full"):
+        grow(db)
+    db.dispose()
+    for state, kind in (("53100", DatabaseFull), ("57P03", DatabaseUnavailable)):
+        error = sa.exc.OperationalError("INSERT", None, psycopg.errors.lookup(state)("no"))
+        with pytest.raises(DatabaseUnavailable) as raised, unavailable():
+            raise error
+        assert type(raised.value) is kind

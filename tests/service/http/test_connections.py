@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+import struct
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -473,3 +474,47 @@ def test_what_a_key_pays_for_is_paid_for_until_it_was_read(server: Running) -> N
 )
 def test_addresses_of_one_network_of_ipv6_count_as_one(address: str, site: str) -> None:
     assert site_of(address) == site
+
+
+def resetting(server: Running) -> None:
+    """Twenty requests at once, and a peer that is gone before it is answered."""
+    peer = server.connect()
+    peer.sendall(b"GET /big HTTP/1.1\r\nHost: x\r\n\r\n" + 20 * REQUEST)
+    peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    peer.close()
+
+
+def malformed(server: Running) -> None:
+    with server.connect() as peer:
+        peer.sendall(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 a greeting of TLS\r\n\r\n")
+        assert b"400" in rest(peer)
+
+
+def upgrading(server: Running) -> None:
+    with server.connect() as peer:
+        peer.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: upgrade, close\r\nUpgrade: h2c\r\n\r\n")
+        rest(peer)
+
+
+@pytest.mark.parametrize(("why", "peer"), [("reset", resetting), ("malformed", malformed), ("upgrade", upgrading)])
+def test_a_flood_of_broken_connections_is_counted_and_told_in_one_line(
+    why: str, peer: Callable[[Running], None], caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    many = 100
+    counted: list[str] = []
+    with serving() as server:
+        server.of._counted = counted.append
+        for _ in range(many):
+            peer(server)
+        server.until(lambda: len(counted) == many and not len(server.of))
+        for _ in range(3):
+            server.pass_(1.0)
+        with server.connect() as honest:
+            honest.sendall(REQUEST)
+            assert answer(honest).startswith(b"HTTP/1.1 200")
+    assert set(counted) == {why}
+    assert caplog.records == []
+    said = [line for line in capsys.readouterr().out.splitlines() if line]
+    assert len(said) == 1, said
+    assert "connections broke" in said[0]
+    assert f"{why}={many}" in said[0]

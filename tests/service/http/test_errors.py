@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import contextlib
+import errno
+
 import pytest
 import structlog
 from fastapi.testclient import TestClient
@@ -7,6 +10,7 @@ from fastapi.testclient import TestClient
 from compiler import errors as compiler_errors
 from compiler.errors import TilewrightError
 from service import errors as service_errors
+from service import logs
 from service.http import errors
 
 
@@ -77,3 +81,54 @@ def test_every_operation_is_described(client: TestClient) -> None:
         for method, operation in methods.items():
             assert operation["summary"], (method, path)
             assert operation["description"], (method, path)
+
+
+FULL = {
+    "a file": (OSError(errno.ENOSPC, "No space left on device"), "storage_unavailable"),
+    "a quota": (OSError(errno.EDQUOT, "Disk quota exceeded"), "storage_unavailable"),
+    "the database": (service_errors.DatabaseFull("the database failed"), "database_full"),
+    "the blobs": (service_errors.StorageUnavailable("the blob store failed"), "storage_unavailable"),
+}
+
+
+@pytest.mark.parametrize("what", FULL)
+def test_whatever_finds_no_room_is_answered_with_507_and_a_code_also_where_the_log_finds_none(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    error, code = FULL[what]
+
+    def full(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("service.jobs.find.page", full)
+    with open("/dev/full", "w") as log, contextlib.redirect_stderr(log):
+        logs.configure(json_lines=False)
+        structlog.configure(cache_logger_on_first_use=False)
+        answers = [client.get("/jobs") for _ in range(3)]
+    structlog.reset_defaults()
+    assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(507, code)}
+
+
+def test_an_error_of_the_system_that_is_not_want_of_room_is_ours(
+    client: TestClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EACCES, "secret")
+
+    monkeypatch.setattr("service.jobs.find.page", broken)
+    quiet = TestClient(client.app, headers=dict(client.headers), raise_server_exceptions=False)
+    answer = quiet.get("/jobs")
+    assert (answer.status_code, answer.json()["code"]) == (500, "internal")
+    assert "secret" not in answer.text
+
+
+def test_of_answers_that_fail_alike_few_are_logged(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise service_errors.DatabaseUnavailable("away")
+
+    monkeypatch.setattr("service.jobs.find.page", away)
+    monkeypatch.setattr(errors, "_failures", logs.Seldom(10, within_s=3600.0))
+    told: list[str] = []
+    monkeypatch.setattr(errors.log, "error", lambda event, **named: told.append(event))
+    assert {client.get("/jobs").status_code for _ in range(50)} == {503}
+    assert told == ["request failed"] * 10
