@@ -15,6 +15,10 @@ def logger(name: str) -> Any:
     return structlog.get_logger(module=name)
 
 
+# Of a process that does not call `configure` too: standard output is for results.
+structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
 def configure(*, json_lines: bool, level: int = logging.INFO, **always: str) -> None:
     """Decide how log lines look, once per process: JSON for machines or text for people, on standard error.
 
