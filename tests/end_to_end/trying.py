@@ -29,7 +29,7 @@ def main() -> None:
         Path(FILE + suffix).write_text("{}")
     tried = {}
     whole = typer.main.get_command(app)
-    typer.testing._get_command = lambda _: whole  # type: ignore[attr-defined] # it would be made anew for each run
+    setattr(typer.testing, "_get_command", lambda _: whole)  # noqa: B010 (it would be made anew for each run)
     for words, command in leaves(whole):
         if " ".join(words) in sys.argv[1:]:
             continue

@@ -89,7 +89,7 @@ class Supervised:
     @property
     def pause_s(self) -> float:
         """How long it is left alone after its last end."""
-        return min(FIRST_PAUSE_S * 2 ** min(self.deaths - 1, 16), LONGEST_PAUSE_S)
+        return min(FIRST_PAUSE_S * 2.0 ** min(self.deaths - 1, 16), LONGEST_PAUSE_S)
 
     def ask_to_stop(self) -> None:
         """SIGTERM."""
@@ -126,9 +126,9 @@ class Supervised:
         with contextlib.suppress(OSError), self.log.open("rb") as log:
             log.seek(max(self._begin, log.seek(0, os.SEEK_END) - LAST_WORDS_BYTES))
             text = log.read()
-        *before, last = ["", "", *filter(None, map(str.strip, text.decode(errors="replace").splitlines()))]
-        fix = last.removeprefix(FIX) if last.startswith(FIX) else ""
-        return (before[-1] if fix else last).removeprefix(f"{self.name}: "), fix
+        lines = ["", "", *filter(None, map(str.strip, text.decode(errors="replace").splitlines()))]
+        fix = lines.pop().removeprefix(FIX) if lines[-1].startswith(FIX) else ""
+        return lines[-1].removeprefix(f"{self.name}: "), fix
 
     def _bound_log(self) -> None:
         """Make a log that is too long the older one. It is emptied even where no copy can be kept: on a full disk.
