@@ -44,7 +44,7 @@ def test_without_a_tool_tests_are_skipped_and_none_fails(tool: str, tmp_path: Pa
         (tmp_path / "hiding" / "nvidia" / "__init__.py").touch()
         environment["PYTHONPATH"] = str(tmp_path / "hiding")
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files],
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={tmp_path / 'child'}", *files],
         cwd=ROOT,
         env=environment,
         capture_output=True,
