@@ -21,7 +21,10 @@ TOOLS = {
         ("tests/worker/test_gpu.py", "tests/worker/test_queues.py", "tests/compiler/devices/cpu/emulation"),
     ),
     "qemu-aarch64": (("qemu-aarch64*",), ("tests/compiler/devices/cpu/emulation",)),
-    "PostgreSQL": (("postgres", "initdb", "pg_*"), ("tests/test_servers.py", "tests/service/db/test_engine.py")),
+    "PostgreSQL": (
+        ("postgres", "initdb", "pg_*"),
+        ("tests/test_servers.py", "tests/service/test_tls.py", "tests/service/db/test_engine.py"),
+    ),
     "redis-server": (("redis-*", "valkey-*"), ("tests/test_servers.py", "tests/service/test_tls.py")),
     "Chromium": (("chromium*", "chromedriver", "google-chrome*"), ("tests/browser",)),
     "g++": (("*g++*", "c++*"), ("tests/cuda_double/test_driver.py", "tests/worker/test_gpu.py")),

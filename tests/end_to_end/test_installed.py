@@ -24,6 +24,8 @@ from tests.end_to_end import fleet, house, models
 from tests.servers import Missing, free_port
 from tests.test_compose import STAGES
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 TRYING = Path(__file__).with_name("trying.py")
 BY_PIP = [pytest.mark.network, pytest.mark.slow]
