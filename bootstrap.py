@@ -18,6 +18,7 @@ import fcntl
 import hashlib
 import importlib.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -288,12 +289,27 @@ def lock() -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
         pip = [os.path.join(folder, "bin", "python"), "-m", "pip"]
         subprocess.run([*pip, "install", "--quiet", "uv"], check=True)
+        constraints = os.path.join(folder, "constraints.txt")
         for name, extras in LOCKS:
-            compile_lock(os.path.join(folder, "bin", "uv"), name, extras, environment)
+            with open(os.path.join(ROOT, LOCKS[0][0])) as first, open(constraints, "w") as file:
+                file.writelines(versions(first.read()) if name != LOCKS[0][0] else ())
+            compile_lock(os.path.join(folder, "bin", "uv"), name, extras, constraints, environment)
 
 
-def compile_lock(uv: str, name: str, extras: "tuple[str, ...]", environment: "dict[str, str]") -> None:
-    """One requirements file; versions already in it, or in the first one, are kept while they satisfy."""
+def versions(lock: str) -> "list[str]":
+    """The lines `name==version` of a requirements file, but for names with several.
+
+    Without markers: uv would resolve for the interpreters that a marker leaves out, for which some wheels do not exist.
+    """
+    pins = re.findall(r"^([\w.-]+)==([^ ]+)", lock, re.MULTILINE)
+    names = [name for name, _ in pins]
+    return ["{}=={}\n".format(*pin) for pin in pins if names.count(pin[0]) == 1]
+
+
+def compile_lock(
+    uv: str, name: str, extras: "tuple[str, ...]", constraints: str, environment: "dict[str, str]"
+) -> None:
+    """One requirements file; versions already in it, or among the constraints, are kept while they satisfy."""
     command = [
         uv,
         "pip",
@@ -315,8 +331,7 @@ def compile_lock(uv: str, name: str, extras: "tuple[str, ...]", environment: "di
     ]
     command += ["--python-version", "{}.{}".format(*OLDEST)]
     command += [word for extra in extras for word in ("--extra", extra)]
-    if name != LOCKS[0][0]:
-        command += ["--constraint", LOCKS[0][0]]
+    command += ["--constraint", constraints]
     subprocess.run(command, cwd=ROOT, env=environment, check=True)
 
 

@@ -32,7 +32,7 @@ from compiler.errors import TilewrightError
 from service import logs
 from service.blobs.open_blobs import open_blobs
 from service.blobs.private import OTHERS, private_folder
-from service.config import Settings
+from service.config import Settings, exit_status, reason
 from service.db import migrate
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
@@ -56,7 +56,7 @@ log = logs.logger(__name__)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0, or 1 after an error, which is printed with its fix."""
+    """Exit status: 0, or `exit_status` of an error, which is printed with its fix."""
     parser = argparse.ArgumentParser(prog="python -m service", description="Tilewright's API.")
     commands = parser.add_subparsers(dest="command")
     for name, chore in CHORES.items():
@@ -90,8 +90,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         else:
             CHORES[given.command or "serve"](settings)
     except (TilewrightError, ValidationError) as error:
-        print(error, file=sys.stderr)
-        return 1
+        print(reason(error), file=sys.stderr)
+        return exit_status(error)
     return 0
 
 

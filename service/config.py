@@ -8,13 +8,27 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from pydantic import Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
-from compiler.errors import OptionsError
+from compiler.errors import CallerError, OptionsError, TilewrightError
+from service.errors import Misconfigured
 
 PREFIX = "TILEWRIGHT_"
+
+
+def reason(error: TilewrightError | ValidationError) -> str:
+    """Why a process cannot begin, for people: settings by the names of their variables, without values."""
+    if isinstance(error, TilewrightError):
+        return str(error)
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    return "; ".join(": ".join([*(f"{PREFIX}{name}".upper() for name in one["loc"]), one["msg"]]) for one in found)
+
+
+def exit_status(error: TilewrightError | ValidationError) -> int:
+    """Of a process that cannot begin: 78 (EX_CONFIG of sysexits.h) where starting it again mends nothing, else 1."""
+    return os.EX_CONFIG if isinstance(error, (ValidationError, CallerError, Misconfigured)) else 1
 
 
 def _user_data() -> Path:

@@ -41,6 +41,7 @@
             │   │   └── ArtifactLost             those of an artifact that was made
             │   └── BlobDamaged              bytes that a row names are others than were kept
             └── NotReady                 a part of the service that is needed is not up
+                └── Misconfigured            nor will it be until settings, machine or program are others
 
 Status codes are decided in `service.http.errors` alone.
 """
@@ -215,3 +216,7 @@ class BlobDamaged(StorageUnavailable):
 
 class NotReady(UnavailableError):
     code = "not_ready"
+
+
+class Misconfigured(NotReady):
+    """Starting again does not mend it."""

@@ -128,6 +128,10 @@ def unfailing(stream: TextIO | None) -> Unfailing:
     return stream if isinstance(stream, Unfailing) else Unfailing(stream)
 
 
+# Of a process that does not call `configure` too: standard output is for results.
+structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
 def configure(*, json_lines: bool, level: int = logging.INFO, **always: str) -> None:
     """Decide how log lines look, once per process: JSON for machines or text for people, on standard error.
 

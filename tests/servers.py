@@ -39,7 +39,7 @@ NO_REDIS = "Redis is not installed (Debian: apt-get install redis-server; or pip
 MODEST = {"shared_buffers": "32MB", "max_connections": "200", "max_wal_size": "128MB"}
 FORGETFUL = {"fsync": "off", "synchronous_commit": "off", "full_page_writes": "off"}
 """What a test that pulls no plug can do without."""
-DEBIAN = Path("/usr/lib/postgresql")
+DEBIAN = Path(os.environ.get("TILEWRIGHT_TEST_POSTGRES_FOLDER", "/usr/lib/postgresql"))
 """Where Debian keeps the programs of each version."""
 EMPTY = "; ".join(f'DELETE FROM "{table.name}"' for table in reversed(Row.metadata.sorted_tables))
 """Takes every row out of a migrated database.

@@ -155,6 +155,19 @@ def test_pip_settings_reach_uv_and_settings_made_for_uv_win(tmp_path: Path) -> N
     }
 
 
+def test_the_other_locks_keep_to_the_versions_of_the_first_without_its_markers() -> None:
+    lock = "a==1.0 ; python_version < '4' \\\n    --hash=sha256:00\nb-c==2 \\\nd==1 ; x\nd==2 ; y\n"
+    assert bootstrap.versions(lock) == ["a==1.0\n", "b-c==2\n"]
+
+
+def test_what_an_image_installs_is_among_what_is_tested() -> None:
+    first, *others = ((ROOT / name).read_text() for name, _ in bootstrap.LOCKS)
+    known = set(bootstrap.versions(first))
+    for lock in others:
+        alien = [pin for pin in set(bootstrap.versions(lock)) - known if pin.split("==")[0] + "==" in first]
+        assert alien == []
+
+
 @pytest.mark.network
 @pytest.mark.slow
 def test_a_bare_copy_prepares_itself_and_then_has_nothing_to_do(tmp_path: Path) -> None:

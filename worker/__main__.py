@@ -14,8 +14,9 @@ from worker.opening import own_name
 def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group.CHILD) -> int:
     """Parse, serve; the exit status. `command` is what does each job.
 
-    1 for a queue that cannot be served, such as `cuda:0` without a GPU, for walls that are demanded and cannot be
-    raised, and for a database at a step that is not for this program.
+    1 for a queue that cannot be served, such as `cuda:0` without a GPU, and for a database that is not migrated; 78
+    where starting again mends nothing: settings that make no sense, walls that are demanded and cannot be raised, a
+    database of a newer program.
     """
     parser = argparse.ArgumentParser(prog="python -m worker", description="Run the jobs of some queues, one at a time.")
     parser.add_argument(

@@ -18,7 +18,7 @@ from pydantic import ValidationError
 
 from compiler.contract import kinds
 from compiler.errors import OptionsError, TilewrightError
-from service.config import Settings
+from service.config import Settings, exit_status, reason
 from service.db.arrivals import arrivals
 from service.jobs.doorbell import routed
 from worker import group
@@ -55,8 +55,8 @@ class Jobs(bootsteps.StartStopStep):  # type: ignore[misc] # Celery ships no typ
                 raise OptionsError("a worker runs one job at a time, in a thread of its own", fix="leave out --pool")
             self._desk = opened(asked, name, command=self._command)
         except (TilewrightError, ValidationError) as error:
-            print(f"worker: {error}", file=sys.stderr)
-            raise SystemExit(1) from None
+            print(f"worker: {reason(error)}", file=sys.stderr)
+            raise SystemExit(exit_status(error)) from None
         self._arrivals = arrivals(self._desk.db, self._desk.queues)
         self._rounds = worker.app.rounds = Rounds(self._desk, drain, WorkerSettings().look_every_s, self._arrivals)
         worker.app.amqp.queues.select(self._desk.queues)

@@ -10,7 +10,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from service.errors import NotReady
+from service.errors import Misconfigured, NotReady
 from worker import inquiry
 from worker.limits import Limits
 from worker.sandbox import WALLS, enter
@@ -25,7 +25,7 @@ def demand(required: Sequence[str], *, gpu: bool) -> None:
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise NotReady(f"no wall around jobs can be raised: {error}", fix="see what the worker printed") from error
     if missing := [name for name in required if name not in standing]:
-        raise NotReady(
+        raise Misconfigured(
             f"TILEWRIGHT_REQUIRE_WALLS demands {', '.join(missing)}, which this machine cannot raise",
             fix=fix_of(missing),
         )

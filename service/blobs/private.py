@@ -10,7 +10,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from service.blobs.store import storage_errors
-from service.errors import NotReady
+from service.errors import Misconfigured, NotReady
 
 FOLDER, FILE = 0o700, 0o600
 OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -64,7 +64,7 @@ def _is_one_of(path: Path, ours: Collection[str]) -> bool:
 
 
 def _open(path: Path, why: str) -> NotReady:
-    return NotReady(
+    return Misconfigured(
         f"the folder {path} can be read by everybody on this machine, and it {why}",
         fix=f"chmod 700 it if it is Tilewright's alone, or name a folder inside it, such as {path / 'tilewright'}",
     )

@@ -20,7 +20,7 @@ from alembic.script import ScriptDirectory
 
 from service.db.engine import Database, unavailable
 from service.db.postgres import UNHURRIED
-from service.errors import NotReady
+from service.errors import Misconfigured, NotReady
 
 LOCK = 0x7469_6C65
 """PostgreSQL's advisory lock under which the schema changes."""
@@ -29,7 +29,7 @@ STEP = re.compile(r"(?P<number>\d{4})(_for_(?P<oldest>\d{4}))?")
 """The name of a step."""
 
 
-class UnknownStep(NotReady):
+class UnknownStep(Misconfigured):
     """A newer program has changed the database: no waiting and no migration of this one mends that."""
 
 

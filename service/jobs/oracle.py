@@ -21,7 +21,7 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any, NoReturn
 
-from service.errors import NotReady
+from service.errors import Misconfigured, NotReady
 from service.logs import logger
 
 COMMAND = (sys.executable, "-P", "-m", "worker.preflight")
@@ -83,7 +83,7 @@ class Oracle:
             return
         if isinstance(problem := answer.get("problem"), dict):
             raise NotReady(f"no wall around preflights can be raised: {problem.get('message')}", fix="see the log")
-        raise NotReady(
+        raise Misconfigured(
             f"TILEWRIGHT_REQUIRE_WALLS demands {', '.join(map(str, answer.get('missing') or self.walls))}, "
             "which this machine cannot raise around preflights",
             fix=str(answer.get("fix")),

@@ -64,6 +64,9 @@ class Fleet:
     """With the password."""
     variables: Mapping[str, str]
     machines: list[Machine] = field(default_factory=list)
+    python: str = sys.executable
+    """Of the environment in which the processes run."""
+    python_path: str = str(ROOT)
 
     @property
     def key(self) -> str:
@@ -138,7 +141,7 @@ class Fleet:
     def _command(self, service: str) -> list[str]:
         python, *words = compose.service(service, self.variables)["command"]
         assert python == "python"
-        return [sys.executable, *words]
+        return [self.python, *words]
 
     def _environment(self, service: str, folder: Path, settings: Mapping[str, str]) -> dict[str, str]:
         """The service's own block; what it mounts lies below `folder`, what all mount below the fleet's."""
@@ -151,12 +154,17 @@ class Fleet:
         placed = {name: str(here.get(value, value)) for name, value in reported.items()}
         if "TILEWRIGHT_PORT" in placed:
             placed.update(TILEWRIGHT_HOST="127.0.0.1", TILEWRIGHT_PORT=str(free_port()))
-        return {**inherited, "PYTHONPATH": str(ROOT), **placed, **settings}
+        return {**inherited, "PYTHONPATH": self.python_path, **placed, **settings}
 
 
 @contextlib.contextmanager
-def running(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> Iterator[Fleet]:
-    """A fleet over fresh, migrated servers, without machines yet; all are gone afterwards. Raises `servers.Missing`."""
+def running(
+    folder: Path, more: Mapping[str, str] = MappingProxyType({}), *, python: Path | None = None
+) -> Iterator[Fleet]:
+    """A fleet over fresh, migrated servers, without machines yet; all are gone afterwards. Raises `servers.Missing`.
+
+    python  of an environment in which the wheel is installed, to run that and not the checkout
+    """
     variables = {
         "POSTGRES_HOST": "127.0.0.1",
         "POSTGRES_PORT": str(free_port()),
@@ -184,6 +192,8 @@ def running(folder: Path, more: Mapping[str, str] = MappingProxyType({})) -> Ite
     with running_postgres(database), running_redis(broker):
         url = Databases(database.url).empty(reported["environment"]["POSTGRES_DB"])
         fleet = Fleet(folder / "fleet", url, variables)
+        if python is not None:
+            fleet.python, fleet.python_path = str(python), ""
         try:
             fleet.run("migrate")
             yield fleet

@@ -22,8 +22,17 @@ from service import logs
 
 @pytest.fixture(autouse=True)
 def undone() -> Iterator[None]:
+    before = structlog.get_config()
     yield
-    structlog.reset_defaults()
+    structlog.configure(**before)
+
+
+def test_a_process_that_configures_nothing_logs_to_standard_error() -> None:
+    """As one that calls a function of ours and prints what it returns."""
+    program = "from service import logs; logs.logger('here').warning('cannot build for aarch64'); print('result')"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "result\n"
+    assert "cannot build for aarch64" in done.stderr
 
 
 def test_json_lines_carry_what_was_bound(capsys: pytest.CaptureFixture[str]) -> None:

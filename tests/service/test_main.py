@@ -154,7 +154,7 @@ def test_an_api_refuses_to_start_without_the_walls_that_are_demanded_around_pref
     done = subprocess.run(
         [sys.executable, "-m", "service"], cwd=ROOT, env=reported, capture_output=True, text=True, timeout=GUARD_S
     )
-    assert done.returncode == 1
+    assert done.returncode == os.EX_CONFIG
     assert "demands moat, which this machine cannot raise around preflights" in done.stderr
     assert "there is no wall moat" in done.stderr
     assert not (tmp_path / "data" / "tilewright.db").exists()

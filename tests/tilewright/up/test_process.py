@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -55,6 +57,75 @@ def test_one_that_dies_is_started_again_after_a_growing_pause(
     it.start()
     eventually(lambda: it.mend() and it.deaths == 3)
     assert it.log_tail() == "hello\nhello\nhello"
+
+
+@pytest.mark.parametrize(
+    ("program", "status", "reason", "fix"),
+    [
+        (
+            "print('begins'); print('worker: it is no port\\nFix: name one'); raise SystemExit(78)",
+            78,
+            "worker: it is no port",
+            "name one",
+        ),
+        ("print('begins'); print('it: the disk is full\\n\\n'); raise SystemExit(1)", 1, "the disk is full", ""),
+        ("raise SystemExit(3)", 3, "exit status 3", ""),
+        ("print('well', flush=True); import os; os.kill(os.getpid(), 9)", -9, "signal 9", ""),
+    ],
+)
+def test_why_one_ended_is_what_it_printed_last(
+    supervised: Callable[[str], Supervised], program: str, status: int, reason: str, fix: str
+) -> None:
+    it = supervised(program)
+    it.log.write_text("an earlier life\n")
+    it.start()
+    eventually(it.mend)
+    assert (it.status, it.reason, it.fix) == (status, reason, fix)
+
+
+def test_one_that_cannot_be_started_counts_as_ended(
+    supervised: Callable[[str], Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "FIRST_PAUSE_S", 0.0)
+    it = supervised("")
+    it.command = [str(it.log.parent / "nothing")]
+    assert [it.mend(), it.mend()] == [True, True]
+    assert it.deaths == 2
+    assert it.status is None
+    assert "No such file" in it.reason
+
+
+def test_a_log_is_bounded_and_the_process_goes_on_in_it(
+    supervised: Callable[[str], Supervised], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(process, "LOG_BYTES", 100)
+    it = supervised(
+        "import os, time\nprint('x' * 101, flush=True)\n"
+        f"while not os.path.exists({str(tmp_path / 'go')!r}): time.sleep(0.01)\nprint('after', flush=True)"
+    )
+    older = tmp_path / "log.1"
+    older.write_text("what it printed before")
+    it.start()
+    eventually(lambda: it.mend() or (it.log.stat().st_size == 0 and older.stat().st_size > 100))
+    assert older.read_text() == "x" * 101 + "\n"
+    (tmp_path / "go").touch()
+    eventually(it.mend)
+    assert it.log.read_text() == "after\n"
+    assert it.reason == "after"
+
+
+def test_a_log_that_cannot_be_kept_is_emptied_all_the_same(
+    supervised: Callable[[str], Supervised], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(process, "LOG_BYTES", 100)
+    monkeypatch.setattr(shutil, "copyfile", full)
+    it = supervised("")
+    it.log.write_text("x" * 101)
+    it._bound_log()
+    assert it.log.stat().st_size == 0
 
 
 def test_a_long_life_is_forgiven(supervised: Callable[[str], Supervised], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
+from tilewright.cli import app
 from tilewright.client import Client
 from tilewright.errors import UsageError
 from tilewright.up import broker, run
+from tilewright.up.process import Supervised
 
 pytestmark = pytest.mark.processes
 
@@ -165,6 +168,79 @@ def test_killing_up_itself_leaves_no_orphan(started: Running) -> None:
     started.process.send_signal(signal.SIGKILL)
     started.process.wait()
     eventually(lambda: not any(map(alive, family)) and started.family() == {})
+
+
+def ended(name: str, status: int, reason: str, fix: str = "") -> Supervised:
+    """One that the next look finds ended, for the fifth time."""
+
+    class Ended(Supervised):
+        def mend(self) -> bool:
+            self.deaths, self.status, self.reason, self.fix = 5, status, reason, fix
+            return True
+
+    return Ended(name, [], {}, Path("/logs") / f"{name}.log")
+
+
+@pytest.mark.parametrize(
+    ("status", "reason", "fix", "says"),
+    [
+        (os.EX_CONFIG, "TILEWRIGHT_PORT: no number", "", "see /logs/worker.log"),
+        (os.EX_CONFIG, "the database is at step 9999", "start the newer version", "start the newer version"),
+        (1, "ModuleNotFoundError: No module named 'packaging'", "", "tilewright[server]"),
+    ],
+)
+def test_what_starting_again_does_not_mend_ends_up_with_the_cause(
+    status: int, reason: str, fix: str, says: str
+) -> None:
+    with pytest.raises(run.NotReady) as raised:
+        run._mend([ended("worker", status, reason, fix)], pytest.fail)
+    assert raised.value.message == f"the worker cannot start: {reason}"
+    assert says in raised.value.fix
+
+
+def test_whatever_else_ends_is_started_again_however_often_and_the_cause_is_said() -> None:
+    said: list[str] = []
+    full = ended("service", 1, "OSError: [Errno 28] No space left on device")
+    run._mend([full, ended("worker-cuda:0", os.EX_CONFIG, "no such GPU")], said.append)
+    assert said == [
+        f"service ended: {full.reason}; starts again in 8 s; log: /logs/service.log",
+        "worker-cuda:0 ended: no such GPU; starts again in 8 s; log: /logs/worker-cuda:0.log",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("setting", "value", "says"),
+    [
+        ("TILEWRIGHT_LEASE_S", "soon", " cannot start: TILEWRIGHT_LEASE_S: Input should be a valid number"),
+        ("TILEWRIGHT_REQUIRE_WALLS", "moat", " cannot start: TILEWRIGHT_REQUIRE_WALLS demands moat"),
+    ],
+)
+def test_a_setting_that_makes_no_sense_ends_up_at_once_with_one_sentence(
+    setting: str, value: str, says: str, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-P", "-m", "tilewright", "up", "--port", "0", "--data", str(tmp_path / "data")]
+    environment = {name: found for name, found in os.environ.items() if not name.startswith("TILEWRIGHT_")}
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**environment, "PYTHONPATH": str(ROOT), setting: value},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == run.NotReady.exit_status
+    assert done.stdout == ""
+    last = done.stderr.strip().splitlines()[-2:]
+    assert says in done.stderr
+    assert says in last[0] or says in last[1]
+    assert "Traceback" not in done.stderr
+
+
+def test_a_data_folder_that_cannot_be_made_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    done = CliRunner().invoke(app, ["up", "--port", "0", "--data", str(tmp_path / "file" / "data")])
+    assert done.exit_code == run.NotReady.exit_status
+    assert "the service cannot run: [Errno 20] Not a directory" in done.output
 
 
 def test_a_second_up_on_the_same_data_is_refused(tmp_path: Path) -> None:
