@@ -8,6 +8,7 @@
     │   ├── BudgetMissed           no layer can be quantised so that the outputs are as near as was asked for
     │   ├── Unverified             no inputs show whether the artifact computes what the model says
     │   ├── ArtifactUnusable       the artifact to be run is damaged, or of another format version
+    │   ├── OutputUnusable         the place where the result is to go is not there or cannot be written
     │   ├── ModelError             the bytes are not a model that can be compiled
     │   │   ├── MalformedModel         truncated, cyclic, ill-typed, not ONNX
     │   │   ├── ModelTooLarge          a stated limit (bytes, nodes, elements) is exceeded
@@ -17,7 +18,9 @@
     │   ├── ToolchainMissing       no usable C compiler
     │   ├── ToolchainFailed        the C compiler rejected or died on generated code
     │   ├── TargetUnavailable      the requested target cannot be built or measured here
+    │   ├── PlaceUnusable          no folder for temporary files that can be written and permits execution
     │   └── ResourceExhausted      memory, disk or time ran out
+    │       └── DiskFull               no space, or no quota
     └── InternalError          our fault
         ├── VerifyError            a step handed over a program that breaks its invariants
         │   └── OpenDimension      a number was asked for where a dimension is only known while running
@@ -30,6 +33,7 @@ at once, each naming the node, its operator and the fix.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -101,6 +105,10 @@ class ArtifactUnusable(CallerError):
     code = "artifact_unusable"
 
 
+class OutputUnusable(CallerError):
+    code = "output_unusable"
+
+
 class SourceUnavailable(CallerError):
     code = "source_unavailable"
 
@@ -142,8 +150,16 @@ class TargetUnavailable(MachineError):
     code = "target_unavailable"
 
 
+class PlaceUnusable(MachineError):
+    code = "place_unusable"
+
+
 class ResourceExhausted(MachineError):
     code = "resource_exhausted"
+
+
+class DiskFull(ResourceExhausted):
+    code = "disk_full"
 
 
 class InternalError(TilewrightError):
@@ -166,3 +182,18 @@ class Unverified(CallerError):
 
 class Disagreement(InternalError):
     code = "disagreement"
+
+
+def machine_error(what: str, reason: OSError) -> MachineError:
+    """The leaf for a system call that failed, as the end of the sentence that `what` begins."""
+    message = f"{what}: {reason.strerror or reason}"
+    match reason.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return DiskFull(message, fix="free some disk space, or let TMPDIR name a folder on another disk")
+        case errno.EFBIG:
+            return ResourceExhausted(message, fix="raise the limit of a file's size: ulimit -f")
+        case errno.ENOMEM | errno.EAGAIN:
+            return ResourceExhausted(message, fix="free memory, or raise the limit of processes: ulimit -u")
+        case errno.EMFILE | errno.ENFILE:
+            return ResourceExhausted(message, fix="raise the limit of open files: ulimit -n")
+    return PlaceUnusable(message, fix="let TMPDIR name a folder that can be written and permits execution")
