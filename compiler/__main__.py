@@ -51,8 +51,7 @@ def main(arguments: list[str] | None = None) -> int:
         options = CompileOptions.from_json({**asked, **_options(given.options)})
         _demand_place(artifact, "--out")
         if dump is not None:
-            dump.mkdir(parents=True, exist_ok=True)
-            _demand_place(dump / "1_load.txt", "--dump")
+            _make_folder(dump)
         records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records else []
         samples = {str(path): path for path in given.samples}
         progress = _Progress(quiet=given.json)
@@ -95,6 +94,17 @@ def _demand_place(file: Path, option: str) -> None:
         raise OutputUnusable(
             f"{option}: the folder {file.parent} cannot be written", fix=f"name another folder with {option}"
         )
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder of `--dump`. Raises OutputUnusable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise OutputUnusable(
+            f"--dump: {folder} cannot be made: {reason.strerror}", fix="name another folder with --dump"
+        ) from reason
+    _demand_place(folder / "step.txt", "--dump")
 
 
 class _Progress:

@@ -825,7 +825,7 @@ def _alone(lock: threading.RLock) -> threading.RLock:
     """
     if lock._is_owned():  # type: ignore[attr-defined]
         raise RunError(
-            "the model is in use by this very thread, of which a signal handler, tracing hook or finaliser calls it again. "
+            "the model is in use by this very thread, and a signal handler, tracing hook or finaliser calls it. "
             "Fix: call it once that run is over, or load the model a second time for it"
         )
     return lock

@@ -155,7 +155,7 @@ def print_problem(work: Work) -> None:
 
 @contextlib.contextmanager
 def failures(as_json: bool, output: Path | None = None) -> Iterator[None]:
-    """Print a failure and leave with its exit status; that `output` cannot be written is one, before anything is done."""
+    """Print a failure and leave with its exit status. That `output` cannot be written is one, found before all else."""
     try:
         if output is not None:
             demand_place(output)
