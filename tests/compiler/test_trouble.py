@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +17,6 @@ import pytest
 from onnx import TensorProto, helper
 
 from compiler.__main__ import main
-from compiler.codegen import build
 from compiler.codegen.build import Toolchain, find_toolchain, temporary_folder
 from compiler.contract import CompileOptions
 from compiler.devices.cpu.emit.library import build_library
@@ -166,7 +166,7 @@ def test_a_failing_system_call_is_trouble_of_the_machine(
     def refuse(handle: int) -> None:
         raise reason
 
-    monkeypatch.setattr(archive.os, "fsync", refuse)
+    monkeypatch.setattr(os, "fsync", refuse)
     with pytest.raises(error, match=os.strerror(number)):
         archive.write_archive(tmp_path / "model.tw", {"a": b"a"})
     assert list(tmp_path.iterdir()) == []
@@ -176,7 +176,7 @@ def test_without_a_temporary_folder_it_is_said_what_to_set(monkeypatch: pytest.M
     def none(*_: object, **__: object) -> str:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found in ['/none']")
 
-    monkeypatch.setattr(build.tempfile, "mkdtemp", none)
+    monkeypatch.setattr(tempfile, "mkdtemp", none)
     with pytest.raises(PlaceUnusable, match="No usable temporary directory") as caught:
         build_library({"a.c": ""}, this_machine(), find_toolchain())
     assert "TMPDIR" in caught.value.fix
@@ -190,7 +190,7 @@ def test_a_folder_that_forbids_execution_is_told_from_a_library_that_is_damaged(
         raise reason
     assert caught.value is reason
     status = type("Status", (), {"f_flag": os.ST_NOEXEC})
-    monkeypatch.setattr(build.os, "statvfs", lambda folder: status)
+    monkeypatch.setattr(os, "statvfs", lambda folder: status)
     with pytest.raises(PlaceUnusable, match="segment"), temporary_folder("tw-"):
         raise reason
 

@@ -113,7 +113,7 @@ def test_what_the_signer_states_is_loaded_from_a_copy_that_nobody_can_change(tmp
     (tmp_path / "a.tw.intoto.json").write_text(json.dumps(envelope))
     whole = artifact.read_bytes()
     for given in ({}, {"attestation": envelope}, {"attestation": tmp_path / "a.tw.intoto.json"}):
-        model = tilewright.load(artifact, 3, signer=signer.public.pem, **given)  # type: ignore[arg-type]
+        model = tilewright.load(artifact, 3, signer=signer.public.pem, **given)
         copy: Path = model.path  # type: ignore[attr-defined]
         artifact.write_bytes(b"another")
         assert copy.read_bytes() == whole

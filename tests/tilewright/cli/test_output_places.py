@@ -57,4 +57,4 @@ def test_a_terminal_of_ascii_gets_what_it_has_no_letter_for_escaped(monkeypatch:
     output.accept_all_letters()
     output.results().print("出 caf\udce9")
     terminal.flush()
-    assert terminal.buffer.getvalue() == rb"\u51fa caf\udce9" + b"\n"  # type: ignore[attr-defined]
+    assert terminal.buffer.getvalue() == rb"\u51fa caf\udce9" + b"\n"
