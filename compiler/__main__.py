@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.contract import CompileOptions, Event, properties
-from compiler.errors import OptionsError, OutputUnusable, TilewrightError
+from compiler.errors import OptionsError, TilewrightError
 from compiler.pipeline import compile_model
 
 
@@ -83,25 +83,23 @@ def _options(text: str) -> dict[str, Any]:
 
 
 def _demand_place(file: Path, option: str) -> None:
-    """Raises OutputUnusable where a file cannot be written, before anything is compiled for it."""
+    """Raises OptionsError where a file cannot be written, before anything is compiled for it."""
     if file.is_dir():
-        raise OutputUnusable(f"{option}: {file} is a folder", fix=f"name a file with {option}")
+        raise OptionsError(f"{option}: {file} is a folder", fix=f"name a file with {option}")
     if not file.parent.is_dir():
-        raise OutputUnusable(
-            f"{option}: there is no folder {file.parent}", fix=f"make it, or name another with {option}"
-        )
+        raise OptionsError(f"{option}: there is no folder {file.parent}", fix=f"make it, or name another with {option}")
     if not os.access(file.parent, os.W_OK | os.X_OK):
-        raise OutputUnusable(
+        raise OptionsError(
             f"{option}: the folder {file.parent} cannot be written", fix=f"name another folder with {option}"
         )
 
 
 def _make_folder(folder: Path) -> None:
-    """The folder of `--dump`. Raises OutputUnusable."""
+    """The folder of `--dump`. Raises OptionsError."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as reason:
-        raise OutputUnusable(
+        raise OptionsError(
             f"--dump: {folder} cannot be made: {reason.strerror}", fix="name another folder with --dump"
         ) from reason
     _demand_place(folder / "step.txt", "--dump")

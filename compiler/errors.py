@@ -8,7 +8,6 @@
     │   ├── BudgetMissed           no layer can be quantised so that the outputs are as near as was asked for
     │   ├── Unverified             no inputs show whether the artifact computes what the model says
     │   ├── ArtifactUnusable       the artifact to be run is damaged, or of another format version
-    │   ├── OutputUnusable         the place where the result is to go is not there or cannot be written
     │   ├── ModelError             the bytes are not a model that can be compiled
     │   │   ├── MalformedModel         truncated, cyclic, ill-typed, not ONNX
     │   │   ├── ModelTooLarge          a stated limit (bytes, nodes, elements) is exceeded
@@ -19,8 +18,8 @@
     │   ├── ToolchainFailed        the C compiler rejected or died on generated code
     │   ├── TargetUnavailable      the requested target cannot be built or measured here
     │   ├── PlaceUnusable          no folder for temporary files that can be written and permits execution
-    │   └── ResourceExhausted      memory, disk or time ran out
-    │       └── DiskFull               no space, or no quota
+    │   ├── DiskFull               no space, or no quota
+    │   └── ResourceExhausted      memory, processes, files or time ran out
     └── InternalError          our fault
         ├── VerifyError            a step handed over a program that breaks its invariants
         │   └── OpenDimension      a number was asked for where a dimension is only known while running
@@ -105,10 +104,6 @@ class ArtifactUnusable(CallerError):
     code = "artifact_unusable"
 
 
-class OutputUnusable(CallerError):
-    code = "output_unusable"
-
-
 class SourceUnavailable(CallerError):
     code = "source_unavailable"
 
@@ -158,7 +153,7 @@ class ResourceExhausted(MachineError):
     code = "resource_exhausted"
 
 
-class DiskFull(ResourceExhausted):
+class DiskFull(MachineError):
     code = "disk_full"
 
 

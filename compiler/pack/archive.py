@@ -25,8 +25,8 @@ _CHUNK = 1 << 20
 def write_archive(path: Path, members: Mapping[str, bytes], mapped: Collection[str] = ()) -> None:
     """Writes the members in their order to `path`, which appears whole or not at all.
 
-    Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises ResourceExhausted when the
-    disk is full, PlaceUnusable when the folder cannot be written.
+    Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises DiskFull when there
+    is no space, PlaceUnusable when the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
