@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from compiler.contract import CompileOptions, Event, properties
-from compiler.errors import TilewrightError
+from compiler.errors import OptionsError, TilewrightError
 from compiler.pipeline import compile_model
 
 
@@ -37,17 +40,23 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--dump", type=Path, help="a folder for one numbered text file per step")
     parser.add_argument("--explain", action="store_true", help="print what was rewritten, refused and tried, and why")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may have fewer letters than names have
     given = parser.parse_args(arguments)
     artifact = given.out or given.model.with_suffix(".tw")
     dump = given.dump or (artifact.with_suffix(".steps") if given.explain else None)
     try:
         asked = {"target": given.target, "precision": given.precision}
-        options = CompileOptions.from_json({**asked, **json.loads(given.options)})
+        options = CompileOptions.from_json({**asked, **_options(given.options)})
+        _demand_place(artifact, "--out")
+        if dump is not None:
+            _make_folder(dump)
         records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records else []
         samples = {str(path): path for path in given.samples}
         progress = _Progress(quiet=given.json)
         report = compile_model(given.model, artifact, options, records, progress, dump, samples=samples)
-    except (TilewrightError, OSError, json.JSONDecodeError) as error:
+    except (TilewrightError, OSError, ValueError) as error:
         print(f"{given.model}: {error}", file=sys.stderr)
         return 1
     if given.explain and dump is not None:
@@ -59,6 +68,41 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"== {path.name}\n{path.read_text()}")
     print(json.dumps(report.to_json(), indent=2) if given.json else _summary(report.to_json(), artifact))
     return 0
+
+
+def _options(text: str) -> dict[str, Any]:
+    """What `--options` says. Raises OptionsError for what is no JSON object."""
+    fix = """give an object, such as '{"threads": 1}'"""
+    try:
+        options = json.loads(text)
+    except ValueError as reason:
+        raise OptionsError(f"--options is not JSON: {reason}", fix=fix) from reason
+    if not isinstance(options, dict):
+        raise OptionsError(f"--options is {text.strip()[:40]}, and not a JSON object", fix=fix)
+    return options
+
+
+def _demand_place(file: Path, option: str) -> None:
+    """Raises OptionsError where a file cannot be written, before anything is compiled for it."""
+    if file.is_dir():
+        raise OptionsError(f"{option}: {file} is a folder", fix=f"name a file with {option}")
+    if not file.parent.is_dir():
+        raise OptionsError(f"{option}: there is no folder {file.parent}", fix=f"make it, or name another with {option}")
+    if not os.access(file.parent, os.W_OK | os.X_OK):
+        raise OptionsError(
+            f"{option}: the folder {file.parent} cannot be written", fix=f"name another folder with {option}"
+        )
+
+
+def _make_folder(folder: Path) -> None:
+    """The folder of `--dump`. Raises OptionsError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as reason:
+        raise OptionsError(
+            f"--dump: {folder} cannot be made: {reason.strerror}", fix="name another folder with --dump"
+        ) from reason
+    _demand_place(folder / "step.txt", "--dump")
 
 
 class _Progress:

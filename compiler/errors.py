@@ -17,7 +17,9 @@
     │   ├── ToolchainMissing       no usable C compiler
     │   ├── ToolchainFailed        the C compiler rejected or died on generated code
     │   ├── TargetUnavailable      the requested target cannot be built or measured here
-    │   └── ResourceExhausted      memory, disk or time ran out
+    │   ├── PlaceUnusable          no folder for temporary files that can be written and permits execution
+    │   ├── DiskFull               no space, or no quota
+    │   └── ResourceExhausted      memory, processes, files or time ran out
     └── InternalError          our fault
         ├── VerifyError            a step handed over a program that breaks its invariants
         │   └── OpenDimension      a number was asked for where a dimension is only known while running
@@ -30,6 +32,7 @@ at once, each naming the node, its operator and the fix.
 
 from __future__ import annotations
 
+import errno
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Literal
 
@@ -142,8 +145,16 @@ class TargetUnavailable(MachineError):
     code = "target_unavailable"
 
 
+class PlaceUnusable(MachineError):
+    code = "place_unusable"
+
+
 class ResourceExhausted(MachineError):
     code = "resource_exhausted"
+
+
+class DiskFull(MachineError):
+    code = "disk_full"
 
 
 class InternalError(TilewrightError):
@@ -166,3 +177,18 @@ class Unverified(CallerError):
 
 class Disagreement(InternalError):
     code = "disagreement"
+
+
+def machine_error(what: str, reason: OSError) -> MachineError:
+    """The leaf for a system call that failed, as the end of the sentence that `what` begins."""
+    message = f"{what}: {reason.strerror or reason}"
+    match reason.errno:
+        case errno.ENOSPC | errno.EDQUOT:
+            return DiskFull(message, fix="free some disk space, or let TMPDIR name a folder on another disk")
+        case errno.EFBIG:
+            return ResourceExhausted(message, fix="raise the limit of a file's size: ulimit -f")
+        case errno.ENOMEM | errno.EAGAIN:
+            return ResourceExhausted(message, fix="free memory, or raise the limit of processes: ulimit -u")
+        case errno.EMFILE | errno.ENFILE:
+            return ResourceExhausted(message, fix="raise the limit of open files: ulimit -n")
+    return PlaceUnusable(message, fix="let TMPDIR name a folder that can be written and permits execution")

@@ -27,8 +27,21 @@ def verify(artifact: str | Path, envelope: Mapping[str, Any], signer: str | byte
     Raises `NotGenuine`, and `UsageError` for a file or a key that cannot be read, and without the package
     `cryptography`.
     """
+    try:
+        with Path(artifact).open("rb") as file:
+            return verify_bytes(artifact, file.fileno(), envelope, signer)
+    except OSError as error:
+        raise UsageError(f"{artifact} cannot be read: {error.strerror}", fix="name an artifact") from error
+
+
+def verify_bytes(
+    artifact: str | Path, descriptor: int, envelope: Mapping[str, Any], signer: str | bytes
+) -> dict[str, Any]:
+    """As `verify`, for the bytes of an open file, from its beginning; `artifact` is its name in messages."""
     statement = opened(envelope, signer)
-    found = _digest(Path(artifact))
+    with open(descriptor, "rb", closefd=False) as file:
+        file.seek(0)
+        found = hashlib.file_digest(file, "sha256").hexdigest()
     subjects = statement.get("subject")
     stated = [one.get("digest", {}).get("sha256") for one in subjects] if isinstance(subjects, list) else []
     if found not in stated:
@@ -72,11 +85,3 @@ def opened(envelope: Mapping[str, Any], signer: str | bytes) -> dict[str, Any]:
     if not isinstance(statement, dict) or statement.get("_type") != STATEMENT:
         raise NotGenuine("what was signed is no in-toto statement", fix="use a client of the server's version")
     return statement
-
-
-def _digest(file: Path) -> str:
-    try:
-        with file.open("rb") as opened_file:
-            return hashlib.file_digest(opened_file, "sha256").hexdigest()
-    except OSError as error:
-        raise UsageError(f"{file} cannot be read: {error.strerror}", fix="name an artifact") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import re
@@ -121,7 +122,9 @@ def _part(target: Path, name: str) -> Path:
 
 
 def _unwritable(target: Path, error: OSError) -> UsageError:
-    return UsageError(f"cannot write {target}: {error.strerror or error}", fix="name a file in a folder that is there")
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    fix = "free some disk space, or name a file on another disk" if full else "name a file in a folder that is there"
+    return UsageError(f"cannot write {target}: {error.strerror or error}", fix=fix)
 
 
 def _download(http: Http, url: str, part: Path, target: Path, progress: Progress) -> Path:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import os
+import shutil
 import sys
+import weakref
 import zipfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -13,6 +16,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from tilewright.attestation import SUFFIX, verify_bytes
 from tilewright.errors import UsageError
 
 if TYPE_CHECKING:
@@ -170,14 +174,72 @@ _loaders: dict[str, ModuleType] = {}
 """By the SHA-256 of their source."""
 
 
-def load(path: str | os.PathLike[str], lanes: int | None = None, **options: Any) -> Model:
+def load(
+    path: str | os.PathLike[str],
+    lanes: int | None = None,
+    *,
+    signer: str | bytes | None = None,
+    attestation: str | os.PathLike[str] | Mapping[str, Any] | None = None,
+    **options: Any,
+) -> Model:
     """The model in an artifact, ready to run; it executes code out of the file, so load none from strangers.
+
+    With `signer`, the public key as PEM (`Client.signer`), no code of the file runs unless its attestation is signed by
+    that key and about these bytes. They are copied into sealed memory, checked there, and loaded from there, so nobody
+    can change them in between, or while the model runs; the copy takes memory of the file's size. `attestation` is the
+    statement or its file, None for the file beside the artifact that `tilewright attest` names (`.intoto.json`).
 
     `lanes` is the number of threads, None for what the plan was made for; `options` go to the artifact's own `Model`
     (`verify`, `spin_us`, `plan`, `pin`, `binding`). Raises `UsageError`, with the fix, for what is missing, damaged, of
-    another format version, or not for this machine.
+    another format version, or not for this machine, `NotGenuine` for what the signer's statement is not about.
     """
     where = Path(path)
+    if signer is None:
+        if attestation is not None:
+            raise UsageError("an attestation is of no use without its signer's key", fix="give signer=, see `signer`")
+        return _load(where, lanes, options)
+    envelope = attestation if isinstance(attestation, Mapping) else _envelope(where, attestation)
+    copy = _sealed_copy(where)
+    try:
+        verify_bytes(where, copy, envelope, signer)
+        model = _load(Path(f"/proc/self/fd/{copy}"), lanes, options)
+        weakref.finalize(model, os.close, copy).atexit = False
+    except BaseException:
+        os.close(copy)
+        raise
+    return model
+
+
+def _envelope(where: Path, attestation: str | os.PathLike[str] | None) -> Mapping[str, Any]:
+    file = Path(attestation) if attestation is not None else where.with_name(where.name + SUFFIX)
+    fix = f"fetch it with `tilewright attest JOB -o {file}`, or give attestation="
+    try:
+        envelope = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UsageError(f"the attestation {file} cannot be read: {error.strerror}", fix=fix) from error
+    except ValueError as error:
+        raise UsageError(f"the attestation {file} is not JSON: {error}", fix=fix) from error
+    return cast("Mapping[str, Any]", envelope)
+
+
+def _sealed_copy(where: Path) -> int:
+    """A file in memory with the bytes of `where`, which nobody can change any more; its descriptor."""
+    if where.is_dir():
+        raise UsageError(f"{where} is a folder, and what was signed is the .tw file", fix="give the .tw file")
+    copy = os.memfd_create(where.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        with where.open("rb") as source, open(copy, "wb", closefd=False) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        fcntl.fcntl(copy, fcntl.F_ADD_SEALS, fcntl.F_SEAL_WRITE | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SHRINK)
+    except BaseException as error:
+        os.close(copy)
+        if isinstance(error, OSError):
+            raise UsageError(f"{where} cannot be read into memory: {error.strerror}", fix=ANOTHER) from error
+        raise
+    return copy
+
+
+def _load(where: Path, lanes: int | None, options: Mapping[str, Any]) -> Model:
     manifest = read_manifest(where)
     loader = _loader(where, manifest)
     try:

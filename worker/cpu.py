@@ -14,7 +14,7 @@ from compiler.contract import kinds
 from compiler.devices.cpu import target as cpu
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.target import CpuTarget
-from compiler.errors import TargetUnavailable, ToolchainFailed
+from compiler.errors import MachineError, TargetUnavailable
 from worker import toolchain
 
 PROBE = {"probe.c": "int tw_probe(void) { return 0; }\n"}
@@ -108,7 +108,7 @@ def compilable(compiler: str) -> list[str]:
 def _makes(compiler: Toolchain, profile: CpuTarget) -> bool:
     try:
         build_library(PROBE, profile, compiler, jobs=1)
-    except ToolchainFailed:
+    except MachineError:
         return False
     return True
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from compiler.contract import PHASES
-from compiler.errors import TilewrightError
+from compiler.errors import DiskFull, TilewrightError
 from service.blobs.store import CHUNK, StoredBlob
 from service.db.models import JobKind
 from service.db.plain import storable
@@ -26,7 +26,7 @@ from worker import problems
 from worker.desk import Desk
 from worker.heartbeat import Heartbeat
 from worker.kind import Kind
-from worker.problems import DiskFull, JobKilled, TimeLimit
+from worker.problems import JobKilled, TimeLimit
 from worker.supervise import Ending
 
 LOAD_TRIES = 2

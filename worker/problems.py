@@ -9,7 +9,6 @@ MachineError
 ├── MemoryLimit            resident memory, or the kernel ran out
 ├── ProcessLimit           too many processes at once
 ├── DiskLimit              one file, or all files of the job, above their limit
-├── DiskFull               no space
 ├── WallsMissing           a wall of the sandbox that the operator demands does not stand
 └── JobKilled              somebody else killed the process
 """
@@ -22,7 +21,7 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
-from compiler.errors import InternalError, MachineError, TilewrightError
+from compiler.errors import DiskFull, InternalError, MachineError, TilewrightError
 from worker.kind import READING, Kind
 from worker.limits import GIB, Limits
 
@@ -53,10 +52,6 @@ class ProcessLimit(MachineError):
 
 class DiskLimit(MachineError):
     code = "disk_limit"
-
-
-class DiskFull(MachineError):
-    code = "disk_full"
 
 
 class WallsMissing(MachineError):

@@ -80,6 +80,6 @@ def assembly(text: str, target: CpuTarget, toolchain: Toolchain) -> str:
         root = Path(folder)
         write_sources(root, {**runtime_headers((text,)), "kernel.c": f'#include "tw_kernel.h"\n{text}'})
         lanes = f"-DTW_LANES={target.vector_floats}"
-        command = [toolchain.path, *COMPILE_FLAGS, *target.flags, lanes, "-S", "kernel.c", "-o", "kernel.s"]
+        command = [*toolchain.command, *COMPILE_FLAGS, *target.flags, lanes, "-S", "kernel.c", "-o", "kernel.s"]
         subprocess.run(command, cwd=root, check=True)
         return (root / "kernel.s").read_text()

@@ -7,21 +7,31 @@ import hashlib
 import os
 import platform
 import re
+import shlex
 import shutil
 import signal
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
+from itertools import dropwhile
 from pathlib import Path
 from typing import Protocol
 
 from compiler.codegen.scalars import SMALL_HEADER
-from compiler.errors import ToolchainFailed, ToolchainMissing
+from compiler.errors import (
+    DiskFull,
+    MachineError,
+    PlaceUnusable,
+    ResourceExhausted,
+    ToolchainFailed,
+    ToolchainMissing,
+    machine_error,
+)
 from compiler.trace import StopRequest, never_stops
 
 CANDIDATES = ("gcc", "cc", "clang")
@@ -65,14 +75,24 @@ class Instructions(Protocol):
 
 @dataclass(frozen=True)
 class Toolchain:
-    """A C compiler by path, and what it says of itself."""
+    """A C compiler by path, and what it says of itself; `arguments` stand before all others: `ccache gcc -m64`."""
 
     path: str
     version: str
+    arguments: tuple[str, ...] = ()
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What begins each of its command lines."""
+        return (self.path, *self.arguments)
 
     def identity(self, target: Instructions) -> str:
-        """Compiler and flags as one line: equal identities give equal code."""
-        return f"{self.version}; {' '.join((*COMPILE_FLAGS, *target.flags, *LINK_FLAGS))}"
+        """Compiler and flags as one line: equal identities give equal code.
+
+        What a launcher, such as ccache, runs says `version`: of the arguments, those from the first option on count.
+        """
+        options = dropwhile(lambda word: not word.startswith("-"), self.arguments)
+        return f"{self.version}; {' '.join((*options, *COMPILE_FLAGS, *target.flags, *LINK_FLAGS))}"
 
 
 INCLUDED = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.MULTILINE)
@@ -89,6 +109,8 @@ class Stopped(Exception):
 def find_toolchain(preferred: str = "", machine: str = "") -> Toolchain:
     """`preferred` (the user's $CC) if given, else the first C compiler on the PATH. Raises ToolchainMissing.
 
+    `preferred` may have arguments, quoted as in a shell: `ccache gcc`.
+
     `machine` is the architecture that code is for, as `platform.machine()` says it; empty: this one. For another one
     it is `preferred` if that makes code for it, else the cross compiler that is named after it.
     """
@@ -98,9 +120,14 @@ def find_toolchain(preferred: str = "", machine: str = "") -> Toolchain:
         found = _toolchain(name)
         if found:
             return found
-    wanted = preferred or ", ".join(CANDIDATES)
+    if preferred:
+        raise ToolchainMissing(
+            f"CC is {preferred!r}, and that is no C compiler that answers --version",
+            fix="let CC name one that is installed, or nothing",
+        )
     raise ToolchainMissing(
-        f"no C compiler found (looked for {wanted})", fix="install gcc (Debian: apt-get install gcc libc6-dev)"
+        f"no C compiler found (looked for {', '.join(CANDIDATES)})",
+        fix="install gcc (Debian: apt-get install gcc libc6-dev)",
     )
 
 
@@ -108,7 +135,7 @@ def _cross_toolchain(preferred: str, machine: str) -> Toolchain:
     cross = f"{machine}-linux-gnu-gcc"
     for name in (preferred, cross):
         found = _toolchain(name) if name else None
-        if found and _said(found.path, "-dumpmachine").startswith(f"{machine}-"):
+        if found and _said(found.command, "-dumpmachine").startswith(f"{machine}-"):
             return found
     besides = f", and {preferred} makes none" if preferred else ""
     raise ToolchainMissing(
@@ -119,22 +146,29 @@ def _cross_toolchain(preferred: str, machine: str) -> Toolchain:
 
 
 def _toolchain(name: str) -> Toolchain | None:
-    """The compiler of this name on the PATH, if it answers."""
-    path = shutil.which(name)
-    said = _said(path, "--version") if path else ""
-    return Toolchain(path, said.splitlines()[0].strip()) if path and said else None
+    """The compiler of this name on the PATH, with the arguments that follow it, if it answers."""
+    try:
+        first, *arguments = [name] if shutil.which(name) else shlex.split(name)
+    except ValueError:  # nothing, or a quote that is not closed
+        return None
+    path = shutil.which(first)
+    said = _said((path, *arguments), "--version") if path else ""
+    return Toolchain(path, said.splitlines()[0].strip(), tuple(arguments)) if path and said.strip() else None
 
 
-def _said(path: str, question: str) -> str:
+def _said(command: Sequence[str], question: str) -> str:
     """What a compiler answers; empty where it fails."""
-    said = subprocess.run([path, question], capture_output=True, text=True, timeout=30, check=False)
+    try:
+        said = subprocess.run([*command, question], capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
     return said.stdout if said.returncode == 0 else ""
 
 
 @lru_cache(maxsize=4)
 def system_root(toolchain: Toolchain) -> str:
     """The folder whose `lib` has the C library of the machine that a compiler makes code for."""
-    return str(Path(_said(toolchain.path, "-print-file-name=libc.so.6").strip()).resolve().parent.parent)
+    return str(Path(_said(toolchain.command, "-print-file-name=libc.so.6").strip()).resolve().parent.parent)
 
 
 def compile_library(
@@ -156,10 +190,10 @@ def compile_library(
     files are taken from `objects` where they are there, and left there, for sources without `binaries`.
 
     Raises ToolchainFailed with the compiler's first error when a unit is rejected, dies or takes over UNIT_TIMEOUT_S,
-    Stopped within ASK_S of `stop` answering True.
+    another MachineError where the machine lacks space, memory or a place, Stopped within ASK_S of `stop` answering
+    True.
     """
-    with tempfile.TemporaryDirectory(prefix="tw-build-") as folder:
-        root = Path(folder)
+    with temporary_folder("tw-build-") as root:
         write_sources(root, {**headers, **sources})
         for name, content in (binaries or {}).items():
             (root / name).write_bytes(content)
@@ -180,20 +214,31 @@ def compile_library(
 
         with ThreadPoolExecutor(max_workers=max(jobs, 1)) as pool:
             linked = list(pool.map(compiled, units))
-        _run([toolchain.path, *LINK_FLAGS, "-o", "library.so", *linked, "-lm"], root, "link", stop)
+        _run([*toolchain.command, *LINK_FLAGS, "-o", "library.so", *linked, "-lm"], root, "link", stop)
         return (root / "library.so").read_bytes()
 
 
 def compile_program(
     unit: str, texts: Mapping[str, str], target: Instructions, toolchain: Toolchain, libraries: Sequence[str] = ()
 ) -> bytes:
-    """One `.c` of `texts`, compiled and linked to a program. Raises ToolchainFailed."""
-    with tempfile.TemporaryDirectory(prefix="tw-build-") as folder:
-        root = Path(folder)
+    """One `.c` of `texts`, compiled and linked to a program. Raises as `compile_library` does."""
+    with temporary_folder("tw-build-") as root:
         write_sources(root, texts)
         _compile(root, unit, "program.o", target, toolchain, "-O1", never_stops)
-        _run([toolchain.path, "-pthread", "-o", "program", "program.o", *libraries], root, "link", never_stops)
+        _run([*toolchain.command, "-pthread", "-o", "program", "program.o", *libraries], root, "link", never_stops)
         return (root / "program").read_bytes()
+
+
+@contextlib.contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder that is removed; OSErrors of it, and of what is done in it, are raised as a MachineError."""
+    try:
+        with tempfile.TemporaryDirectory(prefix=prefix) as folder:
+            yield Path(folder)
+    except OSError as reason:
+        if reason.errno is None and not os.statvfs(tempfile.gettempdir()).f_flag & os.ST_NOEXEC:
+            raise  # the dynamic linker's, and not for want of a place that permits execution
+        raise machine_error("the folder for temporary files cannot be used", reason) from reason
 
 
 def write_sources(root: Path, sources: Mapping[str, str]) -> None:
@@ -233,12 +278,56 @@ def _compile(
     lanes = f"-DTW_LANES={target.vector_floats}"
     places = (f"-ffile-prefix-map={root}=.",)
     flags = (*COMPILE_FLAGS, *target.flags, *places, lanes, *([optimise] if optimise else []))
-    _run([toolchain.path, *flags, "-c", unit, "-o", output], root, unit, stop)
+    _run([*toolchain.command, *flags, "-c", unit, "-o", output], root, unit, stop)
+
+
+_TROUBLE: tuple[tuple[re.Pattern[str], type[MachineError], str, str], ...] = (
+    (
+        re.compile(r"No space left on device|Disk quota exceeded"),
+        DiskFull,
+        "no disk space is left",
+        "free some disk space, or let TMPDIR name a folder on another disk",
+    ),
+    (
+        re.compile(
+            rf"File too large|File size limit exceeded|^status (-{signal.SIGXFSZ}|{128 + signal.SIGXFSZ})$", re.M
+        ),
+        ResourceExhausted,
+        "a file grew beyond the limit of this process",
+        "raise the limit of a file's size: ulimit -f",
+    ),
+    (
+        re.compile(
+            r"Killed signal[^\n]*|signal 9[^\n]*|: Killed$|[Cc]annot allocate memory|out of memory|memory exhausted"
+            r"|bad_alloc|^status (-9|137)$",
+            re.M,
+        ),
+        ResourceExhausted,
+        "it was killed, or got no memory",
+        "free memory or give this process more, or compile with fewer jobs at a time",
+    ),
+    (
+        re.compile(r"[Rr]esource temporarily unavailable|[Cc]annot fork"),
+        ResourceExhausted,
+        "no further process can be started",
+        "raise the limit of processes: ulimit -u",
+    ),
+    (
+        re.compile(r"[Cc]annot create temporary file[^\n]*|Read-only file system|Permission denied"),
+        PlaceUnusable,
+        "a folder cannot be used",
+        "let TMPDIR name a folder that can be written and permits execution",
+    ),
+)
+"""By what a C compiler, its linker or its exit status says: whose trouble it is that is not the code's."""
 
 
 def _run(command: Sequence[str], root: Path, what: str, stop: StopRequest) -> None:
     status, said = _watched(command, root, what, stop)
     if status:
+        for pattern, error, message, fix in _TROUBLE:
+            if found := pattern.search(f"{said}\nstatus {status}\n"):
+                raise error(f"the C compiler failed at {what}: {message} ({found[0].strip()})", fix=fix)
         errors = [line for line in said.splitlines() if "error" in line] or said.splitlines()[-3:]
         raise ToolchainFailed(
             f"the C compiler rejected {what} (exit {status}): {' | '.join(errors[:3])[:600]}",
@@ -251,15 +340,19 @@ def _watched(command: Sequence[str], root: Path, what: str, stop: StopRequest) -
     if stop():
         raise Stopped
     end = time.monotonic() + UNIT_TIMEOUT_S
-    process = subprocess.Popen(
-        command,
-        cwd=root,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        process_group=0,
-    )
+    try:
+        process = subprocess.Popen(
+            command,
+            cwd=root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            process_group=0,
+        )
+    except OSError as reason:
+        raise machine_error(f"{command[0]} cannot be started", reason) from reason
     with process:
         try:
             while True:

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO
 
-from compiler.errors import InternalError, ResourceExhausted
+from compiler.errors import InternalError, PlaceUnusable, machine_error
 
 PAGE = 4096
 _TIME = (1980, 1, 1, 0, 0, 0)
@@ -25,8 +25,8 @@ _CHUNK = 1 << 20
 def write_archive(path: Path, members: Mapping[str, bytes], mapped: Collection[str] = ()) -> None:
     """Writes the members in their order to `path`, which appears whole or not at all.
 
-    Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises ResourceExhausted when the
-    disk is full or cannot be written.
+    Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises DiskFull when there
+    is no space, PlaceUnusable when the folder cannot be written.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
@@ -39,7 +39,10 @@ def write_archive(path: Path, members: Mapping[str, bytes], mapped: Collection[s
         os.replace(temporary, path)
         _sync_folder(path.parent)
     except OSError as reason:
-        raise ResourceExhausted(f"the artifact cannot be written: {reason}", fix="free some disk space") from reason
+        error = machine_error(f"the artifact cannot be written to {path}", reason)
+        if isinstance(error, PlaceUnusable):
+            error.fix = "name a file in a folder that can be written"
+        raise error from reason
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -51,7 +51,7 @@ def pack_divided(
     """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
     `alone` is for one device, `weights` the file that every program was made for, `records` lines beside those of
-    `alone`. Raises ResourceExhausted when the file cannot be written.
+    `alone`. Raises MachineError when the file cannot be written.
     """
     members = {**alone.members}
     lines = {*members[RECORDS].decode().splitlines(), *records}

@@ -63,7 +63,7 @@ def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: P
 
     weights  the one file that every part's program was made for: that of the last one, which begins with each other's
 
-    Raises ResourceExhausted when the file cannot be written.
+    Raises MachineError when the file cannot be written.
     """
     records = sorted({line for part in parts for line in part.members[RECORDS].splitlines(keepends=True)})
     members = {**parts[0].members, RECORDS: b"".join(records)}

@@ -18,6 +18,7 @@ import argparse
 import ctypes
 import functools
 import hashlib
+import io
 import json
 import math
 import os
@@ -44,6 +45,8 @@ ABI_VERSION = 3
 OLDER_ABI_VERSIONS = (1, 2)
 """Of which this one is an extension. Such a library does not look at what was added at the end of `tw_config`, and has
 one plan."""
+PLACE = "let TMPDIR name a folder with free space that can be written and permits execution"
+"""What mends that the library can be loaded neither from memory nor from a temporary file."""
 ALIGNMENT = 64
 """Of the outputs allocated here: a cache line, so that no vector store touches two."""
 
@@ -616,12 +619,21 @@ class _Library:
             raise
 
     def _from_file(self, code: bytes) -> ctypes.CDLL:
-        handle, path = tempfile.mkstemp(suffix=".so", prefix="tilewright-")
+        try:
+            handle, path = tempfile.mkstemp(suffix=".so", prefix="tilewright-")
+        except OSError as reason:
+            raise WrongMachine(f"there is no place for model.so: {reason}", PLACE) from reason
         try:
             with open(handle, "wb") as file:
                 file.write(code)
             return ctypes.CDLL(path)
         except OSError as reason:
+            if reason.errno is not None:
+                raise WrongMachine(f"model.so cannot be written to {path}: {reason.strerror}", PLACE) from reason
+            if os.statvfs(path).f_flag & os.ST_NOEXEC:
+                raise WrongMachine(
+                    f"model.so cannot be executed in {os.path.dirname(path)} (noexec)", PLACE
+                ) from reason
             raise WrongMachine(
                 f"model.so cannot be loaded: {reason}", "compile the model on or for this system"
             ) from reason
@@ -683,7 +695,7 @@ class _Frames:
         states = {one["input"] for one in described.get("carried", ())}
         self.carried = [spec.name in states for spec in binding.inputs]
         self._files: list[int] = []
-        self._turn = threading.Lock()
+        self._turn = threading.RLock()
         self._flight: deque[tuple[int, _Seat, Any]] = deque()
         self._free: list[_Seat] = []
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -747,8 +759,8 @@ class _Frames:
         )
 
     def seat(self) -> _Seat:
-        """One that no frame in flight has."""
-        with self._turn:
+        """One that no frame in flight has. Every frame begins here."""
+        with _alone(self._turn):
             return self._free.pop() if self._free else _Seat(self._binding)
 
     def submit(self, seat: _Seat, kept: Any = None) -> int:
@@ -804,6 +816,19 @@ class _Frames:
         if self._folder:
             self._folder.cleanup()
             self._folder = None
+
+
+def _alone(lock: threading.RLock) -> threading.RLock:
+    """The lock under which one thread at a time uses a model, for a thread that does not hold it already.
+
+    Raises RunError in one that does, which would wait for itself: in a signal handler or a tracing hook amid a run.
+    """
+    if lock._is_owned():  # type: ignore[attr-defined]
+        raise RunError(
+            "the model is in use by this very thread, and a signal handler, tracing hook or finaliser calls it. "
+            "Fix: call it once that run is over, or load the model a second time for it"
+        )
+    return lock
 
 
 def _end_stream(calls: ctypes.CDLL, stream: ctypes.c_void_p, process: int) -> None:
@@ -1196,7 +1221,7 @@ class Model:
         self._in, self._in_shapes = _tensors(self.binding.program_inputs)
         self._out, self._out_shapes = _tensors(self.binding.program_outputs)
         self._capacity = _Capacity(self.binding) if self.binding.has_sizes else None
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._process = os.getpid()
         self._quick = self._quick_run()
         self._last: Model | None = None  # the binding that the last run was passed on to
@@ -1281,7 +1306,7 @@ class Model:
         self, quick: _Quick | _QuickOpen, inputs: Mapping[str, Any], again: bool = False
     ) -> dict[str, Any] | None:
         """As `run`; None where something is not as it mostly is, or amiss. `again`: only for the last run's shapes."""
-        with self._lock:
+        with _alone(self._lock):
             if self._library is None or os.getpid() != self._process:
                 return None
             found = quick.run(inputs, again)
@@ -1361,7 +1386,7 @@ class Model:
 
     def _streamed(self) -> _Frames:
         """The parts, opened when they are first needed."""
-        with self._lock:
+        with _alone(self._lock):
             self._opened()
             self._check_process()
             if self._parts is None:
@@ -1400,7 +1425,7 @@ class Model:
         return lambda: self._timed(self._run_fixed, fixed)
 
     def _run_fixed(self, fixed: _Fixed) -> None:
-        with self._lock:
+        with _alone(self._lock):
             library = self._opened()
             self._check_process()
             if fixed.call():
@@ -1411,7 +1436,7 @@ class Model:
         _check_binding(number, self.bindings)
         if number == self.binding.number:
             return self
-        with self._lock:
+        with _alone(self._lock):
             self._opened()
             if number not in self._others:
                 self._others[number] = self._open(binding=number)
@@ -1597,7 +1622,9 @@ class Model:
         }
 
     def close(self) -> None:
-        """Frees the instance and its threads; a second call does nothing."""
+        """Frees the instance and its threads; a second call does nothing. Raises RunError while this thread runs it."""
+        if hasattr(self, "_lock"):
+            _alone(self._lock)
         for other in getattr(self, "_others", {}).values():
             other.close()
         is_own = os.getpid() == getattr(self, "_process", os.getpid())
@@ -1713,7 +1740,7 @@ class Model:
 
     def _call(self, arrays: Sequence[Any], results: list[Any], function: Any = None, *more: Any) -> list[Any]:
         """The outputs of one run, by `tw_run` or by another function of the library that is given `more`."""
-        with self._lock:
+        with _alone(self._lock):
             self._opened()
             self._check_process()
             if self._is_of_program(arrays, results):
@@ -2110,6 +2137,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", type=int, default=0, help="which GPU, for a model that runs on one (default 0)")
     parser.add_argument("--seed", type=int, default=0, help="of the random inputs")
     options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # a terminal may have fewer letters than names have
     try:
         asked = {"device": options.device, "plan": options.plan, "pin": options.pin, "binding": options.binding}
         with Model(options.model, options.lanes, **asked) as model:

@@ -60,7 +60,7 @@ def pack(
 
     Of the plans in the program `plan` is the one that was chosen for the cores as they were; pictures and costs are of
     it, what the `others` consist of is in plan.json. `log` is what a replay needs. `program.sources` must hold model.h.
-    Raises VerifyError when the parts do not fit each other, ResourceExhausted when the file cannot be written.
+    Raises VerifyError when the parts do not fit each other, MachineError when the file cannot be written.
     """
     _verify(program, plan, kernels, facts)
     if any(len(other.tiles) != len(kernels.calls) for other in others):

@@ -106,6 +106,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("target_unavailable", None, "machine", "no worker can make or run that target: see `/targets`"),
     Kind("toolchain_missing", None, "machine", "the worker's C compiler: tell the operator"),
     Kind("toolchain_failed", None, "machine", "the worker's C compiler: tell the operator"),
+    Kind("place_unusable", None, "machine", "the worker has no folder for its files: tell the operator"),
     Kind("resource_exhausted", None, "machine", "memory, disk or time ran out: tell the operator"),
     Kind("disk_full", None, "machine", "memory, disk or time ran out: tell the operator"),
     Kind(

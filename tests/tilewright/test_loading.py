@@ -1,17 +1,21 @@
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
+import os
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import tilewright
+from service.jobs.attestation import Signer
 from tilewright import loading
-from tilewright.errors import UsageError
+from tilewright.errors import NotGenuine, UsageError
 
 LOADER = """
 class ArtifactError(Exception):
@@ -95,3 +99,63 @@ def test_what_is_no_artifact_is_refused_with_the_fix(tmp_path: Path) -> None:
 def test_importing_tilewright_does_not_load_numpy() -> None:
     program = "import sys, tilewright; sys.exit('numpy' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+def statement_of(artifact: Path, signer: Signer) -> dict[str, Any]:
+    """What a server that has this key says about a file."""
+    subject = [{"name": "model.tw", "digest": {"sha256": hashlib.sha256(artifact.read_bytes()).hexdigest()}}]
+    return dict(signer.envelope({"_type": "https://in-toto.io/Statement/v1", "subject": subject, "predicate": {}}))
+
+
+def test_what_the_signer_states_is_loaded_from_a_copy_that_nobody_can_change(tmp_path: Path) -> None:
+    signer, artifact = Signer(tmp_path / "key"), make(tmp_path / "a.tw", LOADER + "# signed\n")
+    envelope = statement_of(artifact, signer)
+    (tmp_path / "a.tw.intoto.json").write_text(json.dumps(envelope))
+    whole = artifact.read_bytes()
+    for given in ({}, {"attestation": envelope}, {"attestation": tmp_path / "a.tw.intoto.json"}):
+        model = tilewright.load(artifact, 3, signer=signer.public.pem, **given)
+        copy: Path = model.path  # type: ignore[attr-defined]
+        artifact.write_bytes(b"another")
+        assert copy.read_bytes() == whole
+        with pytest.raises(PermissionError), copy.open("r+b") as file:
+            file.write(b"another")
+        artifact.write_bytes(whole)
+        type(model).made.clear()  # type: ignore[attr-defined]
+        del model
+        gc.collect()
+        assert not copy.exists()
+
+
+@pytest.mark.parametrize(
+    "case", ["changed", "of another", "another signer", "no statement", "no JSON", "folder", "no key"]
+)
+def test_no_code_runs_of_what_the_signer_does_not_state(case: str, tmp_path: Path) -> None:
+    signer, artifact = Signer(tmp_path / "key"), make(tmp_path / "a.tw", "raise SystemExit('executed')")
+    beside = tmp_path / "a.tw.intoto.json"
+    beside.write_text(json.dumps(statement_of(artifact, signer)))
+    pem: str | None = signer.public.pem
+    error: type[Exception] = UsageError
+    more: dict[str, Any] = {}
+    match case:
+        case "changed":
+            make(artifact, "raise SystemExit('executed')  # by another")
+            error = NotGenuine
+        case "of another":
+            beside.write_text(json.dumps(statement_of(make(tmp_path / "b.tw"), signer)))
+            error = NotGenuine
+        case "another signer":
+            pem, error = Signer(tmp_path / "other").public.pem, NotGenuine
+        case "no statement":
+            beside.unlink()
+        case "no JSON":
+            beside.write_text("{")
+        case "folder":
+            artifact.unlink()
+            artifact.mkdir()
+        case "no key":
+            pem, more = None, {"attestation": beside}
+    before = sorted(os.listdir("/proc/self/fd"))
+    with pytest.raises(error) as refusal:
+        tilewright.load(artifact, signer=pem, **more)
+    assert refusal.value.fix  # type: ignore[attr-defined]
+    assert len(os.listdir("/proc/self/fd")) == len(before)

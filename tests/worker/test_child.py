@@ -146,6 +146,8 @@ def test_what_the_job_printed_follows_the_walls_that_stood(compile_with: Callabl
         ('    raise errors.MalformedModel("bad", fix="mend it")', "malformed_model", "caller"),
         ("    return bytearray(10**15)", "memory_limit", "machine"),
         ("    raise OSError(28, 'No space left on device')", "disk_full", "machine"),
+        ("    raise errors.machine_error('failed', OSError(28, 'No space left'))", "disk_full", "machine"),
+        ("    raise errors.machine_error('failed', OSError(30, 'Read-only'))", "place_unusable", "machine"),
         ("    raise ZeroDivisionError('oh')", "internal", "ours"),
         ("    import faulthandler; faulthandler._sigsegv()", "compiler_crashed", "ours"),
         ("    def deep(n): return deep(n + 1)\n    deep(0)", "internal", "ours"),

@@ -130,6 +130,7 @@ def root(profile: output.ProfileName = "") -> None:
 
 def main() -> None:
     """The entry point of the command `tilewright`."""
+    output.accept_all_letters()
     try:
         if "--json" in sys.argv[1:]:
             sys.exit(_for_programs())

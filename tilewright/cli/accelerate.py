@@ -42,7 +42,7 @@ def accelerate(
     as_json: Json = False,
 ) -> None:
     """Compile for an accelerator with Arm's Vela, here and without a server; one artifact out."""
-    with failures(as_json):
+    with failures(as_json, output):
         words = [str(model), "--tolerance", str(tolerance), "--objective", objective]
         words += ["--target", target] if target else []
         words += ["--devices", devices] if devices else []

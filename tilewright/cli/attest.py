@@ -25,7 +25,7 @@ def attest(
     as_json: Json = False,
 ) -> None:
     """Fetch the server's signed statement of where an artifact comes from. With `--json`: `attestation`, the file."""
-    with failures(as_json), connect(url, key, profile) as client:
+    with failures(as_json, output), connect(url, key, profile) as client:
         name = artifact_id(client, artifact)
         path = output or Path(f"{name}.tw{SUFFIX}")
         _write(path, json.dumps(client.attestation(name)) + "\n")
@@ -40,7 +40,7 @@ def signer(
     as_json: Json = False,
 ) -> None:
     """Fetch the key that the server's statements are checked with; keep it. With `--json`: `public_key`."""
-    with failures(as_json), connect(url, key, profile) as client:
+    with failures(as_json, output), connect(url, key, profile) as client:
         pem = client.signer()
         if output is not None:
             _write(output, pem)

@@ -17,6 +17,7 @@ from tilewright.cli.output import (
     Url,
     connect,
     console,
+    demand_place,
     failures,
     print_json,
     print_problem,
@@ -77,6 +78,9 @@ def compile_model(
             target,
         )
         paths = _outputs(model, output, target or [])
+        if wait:
+            for path in paths:
+                demand_place(path)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model

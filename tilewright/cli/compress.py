@@ -81,7 +81,7 @@ def compress(
 
     With `--json`: the report, and `model`, the file.
     """
-    with failures(as_json):
+    with failures(as_json, output):
         wanted = given.other_options(option)
         wanted |= given.given_of(largest_error=largest_error, latency_ms=latency_ms, sparsity=sparsity)
         wanted |= given.given_of(form=form, method=method, precision=precision, keep=keep, ends=ends or None)

@@ -34,7 +34,7 @@ def download(
     as_json: Json = False,
 ) -> None:
     """Fetch an artifact: checked by SHA-256; a broken download goes on where it stopped. With `--json`: `artifact`."""
-    with failures(as_json), connect(url, key, profile) as client:
+    with failures(as_json, output), connect(url, key, profile) as client:
         try:
             job = found_job(client, artifact)
             name = artifact_of(job if partial else job.require_success())

@@ -37,7 +37,7 @@ def infer(
     as_json: Json = False,
 ) -> None:
     """Run an artifact once on the server's device. With `--json`: the inference, and `output`, the file."""
-    with failures(as_json):
+    with failures(as_json, output):
         given = read_npz(inputs)
         with connect(url, key, profile) as client:
             queued = client.start_inference(artifact_id(client, artifact), given, threads=threads)

@@ -36,7 +36,7 @@ def legalise(
     as_json: Json = False,
 ) -> None:
     """Bring a model to an accelerator that has few operators, here and without a server; ONNX out."""
-    with failures(as_json):
+    with failures(as_json, output):
         words = [str(model), "--for", accelerator, "--tolerance", str(tolerance), "--judge", judge]
         words += ["--terms", str(terms), "--method", method]
         words += [word for path in samples or () for word in ("--samples", str(path))]

@@ -40,7 +40,7 @@ def refit(
     as_json: Json = False,
 ) -> None:
     """Put the weights back: the same artifact, byte for byte. With `--json`: `artifact` and its `sha256`."""
-    with failures(as_json):
+    with failures(as_json, output):
         digest = refitted(light, weights, output)
         if as_json:
             print_json({"artifact": str(output), "sha256": digest})

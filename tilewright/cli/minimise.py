@@ -47,7 +47,7 @@ def minimise(
     that job's options. The file has no weights that the failure does not need. Of a wrong result of a file the
     inputs that show it are written beside it, as .npz. With `--json`: the report, and `model`, the file.
     """
-    with failures(as_json):
+    with failures(as_json, output):
         if not Path(model).exists() and _is_id(model):
             with connect(url, key, profile) as client:
                 _of_job(client, model, output or Path(f"{model}.minimised.onnx"), seconds, as_json)

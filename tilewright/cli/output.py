@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,7 +17,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from tilewright.client import Client
-from tilewright.errors import ClientError
+from tilewright.errors import ClientError, UsageError
 from tilewright.wire import Work
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
@@ -34,6 +37,24 @@ chosen_profile: ContextVar[str] = ContextVar("chosen_profile", default="")
 def connect(url: str, key: str, profile: str = "") -> Client:
     """The client of a command. Raises `ServerUnreachable` when no server is known, `UsageError`."""
     return Client(url, key, profile=profile or chosen_profile.get())
+
+
+def demand_place(target: Path) -> None:
+    """Raises `UsageError` where the file `target` cannot be written, before anything is done to make it."""
+    folder = target.parent
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{target} is not a file", fix="name a file")
+    if not folder.is_dir():
+        raise UsageError(f"cannot write {target}: there is no folder {folder}", fix="make it, or name another file")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"cannot write {target}: its folder cannot be written", fix="name a file in another folder")
+
+
+def accept_all_letters() -> None:
+    """Lets any text be printed: what the terminal's encoding has no letter for is escaped."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def console() -> Console:
@@ -133,9 +154,11 @@ def print_problem(work: Work) -> None:
 
 
 @contextlib.contextmanager
-def failures(as_json: bool) -> Iterator[None]:
-    """Print a failure and leave with its exit status."""
+def failures(as_json: bool, output: Path | None = None) -> Iterator[None]:
+    """Print a failure and leave with its exit status. That `output` cannot be written is one, found before all else."""
     try:
+        if output is not None:
+            demand_place(output)
         yield
     except ClientError as error:
         if as_json:

@@ -30,7 +30,12 @@ def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
     if not shown.is_terminal:
         yield lambda event: _notice(event, shown)
         return
-    columns = (SpinnerColumn(), TextColumn("{task.description:10}", markup=False), BarColumn(), TimeElapsedColumn())
+    columns = (
+        SpinnerColumn("dots" if shown.encoding.startswith("utf") else "line"),
+        TextColumn("{task.description:10}", markup=False),
+        BarColumn(),
+        TimeElapsedColumn(),
+    )
     with Progress(*columns, console=shown) as progress:
         bar = progress.add_task("queued", total=1.0)
 

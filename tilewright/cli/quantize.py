@@ -67,7 +67,7 @@ def quantize(
     as_json: Json = False,
 ) -> None:
     """Quantise a model to 8-bit integers and download it as ONNX. With `--json`: the report, and `model`, the file."""
-    with failures(as_json):
+    with failures(as_json, output):
         wanted = given.other_options(option)
         wanted |= given.given_of(ranges=ranges, snr_db=snr_db, equalise=equalise or None, keep=keep)
         if dim:

@@ -35,7 +35,7 @@ def redeploy(
     `same_program`, the digests `artifact` and `made`, `differing`, `kernels`, `changed`, `calls`, `measured`,
     `reasons`, `errors`, `tolerance`, `notices`, and `output`, the file.
     """
-    with failures(as_json), tempfile.TemporaryDirectory(prefix="redeploy-") as folder:
+    with failures(as_json, output), tempfile.TemporaryDirectory(prefix="redeploy-") as folder:
         needs_compiler()
         file = Path(artifact)
         path = output or model.with_suffix(".tw")

@@ -42,7 +42,7 @@ def reproduce(
     With `--json`: `same`, the digests `artifact` and `made`, `differing`, `reasons`, `missing`, and of kernels
     `kernels`, `changed`, `measured`.
     """
-    with failures(as_json), tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
+    with failures(as_json, output), tempfile.TemporaryDirectory(prefix="reproduce-") as folder:
         needs_compiler()
         place = Path(folder)
         file = Path(artifact)

@@ -34,7 +34,7 @@ def run(
     as_json: Json = False,
 ) -> None:
     """Run an artifact on this machine, without a server. With `--json`: `outputs`, and `bench` with every sample."""
-    with failures(as_json), tilewright.load(artifact) as model, refusals(model):
+    with failures(as_json, output), tilewright.load(artifact) as model, refusals(model):
         given = read_npz(inputs) if inputs else drawn(model, seed, sizes(dims))
         outputs = model.run(given)
         if output:

@@ -42,7 +42,7 @@ def timeline(
 
     With `--json`: all of it.
     """
-    with failures(as_json):
+    with failures(as_json, output):
         _require_cpu(artifact)
         chart = carried(artifact, "chart")
         with tilewright.load(artifact) as model, refusals(model):

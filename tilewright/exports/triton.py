@@ -14,6 +14,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from tilewright.download import whole
 from tilewright.errors import UsageError
 from tilewright.loading import read_manifest
 
@@ -48,7 +49,8 @@ def triton_repository(artifact: Path, folder: Path, name: str = "") -> Path:
         (here / "config.pbtxt").write_text(text, encoding="utf-8")
         source = files("tilewright.exports") / "triton_model.py.txt"  # Triton's process imports it, this one never
         (here / "1" / "model.py").write_text(source.read_text("utf-8"), encoding="utf-8")
-        shutil.copyfile(artifact, here / "1" / "model.tw")
+        with artifact.open("rb") as packed, whole(here / "1" / "model.tw") as target:
+            shutil.copyfileobj(packed, target)
     except OSError as error:
         raise UsageError(f"{here} cannot be written: {error.strerror}", fix="name another folder") from error
     return here

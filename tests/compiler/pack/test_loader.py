@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import ast
+import errno
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -287,6 +289,95 @@ def test_where_no_file_can_be_in_memory_a_temporary_one_is_used(
     with loader.Model(artifact) as model:
         np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], Y)
     assert list((tmp_path / "temporary").iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("trouble", "says"),
+    [("noexec", "noexec"), ("full", "No space left"), ("none", "no place"), ("damaged", "cannot be loaded")],
+)
+def test_where_no_place_permits_to_load_the_library_it_is_said_what_to_set(
+    trouble: str, says: str, loader: ModuleType, artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object, **__: object) -> Any:
+        full = trouble == "full" and OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        raise full or OSError("failed to map segment from shared object")
+
+    def nowhere(**_: object) -> Any:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory found")
+
+    monkeypatch.setattr(os, "memfd_create", refuse)
+    monkeypatch.setattr(loader.tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(loader.ctypes, "CDLL", refuse)
+    if trouble == "noexec":
+        monkeypatch.setattr(loader.os, "statvfs", lambda path: type("Status", (), {"f_flag": os.ST_NOEXEC}))
+    if trouble == "none":
+        monkeypatch.setattr(loader.tempfile, "mkstemp", nowhere)
+    with pytest.raises(loader.WrongMachine, match=says) as caught:
+        loader.Model(artifact)
+    assert ("TMPDIR" in caught.value.fix) == (trouble != "damaged")
+
+
+CALLS: dict[str, Callable[[Any], object]] = {
+    "run": lambda model: model.run({"x": X, "n": N}),
+    "run into arrays": lambda model: model.run({"x": X, "n": N}, {"y": np.empty_like(Y)}),
+    "run_flat": lambda model: model.run_flat([X, N]),
+    "profile": lambda model: model.profile({"x": X, "n": N}, 1),
+    "close": lambda model: model.close(),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_tracing_hook_amid_a_run_is_refused_and_not_waited_for(name: str, loader: ModuleType, artifact: Path) -> None:
+    with loader.Model(artifact) as model:
+        met: list[str] = []
+
+        def hook(frame: Any, event: str, argument: object) -> Any:
+            if model._lock._is_owned():
+                try:
+                    CALLS[name](model)
+                    met.append("done")
+                except loader.RunError as error:
+                    met.append(str(error))
+            return hook
+
+        before = sys.gettrace()
+        sys.settrace(hook)
+        try:
+            found = model.run({"x": X, "n": N})["y"]
+        finally:
+            sys.settrace(before)
+        np.testing.assert_array_equal(found, Y)
+        assert met
+        assert all("this very thread" in one for one in met)
+        np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], Y)
+
+
+def test_a_signal_handler_runs_the_model_between_runs_and_is_refused_amid_one(
+    loader: ModuleType, artifact: Path
+) -> None:
+    with loader.Model(artifact) as model:
+        right, refused, wrong = 0, 0, 0
+
+        def handler(*_: object) -> None:
+            nonlocal right, refused, wrong
+            try:
+                same = np.array_equal(model.run({"x": X, "n": N})["y"], Y)
+                right, wrong = right + same, wrong + (not same)
+            except loader.RunError:
+                refused += 1
+
+        before = signal.signal(signal.SIGALRM, handler)
+        signal.setitimer(signal.ITIMER_REAL, 1e-3, 1e-3)
+        try:
+            for _ in range(1_000_000):
+                assert np.array_equal(model.run({"x": X, "n": N})["y"], Y)
+                if right + refused >= 100:
+                    break
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert right + refused >= 100
+        assert not wrong
 
 
 def test_what_is_not_there_or_no_artifact_is_refused(loader: ModuleType, tmp_path: Path) -> None:

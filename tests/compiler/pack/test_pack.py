@@ -15,7 +15,7 @@ from typing import Any, Protocol
 
 import pytest
 
-from compiler.errors import ResourceExhausted, VerifyError
+from compiler.errors import DiskFull, VerifyError
 from compiler.ir.machine import Record
 from compiler.pack import archive as archives
 from compiler.pack.facts import Rejected
@@ -239,7 +239,7 @@ def test_a_failed_write_leaves_nothing_and_keeps_what_was_there(
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(ResourceExhausted, match="No space left"):
+    with pytest.raises(DiskFull, match="No space left"):
         parts.pack(path)
     assert path.read_bytes() == b"before"
     assert list(tmp_path.iterdir()) == [path]

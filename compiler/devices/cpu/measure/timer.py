@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import tempfile
 import weakref
 from importlib.resources import files
-from pathlib import Path
 from types import TracebackType
 
+from compiler.codegen.build import temporary_folder
 from compiler.errors import InternalError, ResourceExhausted
 
 TIMER_SOURCE = "\n".join((files("compiler.devices.cpu.measure") / name).read_text() for name in ("timer.c", "stages.c"))
@@ -88,8 +87,8 @@ class Timer:
     """
 
     def __init__(self, library: bytes) -> None:
-        with tempfile.TemporaryDirectory(prefix="tw-timer-") as folder:
-            path = Path(folder) / "timer.so"
+        with temporary_folder("tw-timer-") as folder:
+            path = folder / "timer.so"
             path.write_bytes(library)
             self._library = ctypes.CDLL(str(path))
         self._unload = weakref.finalize(self, _unload, self._library._handle)
