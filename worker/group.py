@@ -103,9 +103,14 @@ class Group:
         return usage.of(self.launcher.pid, launch.descendants(self.launcher.pid))
 
     def disk_bytes(self) -> int | None:
-        """Bytes of the files that the job wrote, its log among them; None where nobody can count them."""
+        """Bytes of the files that the job wrote, also those deleted and still open, and of its log.
+
+        None where nobody can count them.
+        """
         found = usage.disk_bytes(self.scratch)
-        return None if found is None else found + self.log.stat().st_size
+        if found is None:
+            return None
+        return found + usage.deleted_bytes(launch.descendants(self.launcher.pid)) + self.log.stat().st_size
 
     def log_tail(self, limit: int = LOG_TAIL_BYTES) -> str:
         """The last `limit` bytes that the job printed."""

@@ -20,13 +20,19 @@ from types import MappingProxyType
 from worker import kernel, landlock, seccomp
 from worker.limits import Limits, hold_process
 
-_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/nix", "/sys")
-_PROC = ("self", "cpuinfo", "meminfo", "stat", "loadavg", "filesystems", "version", "sys")
+_SYSTEM = ("/usr", "/lib", "/lib64", "/lib32", "/bin", "/sbin", "/nix")
+_SYS = ("devices/system/cpu", "devices/system/node", "kernel/mm/transparent_hugepage")
+_PROC = ("cpuinfo", "meminfo", "stat", "loadavg", "filesystems", "version", "sys/vm")
 """Not all of /proc: the environments of other processes, where passwords may be, are in it."""
+_PROC_OF_ITSELF = ("auxv", "cmdline", "comm", "exe", "fd", "limits", "maps", "schedstat", "stat", "statm", "status")
+"""Not all of its own folder, nor of its threads': each has a `net`, with the addresses that the host talks to."""
 _SYSTEM_FILES = ("/etc/ld.so.cache", "/etc/ld.so.conf", "/etc/ld.so.conf.d", "/etc/ld.so.preload", "/etc/localtime")
 _DEVICES_READ = ("/dev/zero", "/dev/random", "/dev/urandom")
 _DEVICES_WRITTEN = ("/dev/null",)
-_GPU_READ = ("/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/proc/devices", "/etc/nvidia")
+_GPU_READ = (
+    *("/proc/driver/nvidia", "/proc/driver/nvidia-uvm", "/proc/devices", "/etc/nvidia"),
+    *("/proc/self", "/proc/sys", "/sys"),
+)
 _GPU_WRITTEN = ("nvidia*", "dxg")
 """Below /dev. The driver is called by ioctl on these, which takes the right to write. They exist once the worker has
 asked the driver."""
@@ -126,7 +132,10 @@ def _thread_names() -> list[Path]:
 
 def _own_paths() -> list[Path]:
     """What Python, numpy and a C compiler read."""
-    named = [*_SYSTEM, *(f"/proc/{name}" for name in _PROC), *_SYSTEM_FILES, *_DEVICES_READ]
+    thread = f"task/{os.getpid()}/schedstat"  # of the first thread, as /proc/thread-self says it
+    own = (f"self/{name}" for name in (*_PROC_OF_ITSELF, thread))
+    named = [*_SYSTEM, *(f"/sys/{name}" for name in _SYS), *(f"/proc/{name}" for name in (*_PROC, *own))]
+    named += [*_SYSTEM_FILES, *_DEVICES_READ]
     named += [sys.prefix, sys.base_prefix, *sys.path, *os.environ.get("PATH", "").split(os.pathsep)]
     # An editable install is found by an import hook, not through sys.path.
     packages = (Path(__file__).parent.parent / package for package in ("worker", "compiler", "tilewright"))

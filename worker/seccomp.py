@@ -3,7 +3,8 @@
 Also what Landlock lets through although it reaches beyond the process: modes, owners, times and attributes of files,
 also of those that are only open to be read; System V and POSIX queues; watching what others do with files; limits,
 priorities, cores and memory of other processes; and the kernel's own settings, for a worker that root runs. And memory
-that the watch over resident memory does not see: files in memory, and shared pages that belong to no file.
+that the watch over resident memory does not see: files in memory, and shared pages that belong to no file. Locks and
+leases of files, which hold up whoever else uses them, are refused, and descriptors in messages, where nobody sees them.
 
 A list of what is refused, not of what is allowed: compilers and numpy use too much of the kernel for the
 latter to stay true. Refused calls return EPERM, and `clone3` ENOSYS: its flags cannot be looked at, and C libraries
@@ -19,7 +20,7 @@ from __future__ import annotations
 import ctypes
 import errno
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from worker import kernel
 
@@ -126,8 +127,13 @@ _REFUSED: Mapping[str, tuple[int | None, int | None]] = {
 }
 """Name: (number on x86-64, number on arm64), None where the machine has no such call."""
 
-_MEMFD_CREATE = {"memfd_create": (319, 279)}
-"""Refused without a GPU. Libraries of artifacts are then loaded from a file in the job's folder."""
+_REFUSED_WITHOUT_GPU: Mapping[str, tuple[int, int]] = {
+    "memfd_create": (319, 279),
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
+    "flock": (73, 32),
+}
+"""What drivers may need. Libraries of artifacts are then loaded from a file in the job's folder."""
 
 _OF_ITSELF: Mapping[str, tuple[int, int]] = {
     "prlimit64": (302, 261),
@@ -144,11 +150,15 @@ _OF_PROCESS_ITSELF: Mapping[str, tuple[tuple[int, int], int]] = {
 }
 """Numbers, and what as first argument says that the second is a process: no groups or users, and 0 alone of these."""
 
-_CLONE, _CLONE3, _SOCKET, _MMAP, _IOCTL = (56, 220), (435, 435), (41, 198), (9, 222), (16, 29)
+_CLONE, _CLONE3, _SOCKET, _MMAP, _IOCTL, _FCNTL = (56, 220), (435, 435), (41, 198), (9, 222), (16, 29), (72, 25)
 
 _REFUSED_REQUESTS = (0x40086602, 0x40046602, 0x40087602, 0x40047602, 0x401C5820, 0x40806685)
 """FS_IOC_SETFLAGS and FS_IOC_SETVERSION in both sizes, FS_IOC_FSSETXATTR and FS_IOC_ENABLE_VERITY of `linux/fs.h` and
 `linux/fsverity.h`: they change a file that is open to be read."""
+_REFUSED_COMMANDS = (8, 15, 1024, 1026)
+"""F_SETOWN, F_SETOWN_EX, F_SETLEASE and F_NOTIFY of `linux/fcntl.h`."""
+_LOCKS = (6, 7, 37, 38)
+"""F_SETLK, F_SETLKW, F_OFD_SETLK and F_OFD_SETLKW: refused without a GPU, whose driver locks its cache."""
 _MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20
 
 _NEW_NAMESPACES = 0x7E020000
@@ -194,7 +204,7 @@ def restrict(*, gpu: bool = False) -> bool:
 def program(machine: str, *, gpu: bool = False) -> bytes:
     """The filter as classic BPF for `machine` (`x86_64` or `aarch64`)."""
     column = 0 if machine == "x86_64" else 1
-    calls = _REFUSED if gpu else {**_REFUSED, **_MEMFD_CREATE}
+    calls = _REFUSED if gpu else {**_REFUSED, **_REFUSED_WITHOUT_GPU}
     refused = [number for pair in calls.values() if (number := pair[column]) is not None]
     lines = [
         (_LOAD, 0, 0, _OFFSET_ARCH),
@@ -203,7 +213,8 @@ def program(machine: str, *, gpu: bool = False) -> bytes:
         (_LOAD, 0, 0, _OFFSET_NUMBER),
         # Each of these takes the next lines when the number is its own, else jumps over them.
         *([] if gpu else _shared_pages(_MMAP[column])),
-        *_requests(_IOCTL[column]),
+        *_requests(_IOCTL[column], _REFUSED_REQUESTS),
+        *_requests(_FCNTL[column], _REFUSED_COMMANDS if gpu else (*_REFUSED_COMMANDS, *_LOCKS)),
         (_JUMP_EQUAL, 0, 1, _CLONE3[column]),
         _MISSING,
         *_namespaces(_CLONE[column]),
@@ -263,13 +274,13 @@ def _shared_pages(number: int) -> list[_Line]:
     ]
 
 
-def _requests(number: int) -> list[_Line]:
-    """`ioctl` changes no flags of files."""
-    count = len(_REFUSED_REQUESTS)
+def _requests(number: int, refused: Sequence[int]) -> list[_Line]:
+    """A call whose second argument says what is wanted: none of the `refused`."""
+    count = len(refused)
     return [
         (_JUMP_EQUAL, 0, count + 3, number),
         (_LOAD, 0, 0, _OFFSET_SECOND_ARGUMENT),
-        *((_JUMP_EQUAL, count - index, 0, request) for index, request in enumerate(_REFUSED_REQUESTS)),
+        *((_JUMP_EQUAL, count - index, 0, request) for index, request in enumerate(refused)),
         _ALLOWED,
         _REFUSAL,
     ]

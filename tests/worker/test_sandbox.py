@@ -76,6 +76,10 @@ def shared_file():
     with (scratch / "mapped").open("w+b") as file:
         file.truncate(4096)
         mmap.mmap(file.fileno(), 4096).close()
+NETS = ("self", "thread-self", f"self/task/{os.getpid()}", str(os.getpid()), "1", str(parent))
+def sent_descriptor():
+    ends = socket.socketpair()
+    socket.send_fds(ends[0], [b"x"], [given])
 x86 = os.uname().machine == "x86_64"
 def compile_c():
     (scratch / "x.c").write_text("int seven(void) { return 7; }")
@@ -126,6 +130,23 @@ print(json.dumps({
     "own_pages": attempt(lambda: mmap.mmap(-1, 4096, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)),
     "shared_file": attempt(lambda: shared_file()),
     "opt": attempt(lambda: os.listdir("/opt")),
+    **{f"net_{name}": attempt(lambda: Path(f"/proc/{name}/net/tcp").read_bytes()) for name in NETS},
+    "net": attempt(lambda: Path("/proc/net/tcp").read_bytes()),
+    "net_folder": attempt(lambda: os.listdir("/proc/self/net")),
+    "net_settings": attempt(lambda: os.listdir("/proc/sys/net")),
+    "mounts": attempt(lambda: Path("/proc/self/mountinfo").read_bytes()),
+    "sys_net": attempt(lambda: os.listdir("/sys/class/net")),
+    "sys_block": attempt(lambda: os.listdir("/sys/block")),
+    "sys": attempt(lambda: os.listdir("/sys")),
+    "cores_of_machine": attempt(lambda: Path("/sys/devices/system/cpu/online").read_bytes()),
+    "delay_of_thread": attempt(lambda: Path("/proc/thread-self/schedstat").read_bytes()),
+    "notified": attempt(lambda: fcntl.fcntl(os.open("/usr", os.O_RDONLY), fcntl.F_NOTIFY, 4)),
+    "lease": attempt(lambda: fcntl.fcntl(given, fcntl.F_SETLEASE, fcntl.F_UNLCK)),
+    "owner_of_signals": attempt(lambda: fcntl.fcntl(given, fcntl.F_SETOWN, parent)),
+    "flock_of_system": attempt(lambda: fcntl.flock(os.open("/usr", os.O_RDONLY), fcntl.LOCK_SH | fcntl.LOCK_NB)),
+    "flock_of_input": attempt(lambda: fcntl.flock(given, fcntl.LOCK_EX | fcntl.LOCK_NB)),
+    "lock_of_input": attempt(lambda: fcntl.lockf(given, fcntl.LOCK_SH | fcntl.LOCK_NB)),
+    "sent_descriptor": attempt(lambda: sent_descriptor()),
     "capabilities": capabilities(),
     "capabilities_of_subprocess": subprocess.run(
         [sys.executable, "-c", CAPABILITIES + "exit(capabilities() & ~4 != 0)"]
@@ -166,8 +187,10 @@ def inside(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 def test_the_job_can_do_its_work(inside: dict[str, Any]) -> None:
     names = ("model", "compile", "home", "socketpair", "own_status", "own_limit", "thread")
-    also = ("own_cores", "cores_of_own_threads", "own_priority", "own_pages", "shared_file")
-    assert {name: inside[name] for name in (*names, *also)} == dict.fromkeys((*names, *also), "done")
+    also = ("own_cores", "cores_of_own_threads", "own_priority", "own_pages", "shared_file", "cores_of_machine")
+    known = ("delay_of_thread",) if Path("/proc/thread-self/schedstat").exists() else ()
+    expected = dict.fromkeys((*names, *also, *known), "done")
+    assert {name: inside[name] for name in expected} == expected
 
 
 def test_limits_hold(inside: dict[str, Any]) -> None:
@@ -189,6 +212,14 @@ def test_only_named_files_can_be_read_and_none_written(inside: dict[str, Any]) -
     assert {name: inside[name] for name in names} == dict.fromkeys(names, "EACCES")
     assert inside["secret_of_subprocess"] != 0
     assert inside["parent_environment"] in ("EACCES", "EPERM")
+
+
+@pytest.mark.skipif(landlock.version() < 1, reason="this kernel has no Landlock")
+def test_nothing_is_seen_of_the_hosts_network_mounts_and_devices(inside: dict[str, Any]) -> None:
+    hidden = ("net_folder", "net_settings", "mounts", "sys_net", "sys_block", "sys")
+    seen = {name: inside[name] for name in inside if name.startswith("net") or name in hidden}
+    assert len(seen) > len(hidden)
+    assert {name: said for name, said in seen.items() if said not in ("EACCES", "EPERM")} == {}
 
 
 @pytest.mark.skipif(landlock.version() < 6, reason="this kernel cannot keep signals in")
@@ -359,6 +390,13 @@ def test_there_is_no_new_namespace_and_no_way_to_other_processes(filtered: dict[
     also = ("priority_of_parent", "priority_of_user", "handle_of_parent")
     assert {name: filtered[name] for name in (*names, *also)} == dict.fromkeys((*names, *also), "EPERM")
     assert filtered["clone3"] == "ENOSYS"
+
+
+def test_files_of_others_are_neither_locked_nor_watched_and_descriptors_stay_in_sight(filtered: dict[str, Any]) -> None:
+    names = ("notified", "lease", "owner_of_signals", "flock_of_system", "flock_of_input", "lock_of_input")
+    assert {name: filtered[name] for name in (*names, "sent_descriptor")} == dict.fromkeys(
+        (*names, "sent_descriptor"), "EPERM"
+    )
 
 
 def test_no_memory_is_taken_that_no_process_is_seen_to_hold(filtered: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ _REFUSED = """
     name_to_handle_at inotify_add_watch fanotify_init fanotify_mark quotactl quotactl_fd open_tree_attr
     acct syslog personality vhangup sethostname setdomainname adjtimex clock_adjtime iopl ioperm kexec_file_load
     kcmp pidfd_open pidfd_send_signal process_madvise process_mrelease migrate_pages move_pages
-    memfd_secret memfd_create
+    memfd_secret memfd_create sendmsg sendmmsg flock
     shmget shmat shmctl semget semop semtimedop semctl msgget msgsnd msgrcv msgctl mq_unlink mq_open
 """
 REFUSED = frozenset(_REFUSED.split())
@@ -42,9 +42,10 @@ JUDGED = {
     "ioprio_set": EITHER,
     "mmap": EITHER,
     "ioctl": EITHER,
+    "fcntl": EITHER,
 }
 """Calls whose arguments are looked at, or that are told to be missing."""
-ARGUMENTS = [(0,), (1,), (0x10000000,), (0, 0x40086602), (0, 0, 0x21)]
+ARGUMENTS = [(0,), (1,), (0x10000000,), (0, 0x40086602), (0, 1026), (0, 0, 0x21)]
 """First, second and fourth: under some of them a call whose arguments are looked at is refused, under others not."""
 HEADERS = {
     "x86_64": "#include <asm/unistd_64.h>",
@@ -91,7 +92,7 @@ def test_the_filter_refuses_what_is_listed_here_by_the_numbers_of_the_kernels_he
     others = answers.keys() - refused - JUDGED.keys()
     assert all(answers[name] == {"allow"} for name in others)
     # What these headers are too old to know is numbered alike everywhere, and by newer ones when a test runs there.
-    assert {*REFUSED} == seccomp._REFUSED.keys() | seccomp._MEMFD_CREATE.keys()
+    assert {*REFUSED} == seccomp._REFUSED.keys() | seccomp._REFUSED_WITHOUT_GPU.keys()
     for name in newer:
         x86, arm = seccomp._REFUSED[name]
         assert x86 == arm is not None, name
@@ -131,11 +132,20 @@ def test_the_filter_answers_each_call_as_it_should(machine: str) -> None:
         (16 if x86 else 29, 0, 0x5401): "allow",  # ioctl(TCGETS)
         (16 if x86 else 29, 0, 0x40086602): "refuse",  # FS_IOC_SETFLAGS
         (16 if x86 else 29, 0, 0x40806685): "refuse",  # FS_IOC_ENABLE_VERITY, the last
+        (72 if x86 else 25, 0, 1030): "allow",  # fcntl(F_DUPFD_CLOEXEC)
+        (72 if x86 else 25, 0, 1026): "refuse",  # F_NOTIFY
+        (72 if x86 else 25, 0, 1024): "refuse",  # F_SETLEASE
+        (72 if x86 else 25, 0, 8): "refuse",  # F_SETOWN
+        (72 if x86 else 25, 0, 6): "refuse",  # F_SETLK
+        (72 if x86 else 25, 0, 38): "refuse",  # F_OFD_SETLKW, the last
     }
     assert {call: _carried_out(seccomp.program(machine), machine, *call) for call in judged} == judged
     with_gpu = seccomp.program(machine, gpu=True)
     assert _carried_out(with_gpu, machine, 9 if x86 else 222, 0, 0, 0x21) == "allow"
     assert _carried_out(with_gpu, machine, 319 if x86 else 279, 0) == "allow"  # memfd_create
+    assert _carried_out(with_gpu, machine, 73 if x86 else 32, 0) == "allow"  # flock
+    assert _carried_out(with_gpu, machine, 72 if x86 else 25, 0, 6) == "allow"  # F_SETLK
+    assert _carried_out(with_gpu, machine, 72 if x86 else 25, 0, 1026) == "refuse"
     sockets = {
         (41 if x86 else 198, 1, 0o2000005): "allow",  # socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC)
         (41 if x86 else 198, 1, 1): "refuse",  # SOCK_STREAM

@@ -185,6 +185,18 @@ def test_a_kill_from_outside_is_nobodys_memory(attend: Attend) -> None:
     assert ending.problem["details"] == {"phase": "tile"}
 
 
+def test_deleted_files_that_are_still_open_are_part_of_what_a_job_wrote(attend: Attend) -> None:
+    child = """
+kept = []
+for number in range(8):
+    kept.append(open("gone", "wb", buffering=0))
+    os.unlink("gone")
+    kept[-1].write(os.urandom(1 << 20))
+time.sleep(600)
+"""
+    assert attend(child, disk_bytes=4 << 20, wall_s=30.0).problem["code"] == "disk_limit"
+
+
 def test_what_a_job_writes_is_limited_in_all(attend: Attend) -> None:
     child = """
 os.mkdir("deep")

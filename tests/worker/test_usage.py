@@ -93,3 +93,47 @@ def test_memory_is_of_living_processes_and_time_of_dead_ones_too(eventually: Cal
 
 def test_the_kernels_counter_of_kills_for_memory_is_a_number() -> None:
     assert usage.oom_kills() >= 0
+
+
+HIDING = """
+import ctypes, os, sys
+from pathlib import Path
+from worker import sandbox
+from worker.limits import Limits
+scratch = Path(sys.argv[1])
+if sys.argv[2] == "walls":
+    sandbox.enter(Limits(wall_s=60, memory_bytes=1 << 30), scratch, [], [])
+opened, mapped = (open(scratch / name, "w+b") for name in ("opened", "mapped"))
+for file in (opened, mapped):
+    file.write(bytes(range(256)) * 2048)
+    file.flush()
+    os.unlink(file.name)
+again = os.dup(opened.fileno())
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+assert libc.mmap(None, ctypes.c_size_t(1 << 19), 1, 2, mapped.fileno(), ctypes.c_long(0)) != ctypes.c_void_p(-1).value
+mapped.close()
+print("ready", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(not LINUX, reason="processes are looked at by /proc")
+@pytest.mark.parametrize("walls", ["walls", "none"])
+def test_deleted_files_are_counted_once_while_they_are_open_or_mapped(tmp_path: Path, walls: str) -> None:
+    sees_mapped = os.geteuid() == 0
+    if walls == "walls" and not sees_mapped:
+        pytest.skip("only root looks into a process that leaves no dumps")
+    command = [sys.executable, "-c", HIDING, str(tmp_path), walls]
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(Path(__file__).parents[2]), "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        assert usage.disk_bytes(tmp_path) == 0
+        held = usage.deleted_bytes([process.pid, process.pid])
+        process.communicate()
+    files = 2 if sees_mapped else 1
+    assert files * 512 * KIB <= held < files * 600 * KIB
+    assert usage.deleted_bytes([process.pid]) == 0
