@@ -131,6 +131,8 @@ class Settings(BaseSettings):
     """The key (ed25519, PEM) that statements about artifacts are signed with; None: `signing_key` in `data_dir`."""
 
     max_model_bytes: int = Field(default=2 << 30, gt=0)
+    max_keys_per_owner: int = Field(default=100, ge=0)
+    """Valid keys of one owner; 0: no limit."""
     max_queued_per_owner: int = Field(default=100, gt=0)
     max_stored_bytes_per_owner: int = Field(default=0, ge=0)
     """Models, artifacts, uploads under way and arrays of inferences of one owner; 0: no limit."""

@@ -21,7 +21,7 @@ QUOTAS = ("stored_bytes", "queued_jobs", "concurrent_jobs", "device_seconds")
 class Key:
     """A key, but for its text, which only `NewKey` has.
 
-    role   reader, compiler or operator
+    role   reader, compiler, manager or operator
     state  valid, expired or revoked
     """
 
@@ -81,7 +81,7 @@ class Owners:
     ) -> NewKey:
         """A new key, which allows no more than the one in use and ends no later.
 
-        scopes      instead of a role: read, compile, admin
+        scopes      instead of a role: read, compile, keys, admin
         expires_at  RFC 3339
         """
         body: dict[str, Any] = {"label": label, "role": role}

@@ -68,14 +68,46 @@ def replace(session: Session, owner_id: uuid.UUID, digest: str | None, scopes: S
 
 
 def make(
-    session: Session, owner_id: uuid.UUID, digest: str, scopes: Sequence[str], label: str, expires_at: float | None
+    session: Session,
+    owner_id: uuid.UUID,
+    digest: str,
+    scopes: Sequence[str],
+    label: str,
+    expires_at: float | None,
+    maker: uuid.UUID | None = None,
 ) -> ApiKey:
     """Insert a key whose digest is new."""
-    key = ApiKey(owner_id=owner_id, digest=digest, scopes=list(scopes), label=label, expires_at=expires_at)
+    given = {"scopes": list(scopes), "label": label, "expires_at": expires_at, "made_by": maker}
+    key = ApiKey(owner_id=owner_id, digest=digest, **given)
     session.add(key)
     session.flush()
     session.refresh(key)
     return key
+
+
+def valid(session: Session, owner_id: uuid.UUID) -> int:
+    """How many keys of an owner are let in."""
+    lasting = sa.or_(ApiKey.expires_at.is_(None), ApiKey.expires_at > clock())
+    mine = (ApiKey.owner_id == owner_id, ApiKey.revoked_at.is_(None), lasting)
+    return session.scalar(sa.select(sa.func.count()).select_from(ApiKey).where(*mine)) or 0
+
+
+def made_by(session: Session, owner_id: uuid.UUID, key_id: uuid.UUID) -> Sequence[ApiKey]:
+    """The owner's keys that this one made, that these made, and so on, revoked ones included."""
+    found: list[ApiKey] = []
+    makers = [key_id]
+    while makers:
+        query = sa.select(ApiKey).where(ApiKey.owner_id == owner_id, ApiKey.made_by.in_(makers)).with_for_update()
+        rows = session.scalars(query.order_by(ApiKey.id)).all()
+        found += rows
+        makers = [row.id for row in rows]
+    return found
+
+
+def pass_on(session: Session, old: uuid.UUID, new: uuid.UUID) -> None:
+    """What one key made counts as made by another from now on."""
+    update = sa.update(ApiKey).where(ApiKey.made_by == old, ApiKey.id != new).values(made_by=new)
+    session.execute(update.execution_options(synchronize_session=False))
 
 
 def used(session: Session, ages_s: Mapping[uuid.UUID, float]) -> None:

@@ -103,6 +103,8 @@ class ApiKey(Row):
     """To about a minute."""
     replaced_by: Mapped[uuid.UUID | None]
     """The key that was made when this one was rotated."""
+    made_by: Mapped[uuid.UUID | None] = mapped_column(index=True)
+    """The key of the same owner by which it was made: it is revoked with that one."""
 
 
 class Model(Row):

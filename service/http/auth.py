@@ -1,8 +1,8 @@
 """Who calls: the API key in the `Authorization` header, and the scope that a route demands.
 
-A route demands a scope by a parameter of the type `Reader`, `Submitter` or `Administrator`, and any key at all by
-`AnyCaller`. The gate (`service.http.gate`) has let the caller in before any parameter is looked at; here is what the
-route gets of it.
+A route demands a scope by a parameter of the type `Reader`, `Submitter`, `KeyManager` or `Administrator`, and any key
+at all by `AnyCaller`. The gate (`service.http.gate`) has let the caller in before any parameter is looked at; here is
+what the route gets of it.
 """
 
 from __future__ import annotations
@@ -47,6 +47,10 @@ async def _compiler(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
     return caller
 
 
+async def _manager(caller: Annotated[Caller, Depends(_caller)]) -> Caller:
+    return caller
+
+
 AnyCaller = Annotated[Caller, Depends(_anybody)]
 """A caller whose key is valid, whatever it allows."""
 
@@ -59,10 +63,19 @@ Administrator = Annotated[Caller, Depends(_administrator)]
 Submitter = Annotated[Caller, Depends(_compiler)]
 """A caller whose key has the scope `compile`."""
 
+KeyManager = Annotated[Caller, Depends(_manager)]
+"""A caller whose key has the scope `keys`."""
+
 ANY = ""
 """In place of a scope: every key will do."""
 
-SCOPES: Mapping[Any, str] = {_anybody: ANY, _reader: "read", _compiler: "compile", _administrator: "admin"}
+SCOPES: Mapping[Any, str] = {
+    _anybody: ANY,
+    _reader: "read",
+    _compiler: "compile",
+    _manager: "keys",
+    _administrator: "admin",
+}
 
 
 def demanded(dependant: Dependant) -> str | None:

@@ -143,7 +143,7 @@ async def _admit(here: State, scope: Scope, demands: str, route: str, parts: Map
         caller = await pool.run(_opened if shared else _entered, here, key, connection)
     audit.asked_by(caller.owner, caller.key)
     try:
-        scope[ADDED] = here.rates.spend(digest_of(key))
+        scope[ADDED] = here.rates.spend(digest_of(key) if caller.opened else str(caller.owner))
     except RateLimited:
         scope[ADDED] = here.rates.refusal()
         raise

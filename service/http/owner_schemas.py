@@ -22,8 +22,8 @@ NAME_PATTERN = r"^[^\u0000-\u001f\u007f/]{1,100}$"
 MOST = 1 << 62
 MOST_SECONDS = 1e12
 
-Role = Literal["reader", "compiler", "operator"]
-Scope = Literal["read", "compile", "admin"]
+Role = Literal["reader", "compiler", "manager", "operator"]
+Scope = Literal["read", "compile", "keys", "admin"]
 Text = Annotated[str, Field(max_length=200, pattern=r"^[^\u0000]*$")]
 
 KEY_EXAMPLE: dict[str, Any] = {
@@ -38,6 +38,7 @@ KEY_EXAMPLE: dict[str, Any] = {
     "revoked_at": None,
     "last_used_at": "2026-11-21T03:59:00.000Z",
     "replaced_by": None,
+    "made_by": "019aa1d8-11c0-7a2e-8b44-0c9d5e7f6a10",
 }
 QUOTAS_EXAMPLE: dict[str, Any] = {
     "stored_bytes": {"limit": 10737418240, "used": 136314880},
@@ -83,6 +84,9 @@ class KeyOut(BaseModel):
     revoked_at: datetime | None
     last_used_at: datetime | None = Field(description="To about a minute; null: never.")
     replaced_by: uuid.UUID | None = Field(description="The key that was made when this one was rotated.")
+    made_by: uuid.UUID | None = Field(
+        description="The key of the same owner that made it, with which it is revoked; null: an operator or the server."
+    )
 
     @classmethod
     def of(cls, shown: Shown) -> Self:
@@ -119,6 +123,7 @@ def _of_key(shown: Shown) -> dict[str, Any]:
         "revoked_at": _utc(row.revoked_at),
         "last_used_at": _utc(row.last_used_at),
         "replaced_by": row.replaced_by,
+        "made_by": row.made_by,
     }
 
 

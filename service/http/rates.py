@@ -1,4 +1,4 @@
-"""How many requests each key may send: a token bucket for each, in this process.
+"""How many requests each owner may send, by whichever of its keys: a token bucket for each, in this process.
 
 What is left is told in `RateLimit` and `RateLimit-Policy`, as draft-ietf-httpapi-ratelimit-headers has them.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from service.errors import RateLimited
 
 MOST_KEYS = 10_000
-"""Buckets that are kept; one that was not asked for longest is full by then, or its key begins anew."""
+"""Buckets that are kept; one that was not asked for longest is full by then, or its owner begins anew."""
 
 Header = tuple[bytes, bytes]
 
@@ -40,14 +40,14 @@ class Rates:
         exceeded: tuple[str, str] | None = None,
     ) -> None:
         self._exceeded = exceeded or (
-            f"this key has sent more than {per_s:g} requests a second",
+            f"this owner has sent more than {per_s:g} requests a second",
             "wait for as long as Retry-After says, and follow jobs at /jobs/{id}/events instead of asking",
         )
         self._per_s = per_s
         self._burst = burst
         self._clock = clock
         self._buckets: OrderedDict[str, _Bucket] = OrderedDict()
-        self._policy = (b"ratelimit-policy", b'"key";q=%d;w=%d' % (burst, math.ceil(burst / per_s)))
+        self._policy = (b"ratelimit-policy", b'"owner";q=%d;w=%d' % (burst, math.ceil(burst / per_s)))
 
     def spend(self, key: str) -> Sequence[Header]:
         """Take one request from the bucket of a key; the headers of its answer. Raises `RateLimited`."""
@@ -73,4 +73,4 @@ class Rates:
         return (self._policy, self._standing(0))
 
     def _standing(self, left: float) -> Header:
-        return (b"ratelimit", b'"key";r=%d;t=%d' % (left, math.ceil((self._burst - left) / self._per_s)))
+        return (b"ratelimit", b'"owner";r=%d;t=%d' % (left, math.ceil((self._burst - left) / self._per_s)))

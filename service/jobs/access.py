@@ -27,12 +27,17 @@ from service.logs import logger
 
 log = logger(__name__)
 
-SCOPES = ("read", "compile", "admin")
-"""read: look at and download one's own; compile: submit, cancel, delete, manage one's keys; admin: all of them, and to
-manage owners."""
+SCOPES = ("read", "compile", "keys", "admin")
+"""read: look at and download one's own; compile: submit, cancel, delete; keys: make, rotate and revoke the owner's
+keys; admin: all of them, and to manage owners."""
 
 ROLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {"reader": ("read",), "compiler": ("read", "compile"), "operator": ("read", "compile", "admin")}
+    {
+        "reader": ("read",),
+        "compiler": ("read", "compile"),
+        "manager": ("read", "compile", "keys"),
+        "operator": ("read", "compile", "keys", "admin"),
+    }
 )
 """The scopes that a key of each role has; rows of keys hold scopes."""
 
@@ -83,8 +88,12 @@ class Caller:
 
 
 def role_of(scopes: Collection[str]) -> str:
-    """The greatest role whose work a key with these scopes can do; `compile` alone is a compiler that cannot look."""
-    return "operator" if "admin" in scopes else "compiler" if "compile" in scopes else "reader"
+    """The greatest role whose work a key with these scopes can do.
+
+    `compile` alone is a compiler that cannot look, `keys` alone a manager that does nothing else.
+    """
+    decisive = {"admin": "operator", "keys": "manager", "compile": "compiler"}
+    return next((role for scope, role in decisive.items() if scope in scopes), "reader")
 
 
 class Door:

@@ -1,7 +1,7 @@
 """The keys of an owner: list, make, rotate, revoke.
 
-No key makes, replaces or ends a key that allows more than itself, and none that it makes lasts longer than itself. So
-whoever holds a key that ends soon, or allows little, gets no further with it.
+No key makes, replaces or ends a key that allows more than itself, and none that it makes lasts longer than itself, by
+its end or by its revocation. So whoever holds a key that ends soon, or allows little, gets no further with it.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy.orm import Session
 from service.db import keys, owners, usage
 from service.db.engine import Database
 from service.db.models import ApiKey, Owner
-from service.errors import BadRequest, KeyEnded, NotAllowed, NotFound
+from service.errors import BadRequest, KeyEnded, NotAllowed, NotFound, QuotaExceeded
 from service.jobs import audit, quotas
 from service.jobs.access import Caller, demand_scopes, digest_of, new_key, role_of
 from service.jobs.quotas import Limits, Use
@@ -85,18 +85,32 @@ def page(
 
 
 def make(
-    db: Database, caller: Caller, owner: str | None, scopes: Sequence[str], label: str, expires_at: float | None
+    db: Database,
+    caller: Caller,
+    owner: str | None,
+    scopes: Sequence[str],
+    label: str,
+    expires_at: float | None,
+    *,
+    most: int = 0,
 ) -> Made:
     """A new key of an owner (None: the caller's). Without `expires_at` (since 1970) it lasts as long as the caller's.
 
-    Raises `BadRequest`, `NotFound`, and `NotAllowed` for more than the caller's key allows.
+    An owner has at most `most` valid keys; 0: no limit. Raises `BadRequest`, `NotFound`, `QuotaExceeded`, and
+    `NotAllowed` for more than the caller's key allows.
     """
     demand_scopes(scopes)
     with db.write() as session:
         whose = owner_of(session, caller, owner, lock=True)
         _demand_rights(caller, scopes)
         until = _demand_end(session, caller, expires_at)
-        return _make(session, whose, scopes, label, until, "create")
+        if most and (count := keys.valid(session, whose.id)) >= most:
+            raise QuotaExceeded(
+                f"owner {whose.name!r} has {count} valid keys, and may have {most}",
+                fix="revoke those that nobody uses: DELETE /keys/{id}",
+                details={"used": count, "limit": most},
+            )
+        return _make(session, whose, scopes, label, until, "create", _maker(caller, whose))
 
 
 def rotate(db: Database, caller: Caller, key_id: uuid.UUID, *, grace_s: float, expires_at: float | None) -> Made:
@@ -116,7 +130,9 @@ def rotate(db: Database, caller: Caller, key_id: uuid.UUID, *, grace_s: float, e
         wanted = old.expires_at if expires_at is None else expires_at
         ends = [end for end in (wanted, caller.expires_at if expires_at is None else None) if end is not None]
         until = _demand_end(session, caller, min(ends, default=None))
-        made = _make(session, whose, old.scopes, old.label, until, "rotate")
+        maker = old.made_by if caller.key == old.id else _maker(caller, whose)
+        made = _make(session, whose, old.scopes, old.label, until, "rotate", maker)
+        keys.pass_on(session, old.id, made.shown.row.id)
         old.replaced_by = made.shown.row.id
         if grace_s > 0:
             old.expires_at = min(now + grace_s, old.expires_at if old.expires_at is not None else now + grace_s)
@@ -127,13 +143,17 @@ def rotate(db: Database, caller: Caller, key_id: uuid.UUID, *, grace_s: float, e
 
 
 def revoke(db: Database, caller: Caller, key_id: uuid.UUID) -> Shown:
-    """The key after its end; asking again changes nothing. Raises `NotFound` and `NotAllowed`."""
+    """The key after its end, and that of all it made; asking again changes nothing.
+
+    Raises `NotFound` and `NotAllowed`.
+    """
     with db.delete() as session:
         row, whose = _required(session, caller, key_id)
         now = usage.now(session)
-        if row.revoked_at is None:
-            row.revoked_at = now
-            audit.note(session, "revoke", f"/keys/{key_id}")
+        for one in (row, *keys.made_by(session, whose.id, key_id)):
+            if one.revoked_at is None:
+                one.revoked_at = now
+                audit.note(session, "revoke", f"/keys/{one.id}")
         return Shown(row, whose.name, now)
 
 
@@ -189,10 +209,21 @@ def _demand_end(session: Session, caller: Caller, expires_at: float | None) -> f
     return until
 
 
+def _maker(caller: Caller, whose: Owner) -> uuid.UUID | None:
+    """Which key a new one is revoked with: the caller's, but where an operator makes it for another owner."""
+    return caller.key if caller.owner == whose.id else None
+
+
 def _make(
-    session: Session, whose: Owner, scopes: Sequence[str], label: str, expires_at: float | None, verb: str
+    session: Session,
+    whose: Owner,
+    scopes: Sequence[str],
+    label: str,
+    expires_at: float | None,
+    verb: str,
+    maker: uuid.UUID | None,
 ) -> Made:
     text = new_key()
-    row = keys.make(session, whose.id, digest_of(text), scopes, label, expires_at)
+    row = keys.make(session, whose.id, digest_of(text), scopes, label, expires_at, maker)
     audit.note(session, verb, f"/keys/{row.id}")
     return Made(Shown(row, whose.name, usage.now(session)), text)

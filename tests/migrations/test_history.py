@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from service.db import migrate, records
 from service.db.engine import Database
-from service.db.models import Job, JobKind, Model, Row, TuningRecord
+from service.db.models import ApiKey, Job, JobKind, Model, Row, TuningRecord
 from service.db.records import Wanted
 from service.errors import NotReady
 
@@ -374,3 +374,25 @@ def test_webhooks_from_before_there_were_challenges_count_as_verified(url: str, 
     (webhook,), (delivery,) = contents(db)["webhooks"], contents(db)["deliveries"]
     assert webhook["verified_at"] == webhook["created_at"]
     assert delivery["challenge"] is None
+
+
+def test_at_0022_each_owner_keeps_a_key_that_manages_keys(url: str, db: Database) -> None:
+    migrate.upgrade(url, "0021")
+    compilers = [("ada", ["read"]), ("ada", ["compile"]), ("ada", ["compile", "read"])]
+    held = [*compilers, ("ops", ["compile"]), ("ops", ["admin"])]
+    ids = {"ada": uuid.uuid4().hex, "ops": uuid.uuid4().hex}
+    with db.write() as session:
+        tables = {table.name: table for table in reflected(session)}
+        for owner, id in ids.items():
+            given = {column.name: value(column) for column in tables["owners"].columns}
+            session.execute(sa.insert(tables["owners"]).values({**given, "id": id, "name": owner}))
+        for number, (owner, scopes) in enumerate(held):
+            given = {column.name: value(column) for column in tables["api_keys"].columns}
+            given |= {"id": uuid.UUID(int=10 + number).hex, "digest": f"{number:064x}", "label": f"{owner} {number}"}
+            given |= {"scopes": scopes, "revoked_at": None, "owner_id": ids[owner], "created_at": float(number)}
+            session.execute(sa.insert(tables["api_keys"]).values(given))
+    migrate.upgrade(url)
+    with db.read() as session:
+        found = {key.label: key.scopes for key in session.scalars(sa.select(ApiKey))}
+    kept = {f"{owner} {number}": scopes for number, (owner, scopes) in enumerate(held)}
+    assert found == kept | {"ada 1": ["compile", "keys"]}

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
 import uuid
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -189,7 +190,14 @@ def finish(db: Database, blobs: LocalBlobs, claimed: Callable[..., lease.Claim])
 @pytest.fixture
 def client(db: Database, settings: Settings, ring: RecordingRing) -> Iterator[TestClient]:
     """A client of owner `ada` with the scopes read and compile."""
-    key = access.make_key(db, "ada", ["read", "compile"], "test")
+    with client_with(["read", "compile"], db, settings, ring) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def client_with(scopes: Sequence[str], db: Database, settings: Settings, ring: RecordingRing) -> Iterator[TestClient]:
+    """A client of owner `ada` with these scopes."""
+    key = access.make_key(db, "ada", scopes, "test")
     with TestClient(
         create_app(settings, ring=ring, oracle=Oracle(ready=0)), headers={"Authorization": f"Bearer {key}"}
     ) as made:

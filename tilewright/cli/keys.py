@@ -80,7 +80,7 @@ def list_again(
 @keys.command()
 def make(
     label: Annotated[str, typer.Option("--label", help="For people.")] = "",
-    role: Annotated[str, typer.Option("--role", help="reader, compiler or operator.")] = "compiler",
+    role: Annotated[str, typer.Option("--role", help="reader, compiler, manager or operator.")] = "compiler",
     expires: Until = "",
     owner: OwnerName = "",
     url: Url = "",

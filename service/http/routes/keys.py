@@ -6,8 +6,8 @@ from typing import Annotated
 
 from fastapi import Query
 
-from service.errors import KeyEnded, NotAllowed
-from service.http.auth import Reader, Submitter
+from service.errors import KeyEnded, NotAllowed, QuotaExceeded
+from service.http.auth import KeyManager, Reader
 from service.http.cursors import Cursor, Following, Limit, decode, encode
 from service.http.errors import problem_responses
 from service.http.gate import Gated
@@ -36,14 +36,27 @@ def list_keys(
     return KeyPage(keys=[KeyOut.of(row) for row in rows], next_cursor=following(encode(last)))
 
 
-@router.post("/keys", status_code=201, summary="Make a key", responses=problem_responses(400, NotAllowed, 404))
-def make_key(here: Here, caller: Submitter, wanted: KeyIn) -> NewKeyOut:
+@router.post(
+    "/keys", status_code=201, summary="Make a key", responses=problem_responses(400, NotAllowed, 404, QuotaExceeded)
+)
+def make_key(here: Here, caller: KeyManager, wanted: KeyIn) -> NewKeyOut:
     """A new key, whose text is in this answer and nowhere else.
 
-    It allows no more than the key that makes it, and ends no later. An operator's key makes keys of every owner.
+    It allows no more than the key that makes it, ends no later, and is revoked with it. An operator's key makes keys of
+    every owner.
     """
     expires_at = seconds_of(wanted.expires_at)
-    return NewKeyOut.made(keys.make(here.db, caller, wanted.owner, wanted.wanted, wanted.label, expires_at))
+    return NewKeyOut.made(
+        keys.make(
+            here.db,
+            caller,
+            wanted.owner,
+            wanted.wanted,
+            wanted.label,
+            expires_at,
+            most=here.settings.max_keys_per_owner,
+        )
+    )
 
 
 @router.post(
@@ -52,7 +65,7 @@ def make_key(here: Here, caller: Submitter, wanted: KeyIn) -> NewKeyOut:
     summary="Replace a key",
     responses=problem_responses(400, NotAllowed, 404, KeyEnded),
 )
-def rotate_key(here: Here, caller: Submitter, key_id: KeyId, wanted: RotationIn) -> NewKeyOut:
+def rotate_key(here: Here, caller: KeyManager, key_id: KeyId, wanted: RotationIn) -> NewKeyOut:
     """A new key with the label and scopes of an old one, which is revoked, at once or after a grace.
 
     Of the caller's owner; an operator's key replaces those of every owner. None replaces a key that allows more.
@@ -62,9 +75,10 @@ def rotate_key(here: Here, caller: Submitter, key_id: KeyId, wanted: RotationIn)
 
 
 @router.delete("/keys/{key_id}", summary="Revoke a key", responses=problem_responses(NotAllowed, 404))
-def revoke_key(here: Here, caller: Submitter, key_id: KeyId) -> KeyOut:
-    """From now on (within two seconds) it is refused; its row stays. Asking again changes nothing.
+def revoke_key(here: Here, caller: KeyManager, key_id: KeyId) -> KeyOut:
+    """From now on (within two seconds) it is refused, and so are all keys that it made, and that these made.
 
-    Of the caller's owner; an operator's key revokes those of every owner. None revokes a key that allows more.
+    Rows stay, and asking again changes nothing. Of the caller's owner; an operator's key revokes those of every owner.
+    None revokes a key that allows more.
     """
     return KeyOut.of(keys.revoke(here.db, caller, key_id))

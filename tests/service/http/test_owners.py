@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,10 +10,12 @@ import sqlalchemy as sa
 from fastapi.testclient import TestClient
 
 from service.blobs.local import LocalBlobs
+from service.config import Settings
 from service.db import usage
 from service.db.engine import Database
 from service.db.models import Owner
 from service.jobs import access, integrity
+from tests.service.conftest import RecordingRing, client_with
 from tests.service.databases import any_database
 
 
@@ -28,6 +31,13 @@ def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access, "REMEMBERED_S", 0.0)
 
 
+@pytest.fixture
+def client(db: Database, settings: Settings, ring: RecordingRing) -> Iterator[TestClient]:
+    """A client of owner `ada` that manages keys too."""
+    with client_with(access.ROLES["manager"], db, settings, ring) as made:
+        yield made
+
+
 def bearer(text: str) -> dict[str, str]:
     return {"Authorization": f"Bearer {text}"}
 
@@ -40,7 +50,7 @@ def test_who_asks_is_told_the_key_the_limits_and_what_is_used(
     client.patch("/owners/ada", json={"quotas": grants}, headers=operator)
     client.post("/compile", files={"model": b"12345"})
     me = client.get("/me").json()
-    assert (me["owner"], me["key"]["role"], me["key"]["state"]) == ("ada", "compiler", "valid")
+    assert (me["owner"], me["key"]["role"], me["key"]["state"]) == ("ada", "manager", "valid")
     assert me["key"]["id"] == client.get("/keys").json()["keys"][0]["id"]
     quotas = me["quotas"]
     assert quotas["stored_bytes"] == {"limit": 1000, "used": 5}
@@ -51,7 +61,7 @@ def test_who_asks_is_told_the_key_the_limits_and_what_is_used(
 
 
 @any_database
-@pytest.mark.parametrize("scope", ["read", "compile", "admin"])
+@pytest.mark.parametrize("scope", [*access.SCOPES])
 def test_every_key_may_ask_whose_it_is(client: TestClient, db: Database, scope: str) -> None:
     reported = client.get("/me", headers=bearer(access.make_key(db, "ada", [scope], "x"))).json()
     assert reported["key"]["scopes"] == [scope]
@@ -106,6 +116,33 @@ def test_a_malformed_key_is_refused(client: TestClient, body: dict[str, Any]) ->
     answer = client.post("/keys", json=body)
     assert (answer.status_code, answer.json()["code"]) == (400, "bad_request")
     assert answer.json()["fix"]
+
+
+@any_database
+@pytest.mark.parametrize("scope", access.SCOPES)
+def test_keys_are_managed_by_keys_that_may(client: TestClient, db: Database, scope: str) -> None:
+    mine = bearer(access.make_key(db, "ada", [scope], "x"))
+    victim = client.post("/keys", json={"scopes": ["keys"]}).json()["id"]
+    asked = [
+        client.post("/keys", json={"scopes": [scope]}, headers=mine),
+        client.post(f"/keys/{victim}/rotate", json={"grace_s": 60}, headers=mine),
+        client.delete(f"/keys/{victim}", headers=mine),
+    ]
+    for answer in asked:
+        if scope in ("keys", "admin"):
+            assert answer.status_code in (200, 201), answer.text
+        else:
+            assert (answer.status_code, answer.json()["details"]) == (403, {"scope": "keys"})
+
+
+@any_database
+def test_an_owner_has_no_more_valid_keys_than_it_may(client: TestClient, db: Database, settings: Settings) -> None:
+    most = settings.max_keys_per_owner
+    made = [client.post("/keys", json={"role": "reader"}) for _ in range(most)]
+    assert [answer.status_code for answer in made] == [201] * (most - 1) + [403]
+    assert (made[-1].json()["code"], made[-1].json()["details"]) == ("quota_exceeded", {"used": most, "limit": most})
+    assert client.delete(f"/keys/{made[0].json()['id']}").status_code == 200
+    assert client.post("/keys", json={"role": "reader"}).status_code == 201
 
 
 @any_database

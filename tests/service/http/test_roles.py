@@ -94,7 +94,7 @@ def test_only_an_operator_reaches_owners(server: TestClient, db: Database) -> No
 
 @any_database
 def test_no_key_of_another_owner_sees_or_changes_keys_quotas_or_audit(server: TestClient, db: Database) -> None:
-    mine, hers = headers(db, "ada", "compiler"), headers(db, "eve", "compiler")
+    mine, hers = headers(db, "ada", "manager"), headers(db, "eve", "manager")
     made = server.post("/keys", json={"label": "private label"}, headers=mine).json()
     before = everything(db)
     shown: list[Response] = [

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from random import Random
 
 import pytest
 import sqlalchemy as sa
@@ -211,3 +212,51 @@ def test_a_new_owner_has_a_name_that_fits_into_a_path(db: Database) -> None:
             access.make_key(db, name, ["read"], "")
     with pytest.raises(BadRequest, match="nothing"):
         access.make_key(db, "ada", [], "")
+
+
+def valid(db: Database, key: uuid.UUID) -> bool:
+    return row(db, key).revoked_at is None
+
+
+def line(parent: Mapping[uuid.UUID, uuid.UUID | None], key: uuid.UUID | None) -> list[uuid.UUID]:
+    """A key, which made it, and so on."""
+    found = []
+    while key is not None:
+        found.append(key)
+        key = parent[key]
+    return found
+
+
+def test_what_a_key_made_ends_with_it_and_nothing_else_does(db: Database, hold: Hold) -> None:
+    """Random trees of keys: revoking one ends it and all that came from it; rotating one hands on what came from it."""
+    for seed in range(12):
+        random = Random(seed)
+        root = hold(role="manager")
+        made: list[tuple[uuid.UUID, Caller]] = [(root.key, root)]
+        parent: dict[uuid.UUID, uuid.UUID | None] = {root.key: None}
+        for _ in range(10):
+            maker = random.choice(made)[1]
+            new = keys.make(db, maker, None, ["read", "keys"], "", None)
+            made.append((new.shown.row.id, access.Door(db).enter(new.text)))
+            parent[new.shown.row.id] = maker.key
+        if seed % 2:
+            old, _ = random.choice(made[1:])
+            new = keys.rotate(db, root, old, grace_s=0, expires_at=None)
+            for child, whose in parent.items():
+                if whose == old:
+                    parent[child] = new.shown.row.id
+            parent[new.shown.row.id] = root.key
+            parent.pop(old)
+            assert not valid(db, old)
+        ended = random.choice([key for key in parent if key != root.key])
+        keys.revoke(db, root, ended)
+        assert {key: valid(db, key) for key in parent} == {key: ended not in line(parent, key) for key in parent}, seed
+
+
+def test_an_operators_key_for_another_owner_outlives_the_operators(db: Database, hold: Hold) -> None:
+    operator, ada = hold("ops", role="operator"), hold(role="manager")
+    made = keys.make(db, operator, "ada", ["read"], "", None).shown.row.id
+    own = keys.make(db, operator, None, ["read"], "", None).shown.row.id
+    assert (row(db, made).made_by, row(db, own).made_by) == (None, operator.key)
+    keys.revoke(db, operator, operator.key)
+    assert (valid(db, made), valid(db, own), valid(db, ada.key)) == (True, False, True)
