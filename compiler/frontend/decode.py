@@ -111,9 +111,7 @@ def _body(graph: GraphProto, source: Source) -> Body:
     if len(set(names)) != len(names):
         raise MalformedModel("two graph inputs have one name", fix="give every input a name of its own")
     inputs = tuple(info for info in infos if info.name not in constants)
-    outputs = tuple(text(info.name) for info in graph.output)
-    if len(set(outputs)) != len(outputs):
-        raise MalformedModel("two graph outputs have one name", fix="give every output a name of its own")
+    outputs = tuple(dict.fromkeys(text(info.name) for info in graph.output))  # one that is listed twice is one
     calls = [_call(node, index, source) for index, node in enumerate(graph.node)]
     ordered = order(calls, {*names, *constants}, outputs)
     declared = {info.name: shape for info in graph.output if (shape := _dims(info.type, info.name)) is not None}

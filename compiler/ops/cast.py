@@ -56,8 +56,17 @@ def dtype_of(number: object, *, small: bool = False) -> DType:
     return ONNX_DTYPES[number]
 
 
-def _saturates(node: Node, target: DType) -> bool:
-    """Whether what is too large becomes the greatest: only where ONNX asks, which is for small floats."""
+UNSIGNED = (DType.U32, DType.U64)
+
+
+def _saturates(node: Node, source: DType, target: DType) -> bool:
+    """Whether what is too large becomes the greatest: where ONNX asks, which is for small floats.
+
+    And of a float that becomes one of UNSIGNED, to which ONNX gives no meaning where it does not fit: processors, and
+    scalar and vector instructions of one, make different numbers of it. NaN becomes 0.
+    """
+    if source.is_float and target in UNSIGNED:
+        return True
     return target in FLOATS and bool(node.attrs.get("saturate", 1))
 
 
@@ -84,7 +93,7 @@ def _define(node: Node, types: Types, outs: tuple[TensorType, ...]) -> Kernel:
 
     def element(axes: tuple[Axis, ...]) -> Expr:
         x, target = given(types, 0), outs[0].dtype
-        saturate, rounding = _saturates(node, target), _rounding(node, target)
+        saturate, rounding = _saturates(node, x.dtype, target), _rounding(node, target)
         return cast(Load("x0", at(axes), x.dtype), target, saturate=saturate, rounding=rounding)
 
     return view_kernel(node.op, types, outs[0], element)
@@ -97,8 +106,10 @@ def _converted(node: Node, array: np.ndarray, target: DType) -> np.ndarray:
     """
     if target.is_float and not target.is_small and array.dtype == np.float64:
         return array
-    if target.is_small or DType.of(array.dtype).is_small:
-        return arithmetic.cast(array, target, _saturates(node, target), _rounding(node, target))
+    source = DType.of(array.dtype)
+    saturates = _saturates(node, source, target)
+    if saturates or target.is_small or source.is_small:
+        return arithmetic.cast(array, target, saturates, _rounding(node, target))
     return array.astype(target.numpy)
 
 

@@ -50,7 +50,8 @@ class Line:
         return self.extent == self.outputs and self.slope == 1 and self.offset == 0
 
 
-def _ratio(value: float) -> Fraction:
+def ratio(value: float) -> Fraction:
+    """What a scale stands for: a simple ratio that fp32 rounds to it, such as 1/300 or 457/1000; else itself."""
     simple = Fraction(value).limit_denominator(SIMPLE)
     return simple if np.float32(float(simple)) == np.float32(value) else Fraction(float(value))
 
@@ -68,7 +69,7 @@ def lines(node: Node, dims: tuple[int, ...]) -> tuple[Line, ...]:
     if min(extents, default=1) < 1:
         raise Unsupported(f"an axis of {list(dims)} is empty", "bind larger input dimensions")
     scales, outputs = _scales(node, extents)
-    roi = [_ratio(value) for value in _numbers(node.attrs.get("roi"))]
+    roi = [ratio(value) for value in _numbers(node.attrs.get("roi"))]
     if len(roi) != 2 * len(axes):
         roi = [Fraction(0)] * len(axes) + [Fraction(1)] * len(axes)
     found = [Line(extent, extent, Fraction(1), Fraction(1), Fraction(0)) for extent in dims]
@@ -89,7 +90,7 @@ def _scales(node: Node, extents: list[int]) -> tuple[list[Fraction], list[int]]:
     if min(scales or sizes) <= 0:
         raise Unsupported("a scale or size is not positive", "use positive ones")
     if scales:
-        ratios = [_ratio(scale) for scale in scales]
+        ratios = [ratio(scale) for scale in scales]
         outputs = [math.floor(extent * ratio) for extent, ratio in zip(extents, ratios, strict=True)]
         if min(outputs) < 1:
             raise Unsupported("an axis would have no output", "use larger scales or bind larger dimensions")
@@ -100,8 +101,8 @@ def _scales(node: Node, extents: list[int]) -> tuple[list[Fraction], list[int]]:
         return ratios, [int(size) for size in sizes]
     if policy not in ("not_larger", "not_smaller"):
         raise Unsupported(f"keep_aspect_ratio_policy is {policy!r}", "use stretch, not_larger or not_smaller")
-    ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return [ratio] * len(extents), [max(1, math.floor(ratio * extent + Fraction(1, 2))) for extent in extents]
+    one = min(ratios) if policy == "not_larger" else max(ratios)
+    return [one] * len(extents), [max(1, math.floor(one * extent + Fraction(1, 2))) for extent in extents]
 
 
 def _coordinates(

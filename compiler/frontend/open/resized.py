@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
 import numpy as np
 
@@ -21,13 +20,12 @@ from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import Results, along
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
+from compiler.ops.resize import ratio
 
 ROUNDED = 1 + 2.0**-23
 """What a length is multiplied by before it is rounded down: a scale of fp32 may be so much too small."""
 NEARLY = 2.0**13
 """Of what a coordinate is the nearest multiple of 1 in, to choose one element."""
-SIMPLE = 64
-"""The greatest denominator of a ratio that a scale stands for."""
 LITTLE = 2.0**-12
 """A sum of integers that is so much less than an integer is that one: weights add up to 1 only nearly."""
 
@@ -184,7 +182,7 @@ def _lengths(site: OpenSite, position: int, axes: Sequence[int]) -> list[Number]
     scales = site.values.known(site.given(2))
     if scales is None or any(not isinstance(item, float | np.floating) for item in scales.reshape(-1)):
         return None
-    shares = [Fraction(float(item)).limit_denominator(SIMPLE) for item in scales.reshape(-1)]
+    shares = [ratio(float(item)) for item in scales.reshape(-1)]
     shape = site.shape()
     return [shape[axis] * by.numerator // by.denominator for axis, by in zip(axes, shares, strict=True)]
 

@@ -15,6 +15,7 @@ from compiler.frontend.open.site import OpenSite, iota
 from compiler.frontend.open.views import Results, Rule
 from compiler.ir.graph import Attr
 from compiler.ops import having
+from compiler.ops.resize import ratio
 from compiler.ops.traits import Trait
 
 NOT_NEGATIVE = having(Trait.NOT_NEGATIVE)
@@ -191,12 +192,16 @@ def resize(site: OpenSite) -> Results:
     if factors is None or not simple or site.integer("antialias", 0):
         return resized.resize(site)
     x = site.first
+    nearest = site.attrs.get("nearest_mode", "round_prefer_floor")
+    # Of the others no coordinate lies nearer to an element past the end than to the last one.
+    inside = ("floor",) if where == "asymmetric" else ("floor", "round_prefer_floor")
+    reads_past = mode == "linear" or nearest not in inside
     whole, scales = list(shape), [1.0] * len(shape)
     for axis, factor in zip(along, factors, strict=True):
         size = shape[axis]
         scales[axis] = float(factor)
         if isinstance(size, Extent):
-            if mode == "linear" and factor != 1:
+            if reads_past and factor != 1:
                 last = values.node("Sub", (values.scalar(size), values.scalar(1)))
                 places = values.node("Min", (iota(values, high(size)), last))
                 x = values.node("Gather", (x, places), {"axis": axis})
@@ -216,7 +221,7 @@ def _factors(site: OpenSite, along: Sequence[int]) -> list[Fraction] | None:
         scales = site.values.graph.constants.get(id)
         if scales is None:
             return None
-        return [Fraction(float(item)).limit_denominator(resized.SIMPLE) for item in scales.reshape(-1)]
+        return [ratio(float(item)) for item in scales.reshape(-1)]
     sizes = site.known(3, "sizes") or []
     if site.attrs.get("keep_aspect_ratio_policy", "stretch") != "stretch":
         return None

@@ -97,3 +97,35 @@ def test_bits_of_other_widths_and_of_halves_are_refused(source: type, target: DT
     node, _, types = prepare(RECORDS["BitCast"], [np.zeros(2, source)], {"to": CODES[target]}, 1)
     with pytest.raises(Unsupported):
         RECORDS["BitCast"].infer(node, types)
+
+
+BEYOND = (
+    300,
+    -300,
+    3e9,
+    -3e9,
+    1e19,
+    -1e19,
+    1e30,
+    -1e30,
+    np.nan,
+    np.inf,
+    -np.inf,
+    50.9,
+    -50.9,
+    -1.0,
+    4294967295.5,
+    255.99,
+)
+
+
+@pytest.mark.parametrize("source", [DType.F16, DType.F32, DType.F64], ids=str)
+@pytest.mark.parametrize("target", [DType.U32, DType.U64], ids=str)
+def test_a_float_that_an_unsigned_integer_has_not_becomes_its_nearest_end_and_nan_zero(
+    source: DType, target: DType
+) -> None:
+    with np.errstate(all="ignore"):
+        x = np.array(BEYOND, source.numpy)
+    most = np.iinfo(target.numpy).max
+    wanted = [0 if not number > 0 else min(int(number), most) if np.isfinite(number) else most for number in x.tolist()]
+    assert check(RECORDS["Cast"], [x], {"to": CODES[target]})[0].tolist() == wanted

@@ -380,6 +380,14 @@ def test_an_output_that_drawn_inputs_do_not_show_is_shown_by_a_sample_and_by_no_
     assert agree(numpy_model(graph, lambda y: y + 1), graph, OPERATORS, None, 0).failed
 
 
+def test_what_one_boolean_switches_on_is_shown_whatever_the_seed() -> None:
+    graph = parse_graph("""graph(%0: f32[4], %1: bool[]) -> (%3)
+      %2: f32[] = const {nan}
+      %3: f32[4] "y" = Where(%1, %0, %2)""")
+    for seed in range(20):
+        assert agree(numpy_model(graph), graph, OPERATORS, None, seed).passed, seed
+
+
 @pytest.mark.parametrize("lost", [2.0**-18, 2.0**-20])
 def test_a_sum_that_loses_a_little_with_each_term_is_found_by_terms_of_one_sign(lost: float) -> None:
     graph = parse_graph('graph(%0: f32[4, 5000]) -> (%1)\n  %1: f32[4] "y" = ReduceSum(%0) axes=(1,) keepdims=0')

@@ -86,3 +86,26 @@ def test_open_axes_are_resized_to_sizes_that_are_no_multiples(name: str) -> None
     between = [{of: int(chance.integers(low, high + 1)) for of, (low, high) in ranges.items()} for _ in range(4)]
     for seed, sizes in enumerate((*ends, *between)):
         agree_at(loaded, model, sizes, seed, near=1e-6)  # weights are float32
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        'mode="linear"',
+        'mode="nearest"',
+        *(
+            f'mode="nearest", coordinate_transformation_mode="{where}", nearest_mode="{mode}"'
+            for where in ("asymmetric", "half_pixel")
+            for mode in ("floor", "ceil", "round_prefer_floor", "round_prefer_ceil")
+        ),
+    ],
+)
+@pytest.mark.parametrize("scale", [0.01, 0.0123, 1 / 300, 0.1, 1 / 3, 0.457, 2 / 3, 0.7, 2.5, 300.0])
+def test_an_open_axis_takes_any_scale(scale: float, how: str) -> None:
+    model = model_of(
+        f"m (float[1,1,n] x) => (float[1,1,k] y) <float[3] f = {{1.0, 1.0, {scale!r}}}> {{ y = Resize<{how}>(x, , f) }}"
+    )
+    least = int(np.ceil(1 / scale)) + 1
+    loaded = opened(model, {"n": (least, least + 60)})
+    for seed, size in enumerate((least, least + 1, least + 17, least + 60)):
+        agree_at(loaded, model, {"n": size}, seed, near=1e-6)
