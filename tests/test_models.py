@@ -66,11 +66,24 @@ def slow(name: str) -> Any:
     return pytest.param(name, marks=pytest.mark.slow)
 
 
-def compiled(path: Path, artifact: Path, shapes: Mapping[str, tuple[int, ...]] | None = None) -> CompileReport:
+OF_SAMPLES = ("swift_f0",)
+"""Models of which drawn inputs show nothing: its pitch is NaN where the lowest frequency is none."""
+
+
+def compiled(
+    path: Path,
+    artifact: Path,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    sample: Mapping[str, np.ndarray] | None = None,
+) -> CompileReport:
+    samples = {}
+    if sample is not None:
+        samples["sample"] = artifact.with_suffix(".npz")
+        np.savez(samples["sample"], **sample)  # type: ignore[arg-type]
     inputs = {name: list(shape) for name, shape in (shapes or {}).items()}
     options = CompileOptions.from_json({"threads": THREADS, "tuning_budget_s": 0, "inputs": inputs})
-    report = compile_model(path, artifact, options)
-    assert report.errors, "the artifact was not judged"
+    report = compile_model(path, artifact, options, samples=samples)
+    assert report.verified, "the artifact was not judged"
     assert all(error.max_relative <= report.tolerance or error.max_absolute == 0 for error in report.errors)
     return report
 
@@ -121,7 +134,7 @@ def test_a_public_model_compiles_and_agrees(name: str, tmp_path: Path) -> None:
             raise
         pytest.skip(f"no package index: {offline}")
     public = find(name)
-    compiled(path, tmp_path / "model.tw", public.shapes)
+    compiled(path, tmp_path / "model.tw", public.shapes, public.sample() if name in OF_SAMPLES else None)
     check_beside_onnxruntime(path, tmp_path / "model.tw", public.sample(), LOOSE.get(name, AGREEMENT))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from compiler.contract import QuantizeOptions
-from compiler.errors import BudgetMissed, OptionsError, Refusal, UnsupportedModel
+from compiler.errors import BudgetMissed, InputsError, OptionsError, Refusal, UnsupportedModel
 from compiler.frontend.limits import Limits
 from compiler.frontend.read import read
 from compiler.ir.graph import Graph, Node
@@ -148,10 +148,11 @@ def legalise(
 def legalised_graph(
     graph: Graph, profile: Profile, options: LegaliseOptions, samples: Sequence[Mapping[int, np.ndarray]]
 ) -> Legalised:
-    """A verified graph legalised; see `legalise`."""
+    """A verified graph legalised; see `legalise`. Raises InputsError for samples on which a node gives NaN."""
     normal = rewrite(graph, rules=[rule for rule in RULES if rule.family in FAMILIES]).graph
     kept = [value for value in normal.values if value not in normal.constants and normal.type(value).dtype.is_float]
     wanted = [evaluate_graph(normal, sample, OPERATORS, keep=kept) for sample in samples]
+    _demand_numbers(normal, wanted)
     ranges = {value: _range([one[value] for one in wanted]) for value in kept}
     scales = {_name(normal, value): _largest([one[value] for one in wanted]) for value in _outputs(normal)}
     attempt = _Attempt(graph, normal, profile, options, samples, wanted, ranges, scales)
@@ -253,6 +254,17 @@ def _largest(arrays: Sequence[np.ndarray]) -> float:
 
 def _distance(one: np.ndarray, two: np.ndarray) -> float:
     return float(np.abs(one - two).max(initial=0.0))
+
+
+def _demand_numbers(graph: Graph, wanted: Sequence[Mapping[int, np.ndarray]]) -> None:
+    for node in graph.nodes:
+        for number, values in enumerate(wanted):
+            if any(value in values and np.isnan(values[value]).any() for value in node.outputs):
+                raise InputsError(
+                    f"node {node.source!r} ({node.op}) gives NaN on sample {number}: no error can be told of it there",
+                    fix="give samples that lie where the model is defined",
+                    details={"node": node.source, "operator": node.op, "sample": number},
+                )
 
 
 def _outputs(graph: Graph) -> list[int]:

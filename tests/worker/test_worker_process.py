@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 import time
@@ -208,7 +209,7 @@ def test_a_worker_refuses_a_database_that_a_newer_program_has_changed(
         session.execute(sa.text("UPDATE alembic_version SET version_num = 'of a later day'"))
     job_id = office.submit()
     worker = start_worker("succeed()", broker)
-    assert worker.process.wait(GUARD_S) == 1
+    assert worker.process.wait(GUARD_S) == os.EX_CONFIG
     assert "of a later day" in worker.text()
     assert "start the newer version" in worker.text()
     assert office.job(job_id).state == JobState.QUEUED
@@ -219,7 +220,7 @@ def test_a_worker_refuses_to_start_without_the_walls_that_are_demanded(
     start_worker: Callable[..., Any], broker: str
 ) -> None:
     worker = start_worker("succeed()", broker, TILEWRIGHT_REQUIRE_WALLS="limits,moat")
-    assert worker.process.wait(GUARD_S) == 1
+    assert worker.process.wait(GUARD_S) == os.EX_CONFIG
     assert "there is no wall moat" in worker.text()
 
 

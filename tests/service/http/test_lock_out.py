@@ -129,8 +129,8 @@ def serving(
     over = threading.Event()
     enter = access.Door.enter
 
-    def made(*arguments: Any) -> Connections:
-        found.append(Connections(*arguments))
+    def made(*arguments: Any, **named: Any) -> Connections:
+        found.append(Connections(*arguments, **named))
         return found[-1]
 
     def entered(door: access.Door, key: str) -> access.Caller:
