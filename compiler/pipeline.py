@@ -241,7 +241,7 @@ def compile_front(
             return built, report(session, front, built, proof, measured)
         except (Disagreement, Unverified) as error:
             inexact = built.rounded(session)
-            if not inexact or (isinstance(error, Unverified) and not error.details[BY_ROUNDING]):
+            if not inexact or (isinstance(error, Unverified) and BY_ROUNDING not in error.details):
                 raise
             session.trace.notice(f"compiled again without {', '.join(sorted(inexact))}, {blame(error)}")
             session.keep(built.records)

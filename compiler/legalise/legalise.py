@@ -231,20 +231,6 @@ class _Attempt:
         return found
 
 
-def _demand_numbers(graph: Graph, samples: Sequence[Mapping[int, np.ndarray]]) -> None:
-    """Raises InputsError for a sample on which an output is not finite or any value NaN, with the first such node."""
-    for number, values in enumerate(samples, 1):
-        is_whole = all(np.isfinite(values[id]).all() for id in _outputs(graph))
-        wrong = np.isnan if is_whole else lambda array: ~np.isfinite(array)
-        for node in graph.nodes:
-            if any(id in values and wrong(values[id]).any() for id in node.outputs):
-                raise InputsError(
-                    f"the result of {node.op} {_label(node)!r:.100} is not finite on sample {number}",
-                    fix="give samples that the model takes, without the values that lead there",
-                    details={"node": node.source, "operator": node.op},
-                )
-
-
 def _factor(reached: float, tolerance: float) -> float:
     """By how much the error permitted to each approximation changes, where the outputs were wrong by `reached`."""
     return min(0.5, max(0.1, 0.8 * tolerance / reached)) if math.isfinite(reached) else 0.1

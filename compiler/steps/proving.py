@@ -142,7 +142,7 @@ def _demand_shown(session: Session, built: Built, agreement: Agreement) -> None:
         return
     why = {name: _why(agreement, name) for name in agreement.unshown}
     error = unverified(why, by_rounding=Why.ROUNDING in why.values())
-    if session.options.unverified != "allow" or (error.details[BY_ROUNDING] and built.rounded(session)):
+    if session.options.unverified != "allow" or (BY_ROUNDING in error.details and built.rounded(session)):
         raise error
     session.trace.notice(f"the artifact is not verified: {error.message}")
 
