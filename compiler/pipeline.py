@@ -13,7 +13,7 @@ from typing import Any
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileOptions, CompileReport, InputSpec, JudgedCase
 from compiler.devices.kinds import whole_kind_of
-from compiler.errors import CallerError, Disagreement, InternalError, TilewrightError
+from compiler.errors import CallerError, Disagreement, InternalError, TilewrightError, Unverified
 from compiler.frontend import Loaded, bind_what_is_open, load
 from compiler.fuse import fuse
 from compiler.ir.machine import Record
@@ -21,6 +21,7 @@ from compiler.ir.open_shapes import Example
 from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.ops import OPERATORS
+from compiler.pack.pack import packed_unverified
 from compiler.prove.ranges import derive
 from compiler.prove.samples import read_samples, read_sized, share_out, specs_of
 from compiler.prove.sizes import exactly, nested, usual_sizes
@@ -31,7 +32,7 @@ from compiler.steps.building import Built, Front, build
 from compiler.steps.choosing import evaluate_choices
 from compiler.steps.dividing import demand_divisible, divided
 from compiler.steps.dividing_devices import devices_of
-from compiler.steps.foreseeing import foreseen, foreseen_outputs, is_run, proof_notices, run_notices
+from compiler.steps.foreseeing import BY_ROUNDING, foreseen, foreseen_outputs, is_run, proof_notices, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
 from compiler.steps.states import carried_positions
@@ -234,10 +235,13 @@ def compile_front(
         try:
             with session.trace.step("agree"):
                 proof = prove(session, front, built)
+                if proof.agreement and (unshown := proof.agreement.unshown):
+                    built = replace(built, packed=packed_unverified(built.packed, unshown))
                 os.replace(unproven, artifact)
             return built, report(session, front, built, proof, measured)
-        except Disagreement as error:
-            if not (inexact := built.rounded(session)):
+        except (Disagreement, Unverified) as error:
+            inexact = built.rounded(session)
+            if not inexact or (isinstance(error, Unverified) and BY_ROUNDING not in error.details):
                 raise
             session.trace.notice(f"compiled again without {', '.join(sorted(inexact))}, {blame(error)}")
             session.keep(built.records)

@@ -98,8 +98,8 @@ def compile_for_accelerator(
 
     Raises OptionsError for states that cannot be carried, TargetUnavailable, ToolchainMissing where Vela is not
     installed, UnsupportedModel for a model of which no node is the accelerator's, Disagreement below `snr_db`, beyond
-    `largest_error`, and where LiteRT computes an operator more than a step otherwise, and what the front end,
-    legalisation, quantisation and `compile_part` raise.
+    `largest_error`, and where LiteRT computes an operator more than a step otherwise, Unverified for an output that no
+    sample shows, and what the front end, legalisation, quantisation and `compile_part` raise.
     """
     chip = chip_of(target, format)
     demand_vela()

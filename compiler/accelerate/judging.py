@@ -18,7 +18,7 @@ from compiler.accelerate.parts import Assembled, Assembly, OnAccelerator, OnCpu,
 from compiler.accelerate.reference import Difference, differences, evaluate
 from compiler.accelerate.tosa.execute import is_tosa
 from compiler.contract import QuantizeOptions
-from compiler.errors import Disagreement
+from compiler.errors import Disagreement, Unverified
 from compiler.quantize.calibrate import Evaluated, decibels
 from compiler.quantize.layers import ids_of
 from compiler.quantize.network import named
@@ -47,21 +47,24 @@ class Comparison:
         """Of each output: signal to noise against the given model in float64, and the largest error.
 
         That error is in output steps (`worst_steps`; null where the CPU makes the output, in floats), as it is
-        (`max_absolute`), and over the largest value of the reference (`max_relative`).
+        (`max_absolute`), and over the largest value of the reference (`max_relative`). What is not finite in float64
+        has to be the same NaN or infinity. `shown_by` are the samples, from 0, that have a finite element of it.
 
         Raises Disagreement below `snr_db`, and where `max_relative` is beyond `largest_error`, with the operator at
-        which most is lost.
+        which most is lost; Unverified for an output that no sample shows.
         """
+        shown: dict[str, list[int]] = {}
         signal: dict[str, float] = {}
         noise: dict[str, float] = {}
         worst: dict[str, float] = {}
         largest: dict[str, float] = {}
         units: dict[str, float] = {}
         steps = {port["name"]: port.get("scale") for port in self.made.assembly.outputs}
-        for sample in self.samples:
+        for number, sample in enumerate(self.samples):
             found, wanted = run(sample), self.evaluated.outputs(sample)
             for name, array in wanted.items():
-                error = found[name].astype(np.float64) - array
+                array, error = _comparable(found[name].astype(np.float64), array)
+                shown.setdefault(name, []).extend([number] if array.size else [])
                 signal[name] = signal.get(name, 0.0) + float(np.square(array).sum())
                 noise[name] = noise.get(name, 0.0) + float(np.square(error).sum())
                 worst[name] = max(worst.get(name, 0.0), float(np.abs(error).max(initial=0.0)))
@@ -70,6 +73,13 @@ class Comparison:
                 units[name] = max(units.get(name, 0.0), float((np.abs(error) / unit).max(initial=0.0)))
         agreement: list[Mapping[str, Any]] = []
         for name in signal:
+            if not shown[name]:
+                raise Unverified(
+                    f"output {name!r:.100} is empty, or has no finite number, on each of {len(self.samples)} samples: "
+                    "nothing shows whether the artifact computes it",
+                    fix="give samples on which it is finite and not empty",
+                    details={"unshown": [name]},
+                )
             db = decibels(signal[name], noise[name])
             if db is not None and db < snr_db:
                 raise Disagreement(
@@ -94,6 +104,7 @@ class Comparison:
                     "max_ulp": units[name],
                     "least_snr_db": snr_db,
                     "samples": len(self.samples),
+                    "shown_by": shown[name],
                 }
             )
         return agreement
@@ -156,6 +167,15 @@ class Comparison:
             if one.said and (worst is None or lost > worst[0]):
                 worst = lost, f"{one.said}: {before:.1f} dB before it, {known[one.key]:.1f} after"
         return f"; most is lost at {worst[1]}" if worst else ""
+
+
+def _comparable(found: np.ndarray, wanted: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The finite elements of a reference, and the errors there; an infinite one where the rest is not the same."""
+    finite = np.isfinite(wanted)
+    if not np.array_equal(found[~finite], wanted[~finite], equal_nan=True):
+        return np.zeros(1), np.full(1, np.inf)
+    error = found[finite] - wanted[finite]
+    return wanted[finite], np.where(np.isfinite(error), error, np.inf)
 
 
 def _runtime(part: OnAccelerator) -> str:

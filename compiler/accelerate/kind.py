@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from compiler.contract import (
     CompileOptions,
     CompileReport,
     CpuTime,
+    JudgedCase,
     OutputError,
     PipelineReport,
     PlacedCandidate,
@@ -31,6 +32,7 @@ from compiler.pack.pack import digest_of
 from compiler.quantize.network import open_network
 from compiler.trace import Trace
 
+NOT_SHOWN = "an output is empty, or has no finite number"
 LARGEST_ERROR = 0.25
 """Of an output's largest value: what int8 may cost where the option `tolerance` does not say."""
 
@@ -104,10 +106,20 @@ def compile_whole(
             for one in made["agreement"]
         ),
         tolerance=tolerance,
+        cases=judged(made["agreement"], made["judged"]),
         notices=tuple(trace.notices),
         samples=tuple(digest_of(path) for path in samples.values()),
         placement=placed,
     )
+
+
+def judged(agreement: Sequence[Mapping[str, Any]], samples: int) -> tuple[JudgedCase, ...]:
+    """What each sample showed of the outputs."""
+    found = []
+    for number in range(samples):
+        decided = tuple(one["name"] for one in agreement if number in one["shown_by"])
+        found.append(JudgedCase(f"sample {number + 1}", decided, "" if len(decided) == len(agreement) else NOT_SHOWN))
+    return tuple(found)
 
 
 def demand_possible(options: CompileOptions) -> None:

@@ -16,9 +16,9 @@ from compiler.ir.parts import Parts
 from compiler.ir.program import Program, StreamProgram
 from compiler.pack.archive import write_archive
 from compiler.pack.devices_section import Streamed, devices_section
-from compiler.pack.join import MANIFEST, RECORDS, Part
+from compiler.pack.join import RECORDS, Part
 from compiler.pack.manifest import files_json, to_bytes
-from compiler.pack.pack import WEIGHTS, PackedArtifact, digest_of
+from compiler.pack.pack import MANIFEST, WEIGHTS, PackedArtifact, digest_of
 
 STREAM, HEADER, REPORT = "stream.so", "stream.h", "report.html"
 

@@ -16,9 +16,9 @@ from typing import Any
 from compiler.contract import CompileOptions
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import files_json, to_bytes
-from compiler.pack.pack import QUANTISED, WEIGHTS, PackedArtifact, digest_of
+from compiler.pack.pack import MANIFEST, QUANTISED, WEIGHTS, PackedArtifact, digest_of
 
-MANIFEST, RECORDS = "manifest.json", "records.jsonl"
+RECORDS = "records.jsonl"
 OF_A_BINDING = (
     "inputs",
     "outputs",
@@ -29,10 +29,10 @@ OF_A_BINDING = (
     "predicted_s",
 )
 """What the manifest says of each binding."""
-SAMPLES = "samples"
-OF_SOME = (SAMPLES, "open", "strings", "random")
+SAMPLES, UNSHOWN = "samples", "unshown"
+OF_SOME = (SAMPLES, "open", "strings", "random", "verified", UNSHOWN)
 """What it says of those alone that were judged on some (and of the whole), that leave dimensions open, that take or
-give strings, and that draw random numbers."""
+give strings, that draw random numbers, and of which nothing shows some outputs (and of the whole)."""
 SHARED = ("loader.py", "__main__.py", "chart/", QUANTISED)
 """Files that are the same for each binding."""
 
@@ -72,11 +72,13 @@ def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: P
         members |= {folder_of(number) + name: content for name, content in own.items()}
     members[WEIGHTS] = weights
     samples = [digest for part in parts for digest in part.manifest.get(SAMPLES, ())]
+    unshown = [*dict.fromkeys(name for part in parts for name in part.manifest.get(UNSHOWN, ()))]
     described = {
         **parts[0].manifest,
         "options": options.to_json(),
         "weight_bytes": len(weights),
         **({SAMPLES: samples} if samples else {}),
+        **({"verified": False, UNSHOWN: unshown} if unshown else {}),
         "bindings": [_described(number, part) for number, part in enumerate(parts, 1)],
         "files": files_json(members),
     }

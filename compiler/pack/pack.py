@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
@@ -19,14 +20,17 @@ from compiler.ir.program import Program
 from compiler.knowledge.replay import MEMBER as REPLAY
 from compiler.pack.archive import write_archive
 from compiler.pack.chart.events import trace_events
+from compiler.pack.chart.wording import escaped
+from compiler.pack.elements import section
 from compiler.pack.example import example_c
 from compiler.pack.facts import Facts
 from compiler.pack.graphs import graph_json
-from compiler.pack.manifest import manifest, plan_json, rejected_json, to_bytes
+from compiler.pack.manifest import files_json, manifest, plan_json, rejected_json, to_bytes
 from compiler.pack.picture import plan_svg
 from compiler.pack.report import report_html
 from compiler.pack.timeline import schedule_of
 
+MANIFEST, REPORT = "manifest.json", "report.html"
 HEADER = "model.h"
 WEIGHTS = "weights.bin"
 QUANTISED = "model.int8.onnx"
@@ -75,7 +79,7 @@ def pack(
         "records.jsonl": "".join(f"{line}\n" for line in used),
         **({} if log is None else {REPLAY: log}),
         "plan.svg": plan_svg(kernels, plan, facts),
-        "report.html": report_html(program, plan, kernels, measurements, facts, others),
+        REPORT: report_html(program, plan, kernels, measurements, facts, others),
         **{f"chart/{name}": source for name, source in _chart().items()},
         **{f"source/{name}": source for name, source in sorted(program.sources.items())},
     }
@@ -93,8 +97,23 @@ def pack(
         **({QUANTISED: facts.quantised.content} if facts.quantised else {}),
     }
     described = manifest(program, plan, facts, members)
-    write_archive(path, {"manifest.json": to_bytes(described), **members}, mapped=(WEIGHTS,))
+    write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
     return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
+
+
+def packed_unverified(packed: PackedArtifact, unshown: Sequence[str]) -> PackedArtifact:
+    """The artifact written anew: its manifest and its report say that nothing shows its outputs `unshown`.
+
+    Raises MachineError when the file cannot be written.
+    """
+    with zipfile.ZipFile(packed.path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if name != MANIFEST}
+    names = ", ".join(f"<code>{escaped(name)}</code>" for name in unshown)
+    said = section("Proof", "", f"<p><b>Not verified: nothing shows that {names} is what the model says.</b></p>")
+    members[REPORT] = members[REPORT].replace(b"\n</body>", f"\n{said}\n</body>".encode())
+    described = {**packed.manifest, "verified": False, "unshown": list(unshown), "files": files_json(members)}
+    write_archive(packed.path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
+    return PackedArtifact(packed.path, packed.path.stat().st_size, digest_of(packed.path), described)
 
 
 def _verify(program: Program, plan: Plan, kernels: KernelGraph, facts: Facts) -> None:

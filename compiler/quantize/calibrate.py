@@ -71,6 +71,8 @@ def decibels(signal: float, noise: float) -> float | None:
     """10 log10(signal / noise); None where there is no noise."""
     if noise <= 0:
         return None
+    if math.isinf(noise):
+        return -math.inf
     return 10 * math.log10(max(signal, LEAST) / noise)
 
 

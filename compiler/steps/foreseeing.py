@@ -21,6 +21,8 @@ EMULATED = 20.0
 of qemu-user with convolutional networks, by the floating-point operations that it emulates one by one."""
 FORESEEN_S, FORESEEN_BYTES = 1.0, 1 << 30
 """Of one evaluation of the reference, up to which it is done before anything is built, too."""
+BY_ROUNDING = "by_rounding"
+"""In the details of an Unverified: an artifact that rounds less may be shown to be right."""
 TOLD_FROM_S = 30.0
 TOLD_FROM_BYTES = 4 << 30
 """From which on a notice says what proving takes."""
@@ -74,7 +76,7 @@ def unverified(unshown: Mapping[str, str], *, by_rounding: bool = False) -> Unve
     return Unverified(
         f"no drawn inputs show whether the artifact computes what the model says. Outputs {said}",
         fix=f'{fix}; or take the artifact unverified by the option {{"unverified": "allow"}}',
-        details={"unshown": list(unshown)},
+        details={"unshown": list(unshown), **({BY_ROUNDING: True} if by_rounding else {})},
     )
 
 

@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from compiler.contract import CompileOptions, LayerError, SizeReport
-from compiler.errors import Disagreement, InputsError
+from compiler.errors import Disagreement, InputsError, Unverified
 from compiler.frontend import Loaded
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.graph import Graph
@@ -34,7 +34,7 @@ from compiler.prove.samples import Sample
 from compiler.prove.sizes import judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
-from compiler.steps.foreseeing import unverified
+from compiler.steps.foreseeing import BY_ROUNDING, unverified
 from compiler.trace import StopRequest, Trace
 
 AGREE_SECONDS = 6.0
@@ -121,7 +121,7 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         cases = _cases(front, options, front.effort)
         found = [_judged(session, front, built, models, case, end, arrays) for case in cases]
         agreement = reduce(merged, (_placed(case, verdict) for case, verdict in found))
-        _demand_shown(session, agreement)
+        _demand_shown(session, built, agreement)
         if arrays.cache_info().currsize and (module := arrays()):
             session.trace.remark(f"float64 reference: {module}")
             module.free()
@@ -136,13 +136,13 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
     return Proof(agreement, latency_s, sizes)
 
 
-def _demand_shown(session: Session, agreement: Agreement) -> None:
-    """Raises Unverified where nothing shows an output, unless the options allow that."""
+def _demand_shown(session: Session, built: Built, agreement: Agreement) -> None:
+    """Raises Unverified where nothing shows an output, unless the options allow that and nothing could round less."""
     if agreement.passed:
         return
     why = {name: _why(agreement, name) for name in agreement.unshown}
     error = unverified(why, by_rounding=Why.ROUNDING in why.values())
-    if session.options.unverified != "allow":
+    if session.options.unverified != "allow" or (BY_ROUNDING in error.details and built.rounded(session)):
         raise error
     session.trace.notice(f"the artifact is not verified: {error.message}")
 
@@ -387,7 +387,7 @@ def in_declared_types(run_flat: Callable[[Sequence[Any]], Sequence[Any]], case: 
     return run
 
 
-def blame(error: Disagreement) -> str:
+def blame(error: Disagreement | Unverified) -> str:
     """What was at fault, as far as is known."""
     return str(error) if BEYOND_RANGE in error.details else f"whose rounding errors may be at fault: {error}"
 

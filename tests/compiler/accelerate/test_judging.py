@@ -27,7 +27,7 @@ from compiler.accelerate.tosa.lower import lowered
 from compiler.accelerate.tosa.write import to_bytes
 from compiler.accelerate.vela import Compiled
 from compiler.contract import QuantizeOptions
-from compiler.errors import Disagreement
+from compiler.errors import Disagreement, Unverified
 from compiler.pipeline import compile_model
 from compiler.quantize import quantize
 from compiler.quantize.network import open_network
@@ -159,3 +159,42 @@ def test_what_misses_the_budget_names_the_operator_that_loses_most(
         one.judge(one.made.run, 90.0)
     with pytest.raises(Disagreement, match=r"off by .* more than 1e-06; most is lost at HARD_SWISH of HardSwish swish"):
         one.judge(one.made.run, 1.0, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("found", "wanted", "is_right"),
+    [
+        ([1.0, np.nan], [1.0, np.nan], True),
+        ([1.0, np.inf], [1.0, np.inf], True),
+        ([1.0, -np.inf], [1.0, np.inf], False),
+        ([1.0, 0.0], [1.0, np.nan], False),
+        ([np.nan, 2.0], [1.0, 2.0], False),
+        ([1.0, 0.0], [np.nan, np.nan], False),
+    ],
+)
+def test_what_is_not_finite_agrees_with_its_own_kind_alone(
+    found: list[float], wanted: list[float], is_right: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = compared(tmp_path)
+    monkeypatch.setattr(one.evaluated, "outputs", lambda sample: {"y": np.array([wanted])})
+    monkeypatch.setattr(one, "blame", lambda: "")
+
+    def run(sample: Any) -> dict[str, np.ndarray]:
+        return {"y": np.array([found], np.float32)}
+
+    if is_right:
+        (said,) = one.judge(run, 10.0)
+        assert (said["max_absolute"], said["shown_by"]) == (0.0, [0])
+    else:
+        with pytest.raises(Disagreement, match="dB of signal to noise"):
+            one.judge(run, 10.0)
+
+
+@pytest.mark.parametrize("wanted", [np.full((1, 5), np.nan), np.zeros((1, 0))])
+def test_an_output_that_no_sample_shows_is_unverified(
+    wanted: np.ndarray, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = compared(tmp_path)
+    monkeypatch.setattr(one.evaluated, "outputs", lambda sample: {"y": wanted})
+    with pytest.raises(Unverified, match="'y' is empty, or has no finite number, on each of 1 samples"):
+        one.judge(lambda sample: {"y": wanted.astype(np.float32)}, 10.0)

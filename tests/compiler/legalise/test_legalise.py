@@ -9,7 +9,7 @@ import onnx
 import onnxruntime
 import pytest
 
-from compiler.errors import OptionsError, UnsupportedModel
+from compiler.errors import InputsError, OptionsError, UnsupportedModel
 from compiler.legalise import LegaliseOptions, legalise
 from compiler.legalise.__main__ import main
 from compiler.legalise.profile import names
@@ -152,3 +152,13 @@ def test_the_command_prints_a_table_or_json(tmp_path: Path, capsys: pytest.Captu
     assert json.loads(capsys.readouterr().out)["after"]["share"] == 1.0
     assert main([str(model), "--for", "nothing", "--json"]) == 1
     assert "take one of" in json.loads(capsys.readouterr().out)["error"]["fix"]
+
+
+@pytest.mark.parametrize("operator", ["Log", "Acosh"])
+def test_a_sample_that_leads_to_no_number_is_refused_with_the_first_such_node(operator: str, tmp_path: Path) -> None:
+    d = Drawn()
+    d.node("Relu", [d.node(operator, ["x"], "a", "first")], "y", "second")
+    onnx.save(d.model({"x": (1, 4)}, {"y": (1, 4)}, opset=17), tmp_path / "m.onnx")
+    np.savez(tmp_path / "x.npz", x=np.array([[[1, 1, 2, 3]], [[-1, 1, 2, 3]]], np.float32))
+    with pytest.raises(InputsError, match=rf"node 'first' \({operator}\) gives NaN on sample 1"):
+        legalise(tmp_path / "m.onnx", None, LegaliseOptions("relu-conv-add"), {"s": tmp_path / "x.npz"})

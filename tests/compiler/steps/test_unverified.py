@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +14,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions
 from compiler.errors import Unverified
+from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 
 QUICK = {"threads": 1, "tuning_budget_s": 0}
@@ -61,7 +65,62 @@ def test_it_is_taken_on_request_and_the_report_says_of_every_case_why_it_shows_n
     assert any("not verified" in notice for notice in report.notices)
     assert {case.inputs for case in report.cases} >= {"random", "one sign", "zeros"}
     assert all(case.why_not for case in report.cases if not case.decided)
-    assert (tmp_path / "m.tw").exists()
+    with zipfile.ZipFile(tmp_path / "m.tw") as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+        page = archive.read("report.html")
+    assert (manifest["verified"], manifest["unshown"]) == (False, ["y"])
+    assert manifest["files"]["report.html"]["sha256"] == hashlib.sha256(page).hexdigest()
+    assert b"Not verified: nothing shows that <code>y</code>" in page
+    assert hashlib.sha256((tmp_path / "m.tw").read_bytes()).hexdigest() == report.artifact_digest
+    with Model(tmp_path / "m.tw") as runs:
+        assert runs.run({"x": np.ones((1, 64), np.float32)})["y"].shape == (64,)
+
+
+@pytest.mark.parametrize("first", [1, 2])
+def test_an_artifact_of_several_bindings_says_which_one_nothing_shows(model: Path, tmp_path: Path, first: int) -> None:
+    """Of the sines of n - 1 times as much: of one row nothing is magnified."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Shape", ["x"], ["n"], start=0, end=1),
+        helper.make_node("Cast", ["n"], ["rows"], to=TensorProto.FLOAT),
+        helper.make_node("Sub", ["rows", "one"], ["more"]),
+        helper.make_node("Mul", ["more", "large"], ["times"]),
+        helper.make_node("Mul", ["m", "times"], ["q"]),
+        helper.make_node("Sin", ["q"], ["y"]),
+    ]
+    weights = np.random.default_rng(0).standard_normal((64, 64)).astype(np.float32)
+    constants = {"w": weights, "one": np.float32(1), "large": np.float32(MAGNIFIED)}
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 64])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 64])
+    tensors = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
+    graph = helper.make_graph(nodes, "g", [x], [y], tensors)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), model)
+    options = CompileOptions.from_json({**QUICK, "unverified": "allow", "dims": {"n": [first, 3 - first]}})
+    assert not compile_model(model, tmp_path / "m.tw", options).verified
+    with zipfile.ZipFile(tmp_path / "m.tw") as archive:
+        manifest = json.loads(archive.read("manifest.json"))
+    assert (manifest["verified"], manifest["unshown"]) == (False, ["y"])
+    assert [one.get("verified", True) for one in manifest["bindings"]] == [first == 1, first == 2]
+
+
+@pytest.mark.parametrize("unverified", ["refuse", "allow"])
+def test_what_the_precisions_rounding_leaves_undecided_is_compiled_again_without_it(
+    unverified: str, tmp_path: Path
+) -> None:
+    """Sines of numbers in the hundreds: bf16 decides none of them, float32 all."""
+    nodes = [
+        helper.make_node("MatMul", ["x", "w"], ["m"]),
+        helper.make_node("Sin", ["m"], ["y"]),
+    ]
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, 256])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 256])
+    weights = 30 * np.random.default_rng(0).standard_normal((256, 256)).astype(np.float32)
+    graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(weights, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), tmp_path / "m.onnx")
+    options = CompileOptions.from_json({**QUICK, "precision": "bf16", "unverified": unverified})
+    report = compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", options)
+    assert report.verified
+    assert any("compiled again without" in notice for notice in report.notices)
 
 
 def test_a_sample_that_rounding_does_not_decide_verifies_it(model: Path, tmp_path: Path) -> None:
