@@ -65,7 +65,8 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
 
     `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
     """
-    state = _state(settings, ring or CeleryRing(settings.celery_url), oracle or Oracle(settings.max_preflights_per_owner, walls=settings.require_walls))
+    oracle = oracle or Oracle(settings.max_preflights_per_owner, walls=settings.require_walls)
+    state = _state(settings, ring or CeleryRing(settings.celery_url), oracle)
     app = FastAPI(
         title="Tilewright",
         version=COMPILER_VERSION,
