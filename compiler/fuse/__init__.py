@@ -15,6 +15,7 @@
     batch     whether samples are computed each by itself, and the kernels for fewer of them
     batch_bounds  kernels of a batch of any size without choices by it
     sliced    a call that runs the kernels of a slice for each of them
+    long_sums  long sums in segments, which keeps rounding errors small
     joins     calls that may be one where costs say that it pays, as these make them
     regions   loops and branches: their bodies fused by themselves
     pbqp      the cheapest choice where tables say what the choices of a few variables cost together

@@ -44,11 +44,11 @@ class Draft:
     like: dict[int, int] = field(default_factory=dict)
     layouts: Mapping[int, Layout] = field(default_factory=dict)
 
-    def fresh(self, type: TensorType, like: int) -> int:
-        """A value of fusion's own that lies like another."""
+    def fresh(self, type: TensorType, like: int | None = None) -> int:
+        """A value of fusion's own that lies like another, or plainly."""
         value = FIRST_FRESH + len(self.like)
         self.types[value] = type
-        self.like[value] = self.like.get(like, like)
+        self.like[value] = value if like is None else self.like.get(like, like)
         return value
 
     @property

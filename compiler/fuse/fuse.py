@@ -17,6 +17,7 @@ from compiler.fuse.epilogue import join
 from compiler.fuse.inline import inline
 from compiler.fuse.layout_costs import cheaper_layouts, is_cheaper
 from compiler.fuse.layouts import choose_layouts
+from compiler.fuse.long_sums import split_long_sums
 from compiler.fuse.past_concat import carry_past_concats
 from compiler.fuse.refusal import Refusal, name_of
 from compiler.fuse.regions import Opened, with_regions
@@ -112,7 +113,8 @@ def _laid_out(
     draft: Draft, layouts: Mapping[int, Layout], without: frozenset[str], refusals: Sequence[Refusal]
 ) -> tuple[KernelGraph, tuple[Refusal, ...]]:
     """The kernel graph under some layouts, and the refusals that stand; the draft stays as it is."""
-    draft = replace(draft, ops=list(draft.ops), views=dict(draft.views), layouts=layouts)
+    types, views, like = dict(draft.types), dict(draft.views), dict(draft.like)
+    draft = replace(draft, ops=list(draft.ops), types=types, views=views, like=like, layouts=layouts)
     refusals = list(refusals)
     buffers = Buffers(_buffers(draft, layouts))
     if "views" not in without:
@@ -124,7 +126,9 @@ def _laid_out(
     if "epilogue" not in without:
         _sweep(draft, join, refusals, single_reader=False)
     draft.drop_dead()
-    return _kernel_graph(draft.graph, draft, buffers), _standing(refusals, draft)
+    standing = _standing(refusals, draft)
+    buffers.of.update((buffer.id, buffer) for buffer in split_long_sums(draft))
+    return _kernel_graph(draft.graph, draft, buffers), standing
 
 
 def _standing(refusals: list[Refusal], draft: Draft) -> tuple[Refusal, ...]:
