@@ -514,7 +514,7 @@ def test_a_flood_of_broken_connections_is_counted_and_told_in_one_line(
             assert answer(honest).startswith(b"HTTP/1.1 200")
     assert set(counted) == {why}
     assert caplog.records == []
-    said = [line for line in capsys.readouterr().out.splitlines() if line]
+    said = [line for line in capsys.readouterr().err.splitlines() if line]
     assert len(said) == 1, said
     assert "connections broke" in said[0]
     assert f"{why}={many}" in said[0]

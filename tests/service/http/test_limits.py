@@ -37,7 +37,7 @@ def test_each_of_several_processes_has_its_share_of_every_limit_rounded_up() -> 
 def test_every_limit_of_a_process_is_divided() -> None:
     assert LIMITS.keys() == set(DIVIDED)
     counted = [name for name in Settings.model_fields if name.startswith("max_") and name.endswith("_per_owner")]
-    of_the_database = {"max_queued_per_owner", "max_stored_bytes_per_owner", "max_concurrent_per_owner"}
+    of_the_database = {f"max_{what}_per_owner" for what in ("queued", "stored_bytes", "concurrent", "keys")}
     assert set(counted) - of_the_database <= set(DIVIDED)
 
 
