@@ -128,8 +128,13 @@ def unfailing(stream: TextIO | None) -> Unfailing:
     return stream if isinstance(stream, Unfailing) else Unfailing(stream)
 
 
-# Of a process that does not call `configure` too: standard output is for results.
-structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+def reset() -> None:
+    """As before `configure`: plain lines, on standard error all the same, since standard output is for results."""
+    structlog.reset_defaults()
+    structlog.configure(logger_factory=lambda *_: structlog.PrintLogger(sys.stderr))
+
+
+reset()
 
 
 def configure(*, json_lines: bool, level: int = logging.INFO, **always: str) -> None:

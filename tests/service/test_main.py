@@ -250,7 +250,7 @@ def test_a_key_may_send_no_more_to_several_processes_than_to_one(environment: di
     statuses = [status for status, _, _ in answers_to]
     assert set(statuses) == {200, 429}
     policies = {headers["ratelimit-policy"] for _, headers, _ in answers_to}
-    assert policies == {'"key";q=5;w=100000'}
+    assert policies == {'"owner";q=5;w=100000'}
     assert 5 <= statuses.count(200) <= 10
 
 

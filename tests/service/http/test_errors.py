@@ -105,7 +105,7 @@ def test_whatever_finds_no_room_is_answered_with_507_and_a_code_also_where_the_l
         logs.configure(json_lines=False)
         structlog.configure(cache_logger_on_first_use=False)
         answers = [client.get("/jobs") for _ in range(3)]
-    structlog.reset_defaults()
+    logs.reset()
     assert {(answer.status_code, answer.json()["code"]) for answer in answers} == {(507, code)}
 
 
