@@ -10,7 +10,9 @@ import contextlib
 import sqlite3
 import threading
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self
 
 import sqlalchemy as sa
@@ -31,6 +33,9 @@ PRAGMAS = ("synchronous=FULL", "busy_timeout=30000", "foreign_keys=ON", "secure_
 
 WAL_WITHIN_S = 30.0
 """SQLite's own `busy_timeout` does not hold for changing the journal's mode: who comes second is refused at once."""
+
+WRITE_WITHIN_S = 30.0
+"""How long a write waits for others, of this process and, by the pragma, of other ones."""
 
 DISPOSE_WITHIN_S = 10.0
 """A connection that is in use when its pool goes is closed by nobody."""
@@ -60,6 +65,49 @@ def _clock_postgresql(element: clock, compiler: SQLCompiler, **options: Any) -> 
     return "(extract(epoch from clock_timestamp())::float8)"
 
 
+class Turns:
+    """Writers of this process on SQLite, one at a time, first come, first served.
+
+    SQLite itself lets whoever looks at the right moment write and makes the others sleep up to 0.1 s between two looks:
+    beside many writers one could wait for seconds.
+    """
+
+    def __init__(self, within_s: float = WRITE_WITHIN_S) -> None:
+        self._within_s = within_s
+        self._lock = threading.Lock()
+        self._waiting: deque[threading.Event] = deque()
+        self._taken = False
+
+    @property
+    def waiting(self) -> int:
+        """How many wait for their turn."""
+        with self._lock:
+            return len(self._waiting)
+
+    def __enter__(self) -> None:
+        """Raises `sqlalchemy.exc.TimeoutError`, which `unavailable` translates."""
+        mine = threading.Event()
+        with self._lock:
+            if not self._taken:
+                self._taken = True
+                return
+            self._waiting.append(mine)
+        if mine.wait(self._within_s):
+            return
+        with self._lock:
+            if mine.is_set():  # between the wait and the lock
+                return
+            self._waiting.remove(mine)
+        raise exc.TimeoutError(f"no turn to write within {self._within_s:g} s")
+
+    def __exit__(self, *exception: object) -> None:
+        with self._lock:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._taken = False
+
+
 class Database:
     """Holder of one engine. Thread-safe; not to be used across a fork (open a new one in the child)."""
 
@@ -69,10 +117,13 @@ class Database:
         self.engine = _engine(self.url, patience)
         self.writer = self.engine.execution_options(tilewright_writes=True)
         self._reader = self.engine
+        self._turns: AbstractContextManager[object] = nullcontext()
         self._sessions = 0
         self._changed = threading.Condition()
         if self.url.get_backend_name() == "postgresql":
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
+        else:
+            self._turns = Turns()
 
     @classmethod
     def of(cls, settings: Settings) -> Self:
@@ -97,6 +148,7 @@ class Database:
         with (
             self._busy(),
             unavailable(),
+            self._turns,
             Session(self.writer, expire_on_commit=False) as session,
             session.begin(),
         ):
