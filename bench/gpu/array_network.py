@@ -36,7 +36,7 @@ class Arrays:
     """The dtype that activations and weights have."""
 
 
-def array_table(arrays: Arrays) -> Table:
+def array_table(arrays: Arrays) -> Table:  # noqa: C901 - a table of short functions
     """The functions of all operators."""
     xp = arrays.xp
 

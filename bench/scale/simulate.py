@@ -102,7 +102,7 @@ class _State:
     lost: int = 0
 
 
-def simulate(terms: Terms, times: Times) -> Outcome:
+def simulate(terms: Terms, times: Times) -> Outcome:  # noqa: C901 - one short function for each event
     """Run `terms.seconds` after a warm-up, in which nothing is counted."""
     draw = random.Random(terms.seed)
     state = _State([0.0] * terms.cores, idle=list(range(terms.workers)))

@@ -93,18 +93,7 @@ class Stages:
         What happens before what follows from `after` and from each stage's frames following each other: nothing is
         assumed of which device is faster, or which of its stages a device takes first.
         """
-        made: dict[str, int] = {}
-        for number, one in enumerate(self.stages):
-            for name in one.outputs:
-                if name in made or name in self.given:
-                    raise VerifyError(f"stage {number} `{one}` makes {name!r:.100}, which is made already")
-                made[name] = number
-            for name in one.inputs:
-                if name not in self.given and made.get(name, number) == number:
-                    raise VerifyError(f"stage {number} `{one}` reads {name!r:.100}, which no stage before it makes")
-            for after in one.after:
-                if not 0 <= after.part < len(self.stages) or (after.frames == 0 and after.part >= number):
-                    raise VerifyError(f"stage {number} waits for {after}, which may never come")
+        made = self._verify_order()
         edges, ended = self.edges, self._happens_before()
         for (frame, number), past in ended.items():
             one = self.stages[number]
@@ -119,6 +108,22 @@ class Stages:
                 for at in self.readers(name) if earlier >= 0 else ():
                     if not past >> self._bit(earlier, at) & 1:
                         raise VerifyError(f"stage {number} may write {name!r:.100} for frame {frame} while {at} reads")
+
+    def _verify_order(self) -> dict[str, int]:
+        """Which stage makes each value; each is made once, before stages that read it."""
+        made: dict[str, int] = {}
+        for number, one in enumerate(self.stages):
+            for name in one.outputs:
+                if name in made or name in self.given:
+                    raise VerifyError(f"stage {number} `{one}` makes {name!r:.100}, which is made already")
+                made[name] = number
+            for name in one.inputs:
+                if name not in self.given and made.get(name, number) == number:
+                    raise VerifyError(f"stage {number} `{one}` reads {name!r:.100}, which no stage before it makes")
+            for after in one.after:
+                if not 0 <= after.part < len(self.stages) or (after.frames == 0 and after.part >= number):
+                    raise VerifyError(f"stage {number} waits for {after}, which may never come")
+        return made
 
     def _bit(self, frame: int, stage: int) -> int:
         return frame * len(self.stages) + stage

@@ -319,6 +319,10 @@ class _Walk:
             return STRUCTURAL[call.operator](self, call, ids, scope)
         if call.domain:
             raise why_not(call)
+        return self._standard(call, ids, scope)
+
+    def _standard(self, call: Call, ids: Ids, scope: Scope) -> Ids:
+        """Results of an operator of ai.onnx."""
         opset = scope.opsets.get("")
         if opset is None:
             raise Unsupported("the model imports no opset of ai.onnx", "add the opset to the model's opset_import")

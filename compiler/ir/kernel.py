@@ -226,6 +226,17 @@ class Kernel:
             raise VerifyError(f"`{block}` reduces by {block.monoid}, which is no monoid\n{self}")
         if block.monoid and MONOIDS[block.monoid].width != len(block.values):
             raise VerifyError(f"`{block}`: {block.monoid} combines {MONOIDS[block.monoid].width} values\n{self}")
+        self._verify_stores(block)
+        for store, value in zip(block.stores, block.values, strict=True):
+            if loose := value.axes - scope:
+                raise VerifyError(f"`{block}` reads axis {sorted(map(str, loose))}, which is no axis of it\n{self}")
+            for expr in _inside_first(value):
+                self._verify_expr(block, expr)
+            if not block.monoid and value.dtype is not self.slots[store.slot].type.dtype:
+                raise VerifyError(f"`{block}` stores {value.dtype} into `{self.slots[store.slot]}`\n{self}")
+            self._verify_race(block, store)
+
+    def _verify_stores(self, block: Block) -> None:
         for store in block.stores:
             self._verify_access(block, store.slot, store.index)
             if any(slot.name == store.slot for slot in self.inputs):
@@ -235,14 +246,6 @@ class Kernel:
             for index in store.index:
                 for expr in _inside_first(Position(index)):
                     self._verify_expr(block, expr)
-        for store, value in zip(block.stores, block.values, strict=True):
-            if loose := value.axes - scope:
-                raise VerifyError(f"`{block}` reads axis {sorted(map(str, loose))}, which is no axis of it\n{self}")
-            for expr in _inside_first(value):
-                self._verify_expr(block, expr)
-            if not block.monoid and value.dtype is not self.slots[store.slot].type.dtype:
-                raise VerifyError(f"`{block}` stores {value.dtype} into `{self.slots[store.slot]}`\n{self}")
-            self._verify_race(block, store)
 
     def _verify_race(self, block: Block, store: Store) -> None:
         """A value that differs along a parallel axis must be stored at a place that does."""

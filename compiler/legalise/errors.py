@@ -53,7 +53,9 @@ def propagated(
     return errors
 
 
-def _propagated(node: Node, errors: Mapping[int, float], ranges: Mapping[int, Range], graph: Graph) -> float:
+def _propagated(  # noqa: C901 - a table by operator
+    node: Node, errors: Mapping[int, float], ranges: Mapping[int, Range], graph: Graph
+) -> float:
     given = [errors.get(value, 0.0) for value in node.used]
     if not any(given):
         return 0.0

@@ -57,7 +57,7 @@ def of_array(array: np.ndarray) -> Range:
     return float(array.min()), float(array.max())
 
 
-def transfer(
+def transfer(  # noqa: C901 - a table by operator
     node: Node,
     given: tuple[Range | None, ...],
     dims: Callable[[int], tuple[int, ...]],

@@ -172,7 +172,7 @@ class FakeServer:
             **other,
         }
 
-    def answer(self, request: httpx.Request) -> httpx.Response:
+    def answer(self, request: httpx.Request) -> httpx.Response:  # noqa: C901 - a table of routes
         request.read()
         self.seen.append(request)
         if self.refusals and (status := self.refusals.pop()):

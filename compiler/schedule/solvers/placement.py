@@ -8,7 +8,7 @@ hand back what is read later (the stages of IOS, MLSys 2021, with a device for e
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -83,11 +83,16 @@ def placement(division: Division, most_ideals: int = MOST_IDEALS) -> tuple[tuple
                     offer((larger, home), best[ideal, home], seconds, handed, _Step((ideal, home), stages))
     ends = [(best[division.whole, home], division.left_s(home, division.whole), home) for home in homes]
     (seconds, _), left_s, home = min(ends, key=lambda end: (end[0][0] + end[1], end[0][1], end[2]))
-    state, steps = (division.whole, home), list[tuple[Stage, ...]]()
+    return _merged(_path((division.whole, home), reached)), seconds + left_s
+
+
+def _path(state: tuple[int, int], reached: Mapping[tuple[int, int], _Step]) -> list[tuple[Stage, ...]]:
+    """The stages of all steps that lead to a state, the first one first."""
+    steps = list[tuple[Stage, ...]]()
     while state in reached:
         steps.append(reached[state].stages)
         state = reached[state].before
-    return _merged(steps[::-1]), seconds + left_s
+    return steps[::-1]
 
 
 class Forks:
