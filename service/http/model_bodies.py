@@ -12,9 +12,9 @@ from compiler.contract import MOST_SAMPLES
 from service.http.model_schemas import DIGEST as DIGEST_PATTERN
 from service.http.options_schemas import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
 from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
-from service.http.upload import JSON, MULTIPART, RAW_TYPES
+from service.http.upload import JSON, MULTIPART
 from service.http.wishes import MOST_AT_ONCE
-from service.jobs.uploads import ZIP
+from service.jobs.uploads import RAW_TYPES, ZIP
 
 SEVERAL_SCHEMA: dict[str, Any] = {
     "oneOf": [OPTIONS_SCHEMA, {"type": "array", "items": OPTIONS_SCHEMA, "minItems": 1, "maxItems": MOST_AT_ONCE}],

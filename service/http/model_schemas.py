@@ -10,9 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from service.db.models import Model, Upload
 from service.http.schemas import JOB_EXAMPLE, JobOut, RequestBody, utc
-from service.http.upload import RAW_TYPES
 from service.jobs.removal import Removal
-from service.jobs.uploads import ZIP
+from service.jobs.uploads import RAW_TYPES, ZIP
 
 DIGEST = r"^[0-9a-f]{64}$"
 DIGEST_EXAMPLE: str = JOB_EXAMPLE["model"]

@@ -27,12 +27,11 @@ from service.jobs.bundle import Bundle
 from service.jobs.pieces import Piece
 from service.jobs.samples import SampleFile
 from service.jobs.unpack import unpack
-from service.jobs.uploads import ZIP, demand_digest
+from service.jobs.uploads import RAW_TYPES, ZIP, demand_digest
 
 GATHER_BYTES = 2 << 20
 """Chunks are gathered to this size before a thread hashes and writes them; two such blocks are in memory."""
 
-RAW_TYPES = ("application/octet-stream", "application/onnx", "application/x-onnx")
 MULTIPART = "multipart/form-data"
 JSON = "application/json"
 

@@ -23,6 +23,7 @@ from service.jobs.pieces import Piece, stream
 from service.jobs.quotas import UNLIMITED, Limits
 from service.jobs.unpack import unpack
 
+RAW_TYPES = ("application/octet-stream", "application/onnx", "application/x-onnx")
 ZIP = "application/zip"
 PIECE_BYTES = 64 << 20
 """A longer body is kept in pieces of this size as it comes: a process that is killed loses at most one."""

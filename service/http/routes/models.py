@@ -18,10 +18,10 @@ from service.http.model_bodies import BINARY, DATA_SCHEMA, MODEL_BYTES, ZIP_SCHE
 from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE, ModelOut, ModelPage, RemovalOut
 from service.http.parts import DATA, MODEL
 from service.http.state import Here
-from service.http.upload import MULTIPART, RAW_TYPES, in_turn, receive
+from service.http.upload import MULTIPART, in_turn, receive
 from service.jobs import labels, models, removal
 from service.jobs.bundle import relative_path
-from service.jobs.uploads import ZIP
+from service.jobs.uploads import RAW_TYPES, ZIP
 
 BODY: dict[str, Any] = {
     "required": True,

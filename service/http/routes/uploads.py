@@ -17,8 +17,9 @@ from service.http.ids import UploadId
 from service.http.model_schemas import UploadIn, UploadOut
 from service.http.routes.models import ModelInZip
 from service.http.state import Here
-from service.http.upload import RAW_TYPES, in_turn, pour
+from service.http.upload import in_turn, pour
 from service.jobs import models, uploads
+from service.jobs.uploads import RAW_TYPES
 
 PIECE: dict[str, Any] = {
     "required": False,
