@@ -1,9 +1,10 @@
 """The Celery side of a worker: a doorbell, no more. What to do is in the database.
 
 `celery -A worker.app worker -Q cpu` and `python -m worker` start the same: Celery's consumer beside the one thread that
-runs jobs (`worker.rounds`). Messages are acknowledged before they are acted upon and never prefetched, so the broker's
-visibility timeout plays no part and a job may run for hours. The main thread is Celery's: it handles signals and
-remote control. A message waits in the pool's thread until its round is over, so that further ones go to idle workers.
+runs jobs (`worker.attempt.rounds`). Messages are acknowledged before they are acted upon and never prefetched, so the
+broker's visibility timeout plays no part and a job may run for hours. The main thread is Celery's: it handles signals
+and remote control. A message waits in the pool's thread until its round is over, so that further ones go to idle
+workers.
 """
 
 from __future__ import annotations
@@ -20,13 +21,13 @@ from compiler.contract import kinds
 from compiler.errors import OptionsError, TilewrightError
 from service.config import Settings, exit_status, reason
 from service.db.arrivals import arrivals
-from service.jobs.doorbell import routed
-from worker import group
+from service.jobs.scheduling.doorbell import routed
+from worker.attempt.rounds import Rounds, Task
+from worker.attempt.tasks import TASKS, drain
 from worker.config import WorkerSettings
 from worker.opening import opened, own_name
 from worker.pool import OneThread
-from worker.rounds import Rounds, Task
-from worker.tasks import TASKS, drain
+from worker.processes import group
 
 _PRESENCE_PATIENCE_S = 0.1
 
@@ -96,7 +97,7 @@ def make_app() -> Celery:
 def serve(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.CHILD) -> int:
     """Run a worker until SIGTERM or SIGINT; its exit status. A job under way is given back within half a second.
 
-    asked    names of queues (`worker.queues`)
+    asked    names of queues (`worker.devices.queues`)
     command  what does each job
 
     To be called in the main thread. Raises `SystemExit` for a worker that cannot begin.

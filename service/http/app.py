@@ -19,31 +19,34 @@ from service.config import Settings
 from service.db.engine import Database
 from service.db.migrate import require_usable
 from service.errors import ServiceError
-from service.http import descriptors, errors, openapi
-from service.http.answers import Answers
-from service.http.connections import OF_APP_STATE, Connections
+from service.http import openapi
+from service.http.admission import descriptors
+from service.http.admission.connections import OF_APP_STATE, Connections
+from service.http.admission.limits import crowds, share
+from service.http.admission.processes import end_with_parent
+from service.http.admission.rates import Rates
+from service.http.admission.turns import Turns
 from service.http.gate import Ahead
-from service.http.kept import Kept
-from service.http.limits import crowds, share
 from service.http.metrics import Meter, answers, broken
 from service.http.pools import Pools
-from service.http.processes import end_with_parent
-from service.http.rates import Rates
-from service.http.requests import RequestIds
+from service.http.responses import errors
+from service.http.responses.answers import Answers
+from service.http.responses.cached import Kept
+from service.http.responses.headers import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
-from service.http.turns import Turns
 from service.http.versions import SERVERS, Versioned
-from service.jobs import access, health, reconcile, retention
-from service.jobs.access import Door
-from service.jobs.attestation import Signer
-from service.jobs.board import Board
-from service.jobs.doorbell import CeleryRing, Ring
-from service.jobs.events import Feed
-from service.jobs.integrity import Watched
-from service.jobs.numbers import Number, numbers
-from service.jobs.oracle import Oracle
-from service.jobs.sender import Sender, Terms
+from service.jobs.accounts import access
+from service.jobs.accounts.access import Door
+from service.jobs.inspection.inspector import Oracle
+from service.jobs.lifecycle.attestation import Signer
+from service.jobs.lifecycle.events import Feed
+from service.jobs.lifecycle.status_reads import Board
+from service.jobs.notifications.delivery import Sender, Terms
+from service.jobs.operations import health, reconcile, retention
+from service.jobs.operations.statistics import Number, numbers
+from service.jobs.scheduling.doorbell import CeleryRing, Ring
+from service.jobs.storage.integrity import Watched
 from service.threads import lasting
 
 TRIALS_PER_MINUTE, TRIALS_AT_ONCE = 10, 30

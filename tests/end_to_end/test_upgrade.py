@@ -28,8 +28,9 @@ from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
 from service.http.app import create_app
-from service.jobs import access, lease
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Oracle
+from service.jobs.scheduling import lease
 from tests.end_to_end import models
 from tests.end_to_end.house import ROOT, eventually
 from tests.servers import Redis, free_port

@@ -21,11 +21,11 @@ from service import logs
 from service.config import Settings
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable, NotReady
+from service.http.admission.connections import Connection, Connections
 from service.http.app import create_app
-from service.http.connections import Connection, Connections
-from service.jobs import access
-from service.jobs.doorbell import CeleryRing
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Oracle
+from service.jobs.scheduling.doorbell import CeleryRing
 from tests.servers import (
     Missing,
     Postgres,

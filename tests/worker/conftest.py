@@ -19,13 +19,13 @@ from service.blobs.local import LocalBlobs
 from service.db import attempts, events
 from service.db.engine import Database
 from service.db.models import Artifact, Attempt, Event, Job, JobKind, JobState, Model, Owner
-from service.jobs import runs
-from service.jobs.quotas import UNLIMITED
+from service.jobs.accounts.quotas import UNLIMITED
+from service.jobs.submission import runs
 from tests.worker.valkey import Valkey
-from worker.desk import Desk
+from worker.attempt.context import Desk
+from worker.lease.status import Presence
 from worker.limits import Limits
-from worker.presence import Presence
-from worker.watch import Watch
+from worker.processes.watch import Watch
 
 ROOT = Path(__file__).parents[2]
 

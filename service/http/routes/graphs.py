@@ -9,13 +9,13 @@ from fastapi import Path, Response
 from compiler.errors import MalformedModel
 from service.db.plain import dumps
 from service.errors import Busy, WrongKind
-from service.http.auth import Reader
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.ids import JobId
-from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE
+from service.http.responses.errors import problem_responses
+from service.http.schemas.ids import JobId
+from service.http.schemas.models import DIGEST, DIGEST_EXAMPLE
 from service.http.state import Here
-from service.jobs import outline
+from service.jobs.inspection import outline
 
 STEP = {"name": "uploaded", "inputs": [], "outputs": [], "nodes": [], "applied": []}
 EXAMPLE = {"format_version": 1, "values": {}, "steps": [STEP], "kernels": []}

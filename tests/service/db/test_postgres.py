@@ -21,8 +21,8 @@ from service.db.engine import Database
 from service.db.postgres import Patience
 from service.errors import DatabaseUnavailable
 from service.http.app import create_app
-from service.jobs import access
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Oracle
 from tests.servers import Missing, Postgres, free_port, running_postgres
 from tests.service.conftest import RecordingRing
 

@@ -18,10 +18,10 @@ import uvicorn
 
 from service.config import Settings
 from service.db.engine import Database
+from service.http.admission.connections import Connection
 from service.http.app import create_app
-from service.http.connections import Connection
-from service.jobs import access
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Oracle
 from tests.servers import free_port
 from tests.service.conftest import RecordingRing
 from tests.service.databases import any_database

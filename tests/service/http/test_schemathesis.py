@@ -21,10 +21,11 @@ from service.config import Settings
 from service.db import workers
 from service.db.engine import Database
 from service.http.app import create_app
-from service.http.preflight_schemas import PREFLIGHT_EXAMPLE
 from service.http.routes.graphs import EXAMPLE
-from service.jobs import access, catalogue, lease
-from service.jobs.oracle import Oracle, Order
+from service.http.schemas.preflight import PREFLIGHT_EXAMPLE
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Oracle, Order
+from service.jobs.scheduling import catalogue, lease
 from tests.service.conftest import RecordingRing
 
 EXAMPLES = 30
