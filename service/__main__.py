@@ -40,7 +40,7 @@ from service.http.admission import descriptors
 from service.http.admission.connections import KEEP_ALIVE_S, Connection
 from service.jobs.accounts import access, audit
 from service.jobs.accounts.audit import Asking
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from service.jobs.operations import backup, reconcile, retention
 from service.jobs.operations.backup import Saved
 from service.jobs.scheduling.doorbell import CeleryRing
@@ -99,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(settings: Settings) -> None:
     """Migrate the database, make the local key, answer HTTP."""
-    Oracle(ready=0, walls=settings.require_walls).demand_walls()
+    Inspector(ready=0, walls=settings.require_walls).demand_walls()
     _ = settings.tls  # what is wrong with its files is said here, before anything is done
     _migrate(settings)
     db = Database.of(settings)

@@ -38,7 +38,7 @@ from service.http.state import State
 from service.http.versions import SERVERS, Versioned
 from service.jobs.accounts import access
 from service.jobs.accounts.access import Door
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from service.jobs.lifecycle.attestation import Signer
 from service.jobs.lifecycle.events import Feed
 from service.jobs.lifecycle.status_reads import Board
@@ -63,13 +63,13 @@ Every failure is an RFC 9457 problem document with a stable `code`, whose `fault
 """
 
 
-def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle | None = None) -> FastAPI:
+def create_app(settings: Settings, *, ring: Ring | None = None, inspector: Inspector | None = None) -> FastAPI:
     """The app over a database that is already at its newest step.
 
-    `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
+    `ring` replaces the doorbell of the settings, `inspector` what reads models for `POST /preflight`.
     """
-    oracle = oracle or Oracle(settings.max_preflights_per_owner, walls=settings.require_walls)
-    state = _state(settings, ring or CeleryRing(settings.celery_url), oracle)
+    inspector = inspector or Inspector(settings.max_preflights_per_owner, walls=settings.require_walls)
+    state = _state(settings, ring or CeleryRing(settings.celery_url), inspector)
     app = FastAPI(
         title="Tilewright",
         version=COMPILER_VERSION,
@@ -92,7 +92,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
     return app
 
 
-def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
+def _state(settings: Settings, ring: Ring, inspector: Inspector) -> State:
     db = Database.of(settings)
     blobs = Watched(open_blobs(settings), db)
     alive_s, stands_s = settings.worker_alive_s, settings.probes_stand_s
@@ -107,7 +107,7 @@ def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
         answers=Answers(),
         door=Door(db),
         metrics=CollectorRegistry(),
-        oracle=oracle,
+        inspector=inspector,
         signer=Signer(settings.signing_key_path),
         turns=Turns(crowds(mine)),
         rates=Rates(mine.requests_per_s, mine.requests_burst),
@@ -184,14 +184,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     threads = {name: lasting(name, work, stop.is_set) for name, work in works.items()}
     for thread in threads.values():
         thread.start()
-    await to_thread.run_sync(state.oracle.warm)
+    await to_thread.run_sync(state.inspector.warm)
     connections = Connections(share(settings), descriptors.for_connections(), counted=app.state.broken)
     try:
         async with connections.watched():
             yield {OF_APP_STATE: connections}
     finally:
         stop.set()
-        await to_thread.run_sync(state.oracle.close)
+        await to_thread.run_sync(state.inspector.close)
         for name, thread in threads.items():
             await to_thread.run_sync(thread.join, WEBHOOKS_PATIENCE_S if name == "webhooks" else None)
         state.db.dispose()

@@ -19,7 +19,7 @@ from service.http.responses.answers import Answers
 from service.http.responses.cached import Kept
 from service.jobs.accounts.access import Door
 from service.jobs.accounts.quotas import Limits
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from service.jobs.lifecycle.attestation import Signer
 from service.jobs.lifecycle.events import Feed
 from service.jobs.lifecycle.status_reads import Board
@@ -45,7 +45,7 @@ class State:
     answers: Answers
     door: Door
     metrics: CollectorRegistry
-    oracle: Oracle
+    inspector: Inspector
     signer: Signer
     turns: Turns
     rates: Rates

@@ -24,7 +24,7 @@ from service.errors import DatabaseUnavailable, NotReady
 from service.http.admission.connections import Connection, Connections
 from service.http.app import create_app
 from service.jobs.accounts import access
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from service.jobs.scheduling.doorbell import CeleryRing
 from tests.servers import (
     Missing,
@@ -68,7 +68,7 @@ def certified(authority: Authority) -> Certificate:
 def secured_api(settings: Settings) -> Iterator[int]:
     """The port of the app as `service serve` has it served."""
     port = free_port()
-    app = create_app(settings, ring=RecordingRing(), oracle=Oracle(ready=0))
+    app = create_app(settings, ring=RecordingRing(), inspector=Inspector(ready=0))
     config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="critical")
     with answering(config):
         yield port

@@ -11,14 +11,14 @@ from service.blobs.store import Blobs
 from service.db.engine import Database
 from service.jobs.accounts import quotas
 from worker.devices import device
-from worker.lease.status import Presence
+from worker.lease.status import StatusThread
 from worker.lease.wakeup import Stop
 from worker.limits import Limits
 from worker.processes import group
 
 
 @dataclass(frozen=True)
-class Desk:
+class WorkerContext:
     """A worker's identity, its stores, its limits, and whether it is going down."""
 
     name: str
@@ -29,7 +29,7 @@ class Desk:
     db: Database
     blobs: Blobs
     scratch: Path
-    presence: Presence
+    status: StatusThread
     limits: Limits = field(default_factory=Limits)
     lease_s: float = 30.0
     owner_limits: quotas.Limits = quotas.UNLIMITED

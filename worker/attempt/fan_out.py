@@ -23,7 +23,7 @@ from service.jobs.scheduling.fan_out import Offer, code
 from service.jobs.scheduling.lease import Claim
 from service.jobs.tuning.records import LONGEST, MAX_TEXT_BYTES
 from service.logs import logger
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.helper_requests import MOST_TASKS, answer_path
 from worker.processes.frames import GarbledFrame
 
@@ -44,10 +44,10 @@ class Answers:
     folder   where answers are put, which the child may read and not write
     """
 
-    def __init__(self, desk: Desk, claim: Claim, place: Place, folder: Path) -> None:
-        self._desk, self._folder = desk, folder
+    def __init__(self, context: WorkerContext, claim: Claim, place: Place, folder: Path) -> None:
+        self._context, self._folder = context, folder
         self._budget_s = float(claim.options.get("tuning_budget_s", 0.0))
-        self._offer = Offer(claim, desk.name, 0, place, code())
+        self._offer = Offer(claim, context.name, 0, place, code())
         self._mine: tuple[uuid.UUID, ...] = ()
         self._seen: set[uuid.UUID] = set()
 
@@ -72,7 +72,7 @@ class Answers:
                 return self._offered(message)
             case "take":
                 return self._taken(message)
-        fan_out.over(self._desk.db, self._offer)
+        fan_out.over(self._context.db, self._offer)
         return NOBODY
 
     def _offered(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -85,11 +85,11 @@ class Answers:
             raise GarbledFrame("the kernels of an offer may take longer than their job grants")
         self._offer = replace(self._offer, number=self._offer.number + 1)
         self._mine = ()
-        return {"others": fan_out.offer(self._desk.db, self._offer, terms, tasks, self._budget_s)}
+        return {"others": fan_out.offer(self._context.db, self._offer, terms, tasks, self._budget_s)}
 
     def _taken(self, message: Mapping[str, Any]) -> Mapping[str, Any]:
         seconds, measured = amounts(message)
-        progress = fan_out.take_own(self._desk.db, self._offer, self._mine, seconds, measured, self._seen)
+        progress = fan_out.take_own(self._context.db, self._offer, self._mine, seconds, measured, self._seen)
         self._mine = progress.ids
         return {name: value for name, value in asdict(progress).items() if name != "ids"}
 
@@ -137,9 +137,11 @@ def put_down(folder: Path, number: int, said: Mapping[str, Any]) -> None:
     os.replace(hidden, path)
 
 
-def places(desk: Desk, targets: Sequence[str]) -> tuple[Place, ...]:
+def places(context: WorkerContext, targets: Sequence[str]) -> tuple[Place, ...]:
     """What this worker may measure for others: of each target, as records name it and its hardware."""
     from worker.devices import device
 
-    found = (device.measured_as(target, desk.hardware) for target in targets if device.measures(target, desk.device))
+    found = (
+        device.measured_as(target, context.hardware) for target in targets if device.measures(target, context.device)
+    )
     return tuple(dict.fromkeys(place for place in found if place is not None))

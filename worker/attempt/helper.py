@@ -27,12 +27,12 @@ from service.logs import logger
 from service.threads import lasting
 from worker.attempt import outcome
 from worker.attempt.child import Spec
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.fan_out import NOBODY, amounts, is_number, places, put_down
 from worker.attempt.measurements import Intake
 from worker.attempt.supervise import MEASUREMENTS, supervise
 from worker.devices import holder
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 from worker.processes.frames import GarbledFrame
 from worker.processes.group import Group
 from worker.processes.scratch import Folder, Process, folder
@@ -46,34 +46,34 @@ CPUS = kinds.CPU.name
 log = logger(__name__)
 
 
-def may_help(desk: Desk) -> bool:
+def may_help(context: WorkerContext) -> bool:
     """Whether this worker holds cores, and is to measure for others."""
-    return desk.fan_out and desk.measures and kinds.name_of(desk.device) == CPUS
+    return context.fan_out and context.measures and kinds.name_of(context.device) == CPUS
 
 
-def help_out(desk: Desk, lock: int) -> bool:
+def help_out(context: WorkerContext, lock: int) -> bool:
     """Measure some kernels that another worker offers; whether there were any that could be measured here.
 
     lock  descriptor of the device lock, which the child inherits
 
     Raises `DatabaseUnavailable` when it does not answer.
     """
-    if not may_help(desk):
+    if not may_help(context):
         return False
-    taken = fan_out.take(desk.db, desk.name, _places(desk), code(), desk.lease_s)
+    taken = fan_out.take(context.db, context.name, _places(context), code(), context.lease_s)
     if taken is None:
         return False
     log.info("helps", job=str(taken.claim.job_id), kernels=len(taken.ids))
-    place = Folder.of(desk.scratch, f"share-{uuid.uuid4().hex}")
-    with _Helping(desk, taken, place.answers) as helping, ExitStack() as opened:
+    place = Folder.of(context.scratch, f"share-{uuid.uuid4().hex}")
+    with _Helping(context, taken, place.answers) as helping, ExitStack() as opened:
         try:
             opened.enter_context(folder(place))
-            spec = _spec(desk, taken, place)
-            seen = holder.environment(desk.device)
-            group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
+            spec = _spec(context, taken, place)
+            seen = holder.environment(context.device)
+            group = Group.start(spec.to_json(), place.work, command=context.command, lock=lock, environment=seen)
             with contextlib.suppress(OSError):
                 place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
-            ending = supervise(group, spec.limits, helping.bell, helping.observe, "tuning", helping.answer)
+            ending = supervise(group, spec.limits, helping.wakeup, helping.observe, "tuning", helping.answer)
         except (TilewrightError, OSError) as error:
             log.warning("cannot help", reason=str(error))
             return helping.give_back()
@@ -85,13 +85,13 @@ def help_out(desk: Desk, lock: int) -> bool:
         return True
 
 
-def _places(desk: Desk) -> tuple[tuple[str, str], ...]:
-    return places(desk, [CPUS, *holder.profiles()])
+def _places(context: WorkerContext) -> tuple[tuple[str, str], ...]:
+    return places(context, [CPUS, *holder.profiles()])
 
 
-def _spec(desk: Desk, taken: Taken, place: Folder) -> Spec:
+def _spec(context: WorkerContext, taken: Taken, place: Folder) -> Spec:
     granted = float(taken.claim.options.get("tuning_budget_s", 0.0))
-    wall_s = min(desk.limits.wall_s, START_S + SLACK * granted)
+    wall_s = min(context.limits.wall_s, START_S + SLACK * granted)
     return Spec(
         kind="tuning",
         inputs=(),
@@ -99,9 +99,9 @@ def _spec(desk: Desk, taken: Taken, place: Folder) -> Spec:
         scratch=place.work,
         finish=place.finish,
         options=taken.claim.options,
-        records=tuple(lease.records_for(desk.db, taken.claim.owner, *taken.place)),
-        limits=replace(desk.limits, wall_s=wall_s, load_s=wall_s),
-        walls=desk.walls,
+        records=tuple(lease.records_for(context.db, taken.claim.owner, *taken.place)),
+        limits=replace(context.limits, wall_s=wall_s, load_s=wall_s),
+        walls=context.walls,
         answers=place.answers,
         kernels={"terms": dict(taken.terms), "tasks": [dict(task) for task in taken.tasks]},
     )
@@ -110,8 +110,8 @@ def _spec(desk: Desk, taken: Taken, place: Folder) -> Spec:
 class _Helping:
     """Keeps the lease of what was taken, in a thread, and brings what was measured to the database."""
 
-    def __init__(self, desk: Desk, taken: Taken, folder: Path) -> None:
-        self._desk, self._folder = desk, folder
+    def __init__(self, context: WorkerContext, taken: Taken, folder: Path) -> None:
+        self._context, self._folder = context, folder
         self._claim = taken.claim
         self._taken: Taken | None = taken
         self._intake = Intake(taken.claim)
@@ -121,17 +121,17 @@ class _Helping:
         """While what is held changes: a lease is not renewed of what was just done."""
         self._ended = threading.Event()
         self._thread = lasting("helping", self._beat, self._ended.is_set)
-        self.bell = Bell()
+        self.wakeup = Wakeup()
 
     def __enter__(self) -> _Helping:
-        self._desk.stop.attend(self.bell)
+        self._context.stop.attend(self.wakeup)
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        self._desk.stop.attend(None)
-        self.bell.close()
+        self._context.stop.attend(None)
+        self.wakeup.close()
 
     def observe(self, event: Event) -> None:
         """Take in what the child measured; the rest of what it says is not this job's progress."""
@@ -156,7 +156,7 @@ class _Helping:
         put_down(self._folder, number, said)
 
     def _more(self, seconds: float, measured: int) -> Mapping[str, Any]:
-        db, name = self._desk.db, self._desk.name
+        db, name = self._context.db, self._context.name
         with self._held:
             if self._taken is not None:
                 brought = self._take()
@@ -169,7 +169,7 @@ class _Helping:
                 if not kept:
                     return NOBODY
             lease_s, job_id = self._claim.lease_s, self._claim.job_id
-            self._taken = fan_out.take(db, name, _places(self._desk), code(), lease_s, job_id)
+            self._taken = fan_out.take(db, name, _places(self._context), code(), lease_s, job_id)
             if self._taken is not None:
                 return {"tasks": [dict(task) for task in self._taken.tasks]}
         return {"wait": fan_out.goes_on(db, self._claim)}
@@ -178,8 +178,8 @@ class _Helping:
         """What was measured is kept, the rest others may have at once; False. One try: else the lease runs out."""
         self._end()
         try:
-            if self._taken and fan_out.keep(self._desk.db, self._taken, self._desk.name, self._take()):
-                fan_out.give_back(self._desk.db, self._taken, self._desk.name)
+            if self._taken and fan_out.keep(self._context.db, self._taken, self._context.name, self._take()):
+                fan_out.give_back(self._context.db, self._taken, self._context.name)
         except DatabaseUnavailable as error:
             log.warning("kernels not given back, their lease will run out", reason=error.message)
         return False
@@ -200,7 +200,7 @@ class _Helping:
             self._waiting.insert(0, brought)
 
     def _beat(self) -> None:
-        while not self._ended.wait(min(BEAT_EVERY_S, self._desk.lease_s / 3)):
+        while not self._ended.wait(min(BEAT_EVERY_S, self._context.lease_s / 3)):
             with self._held:
                 if not self._is_kept():
                     self._ended.set()
@@ -209,11 +209,11 @@ class _Helping:
         """Brings what was measured; whether this may go on. A job of its own that waits goes first."""
         brought = self._take()
         try:
-            if self._taken and not fan_out.keep(self._desk.db, self._taken, self._desk.name, brought):
-                self.bell.ring("lost")
+            if self._taken and not fan_out.keep(self._context.db, self._taken, self._context.name, brought):
+                self.wakeup.ring("lost")
                 return False
-            if lease.is_ready(self._desk.db, self._desk.queues, self._desk.owner_limits):
-                self.bell.ring("stop")
+            if lease.is_ready(self._context.db, self._context.queues, self._context.owner_limits):
+                self.wakeup.ring("stop")
         except DatabaseUnavailable:
             self._put_back(brought)
         return True

@@ -23,7 +23,7 @@ from service.jobs.scheduling import lease
 from service.jobs.scheduling.lease import NOTHING, Claim, Measured
 from service.logs import logger
 from worker import problems
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.supervise import Ending
 from worker.kind import Kind
 from worker.lease.heartbeat import Heartbeat
@@ -50,7 +50,7 @@ log = logger(__name__)
 T = TypeVar("T")
 
 
-def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[StoredBlob | None, Ending]:
+def store(context: WorkerContext, claim: Claim, output: Path, ending: Ending) -> tuple[StoredBlob | None, Ending]:
     """Bring the artifact, model or arrays of a successful child into the blob store; a benchmark makes none.
 
     The ending is a problem when that fails, or the child says that it compiled another model than the claim's.
@@ -62,7 +62,7 @@ def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[Store
         other = problems.read_otherwise(str(claim.model_digest), str(used))
         return None, Ending("problem", problem=other.to_json(), standing=ending.standing, log=ending.log)
     try:
-        return _put(desk, output), ending
+        return _put(context, output), ending
     except StorageUnavailable as error:
         problem = storage_problem(error)
     except OSError as error:
@@ -71,10 +71,10 @@ def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[Store
     return None, Ending("problem", problem=problem.to_json(), standing=ending.standing, log=ending.log)
 
 
-def store_first(desk: Desk, claim: Claim, path: Path, report: Mapping[str, Any]) -> None:
+def store_first(context: WorkerContext, claim: Claim, path: Path, report: Mapping[str, Any]) -> None:
     """Keep an artifact that was made before measuring, as long as the job has no other; the job goes on without it."""
     try:
-        lease.first_made(desk.db, claim, artifact=_put(desk, path), report=report)
+        lease.first_made(context.db, claim, artifact=_put(context, path), report=report)
         path.unlink()
     except (OSError, TilewrightError) as error:
         log.warning("the first artifact was not kept", job=str(claim.job_id), reason=str(error))
@@ -87,10 +87,10 @@ def storage_problem(error: StorageUnavailable) -> TilewrightError:
     return problems.from_os_error(cause) if isinstance(cause, OSError) and full else error
 
 
-def _put(desk: Desk, path: Path) -> StoredBlob:
+def _put(context: WorkerContext, path: Path) -> StoredBlob:
     """Copy a file that an untrusted process wrote: it must be that file itself, not a way to another."""
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    with os.fdopen(descriptor, "rb") as file, desk.blobs.writer() as writer:
+    with os.fdopen(descriptor, "rb") as file, context.blobs.writer() as writer:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise OSError(0, "it is not a plain file")
@@ -99,7 +99,7 @@ def _put(desk: Desk, path: Path) -> StoredBlob:
         return writer.commit()
 
 
-def settle(desk: Desk, claim: Claim, heartbeat: Heartbeat, ending: Ending, made: StoredBlob | None) -> str:
+def settle(context: WorkerContext, claim: Claim, heartbeat: Heartbeat, ending: Ending, made: StoredBlob | None) -> str:
     """Write the outcome, with the measurements that are left; what became of the job, as `attempt.run.run` says it."""
     if ending.kind == "lost":
         log.warning("lease lost", job=str(claim.job_id), fence=claim.fence)
@@ -107,28 +107,30 @@ def settle(desk: Desk, claim: Claim, heartbeat: Heartbeat, ending: Ending, made:
     said = storable(ending.log)
     if ending.kind == "stop":
         heartbeat.stop(STOP_PATIENCE_S)
-        return _give_back(desk, claim, heartbeat, "released", "the worker is shutting down", said)
+        return _give_back(context, claim, heartbeat, "released", "the worker is shutting down", said)
     heartbeat.stop(_BEAT_PATIENCE_S)
-    if ending.kind == "problem" and claim.attempt < _tries(desk, ending.problem):
+    if ending.kind == "problem" and claim.attempt < _tries(context, ending.problem):
         log.warning("job is tried again", job=str(claim.job_id), attempt=claim.attempt, problem=ending.problem)
         fault = str(ending.problem["code"]).replace("_", " ")
-        return _give_back(desk, claim, heartbeat, "retried", f"this machine was at fault: {fault}; tried again", said)
-    measured = persist(desk, heartbeat.flush) or NOTHING
+        return _give_back(
+            context, claim, heartbeat, "retried", f"this machine was at fault: {fault}; tried again", said
+        )
+    measured = persist(context, heartbeat.flush) or NOTHING
     match ending.kind:
         case "cancel":
             became = "cancelled"
-            written = persist(desk, lambda: lease.cancelled(desk.db, claim, measured=measured, log=said))
+            written = persist(context, lambda: lease.cancelled(context.db, claim, measured=measured, log=said))
         case "report":
             became = "succeeded"
-            written = persist(desk, lambda: _succeed(desk, claim, ending, made, measured, said))
+            written = persist(context, lambda: _succeed(context, claim, ending, made, measured, said))
         case _:
             became = "failed"
             problem = ending.problem
-            written = persist(desk, lambda: lease.fail(desk.db, claim, problem, measured=measured, log=said))
+            written = persist(context, lambda: lease.fail(context.db, claim, problem, measured=measured, log=said))
     return became if written else "lost"
 
 
-def _tries(desk: Desk, problem: Mapping[str, Any]) -> int:
+def _tries(context: WorkerContext, problem: Mapping[str, Any]) -> int:
     """How often a job is tried that ends with this problem.
 
     More than once for faults of this machine at this moment: another attempt, perhaps elsewhere, may end otherwise.
@@ -136,9 +138,9 @@ def _tries(desk: Desk, problem: Mapping[str, Any]) -> int:
     """
     match problem.get("code"):
         case DiskFull.code | StorageUnavailable.code:
-            return desk.max_attempts
+            return context.max_attempts
         case JobKilled.code:
-            return desk.max_lost_leases
+            return context.max_lost_leases
         case TimeLimit.code if _mapping(problem.get("details")).get("phase") == problems.LOAD:
             return LOAD_TRIES
     return 1
@@ -148,19 +150,21 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, measured: Measured, said: str) -> bool:
+def _succeed(
+    context: WorkerContext, claim: Claim, ending: Ending, made: StoredBlob | None, measured: Measured, said: str
+) -> bool:
     """The outcome of each kind of job that did its work."""
     if claim.kind == JobKind.BENCHMARK:
-        return lease.benchmarked(desk.db, claim, ending.report, log=said)
+        return lease.benchmarked(context.db, claim, ending.report, log=said)
     assert made is not None, "`store` makes a problem of an output that is missing"
     if claim.kind == JobKind.INFERENCE:
-        return lease.inferred(desk.db, claim, outputs=made, report=ending.report, log=said)
+        return lease.inferred(context.db, claim, outputs=made, report=ending.report, log=said)
     if claim.kind == JobKind.QUANTIZATION:
-        return lease.quantized(desk.db, claim, model=made, report=ending.report, log=said)
+        return lease.quantized(context.db, claim, model=made, report=ending.report, log=said)
     if claim.kind == JobKind.COMPRESSION:
-        return lease.compressed(desk.db, claim, model=made, report=ending.report, measured=measured, log=said)
+        return lease.compressed(context.db, claim, model=made, report=ending.report, measured=measured, log=said)
     if claim.kind == JobKind.MINIMISATION:
-        return lease.minimised(desk.db, claim, model=made, report=ending.report, log=said)
+        return lease.minimised(context.db, claim, model=made, report=ending.report, log=said)
     report = {
         **ending.report,
         "model_digest": claim.model_digest,
@@ -168,29 +172,29 @@ def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, 
         "artifact_bytes": made.bytes,
         "phase_seconds": _phase_seconds(ending.report.get("phase_seconds")),
     }
-    receipt = _receipt(desk, claim, report, ending)
-    return lease.succeed(desk.db, claim, artifact=made, report=report, receipt=receipt, measured=measured, log=said)
+    receipt = _receipt(context, claim, report, ending)
+    return lease.succeed(context.db, claim, artifact=made, report=report, receipt=receipt, measured=measured, log=said)
 
 
-def _give_back(desk: Desk, claim: Claim, heartbeat: Heartbeat, became: str, reason: str, said: str) -> str:
+def _give_back(context: WorkerContext, claim: Claim, heartbeat: Heartbeat, became: str, reason: str, said: str) -> str:
     """One try only: a worker that goes down has no time, and the lease runs out by itself."""
     try:
         measured = heartbeat.flush()
-        written = lease.release(desk.db, claim, reason=reason, measured=measured, log=said)
+        written = lease.release(context.db, claim, reason=reason, measured=measured, log=said)
         return became if written else "lost"
     except DatabaseUnavailable as error:
         log.warning("lease not released, it will run out", job=str(claim.job_id), reason=error.message)
         return "lost"
 
 
-def persist(desk: Desk, write: Callable[[], T]) -> T | None:
+def persist(context: WorkerContext, write: Callable[[], T]) -> T | None:
     """Repeat until the database answers; None when this worker goes down meanwhile, and the lease runs out."""
     while True:
         try:
             return write()
         except DatabaseUnavailable as error:
             log.warning("outcome not written yet", reason=error.message)
-            if desk.stop.wait(_DATABASE_RETRY_S):
+            if context.stop.wait(_DATABASE_RETRY_S):
                 return None
 
 
@@ -204,7 +208,7 @@ def _phase_seconds(claimed: object) -> dict[str, float]:
     }
 
 
-def _receipt(desk: Desk, claim: Claim, report: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
+def _receipt(context: WorkerContext, claim: Claim, report: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
     return {
         "report": dict(report),
         "job": str(claim.job_id),
@@ -212,8 +216,8 @@ def _receipt(desk: Desk, claim: Claim, report: Mapping[str, Any], ending: Ending
         "fence": claim.fence,
         "model_digest": claim.model_digest,
         "options": claim.options,
-        "worker": desk.name,
-        "hardware": dict(desk.hardware),
+        "worker": context.name,
+        "hardware": dict(context.hardware),
         "sandbox": list(ending.standing),
         "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
     }

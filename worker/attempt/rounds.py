@@ -19,9 +19,9 @@ from dataclasses import dataclass, field
 from service.db.arrivals import Arrivals
 from service.logs import logger
 from service.threads import lasting
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 
-Task = Callable[[Desk, str], int]
+Task = Callable[[WorkerContext, str], int]
 """What a round through a queue does; how many jobs ran."""
 
 log = logger(__name__)
@@ -40,14 +40,14 @@ class _Asked:
 class Rounds:
     """One round at a time, from `start` to `stop`: as asked for, and `look` every `every_s` seconds or on arrivals."""
 
-    def __init__(self, desk: Desk, look: Task, every_s: float, arrivals: Arrivals) -> None:
-        self._desk, self._look, self._every_s, self._arrivals = desk, look, every_s, arrivals
+    def __init__(self, context: WorkerContext, look: Task, every_s: float, arrivals: Arrivals) -> None:
+        self._context, self._look, self._every_s, self._arrivals = context, look, every_s, arrivals
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._reader, False)
         os.set_blocking(self._writer, False)
         self._asked: deque[_Asked] = deque()
         self._ended = threading.Event()
-        self._thread = lasting("rounds", self._make_all, lambda: desk.stop.requested)
+        self._thread = lasting("rounds", self._make_all, lambda: context.stop.requested)
 
     def start(self) -> None:
         """Make the first round, and go on."""
@@ -73,12 +73,12 @@ class Rounds:
         return len(self._asked)
 
     def stop(self) -> None:
-        """Ask the desk to stop, which gives back the job under way, and wait until that is done."""
-        self._desk.stop.request()
+        """Ask the context to stop, which gives back the job under way, and wait until that is done."""
+        self._context.stop.request()
         self._thread.join()
 
     def _make_all(self) -> None:
-        while not self._desk.stop.requested:
+        while not self._context.stop.requested:
             if self._asked:
                 asked = self._asked.popleft()
                 try:
@@ -86,7 +86,7 @@ class Rounds:
                 finally:
                     asked.over.set()
             else:
-                self._make(self._look, self._desk.queues[0])
+                self._make(self._look, self._context.queues[0])
             self._pause()
         self._ended.set()
         while self._asked:
@@ -94,14 +94,14 @@ class Rounds:
 
     def _make(self, task: Task, queue: str) -> int:
         try:
-            return task(self._desk, queue)
+            return task(self._context, queue)
         except Exception:
             log.exception("looking for jobs failed")
             return 0
 
     def _pause(self) -> None:
         """Until somebody asks, the worker goes down, jobs have come, or it is time to look."""
-        ours = [self._reader, self._desk.stop.fileno()]
+        ours = [self._reader, self._context.stop.fileno()]
         end = time.monotonic() + (0.0 if self._asked else self._every_s)
         while (left_s := end - time.monotonic()) > 0:
             descriptors = [*ours, *self._arrivals.descriptors()]

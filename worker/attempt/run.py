@@ -21,7 +21,7 @@ from service.jobs.scheduling.lease import Claim
 from worker import problems
 from worker.attempt import outcome
 from worker.attempt.child import FIRST, Spec
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.fan_out import Answers
 from worker.attempt.helper import may_help
 from worker.attempt.layout import ARRAYS, Laid, lay_out, lay_out_samples
@@ -30,13 +30,13 @@ from worker.attempt.supervise import MEASUREMENTS, Ending, supervise
 from worker.devices import device, holder
 from worker.kind import READING
 from worker.lease.heartbeat import Heartbeat
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
 from worker.processes.group import Group
 from worker.processes.scratch import Folder, Process, folder
 
 
-def run(desk: Desk, claim: Claim, lock: int = -1) -> str:
+def run(context: WorkerContext, claim: Claim, lock: int = -1) -> str:
     """Do the job, and write the outcome under the claim's fence; every process of the job is dead at return.
 
     lock  descriptor of the device lock, inherited by the job, or -1
@@ -44,38 +44,38 @@ def run(desk: Desk, claim: Claim, lock: int = -1) -> str:
     Returns what became of the job: `succeeded`, `failed`, `cancelled`, `released` (given back, because this worker
     goes down), `retried` (given back, because this machine was at fault), or `lost` (another's: nothing written).
     """
-    place = Folder.of(desk.scratch, f"{claim.job_id}-{claim.fence}")
-    with _attended(desk, claim, place) as (bell, heartbeat), ExitStack() as opened:
+    place = Folder.of(context.scratch, f"{claim.job_id}-{claim.fence}")
+    with _attended(context, claim, place) as (wakeup, heartbeat), ExitStack() as opened:
         try:
             opened.enter_context(folder(place))
         except OSError as error:
-            ending = Ending("problem", problem=problems.from_exception(error, desk.limits).to_json())
-            return outcome.settle(desk, claim, heartbeat, ending, None)
-        ending = _attempt(desk, claim, place, lock, bell, heartbeat)
-        made, ending = outcome.store(desk, claim, place.output, ending)
-        return outcome.settle(desk, claim, heartbeat, ending, made)
+            ending = Ending("problem", problem=problems.from_exception(error, context.limits).to_json())
+            return outcome.settle(context, claim, heartbeat, ending, None)
+        ending = _attempt(context, claim, place, lock, wakeup, heartbeat)
+        made, ending = outcome.store(context, claim, place.output, ending)
+        return outcome.settle(context, claim, heartbeat, ending, made)
 
 
 @contextlib.contextmanager
-def _attended(desk: Desk, claim: Claim, place: Folder) -> Iterator[tuple[Bell, Heartbeat]]:
+def _attended(context: WorkerContext, claim: Claim, place: Folder) -> Iterator[tuple[Wakeup, Heartbeat]]:
     """The claim is kept alive, and whoever wants the job stopped is heard."""
-    bell = Bell()
+    wakeup = Wakeup()
 
     def finish() -> None:
         place.ask_to_finish()
-        bell.ask_to_finish()
+        wakeup.ask_to_finish()
 
-    heartbeat = Heartbeat(desk.db, claim, bell, finish)
-    desk.stop.attend(bell)
-    desk.presence.busy_with(claim.job_id)
+    heartbeat = Heartbeat(context.db, claim, wakeup, finish)
+    context.stop.attend(wakeup)
+    context.status.busy_with(claim.job_id)
     heartbeat.start()
     try:
-        yield bell, heartbeat
+        yield wakeup, heartbeat
     finally:
         heartbeat.stop(outcome.STOP_PATIENCE_S)
-        desk.presence.busy_with(None)
-        desk.stop.attend(None)
-        bell.close()
+        context.status.busy_with(None)
+        context.stop.attend(None)
+        wakeup.close()
 
 
 def _observer(heartbeat: Heartbeat, intake: Intake) -> Callable[[Event], None]:
@@ -88,31 +88,33 @@ def _observer(heartbeat: Heartbeat, intake: Intake) -> Callable[[Event], None]:
     return observe
 
 
-def _attempt(desk: Desk, claim: Claim, place: Folder, lock: int, bell: Bell, heartbeat: Heartbeat) -> Ending:
+def _attempt(
+    context: WorkerContext, claim: Claim, place: Folder, lock: int, wakeup: Wakeup, heartbeat: Heartbeat
+) -> Ending:
     """The child from start to end."""
-    limits = _limits(desk, claim)
+    limits = _limits(context, claim)
     if claim.finish:
         place.ask_to_finish()
-        bell.ask_to_finish()
+        wakeup.ask_to_finish()
     try:
-        laid = lay_out(claim, desk.blobs, place.inputs)
-        samples = lay_out_samples(claim, desk.blobs, place.inputs)
-        spec = _spec(desk, claim, place, laid, samples, limits)
-        measured = device.measured_as(_target(claim), desk.hardware)
-        seen = holder.environment(desk.device)
-        group = Group.start(spec.to_json(), place.work, command=desk.command, lock=lock, environment=seen)
+        laid = lay_out(claim, context.blobs, place.inputs)
+        samples = lay_out_samples(claim, context.blobs, place.inputs)
+        spec = _spec(context, claim, place, laid, samples, limits)
+        measured = device.measured_as(_target(claim), context.hardware)
+        seen = holder.environment(context.device)
+        group = Group.start(spec.to_json(), place.work, command=context.command, lock=lock, environment=seen)
         with contextlib.suppress(OSError):
             # Dead already, or no space to say whose it is: `supervise` ends it all the same.
             place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
-        asked = Answers(desk, claim, measured, spec.answers).answer if measured and spec.answers else None
+        asked = Answers(context, claim, measured, spec.answers).answer if measured and spec.answers else None
         return supervise(
             group,
             limits,
-            bell,
+            wakeup,
             _observer(heartbeat, Intake(claim)),
             outcome.WORDS[claim.kind],
             asked,
-            lambda report: outcome.store_first(desk, claim, place.output.with_name(FIRST), report),
+            lambda report: outcome.store_first(context, claim, place.output.with_name(FIRST), report),
             lambda text: heartbeat.tell(Printed(text)),
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
@@ -123,18 +125,18 @@ def _attempt(desk: Desk, claim: Claim, place: Folder, lock: int, bell: Bell, hea
     except StorageUnavailable as error:
         return Ending("problem", problem=outcome.storage_problem(error).to_json())
     except (TilewrightError, OSError) as error:
-        return Ending("problem", problem=problems.from_exception(error, desk.limits).to_json())
+        return Ending("problem", problem=problems.from_exception(error, context.limits).to_json())
 
 
-def _limits(desk: Desk, claim: Claim) -> Limits:
+def _limits(context: WorkerContext, claim: Claim) -> Limits:
     """This machine's, or less time if the owner says so; reading a model has its own time."""
-    limits = desk.limits
+    limits = context.limits
     if claim.max_run_s is not None:
         limits = replace(limits, wall_s=min(limits.wall_s, claim.max_run_s))
     return limits if outcome.WORDS[claim.kind] in READING else replace(limits, load_s=limits.wall_s)
 
 
-def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, limits: Limits) -> Spec:
+def _spec(context: WorkerContext, claim: Claim, place: Folder, laid: Laid, samples: Laid, limits: Limits) -> Spec:
     """The orders of the child. Raises `NotFound` when an artifact of a run is gone with its row."""
     artifacts = sum(name != ARRAYS for name, _ in laid)
     if outcome.WORDS[claim.kind] not in READING and artifacts == 0:
@@ -146,13 +148,13 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, li
         scratch=place.work,
         finish=place.finish,
         options=claim.options,
-        records=tuple(_records(desk, claim)),
+        records=tuple(_records(context, claim)),
         limits=limits,
-        measures=device.measures(_target(claim), desk.device) if claim.kind in TIMING else desk.measures,
-        gpu=kinds.CUDA.index_of(desk.device) is not None,
+        measures=device.measures(_target(claim), context.device) if claim.kind in TIMING else context.measures,
+        gpu=kinds.CUDA.index_of(context.device) is not None,
         samples=samples,
-        walls=desk.walls,
-        answers=place.answers if claim.kind == JobKind.COMPILE and may_help(desk) else None,
+        walls=context.walls,
+        answers=place.answers if claim.kind == JobKind.COMPILE and may_help(context) else None,
     )
 
 
@@ -164,10 +166,10 @@ def _target(claim: Claim) -> str:
     return held(str(claim.options.get("target", "cpu")), claim.options.get("devices", ()))
 
 
-def _records(desk: Desk, claim: Claim) -> list[dict[str, Any]]:
+def _records(context: WorkerContext, claim: Claim) -> list[dict[str, Any]]:
     if claim.kind not in TIMING:
         return []
-    measured = device.measured_as(_target(claim), desk.hardware)
+    measured = device.measured_as(_target(claim), context.hardware)
     if measured is None:
         return []
-    return outcome.persist(desk, lambda: lease.records_for(desk.db, claim.owner, *measured)) or []
+    return outcome.persist(context, lambda: lease.records_for(context.db, claim.owner, *measured)) or []

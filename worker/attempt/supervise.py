@@ -16,7 +16,7 @@ from compiler.contract import Event
 from compiler.errors import TilewrightError
 from worker import problems
 from worker.kind import Kind
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
 from worker.processes.frames import Decoder, GarbledFrame
 from worker.processes.group import Group
@@ -71,14 +71,14 @@ def ignored(report: Mapping[str, Any]) -> None:
 def supervise(
     group: Group,
     limits: Limits,
-    bell: Bell,
+    wakeup: Wakeup,
     observe: Callable[[Event], None],
     kind: Kind = "compile",
     answer: Callable[[Mapping[str, Any]], None] | None = None,
     first: First = ignored,
     printed: Callable[[str], None] | None = None,
 ) -> Ending:
-    """Wait for the job's end, and kill it when it breaks a limit or the bell rings; all of it is dead at return.
+    """Wait for the job's end, and kill it when it breaks a limit or the wakeup rings; all of it is dead at return.
 
     observe  is called with each event, in order, in this thread
     answer   is called with each question (frames of kind `share`); None: the job may ask nothing
@@ -90,7 +90,7 @@ def supervise(
     if printed is not None:
         attendance.live = Live(group.log, printed, time.monotonic())
     try:
-        early = attendance.until_ended(bell)
+        early = attendance.until_ended(wakeup)
     finally:
         code = group.end()
     ending = early or attendance.ending(code)
@@ -124,15 +124,15 @@ class _Attendance:
         self.standing: tuple[str, ...] = ()
         self.result: Ending | None = None
 
-    def until_ended(self, bell: Bell) -> Ending | None:
+    def until_ended(self, wakeup: Wakeup) -> Ending | None:
         """Attend until the job ends by itself (None), or until there is a reason to stop it."""
         with selectors.DefaultSelector() as selector:
             selector.register(self.group.frames, selectors.EVENT_READ)
-            selector.register(bell, selectors.EVENT_READ)
+            selector.register(wakeup, selectors.EVENT_READ)
             watched = 0.0
             while not (self.closed_at and self.group.ended):
                 ready = {key.fd for key, _ in selector.select(CLOSING_EVERY_S if self.closed_at else WATCH_EVERY_S)}
-                if rung := _first_reason(bell):
+                if rung := _first_reason(wakeup):
                     return rung
                 now = time.monotonic()
                 try:
@@ -146,7 +146,7 @@ class _Attendance:
                     watched = now
                     if self.live is not None:
                         self.live.look(now)
-                    if broken := self._broken_limit(bell, now):
+                    if broken := self._broken_limit(wakeup, now):
                         return _problem(broken)
         return None
 
@@ -209,10 +209,10 @@ class _Attendance:
             case kind:
                 raise GarbledFrame(f"the kind {kind[:40]!r} is unknown")
 
-    def _broken_limit(self, bell: Bell, now: float) -> TilewrightError | None:
+    def _broken_limit(self, wakeup: Wakeup, now: float) -> TilewrightError | None:
         if self.closed_at and now - self.closed_at > CLOSING_S:
             return problems.garbled(self.kind, "it closed its pipe and went on")
-        return self.watch.broken_limit(bell.finish_asked_at)
+        return self.watch.broken_limit(wakeup.finish_asked_at)
 
 
 def to_event(plain: object) -> Event:
@@ -257,10 +257,10 @@ def _mapping(message: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return value
 
 
-def _first_reason(bell: Bell) -> Ending | None:
+def _first_reason(wakeup: Wakeup) -> Ending | None:
     """Losing the lease goes first: then nothing may be written any more."""
     for reason in ("lost", "cancel", "stop"):
-        if reason in bell.reasons:
+        if reason in wakeup.reasons:
             return Ending(reason)
     return None
 

@@ -11,7 +11,7 @@ from service.errors import DatabaseUnavailable
 from service.jobs.scheduling import lease
 from service.jobs.scheduling.doorbell import TASK
 from service.logs import logger
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.helper import help_out
 from worker.attempt.run import run
 from worker.devices import device
@@ -21,7 +21,7 @@ RETRY_PAUSE_S = 2.0
 log = logger(__name__)
 
 
-def drain(desk: Desk, queue: str) -> int:
+def drain(context: WorkerContext, queue: str) -> int:
     """Claim and run jobs until none is left, the device is taken or the worker stops; how many ran.
 
     With no job left it measures kernels of other workers' jobs, as long as these offer any.
@@ -33,9 +33,9 @@ def drain(desk: Desk, queue: str) -> int:
     Never raises for a database that is away or for anything a job does. Call it from one thread only.
     """
     ran = 0
-    while queue in desk.queues and not desk.stop.requested:
+    while queue in context.queues and not context.stop.requested:
         try:
-            became = _run_best(desk)
+            became = _run_best(context)
         except DatabaseUnavailable as error:
             log.warning("cannot look for jobs", queue=queue, reason=error.message)
             break
@@ -43,27 +43,27 @@ def drain(desk: Desk, queue: str) -> int:
             break
         ran += became != "helped"
         if became == "retried":
-            desk.stop.wait(RETRY_PAUSE_S)
+            context.stop.wait(RETRY_PAUSE_S)
     return ran
 
 
-def _run_best(desk: Desk) -> str | None:
+def _run_best(context: WorkerContext) -> str | None:
     """Run one job; what became of it, None when there is none or the device is in use by another process."""
-    with device.hold(desk.scratch, desk.device) as lock:
-        desk.presence.device_is_taken(lock is None)
+    with device.hold(context.scratch, context.device) as lock:
+        context.status.device_is_taken(lock is None)
         if lock is None:
-            log.info("device is in use", device=desk.device)
+            log.info("device is in use", device=context.device)
             return None
-        claim = lease.claim(desk.db, desk.name, desk.queues, desk.lease_s, desk.owner_limits)
+        claim = lease.claim(context.db, context.name, context.queues, context.lease_s, context.owner_limits)
         if claim is None:
-            return "helped" if help_out(desk, lock) else None
+            return "helped" if help_out(context, lock) else None
         traced = {"trace": claim.traceparent.split("-")[1]} if claim.traceparent else {}
         with structlog.contextvars.bound_contextvars(job=str(claim.job_id), fence=claim.fence, **traced):
             log.info("job claimed", kind=str(claim.kind), attempt=claim.attempt)
-            became = run(desk, claim, lock)
+            became = run(context, claim, lock)
             log.info("job left", became=became)
         return became
 
 
-TASKS: Mapping[str, Callable[[Desk, str], int]] = MappingProxyType({TASK: drain})
+TASKS: Mapping[str, Callable[[WorkerContext, str], int]] = MappingProxyType({TASK: drain})
 """By the name that messages carry."""

@@ -16,7 +16,7 @@ from service.jobs.scheduling import lease
 from service.jobs.scheduling.lease import NOTHING, Measured, Said
 from service.logs import logger
 from service.threads import lasting
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 
 BATCH_EVERY_S = 0.5
 """Events and measurements wait this long for company: one transaction for all."""
@@ -53,10 +53,12 @@ class Heartbeat:
     finish  is called, in this thread and perhaps many times, when the owner wants the best found so far
     """
 
-    def __init__(self, db: Database, claim: lease.Claim, bell: Bell, finish: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, db: Database, claim: lease.Claim, wakeup: Wakeup, finish: Callable[[], None] = lambda: None
+    ) -> None:
         self._db = db
         self._claim = claim
-        self._bell = bell
+        self._wakeup = wakeup
         self._finish = finish
         self._waiting: list[Said] = []
         self._measured: list[Measured] = []
@@ -162,9 +164,9 @@ class Heartbeat:
     def _send(self, batch: _Batch) -> None:
         match self._say(batch):
             case "cancel":
-                self._bell.ring("cancel")
+                self._wakeup.ring("cancel")
             case "lost":
-                self._bell.ring("lost")
+                self._wakeup.ring("lost")
             case "finish":
                 self._finish()
             case "ok":

@@ -23,7 +23,7 @@ _RETRY_S = 0.5
 log = logger(__name__)
 
 
-class Presence:
+class StatusThread:
     """Reports every `every_s` seconds, from `start` to `stop`, and at once when `busy_with` changes.
 
     published  gives the catalogues to publish, by name; once, as soon as the database takes them

@@ -13,7 +13,7 @@ from typing import Literal
 Reason = Literal["stop", "cancel", "lost"]
 
 
-class Bell:
+class Wakeup:
     """A set of reasons and a descriptor that turns readable when one is added. Never un-rung; thread-safe.
 
     The lock is re-entrant and is held for a moment only, so that a signal handler may ring. It keeps a late ring from
@@ -62,7 +62,7 @@ class Bell:
 
 
 class Stop:
-    """Whether this worker is going down, and the bell of the job it attends, if any.
+    """Whether this worker is going down, and the wakeup of the job it attends, if any.
 
     No `threading.Event`: its lock is not re-entrant, and `request` runs in a signal handler.
     """
@@ -71,21 +71,21 @@ class Stop:
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)
         self._requested = False
-        self._bell: Bell | None = None
+        self._wakeup: Wakeup | None = None
 
-    def attend(self, bell: Bell | None) -> None:
-        """Name the bell that `request` rings; None when no job runs."""
-        self._bell = bell
-        if bell is not None and self._requested:
-            bell.ring("stop")
+    def attend(self, wakeup: Wakeup | None) -> None:
+        """Name the wakeup that `request` rings; None when no job runs."""
+        self._wakeup = wakeup
+        if wakeup is not None and self._requested:
+            wakeup.ring("stop")
 
     def request(self) -> None:
         """Go down; may be called from a signal handler, more than once."""
         self._requested = True
         with contextlib.suppress(BlockingIOError):
             os.write(self._writer, b"!")
-        if (bell := self._bell) is not None:
-            bell.ring("stop")
+        if (wakeup := self._wakeup) is not None:
+            wakeup.ring("stop")
 
     @property
     def requested(self) -> bool:

@@ -47,7 +47,7 @@ async def get_model_graph(here: Here, caller: Reader, digest: Digest) -> Respons
     has a type where the file declares one.
     """
     return _answer(
-        await here.pools.preflight.run(outline.of_model, here.db, here.blobs, here.oracle, caller.owner, digest)
+        await here.pools.preflight.run(outline.of_model, here.db, here.blobs, here.inspector, caller.owner, digest)
     )
 
 
@@ -61,7 +61,7 @@ async def get_model_graph(here: Here, caller: Reader, digest: Digest) -> Respons
 async def get_job_graph(here: Here, caller: Reader, job_id: JobId) -> Response:
     """As `/models/{digest}/graph`, of a job in any state: of one that failed too, whose problem names a node."""
     return _answer(
-        await here.pools.preflight.run(outline.of_job, here.db, here.blobs, here.oracle, caller.owner, job_id)
+        await here.pools.preflight.run(outline.of_job, here.db, here.blobs, here.inspector, caller.owner, job_id)
     )
 
 

@@ -64,7 +64,7 @@ async def preflight_model(
     def foretell() -> Foretold:
         alive_s = here.settings.worker_alive_s
         return preflight(
-            here.db, here.blobs, here.oracle, caller.owner, asked.wishes.model, chosen, alive_s=alive_s, compiler=pin
+            here.db, here.blobs, here.inspector, caller.owner, asked.wishes.model, chosen, alive_s=alive_s, compiler=pin
         )
 
     return PreflightOut.of(await here.pools.preflight.run(foretell))

@@ -165,7 +165,7 @@ async def get_source(here: Here, caller: Reader, record_id: RecordId) -> PlainTe
 
     404 `source_unknown` without that text.
     """
-    made = await here.pools.preflight.run(source.source, here.db, here.oracle, caller.owner, record_id)
+    made = await here.pools.preflight.run(source.source, here.db, here.inspector, caller.owner, record_id)
     return PlainTextResponse(made, headers={"X-Content-Type-Options": "nosniff"})
 
 

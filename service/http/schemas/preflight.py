@@ -316,7 +316,7 @@ def _queue(found: Foretold) -> QueueOut:
 
 
 def _unanswered(found: Foretold) -> ModelAnswer:
-    """What is known when no answer came: the problem that the oracle reports, or that there is none."""
+    """What is known when no answer came: the problem that the inspector reports, or that there is none."""
     try:
         problem = ProblemOut.model_validate(found.answer["problem"])
     except (KeyError, ValidationError):

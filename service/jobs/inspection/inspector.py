@@ -48,7 +48,7 @@ log = logger(__name__)
 
 
 @dataclass
-class Oracle:
+class Inspector:
     """Answers orders (see `worker.preflight`) by processes of which `ready` wait warm. Safe for many threads."""
 
     ready: int = 1

@@ -14,32 +14,32 @@ from service.db.engine import Database
 from service.db.models import Model
 from service.db.plain import storable
 from service.errors import Busy, WrongKind
-from service.jobs.inspection.inspector import BUSY, MEMORY_BYTES, TIME_LIMIT, Oracle
+from service.jobs.inspection.inspector import BUSY, MEMORY_BYTES, TIME_LIMIT, Inspector
 from service.jobs.inspection.preflight import COPIES, WALL_S
 from service.jobs.lifecycle import find
 from service.jobs.storage import models
 
 
-def of_model(db: Database, blobs: Blobs, oracle: Oracle, owner: uuid.UUID, digest: str) -> dict[str, Any]:
-    """The graph in the form of an artifact's graph.json, with the step `uploaded` alone; unchecked, as the oracle's.
+def of_model(db: Database, blobs: Blobs, inspector: Inspector, owner: uuid.UUID, digest: str) -> dict[str, Any]:
+    """The graph in the form of an artifact's graph.json, with the step `uploaded` alone; unchecked, as the inspector's.
 
     Blocking. Raises `NotFound`; `MalformedModel` and `ModelTooLarge` where no graph can be read; `Busy` while too many
     others ask; `InternalError` when the process died; `StorageUnavailable` and `DatabaseUnavailable`.
     """
     model = models.row(db, owner, digest)
-    answer = oracle.ask(_laid_out(blobs, model), WALL_S, MEMORY_BYTES + COPIES * model.bytes)
+    answer = inspector.ask(_laid_out(blobs, model), WALL_S, MEMORY_BYTES + COPIES * model.bytes)
     graph = answer.get("graph")
     if not isinstance(graph, dict):
         raise _refusal(answer)
     return graph
 
 
-def of_job(db: Database, blobs: Blobs, oracle: Oracle, owner: uuid.UUID, job_id: uuid.UUID) -> dict[str, Any]:
+def of_job(db: Database, blobs: Blobs, inspector: Inspector, owner: uuid.UUID, job_id: uuid.UUID) -> dict[str, Any]:
     """The graph of a job's model. Raises as `of_model` does, and `WrongKind` for a job that has no model."""
     job = find.job(db, owner, job_id).job
     if job.model_digest is None:
         raise WrongKind(f"job {job_id} is of kind {job.kind.lower()}, which has no model", fix="ask for a compilation")
-    return of_model(db, blobs, oracle, owner, job.model_digest)
+    return of_model(db, blobs, inspector, owner, job.model_digest)
 
 
 @contextmanager

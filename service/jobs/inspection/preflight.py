@@ -1,4 +1,4 @@
-"""What would become of a compilation: the oracle's answer about the model, and what the database knows beside it."""
+"""What would become of a compilation: the inspector's answer about the model, and what the database knows beside it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from service.db.engine import Database
 from service.db.models import Model
 from service.db.plain import storable
 from service.errors import Busy
-from service.jobs.inspection.inspector import BUSY, MEMORY_BYTES, Oracle
+from service.jobs.inspection.inspector import BUSY, MEMORY_BYTES, Inspector
 from service.jobs.storage import models
 from service.jobs.submission.job_terms import Beside, allows
 from service.jobs.submission.submit import Submission
@@ -57,7 +57,7 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Foretold:
-    """`answer` is the oracle's, unchecked.
+    """`answer` is the inspector's, unchecked.
 
     What follows is for the options of `request`, corrected where they have to be.
 
@@ -80,7 +80,7 @@ class Foretold:
 def preflight(
     db: Database,
     blobs: Blobs,
-    oracle: Oracle,
+    inspector: Inspector,
     owner: uuid.UUID,
     digest: str,
     options: CompileOptions,
@@ -97,7 +97,7 @@ def preflight(
     `DatabaseUnavailable`.
     """
     model = models.row(db, owner, digest)
-    answer = _ask(blobs, oracle, model, options)
+    answer = _ask(blobs, inspector, model, options)
     chosen = _corrected(answer) or options
     queue = chosen.held
     with db.read() as session:
@@ -146,9 +146,9 @@ def estimate_by_size(answer: Mapping[str, Any], options: CompileOptions) -> Esti
     return Estimate(build_s + min(budget_s, MEASURE_NODE_S * nodes), 2 * build_s + budget_s, 0)
 
 
-def _ask(blobs: Blobs, oracle: Oracle, model: Model, options: CompileOptions) -> dict[str, Any]:
+def _ask(blobs: Blobs, inspector: Inspector, model: Model, options: CompileOptions) -> dict[str, Any]:
     order = _laid_out(blobs, model, options)
-    answer: dict[str, Any] = storable(oracle.ask(order, WALL_S, MEMORY_BYTES + COPIES * model.bytes))
+    answer: dict[str, Any] = storable(inspector.ask(order, WALL_S, MEMORY_BYTES + COPIES * model.bytes))
     problem = answer.get("problem")
     if isinstance(problem, dict) and problem.get("code") == BUSY:
         raise Busy("too many models are being looked at", fix="ask again in a moment")

@@ -20,7 +20,7 @@ WALL_S = 20.0
 
 
 class Answers(Protocol):
-    """What answers an order by a sealed process: `service.jobs.inspection.inspector.Oracle`."""
+    """What answers an order by a sealed process: `service.jobs.inspection.inspector.Inspector`."""
 
     def ask(self, order: Mapping[str, Any], wall_s: float) -> dict[str, Any]:
         """The answer, unchecked, or `{"problem": ...}` when none came in `wall_s` seconds. Blocking."""
@@ -34,7 +34,7 @@ def workload_text(db: Database, owner: uuid.UUID, record: TuningRecord) -> str |
     return found.text if found else None
 
 
-def source(db: Database, oracle: Answers, owner: uuid.UUID, record_id: uuid.UUID) -> str:
+def source(db: Database, inspector: Answers, owner: uuid.UUID, record_id: uuid.UUID) -> str:
     """C of what a record measured, generated from its workload, variant and target in a sealed process.
 
     Raises `NotFound`; `SourceUnknown` when the workload's text was never recorded; `SourceUnavailable` when the text or
@@ -50,7 +50,7 @@ def source(db: Database, oracle: Answers, owner: uuid.UUID, record_id: uuid.UUID
             details={"workload": record.workload, "kind": record.kind, "imported": record.imported},
         )
     order = {"order": "source", "text": text, "variant": record.variant, "target": record.target}
-    answer = oracle.ask(order, WALL_S)
+    answer = inspector.ask(order, WALL_S)
     made = answer.get("source")
     if not isinstance(made, str):
         raise _refusal(answer)

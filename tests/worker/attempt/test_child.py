@@ -10,7 +10,7 @@ import pytest
 from compiler.contract import Event
 from worker.attempt.child import Spec
 from worker.attempt.supervise import Ending, supervise
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
 from worker.processes.group import Group
 
@@ -71,10 +71,10 @@ def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spe
             samples=samples,
         )
         seen: list[Event] = []
-        bell = Bell()
+        wakeup = Wakeup()
         group = Group.start(spec.to_json(), scratch, command=(sys.executable, "-P", str(program)))
-        ending = supervise(group, limits, bell, seen.append)
-        bell.close()
+        ending = supervise(group, limits, wakeup, seen.append)
+        wakeup.close()
         return ending, seen, spec
 
     return run

@@ -29,7 +29,7 @@ from service.jobs.scheduling import fan_out, lease
 from service.jobs.scheduling.fan_out import Offer
 from service.jobs.scheduling.lease import Measured
 from worker.attempt import helper as helping
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.fan_out import Answers
 from worker.processes.frames import GarbledFrame
 
@@ -331,7 +331,7 @@ def test_others_measure_no_longer_than_the_job_grants(office: Any) -> None:
 
 @pytest.mark.parametrize("claimable", [False, True])
 def test_a_helper_stops_for_a_job_that_it_may_claim_and_for_no_other(
-    office: Any, desk_with: Callable[..., Desk], monkeypatch: pytest.MonkeyPatch, claimable: bool
+    office: Any, context_with: Callable[..., WorkerContext], monkeypatch: pytest.MonkeyPatch, claimable: bool
 ) -> None:
     """One that stopped for others would take the same kernels again and again, and measure none."""
     child = """
@@ -344,15 +344,15 @@ def test_a_helper_stops_for_a_job_that_it_may_claim_and_for_no_other(
             while not os.path.exists(answer): time.sleep(0.01)
         send(kind="report", report={"measured": 0})
     """
-    monkeypatch.setattr(helping, "places", lambda desk, targets: (("cpu", "h"),))
-    desk = desk_with(
+    monkeypatch.setattr(helping, "places", lambda context, targets: (("cpu", "h"),))
+    context = context_with(
         textwrap.dedent(child), name="two", lease_s=0.6, owner_limits=Limits(concurrent_jobs=0 if claimable else 1)
     )
     made = replace(offered(office, claimed(office, "one")), compiler=fan_out.code())
     fan_out.offer(office.db, made, TERMS, TASKS, MOST_S)
     office.submit()
-    assert lease.is_ready(office.db, desk.queues, desk.owner_limits) is claimable
-    helping.help_out(desk, -1)
+    assert lease.is_ready(office.db, context.queues, context.owner_limits) is claimable
+    helping.help_out(context, -1)
     shares = shares_of(office, made.claim.job_id)
     assert [share.done_at is None for share in shares if share.worker] == ([] if claimable else [False] * 6)
 
@@ -373,8 +373,8 @@ def test_a_helper_stops_for_a_job_that_it_may_claim_and_for_no_other(
         {"number": 1, "ask": "take", "seconds": -1.0, "measured": 0},
     ],
 )
-def test_a_child_may_ask_for_no_more_than_its_job_grants(office: Any, desk: Desk, message: Any) -> None:
-    answers = Answers(desk, claimed(office, "one"), ("cpu", "h"), office.folder)
+def test_a_child_may_ask_for_no_more_than_its_job_grants(office: Any, context: WorkerContext, message: Any) -> None:
+    answers = Answers(context, claimed(office, "one"), ("cpu", "h"), office.folder)
     with pytest.raises(GarbledFrame):
         answers.answer(message)
     assert not list(office.folder.glob("answer-*"))

@@ -40,7 +40,7 @@ from tests.compiler.compress.models import cnn
 from tests.compiler.networks import Network
 from tilewright import load
 from worker.attempt.child import NOT_MEASURED
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.run import run
 from worker.devices import device
 from worker.limits import Limits
@@ -81,27 +81,27 @@ def upload(office: Any, data: str = "") -> None:
 
 
 @pytest.fixture
-def worker(desk: Desk) -> Desk:
-    """The desk with the real child."""
-    (desk.scratch / "jobs").mkdir(parents=True)
-    return dataclasses.replace(desk, command=group.CHILD, limits=Limits(wall_s=120.0, memory_bytes=4 << 30))
+def worker(context: WorkerContext) -> WorkerContext:
+    """The context with the real child."""
+    (context.scratch / "jobs").mkdir(parents=True)
+    return dataclasses.replace(context, command=group.CHILD, limits=Limits(wall_s=120.0, memory_bytes=4 << 30))
 
 
 @pytest.fixture
-def compiled(office: Any, worker: Desk) -> Callable[..., Any]:
+def compiled(office: Any, worker: WorkerContext) -> Callable[..., Any]:
     """Upload, queue and run one compilation; the job afterwards."""
 
-    def compile_(data: str = "", desk: Desk = worker, **options: Any) -> Any:
+    def compile_(data: str = "", context: WorkerContext = worker, **options: Any) -> Any:
         upload(office, data)
         job_id = office.submit(**{**QUICK, **options})
-        run(desk, claimed(desk))
+        run(context, claimed(context))
         return office.job(job_id)
 
     return compile_
 
 
-def claimed(desk: Desk) -> lease.Claim:
-    claim = lease.claim(desk.db, "tester", desk.queues, desk.lease_s)
+def claimed(context: WorkerContext) -> lease.Claim:
+    claim = lease.claim(context.db, "tester", context.queues, context.lease_s)
     assert claim is not None
     return claim
 
@@ -125,7 +125,7 @@ def inferred(office: Any, job_id: uuid.UUID) -> Any:
 
 @pytest.mark.parametrize("data", ["", "data/weights.bin"])
 def test_a_model_becomes_an_artifact_that_is_timed_and_run(
-    office: Any, worker: Desk, compiled: Callable[..., Any], data: str
+    office: Any, worker: WorkerContext, compiled: Callable[..., Any], data: str
 ) -> None:
     job = compiled(data)
     assert job.state == JobState.SUCCEEDED, job.problem
@@ -172,7 +172,7 @@ def test_what_was_measured_is_kept_with_the_text_it_refers_to(office: Any, compi
 
 
 def test_a_job_that_is_to_finish_from_the_start_measures_nothing_and_says_so(
-    office: Any, worker: Desk, compiled: Callable[..., Any]
+    office: Any, worker: WorkerContext, compiled: Callable[..., Any]
 ) -> None:
     upload(office)
     job_id = office.submit(tuning_budget_s=60.0, threads=1)
@@ -185,11 +185,11 @@ def test_a_job_that_is_to_finish_from_the_start_measures_nothing_and_says_so(
 
 
 def test_a_builder_compiles_for_a_profile_and_measures_nothing_although_it_could(
-    office: Any, worker: Desk, compiled: Callable[..., Any]
+    office: Any, worker: WorkerContext, compiled: Callable[..., Any]
 ) -> None:
     profile = cpu.this_machine().name
     builder = dataclasses.replace(worker, queues=(profile,), device=device.NO_DEVICE)
-    job = compiled(desk=builder, queue=profile)
+    job = compiled(context=builder, queue=profile)
     assert job.state == JobState.SUCCEEDED, job.problem
     assert job.report["target"] == profile
     assert rows(office, TuningRecord) == []
@@ -199,10 +199,10 @@ def test_a_builder_compiles_for_a_profile_and_measures_nothing_although_it_could
 @needs_nvrtc
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_builder_compiles_for_a_gpu_that_it_does_not_have(
-    office: Any, worker: Desk, compiled: Callable[..., Any], precision: str
+    office: Any, worker: WorkerContext, compiled: Callable[..., Any], precision: str
 ) -> None:
     builder = dataclasses.replace(worker, queues=("cuda:sm_90",), device=device.NO_DEVICE)
-    job = compiled(desk=builder, queue="cuda:sm_90", precision=precision)
+    job = compiled(context=builder, queue="cuda:sm_90", precision=precision)
     assert job.state == JobState.SUCCEEDED, job.problem
     assert (job.report["target"], job.report["hardware"]) == ("cuda:sm_90", "")
     assert NOT_MEASURED in job.report["notices"]
@@ -210,16 +210,18 @@ def test_a_builder_compiles_for_a_gpu_that_it_does_not_have(
 
 @needs_nvrtc
 def test_a_job_for_a_gpu_is_not_measured_by_a_worker_that_holds_cores(
-    office: Any, worker: Desk, compiled: Callable[..., Any]
+    office: Any, worker: WorkerContext, compiled: Callable[..., Any]
 ) -> None:
     both = dataclasses.replace(worker, queues=("cpu", "cuda:sm_90"))
-    job = compiled(desk=both, queue="cuda:sm_90", tuning_budget_s=30.0)
+    job = compiled(context=both, queue="cuda:sm_90", tuning_budget_s=30.0)
     assert job.state == JobState.SUCCEEDED, job.problem
     assert NOT_MEASURED in job.report["notices"]
     assert rows(office, TuningRecord) == []
 
 
-def test_arrays_that_do_not_fit_are_the_callers_fault(office: Any, worker: Desk, compiled: Callable[..., Any]) -> None:
+def test_arrays_that_do_not_fit_are_the_callers_fault(
+    office: Any, worker: WorkerContext, compiled: Callable[..., Any]
+) -> None:
     job = compiled()
     bad = runs.infer(office.db, office.owner, job.artifact_id, arrays(office, x=X[:2]), limits=UNLIMITED).job
     assert run(worker, claimed(worker)) == "failed"
@@ -229,7 +231,7 @@ def test_arrays_that_do_not_fit_are_the_callers_fault(office: Any, worker: Desk,
 
 
 def test_an_artifact_that_is_gone_fails_the_run_with_the_reason(
-    office: Any, worker: Desk, compiled: Callable[..., Any]
+    office: Any, worker: WorkerContext, compiled: Callable[..., Any]
 ) -> None:
     job = compiled()
     lost = runs.benchmark(office.db, office.owner, [job.artifact_id], BenchmarkOptions(), limits=UNLIMITED).job
@@ -241,7 +243,7 @@ def test_an_artifact_that_is_gone_fails_the_run_with_the_reason(
     assert office.job(lost.id).problem["code"] == "inputs_missing"
 
 
-def test_a_model_becomes_a_quantised_one_of_its_owner(office: Any, worker: Desk) -> None:
+def test_a_model_becomes_a_quantised_one_of_its_owner(office: Any, worker: WorkerContext) -> None:
     upload(office, "data/weights.bin")
     stacked = np.random.default_rng(2).standard_normal((3, *X.shape), dtype=np.float32)
     sample = SampleFile("s.npz", arrays(office, x=stacked))
@@ -259,7 +261,7 @@ def test_a_model_becomes_a_quantised_one_of_its_owner(office: Any, worker: Desk)
     assert [node.op_type for node in content.graph.node].count("QuantizeLinear") == 1
 
 
-def test_a_quantization_that_names_no_layer_fails_with_the_names_there_are(office: Any, worker: Desk) -> None:
+def test_a_quantization_that_names_no_layer_fails_with_the_names_there_are(office: Any, worker: WorkerContext) -> None:
     upload(office)
     wanted = Quantization(office.owner, office.model, QuantizeOptions(keep=("nowhere",)))
     job_id = quantize(office.db, wanted, limits=UNLIMITED).job.id
@@ -268,7 +270,7 @@ def test_a_quantization_that_names_no_layer_fails_with_the_names_there_are(offic
     assert "'nowhere'" in office.job(job_id).problem["message"]
 
 
-def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: Desk) -> None:
+def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: WorkerContext) -> None:
     blob = office.blobs.put_bytes(cnn().SerializeToString())
     stacked = np.random.default_rng(2).standard_normal((4, 1, 3, 12, 12), dtype=np.float32)
     sample = SampleFile("s.npz", arrays(office, x=stacked))
@@ -286,7 +288,7 @@ def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: Desk) ->
     assert np.count_nonzero(weights) < weights.size
 
 
-def test_a_failed_compilation_is_minimised_to_a_model_of_its_owner(office: Any, worker: Desk) -> None:
+def test_a_failed_compilation_is_minimised_to_a_model_of_its_owner(office: Any, worker: WorkerContext) -> None:
     """In the real child behind its walls: trials are forked there, and end themselves."""
     net = Network()
     x = net.node("Conv", [net.input(1, 8, 6, 6), net.weight(8, 8, 3, 3)], (1, 8, 6, 6), pads=[1] * 4)
@@ -311,7 +313,7 @@ def test_a_failed_compilation_is_minimised_to_a_model_of_its_owner(office: Any, 
 
 
 def test_an_artifact_is_there_before_measuring_ends(
-    office: Any, worker: Desk, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    office: Any, worker: WorkerContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """It came out of the real child whole, agreed, and runs; the job then made its own."""
     upload(office)

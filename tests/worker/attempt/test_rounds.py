@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.worker.quiet import Quiet
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.rounds import Rounds
 
 SELDOM_S = 600.0
@@ -21,7 +21,7 @@ class Task:
         self.threads: set[int] = set()
         self.at_once = self.most_at_once = 0
 
-    def __call__(self, desk: Desk, queue: str) -> int:
+    def __call__(self, context: WorkerContext, queue: str) -> int:
         self.at_once += 1
         self.most_at_once = max(self.most_at_once, self.at_once)
         self.threads.add(threading.get_ident())
@@ -31,12 +31,12 @@ class Task:
 
 
 @pytest.fixture
-def rounds_of(desk: Desk) -> Iterator[Callable[..., Rounds]]:
+def rounds_of(context: WorkerContext) -> Iterator[Callable[..., Rounds]]:
     """Rounds that have begun; stopped at the end of the test."""
     begun: list[Rounds] = []
 
-    def begin(task: Callable[[Desk, str], int], every_s: float, arrivals: Quiet | None = None) -> Rounds:
-        begun.append(Rounds(desk, task, every_s, arrivals or Quiet()))
+    def begin(task: Callable[[WorkerContext, str], int], every_s: float, arrivals: Quiet | None = None) -> Rounds:
+        begun.append(Rounds(context, task, every_s, arrivals or Quiet()))
         begun[-1].start()
         return begun[-1]
 
@@ -98,7 +98,7 @@ def test_a_round_that_fails_does_not_end_the_others(
 ) -> None:
     failures: list[str] = []
 
-    def fail(desk: Desk, queue: str) -> int:
+    def fail(context: WorkerContext, queue: str) -> int:
         failures.append(queue)
         raise ZeroDivisionError
 
@@ -109,25 +109,25 @@ def test_a_round_that_fails_does_not_end_the_others(
 
 
 def test_who_waits_for_a_round_is_let_go_when_the_worker_goes_down(
-    rounds_of: Callable[..., Rounds], desk: Desk
+    rounds_of: Callable[..., Rounds], context: WorkerContext
 ) -> None:
     task = Task()
     rounds = rounds_of(task, 0.05)
     rounds.stop()
     rounds.make(task, "run:cpu")
     assert "run:cpu" not in task.queues
-    assert desk.stop.requested
+    assert context.stop.requested
 
 
 def test_who_waits_behind_a_round_is_let_go_when_the_worker_goes_down_in_it(
-    rounds_of: Callable[..., Rounds], desk: Desk, eventually: Callable[..., Any]
+    rounds_of: Callable[..., Rounds], context: WorkerContext, eventually: Callable[..., Any]
 ) -> None:
     under_way, asked = threading.Event(), threading.Event()
 
-    def go_down(desk: Desk, queue: str) -> int:
+    def go_down(context: WorkerContext, queue: str) -> int:
         under_way.set()
         assert asked.wait(60.0)
-        desk.stop.request()
+        context.stop.request()
         return 0
 
     rounds, task = rounds_of(go_down, SELDOM_S), Task()

@@ -18,18 +18,18 @@ from service.errors import DatabaseUnavailable
 from service.jobs.lifecycle.early_finish import finish
 from service.jobs.scheduling import lease
 from service.jobs.storage.integrity import Watched
-from worker.attempt.context import Desk
+from worker.attempt.context import WorkerContext
 from worker.attempt.run import run
 from worker.limits import Limits
 from worker.processes import printed
 
 pytestmark = pytest.mark.processes
 
-DeskWith = Callable[..., Desk]
+DeskWith = Callable[..., WorkerContext]
 
 
-def claimed(desk: Desk) -> lease.Claim:
-    claim = lease.claim(desk.db, "tester", desk.queues, desk.lease_s)
+def claimed(context: WorkerContext) -> lease.Claim:
+    claim = lease.claim(context.db, "tester", context.queues, context.lease_s)
     assert claim is not None
     return claim
 
@@ -40,10 +40,10 @@ def rows(office: Any, table: Any) -> list[Any]:
 
 
 def test_success_leaves_artifact_receipt_records_and_events(
-    office: Any, desk_with: DeskWith, record: dict[str, Any]
+    office: Any, context_with: DeskWith, record: dict[str, Any]
 ) -> None:
     job_id = office.submit()
-    desk = desk_with(
+    context = context_with(
         f"""
 event("load", 0.1)
 event("tile", 0.5, "record", data={record!r})
@@ -51,7 +51,7 @@ event("tile", 0.6, "notice", "mind this")
 succeed(b"bytes of " + open(given(), "rb").read())
 """
     )
-    assert run(desk, claimed(desk)) == "succeeded"
+    assert run(context, claimed(context)) == "succeeded"
     job = office.job(job_id)
     assert (job.state, job.fraction, job.report["kernels"]) == (JobState.SUCCEEDED, 1.0, 3)
     (artifact,) = rows(office, Artifact)
@@ -61,12 +61,12 @@ succeed(b"bytes of " + open(given(), "rb").read())
     (measured,) = rows(office, TuningRecord)
     assert (measured.workload, measured.job_id) == ("w", job_id)
     assert office.said(job_id) == ["LEASED", "RUNNING", "load", "tile", "SUCCEEDED"]
-    assert list((desk.scratch / "jobs").iterdir()) == []
+    assert list((context.scratch / "jobs").iterdir()) == []
 
 
 def test_what_a_job_prints_is_in_its_log_while_it_runs(
     office: Any,
-    desk_with: DeskWith,
+    context_with: DeskWith,
     eventually: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
@@ -74,7 +74,7 @@ def test_what_a_job_prints_is_in_its_log_while_it_runs(
     monkeypatch.setattr(printed, "EVERY_S", 0.0)
     job_id = office.submit()
     done = tmp_path / "done"
-    desk = desk_with(
+    context = context_with(
         f"""
 event("load", 0.1)
 print("half of it", flush=True)
@@ -88,7 +88,7 @@ succeed()
         return [event for event in office.events(job_id) if event.kind == "printed"]
 
     with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run, desk, claimed(desk))
+        running = pool.submit(run, context, claimed(context))
         try:
             (event,) = eventually(reported)
             assert event.data["message"] == "half of it\n"
@@ -99,11 +99,11 @@ succeed()
 
 
 def test_what_is_measured_reaches_the_database_long_before_the_outcome(
-    office: Any, desk_with: DeskWith, record: dict[str, Any], eventually: Callable[..., Any], tmp_path: Path
+    office: Any, context_with: DeskWith, record: dict[str, Any], eventually: Callable[..., Any], tmp_path: Path
 ) -> None:
     job_id = office.submit()
     done = tmp_path / "done"
-    desk = desk_with(
+    context = context_with(
         f"""
 event("tile", 0.5, "workload", data={{"workload": "w", "text": "kernel w"}})
 event("tile", 0.5, "record", data={record!r})
@@ -112,8 +112,8 @@ event("tile", 0.6, "record", data={record!r})
 os.kill(os.getpid(), signal.SIGSEGV)
 """
     )
-    claim = claimed(desk)
-    thread = threading.Thread(target=run, args=(desk, claim))
+    claim = claimed(context)
+    thread = threading.Thread(target=run, args=(context, claim))
     thread.start()
     try:
         eventually(lambda: rows(office, TuningRecord))
@@ -127,10 +127,10 @@ os.kill(os.getpid(), signal.SIGSEGV)
 
 
 def test_the_wish_to_finish_reaches_a_job_that_runs(
-    office: Any, desk_with: DeskWith, eventually: Callable[..., Any]
+    office: Any, context_with: DeskWith, eventually: Callable[..., Any]
 ) -> None:
     job_id = office.submit()
-    desk = desk_with(
+    context = context_with(
         """
 event("tile", 0.5)
 while not os.path.exists(spec["finish"]): time.sleep(0.01)
@@ -145,12 +145,12 @@ succeed()
 
     asking = threading.Thread(target=ask)
     asking.start()
-    assert run(desk, claimed(desk)) == "succeeded"
+    assert run(context, claimed(context)) == "succeeded"
     asking.join()
     assert "finished early" in [entry.data.get("message") for entry in office.events(job_id)]
 
 
-def test_each_attempt_leaves_its_log(office: Any, desk_with: DeskWith) -> None:
+def test_each_attempt_leaves_its_log(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
     problem = {"code": "disk_full", "fault": "machine", "message": "full", "fix": "free some"}
     child = f"""
@@ -158,8 +158,8 @@ send(kind="sandbox", standing=["limits", "files"])
 print("last words\\0 of " + str(os.getppid()), flush=True)
 send(kind="problem", problem={problem!r})
 """
-    desk = desk_with(child, max_attempts=2)
-    assert [run(desk, claimed(desk)) for _ in range(2)] == ["retried", "failed"]
+    context = context_with(child, max_attempts=2)
+    assert [run(context, claimed(context)) for _ in range(2)] == ["retried", "failed"]
     first, second = office.attempts(job_id)
     assert (first.outcome, second.outcome) == ("QUEUED", "FAILED")
     for attempt in (first, second):
@@ -171,14 +171,14 @@ send(kind="problem", problem={problem!r})
 
 
 def test_the_log_of_a_job_that_was_stopped_is_kept(
-    office: Any, desk_with: DeskWith, eventually: Callable[..., Any]
+    office: Any, context_with: DeskWith, eventually: Callable[..., Any]
 ) -> None:
     job_id = office.submit()
-    desk = desk_with('print("so far", flush=True); event("tile", 0.5); time.sleep(600)')
-    claim = claimed(desk)
+    context = context_with('print("so far", flush=True); event("tile", 0.5); time.sleep(600)')
+    claim = claimed(context)
     with office.db.write() as session:
         session.execute(sa.update(Job).values(cancel_requested=True))
-    assert run(desk, claim) == "cancelled"
+    assert run(context, claim) == "cancelled"
     (attempt,) = office.attempts(job_id)
     assert attempt.outcome == "CANCELLED"
     assert attempt.log.startswith("sandbox: none stood\n")
@@ -188,11 +188,11 @@ def test_the_log_of_a_job_that_was_stopped_is_kept(
     ("kind", "made"), [(JobKind.BENCHMARK, "pass"), (JobKind.INFERENCE, 'open(spec["output"], "wb").write(b"npz")')]
 )
 def test_a_run_that_dies_is_said_to_have_crashed_and_makes_nothing(
-    office: Any, desk_with: DeskWith, kind: JobKind, made: str
+    office: Any, context_with: DeskWith, kind: JobKind, made: str
 ) -> None:
     job_id = office.run_of(kind)
-    desk = desk_with(f'{made}\nevent("time", 0.5); os.kill(os.getpid(), signal.SIGSEGV)')
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with(f'{made}\nevent("time", 0.5); os.kill(os.getpid(), signal.SIGSEGV)')
+    assert run(context, claimed(context)) == "failed"
     problem = office.job(job_id).problem
     assert (problem["code"], problem["details"]["signal"]) == ("run_crashed", "SIGSEGV")
     with office.db.read() as session:
@@ -201,94 +201,96 @@ def test_a_run_that_dies_is_said_to_have_crashed_and_makes_nothing(
 
 @pytest.mark.parametrize("kind", [JobKind.BENCHMARK, JobKind.INFERENCE])
 def test_going_down_gives_a_run_back(
-    office: Any, desk_with: DeskWith, eventually: Callable[..., Any], kind: JobKind
+    office: Any, context_with: DeskWith, eventually: Callable[..., Any], kind: JobKind
 ) -> None:
     job_id = office.run_of(kind)
-    desk = desk_with('event("time", 0.5); time.sleep(600)')
+    context = context_with('event("time", 0.5); time.sleep(600)')
 
     def stop_when_running() -> None:
         eventually(lambda: office.job(job_id).state == JobState.RUNNING)
-        desk.stop.request()
+        context.stop.request()
 
     threading.Thread(target=stop_when_running).start()
-    assert run(desk, claimed(desk)) == "released"
+    assert run(context, claimed(context)) == "released"
     assert office.job(job_id).state == JobState.QUEUED
 
 
-def test_a_run_that_is_quiet_for_long_does_not_meet_the_limit_on_loading(office: Any, desk_with: DeskWith) -> None:
+def test_a_run_that_is_quiet_for_long_does_not_meet_the_limit_on_loading(office: Any, context_with: DeskWith) -> None:
     office.run_of(JobKind.BENCHMARK)
-    desk = desk_with('time.sleep(0.8); send(kind="report", report={})', limits=Limits(wall_s=30.0, load_s=0.2))
-    assert run(desk, claimed(desk)) == "succeeded"
+    context = context_with('time.sleep(0.8); send(kind="report", report={})', limits=Limits(wall_s=30.0, load_s=0.2))
+    assert run(context, claimed(context)) == "succeeded"
 
 
-def test_a_report_beyond_all_measure_is_garbled(office: Any, desk_with: DeskWith) -> None:
+def test_a_report_beyond_all_measure_is_garbled(office: Any, context_with: DeskWith) -> None:
     job_id = office.run_of(JobKind.BENCHMARK)
-    desk = desk_with('send(kind="report", report={"x": "y" * (9 << 20)})')
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with('send(kind="report", report={"x": "y" * (9 << 20)})')
+    assert run(context, claimed(context)) == "failed"
     assert office.job(job_id).problem["code"] == "run_crashed"
     assert "limit is 8388608" in office.job(job_id).problem["message"]
 
 
-def test_what_a_child_claims_of_its_phases_is_checked_before_it_is_summed(office: Any, desk_with: DeskWith) -> None:
+def test_what_a_child_claims_of_its_phases_is_checked_before_it_is_summed(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
     claims = {"load": 1.5, "tile": "long", "emit": -1, "made up": 3.0}
-    desk = desk_with(f'open(spec["output"], "w").close(); send(kind="report", report={{"phase_seconds": {claims!r}}})')
-    assert run(desk, claimed(desk)) == "succeeded"
+    context = context_with(
+        f'open(spec["output"], "w").close(); send(kind="report", report={{"phase_seconds": {claims!r}}})'
+    )
+    assert run(context, claimed(context)) == "succeeded"
     assert office.job(job_id).report["phase_seconds"] == {"load": 1.5}
 
 
 def test_a_disk_that_has_no_room_for_the_jobs_folder_is_tried_again(
-    office: Any, desk_with: DeskWith, monkeypatch: pytest.MonkeyPatch
+    office: Any, context_with: DeskWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = office.submit()
-    desk = desk_with("succeed()")
+    context = context_with("succeed()")
 
     def full(*_: Any, **__: Any) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "mkdir", full)
-        assert run(desk, claimed(desk)) == "retried"
+        assert run(context, claimed(context)) == "retried"
     assert office.job(job_id).state == JobState.QUEUED
-    assert run(desk, claimed(desk)) == "succeeded"
+    assert run(context, claimed(context)) == "succeeded"
 
 
 def test_a_problem_fails_the_job_and_keeps_what_was_measured(
-    office: Any, desk_with: DeskWith, record: dict[str, Any]
+    office: Any, context_with: DeskWith, record: dict[str, Any]
 ) -> None:
     job_id = office.submit()
     problem = {"code": "unsupported_model", "fault": "caller", "message": "no", "fix": "yes"}
-    desk = desk_with(f'event("tile", 0.5, "record", data={record!r}); send(kind="problem", problem={problem!r})')
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with(f'event("tile", 0.5, "record", data={record!r}); send(kind="problem", problem={problem!r})')
+    assert run(context, claimed(context)) == "failed"
     assert office.job(job_id).state == JobState.FAILED
     assert office.job(job_id).problem == problem
     assert len(rows(office, TuningRecord)) == 1
 
 
-def test_a_crash_is_a_result_and_not_tried_again(office: Any, desk_with: DeskWith) -> None:
+def test_a_crash_is_a_result_and_not_tried_again(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
-    desk = desk_with("os.kill(os.getpid(), signal.SIGSEGV)")
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with("os.kill(os.getpid(), signal.SIGSEGV)")
+    assert run(context, claimed(context)) == "failed"
     assert office.job(job_id).problem["code"] == "compiler_crashed"
     assert office.job(job_id).lost_leases == 0
 
 
-def test_this_machines_faults_are_tried_again_but_not_forever(office: Any, desk_with: DeskWith) -> None:
+def test_this_machines_faults_are_tried_again_but_not_forever(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
     problem = {"code": "disk_full", "fault": "machine", "message": "full", "fix": "free some"}
-    desk = desk_with(f'send(kind="problem", problem={problem!r})', max_attempts=2)
-    assert run(desk, claimed(desk)) == "retried"
+    context = context_with(f'send(kind="problem", problem={problem!r})', max_attempts=2)
+    assert run(context, claimed(context)) == "retried"
     assert office.job(job_id).state == JobState.QUEUED
-    assert run(desk, claimed(desk)) == "failed"
+    assert run(context, claimed(context)) == "failed"
     assert office.job(job_id).problem == problem
 
 
 def test_a_job_that_somebody_else_kills_is_tried_again_as_often_as_one_whose_worker_is_lost(
-    office: Any, desk_with: DeskWith
+    office: Any, context_with: DeskWith
 ) -> None:
     job_id = office.submit()
-    desk = desk_with("os.kill(os.getpid(), signal.SIGKILL); time.sleep(600)", max_lost_leases=3, max_attempts=1)
-    assert [run(desk, claimed(desk)) for _ in range(3)] == ["retried", "retried", "failed"]
+    context = context_with("os.kill(os.getpid(), signal.SIGKILL); time.sleep(600)", max_lost_leases=3, max_attempts=1)
+    assert [run(context, claimed(context)) for _ in range(3)] == ["retried", "retried", "failed"]
     problem = office.job(job_id).problem
     assert (problem["code"], problem["fault"]) == ("job_killed", "machine")
     reasons = [entry.data["reason"] for entry in office.events(job_id) if "reason" in entry.data]
@@ -297,7 +299,7 @@ def test_a_job_that_somebody_else_kills_is_tried_again_as_often_as_one_whose_wor
 
 @pytest.mark.parametrize("who", ["os.getppid()", "os.getpid()"])
 def test_a_job_of_which_the_launcher_or_the_child_is_killed_once_succeeds(
-    office: Any, desk_with: DeskWith, tmp_path: Path, who: str
+    office: Any, context_with: DeskWith, tmp_path: Path, who: str
 ) -> None:
     job_id, marker = office.submit(), tmp_path / "marker"
     child = f"""
@@ -307,51 +309,51 @@ if not os.path.exists({str(marker)!r}):
     time.sleep(600)
 succeed()
 """
-    desk = desk_with(child)
-    assert [run(desk, claimed(desk)) for _ in range(2)] == ["retried", "succeeded"]
+    context = context_with(child)
+    assert [run(context, claimed(context)) for _ in range(2)] == ["retried", "succeeded"]
     assert office.job(job_id).state == JobState.SUCCEEDED
 
 
 def test_a_model_that_is_not_read_in_time_is_tried_once_more(
-    office: Any, desk_with: DeskWith, limits_count_in: Callable[[str], None]
+    office: Any, context_with: DeskWith, limits_count_in: Callable[[str], None]
 ) -> None:
     limits_count_in("load")
     job_id = office.submit()
-    desk = desk_with('event("load", 0.0); time.sleep(600)', limits=Limits(wall_s=30.0, load_s=0.1))
-    assert [run(desk, claimed(desk)) for _ in range(2)] == ["retried", "failed"]
+    context = context_with('event("load", 0.0); time.sleep(600)', limits=Limits(wall_s=30.0, load_s=0.1))
+    assert [run(context, claimed(context)) for _ in range(2)] == ["retried", "failed"]
     assert office.job(job_id).problem["details"]["phase"] == "load"
 
 
 def test_a_job_that_takes_too_long_after_its_model_was_read_is_not_tried_again(
-    office: Any, desk_with: DeskWith, limits_count_in: Callable[[str], None]
+    office: Any, context_with: DeskWith, limits_count_in: Callable[[str], None]
 ) -> None:
     limits_count_in("agree")
     job_id = office.submit()
-    desk = desk_with('event("load", 0.0); event("agree", 0.9); time.sleep(600)', limits=Limits(wall_s=1.0))
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with('event("load", 0.0); event("agree", 0.9); time.sleep(600)', limits=Limits(wall_s=1.0))
+    assert run(context, claimed(context)) == "failed"
     assert office.job(job_id).problem["details"] == {"limit_s": 1.0, "phase": "agree"}
 
 
 @pytest.mark.parametrize(("asked", "limit"), [(0.6, 0.6), (600.0, 1.0)])
 def test_an_owner_may_ask_for_less_time_than_the_operator_allows_and_not_for_more(
-    office: Any, desk_with: DeskWith, limits_count_in: Callable[[str], None], asked: float, limit: float
+    office: Any, context_with: DeskWith, limits_count_in: Callable[[str], None], asked: float, limit: float
 ) -> None:
     limits_count_in("agree")
     job_id = office.submit()
     with office.db.write() as session:
         session.get_one(Job, job_id).max_run_s = asked
-    desk = desk_with('event("load", 0.0); event("agree", 0.9); time.sleep(600)', limits=Limits(wall_s=1.0))
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with('event("load", 0.0); event("agree", 0.9); time.sleep(600)', limits=Limits(wall_s=1.0))
+    assert run(context, claimed(context)) == "failed"
     problem = office.job(job_id).problem
     assert (problem["code"], problem["details"]["limit_s"]) == ("time_limit", limit)
 
 
 @pytest.mark.parametrize("from_the_start", [True, False])
 def test_a_job_that_does_not_end_although_it_is_to_finish_is_ended(
-    office: Any, desk_with: DeskWith, eventually: Callable[..., Any], from_the_start: bool
+    office: Any, context_with: DeskWith, eventually: Callable[..., Any], from_the_start: bool
 ) -> None:
     job_id = office.submit()
-    desk = desk_with('event("agree", 0.9)\nwhile True: pass', limits=Limits(wall_s=600.0, finish_s=0.5))
+    context = context_with('event("agree", 0.9)\nwhile True: pass', limits=Limits(wall_s=600.0, finish_s=0.5))
 
     def ask() -> None:
         eventually(lambda: office.job(job_id).state == JobState.RUNNING)
@@ -360,45 +362,45 @@ def test_a_job_that_does_not_end_although_it_is_to_finish_is_ended(
     asking = threading.Thread(target=ask)
     if from_the_start:
         finish(office.db, office.owner, job_id)
-    claim = claimed(desk)
+    claim = claimed(context)
     if not from_the_start:
         asking.start()
-    assert run(desk, claim) == "failed"
+    assert run(context, claim) == "failed"
     if not from_the_start:
         asking.join()
     problem = office.job(job_id).problem
     assert (problem["code"], problem["details"]) == ("time_limit", {"limit_s": 0.5, "phase": "agree"})
 
 
-def test_cancelling_stops_the_job(office: Any, desk_with: DeskWith) -> None:
+def test_cancelling_stops_the_job(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
-    desk = desk_with('event("tile", 0.5); time.sleep(600)', lease_s=0.3)
-    claim = claimed(desk)
+    context = context_with('event("tile", 0.5); time.sleep(600)', lease_s=0.3)
+    claim = claimed(context)
     with office.db.write() as session:
         session.execute(sa.update(Job).values(cancel_requested=True))
-    assert run(desk, claim) == "cancelled"
+    assert run(context, claim) == "cancelled"
     assert office.job(job_id).state == JobState.CANCELLED
 
 
-def test_going_down_gives_the_job_back(office: Any, desk_with: DeskWith, eventually: Callable[..., Any]) -> None:
+def test_going_down_gives_the_job_back(office: Any, context_with: DeskWith, eventually: Callable[..., Any]) -> None:
     job_id = office.submit()
-    desk = desk_with('event("tile", 0.5); time.sleep(600)')
+    context = context_with('event("tile", 0.5); time.sleep(600)')
 
     def stop_when_running() -> None:
         eventually(lambda: office.job(job_id).state == JobState.RUNNING)
-        desk.stop.request()
+        context.stop.request()
 
     threading.Thread(target=stop_when_running).start()
-    assert run(desk, claimed(desk)) == "released"
+    assert run(context, claimed(context)) == "released"
     job = office.job(job_id)
     assert (job.state, job.lost_leases, job.lease_owner) == (JobState.QUEUED, 0, None)
 
 
 def test_a_lost_lease_kills_the_child_and_writes_nothing(
-    office: Any, desk_with: DeskWith, running: Callable[[int], bool], eventually: Callable[..., Any]
+    office: Any, context_with: DeskWith, running: Callable[[int], bool], eventually: Callable[..., Any]
 ) -> None:
     job_id = office.submit()
-    desk = desk_with('event("tile", 0.5, "notice", str(os.getpid())); time.sleep(600)', lease_s=0.6)
+    context = context_with('event("tile", 0.5, "notice", str(os.getpid())); time.sleep(600)', lease_s=0.6)
     pids: list[int] = []
 
     def lose_when_running() -> None:
@@ -409,32 +411,32 @@ def test_a_lost_lease_kills_the_child_and_writes_nothing(
 
     thread = threading.Thread(target=lose_when_running)
     thread.start()
-    assert run(desk, claimed(desk)) == "lost"
+    assert run(context, claimed(context)) == "lost"
     thread.join()
     assert not running(pids[0])
     job = office.job(job_id)
     assert (job.state, job.lease_owner, job.problem) == (JobState.RUNNING, "another", None)
 
 
-def test_a_result_that_comes_after_the_fence_was_raised_is_not_written(office: Any, desk_with: DeskWith) -> None:
+def test_a_result_that_comes_after_the_fence_was_raised_is_not_written(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
-    desk = desk_with("succeed()", lease_s=600.0)
-    claim = claimed(desk)
+    context = context_with("succeed()", lease_s=600.0)
+    claim = claimed(context)
     with office.db.write() as session:
         session.execute(sa.update(Job).values(fence=Job.fence + 1))
-    assert run(desk, claim) == "lost"
+    assert run(context, claim) == "lost"
     assert office.job(job_id).state == JobState.LEASED
     assert rows(office, Artifact) == []
 
 
 def test_the_lease_is_renewed_for_as_long_as_the_job_runs(
-    office: Any, desk_with: DeskWith, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    office: Any, context_with: DeskWith, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """The job ends when its lease was renewed three times."""
     office.submit()
     done = tmp_path / "done"
-    desk = desk_with(f"while not os.path.exists({str(done)!r}): time.sleep(0.01)\nsucceed()", lease_s=0.6)
-    claim = claimed(desk)
+    context = context_with(f"while not os.path.exists({str(done)!r}): time.sleep(0.01)\nsucceed()", lease_s=0.6)
+    claim = claimed(context)
     untils = [rows(office, Job)[0].lease_until]
     real = lease.heartbeat
 
@@ -446,7 +448,7 @@ def test_the_lease_is_renewed_for_as_long_as_the_job_runs(
         return answer
 
     monkeypatch.setattr(lease, "heartbeat", noted)
-    assert run(desk, claim) == "succeeded"
+    assert run(context, claim) == "succeeded"
     assert untils == sorted(set(untils))
 
 
@@ -460,49 +462,49 @@ def test_the_lease_is_renewed_for_as_long_as_the_job_runs(
         'open("x", "w").close(); os.link("x", spec["output"])',
     ],
 )
-def test_an_artifact_that_is_not_a_plain_file_is_refused(office: Any, desk_with: DeskWith, trick: str) -> None:
+def test_an_artifact_that_is_not_a_plain_file_is_refused(office: Any, context_with: DeskWith, trick: str) -> None:
     job_id = office.submit()
-    desk = desk_with(f'{trick}\nsend(kind="report", report={{}})')
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with(f'{trick}\nsend(kind="report", report={{}})')
+    assert run(context, claimed(context)) == "failed"
     assert office.job(job_id).problem["code"] == "compiler_crashed"
 
 
-def test_a_malformed_record_fails_the_job_with_the_field(office: Any, desk_with: DeskWith) -> None:
+def test_a_malformed_record_fails_the_job_with_the_field(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
-    desk = desk_with('event("tile", 0.5, "record", data={"kind": "kernel"}); time.sleep(600)')
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with('event("tile", 0.5, "record", data={"kind": "kernel"}); time.sleep(600)')
+    assert run(context, claimed(context)) == "failed"
     assert "workload" in office.job(job_id).problem["message"]
 
 
-def test_the_job_sees_its_model_in_a_folder_without_the_models_of_others(office: Any, desk_with: DeskWith) -> None:
+def test_the_job_sees_its_model_in_a_folder_without_the_models_of_others(office: Any, context_with: DeskWith) -> None:
     office.submit()
-    desk = desk_with("import os; succeed(' '.join(os.listdir(os.path.dirname(given()))).encode())")
-    assert run(desk, claimed(desk)) == "succeeded"
+    context = context_with("import os; succeed(' '.join(os.listdir(os.path.dirname(given()))).encode())")
+    assert run(context, claimed(context)) == "succeeded"
     (artifact,) = rows(office, Artifact)
     assert office.blobs.path(artifact.blob_key).read_text().split() == ["0"]
 
 
-def test_a_missing_model_is_a_clear_failure(office: Any, desk_with: DeskWith) -> None:
+def test_a_missing_model_is_a_clear_failure(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
-    desk = desk_with("succeed()")
-    claim = claimed(desk)
+    context = context_with("succeed()")
+    claim = claimed(context)
     office.blobs.path(claim.inputs[0].key).unlink()
-    assert run(desk, claim) == "failed"
+    assert run(context, claim) == "failed"
     assert office.job(job_id).problem["code"] == "inputs_missing"
 
 
 def test_a_model_that_changed_at_the_same_length_fails_the_job_by_the_machines_fault_and_is_marked(
-    office: Any, desk_with: DeskWith
+    office: Any, context_with: DeskWith
 ) -> None:
     job_id = office.submit()
-    desk = desk_with("succeed(open(given(), 'rb').read())")
-    claim = claimed(desk)
+    context = context_with("succeed(open(given(), 'rb').read())")
+    claim = claimed(context)
     (key,) = (file.key for file in claim.inputs)
     model = office.blobs.path(key).read_bytes()
     with office.db.write() as session:
         kept.name(session, {key: len(model)})
     office.blobs.path(key).write_bytes(bytes([model[0] ^ 64]) + model[1:])
-    assert run(replace(desk, blobs=Watched(office.blobs, office.db)), claim) == "failed"
+    assert run(replace(context, blobs=Watched(office.blobs, office.db)), claim) == "failed"
     problem = office.job(job_id).problem
     assert (problem["code"], problem["fault"], problem["details"]["key"]) == ("inputs_missing", "machine", key)
     assert key in problem["message"]
@@ -510,15 +512,15 @@ def test_a_model_that_changed_at_the_same_length_fails_the_job_by_the_machines_f
         assert kept.faults(session, [key]) == {key: "damaged"}
     office.blobs.put_bytes(model)
     again = office.submit()
-    assert run(desk, claimed(desk)) == "succeeded"
+    assert run(context, claimed(context)) == "succeeded"
     assert office.job(again).state == JobState.SUCCEEDED
 
 
-def test_a_compiler_that_read_another_model_than_it_was_given_made_nothing(office: Any, desk_with: DeskWith) -> None:
+def test_a_compiler_that_read_another_model_than_it_was_given_made_nothing(office: Any, context_with: DeskWith) -> None:
     job_id = office.submit()
     report = 'send(kind="report", report={"model_digest": "0" * 64})'
-    desk = desk_with(f'open(spec["output"], "wb").write(b"artifact"); {report}')
-    assert run(desk, claimed(desk)) == "failed"
+    context = context_with(f'open(spec["output"], "wb").write(b"artifact"); {report}')
+    assert run(context, claimed(context)) == "failed"
     problem = office.job(job_id).problem
     assert (problem["code"], problem["fault"]) == ("inputs_missing", "machine")
     assert problem["details"] == {"given": office.model, "read": "0" * 64}
@@ -526,10 +528,10 @@ def test_a_compiler_that_read_another_model_than_it_was_given_made_nothing(offic
 
 
 def test_the_outcome_waits_for_a_database_that_is_away(
-    office: Any, desk_with: DeskWith, monkeypatch: pytest.MonkeyPatch
+    office: Any, context_with: DeskWith, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_id = office.submit()
-    desk = desk_with("succeed()")
+    context = context_with("succeed()")
     real, away = lease.succeed, [True, True]
 
     def flaky(*arguments: Any, **named: Any) -> bool:
@@ -539,16 +541,16 @@ def test_the_outcome_waits_for_a_database_that_is_away(
         return real(*arguments, **named)
 
     monkeypatch.setattr(lease, "succeed", flaky)
-    assert run(desk, claimed(desk)) == "succeeded"
+    assert run(context, claimed(context)) == "succeeded"
     assert office.job(job_id).state == JobState.SUCCEEDED
 
 
-def test_earlier_records_reach_the_child(office: Any, desk_with: DeskWith, record: dict[str, Any]) -> None:
+def test_earlier_records_reach_the_child(office: Any, context_with: DeskWith, record: dict[str, Any]) -> None:
     here = cpu.this_machine()
     record |= {"target": here.name, "hardware": here.hardware}
     office.submit()
-    desk = desk_with(f'event("tile", 0.5, "record", data={record!r}); succeed()')
-    run(desk, claimed(desk))
+    context = context_with(f'event("tile", 0.5, "record", data={record!r}); succeed()')
+    run(context, claimed(context))
     office.submit()
-    desk = desk_with('assert spec["records"][0]["variant"] == {"tile": 4}, spec\nsucceed()')
-    assert run(desk, claimed(desk)) == "succeeded"
+    context = context_with('assert spec["records"][0]["variant"] == {"tile": 4}, spec\nsucceed()')
+    assert run(context, claimed(context)) == "succeeded"

@@ -11,7 +11,7 @@ import pytest
 from compiler.contract import Event
 from worker import limits
 from worker.attempt.supervise import Ending, supervise
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
 from worker.processes.frames import write
 from worker.processes.group import Group
@@ -34,22 +34,22 @@ def attend(tmp_path: Path, script: Callable[[str], tuple[str, ...]]) -> Attend:
     ) -> Ending:
         scratch = tmp_path / "job" / "work"
         scratch.mkdir(parents=True)
-        bell = Bell()
+        wakeup = Wakeup()
         if ask_to_finish:
-            bell.ask_to_finish()
+            wakeup.ask_to_finish()
 
         def observe(event: Event) -> None:
             if seen is not None:
                 seen.append(event)
             if ring:
-                threading.Thread(target=bell.ring, args=(ring,)).start()
+                threading.Thread(target=wakeup.ring, args=(ring,)).start()
 
         spec = {"kind": "spec", "output": str(scratch / "output")}
         group = Group.start(spec, scratch, command=script(child))
         try:
-            return supervise(group, Limits(**{"wall_s": 60.0, **changed}), bell, observe)
+            return supervise(group, Limits(**{"wall_s": 60.0, **changed}), wakeup, observe)
         finally:
-            bell.close()
+            wakeup.close()
 
     return run
 
@@ -99,9 +99,9 @@ class LastWords:
 
 
 def test_what_a_job_says_as_it_ends_is_heard() -> None:
-    bell = Bell()
-    ending = supervise(cast(Group, LastWords()), Limits(wall_s=60.0), bell, lambda event: None)
-    bell.close()
+    wakeup = Wakeup()
+    ending = supervise(cast(Group, LastWords()), Limits(wall_s=60.0), wakeup, lambda event: None)
+    wakeup.close()
     assert (ending.kind, ending.report) == ("report", {"kernels": 3})
 
 

@@ -15,7 +15,7 @@ from tests.third_kind import DSP, register
 from worker.devices import npu
 from worker.devices.catalogue import operators, published, targets
 from worker.devices.published import published as told_apart
-from worker.lease.status import Presence
+from worker.lease.status import StatusThread
 
 
 def test_every_operator_has_one_entry() -> None:
@@ -78,22 +78,22 @@ def test_a_worker_lives_although_its_catalogue_cannot_be_told(office: Any, event
             raise OSError("no more processes")
         return published()
 
-    presence = Presence(office.db, "w", ["cpu"], {"cores": 2}, 0.05, broken)
-    presence.start()
+    status = StatusThread(office.db, "w", ["cpu"], {"cores": 2}, 0.05, broken)
+    status.start()
     try:
         eventually(lambda: all(catalogue.newest(office.db, name) for name in catalogue.NAMES))
     finally:
-        presence.stop(10.0)
+        status.stop(10.0)
     assert len(asked) == 2
 
 
 def test_a_worker_publishes_its_catalogue_when_it_starts(office: Any, eventually: Callable[..., Any]) -> None:
-    presence = Presence(office.db, "w", ["cpu"], {"cores": 2}, 60.0, published)
-    presence.start()
+    status = StatusThread(office.db, "w", ["cpu"], {"cores": 2}, 60.0, published)
+    status.start()
     try:
         eventually(lambda: all(catalogue.newest(office.db, name) for name in catalogue.NAMES))
     finally:
-        presence.stop(10.0)
+        status.stop(10.0)
     found = catalogue.newest(office.db, "operators")
     assert found is not None
     assert (found.compiler, found.entries) == (COMPILER_VERSION, operators())

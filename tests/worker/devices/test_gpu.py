@@ -105,15 +105,15 @@ succeed()
 
 @pytest.mark.parametrize(("name", "visible"), [("cuda:1", "7"), ("cpu", "")])
 def test_a_job_is_told_which_gpu_it_has(
-    office: Any, desk_with: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str, visible: str
+    office: Any, context_with: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, name: str, visible: str
 ) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "6,7")
     kind = name.partition(":")[0]
-    desk = desk_with(LOOKING.format(gpu=kind == "cuda", visible=visible), device=name, queues=(kind,))
+    context = context_with(LOOKING.format(gpu=kind == "cuda", visible=visible), device=name, queues=(kind,))
     job_id = office.submit(kind)
-    claim = lease.claim(desk.db, desk.name, desk.queues, desk.lease_s)
+    claim = lease.claim(context.db, context.name, context.queues, context.lease_s)
     assert claim is not None
-    assert run(desk, claim) == "succeeded"
+    assert run(context, claim) == "succeeded"
     assert office.job(job_id).state == JobState.SUCCEEDED
 
 

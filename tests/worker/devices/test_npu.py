@@ -20,7 +20,7 @@ from worker.attempt.supervise import Ending, supervise
 from worker.devices import npu, queues
 from worker.devices.catalogue import targets
 from worker.kind import Kind
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
 from worker.processes.group import Group
 
@@ -36,9 +36,9 @@ def _job(
     limits = Limits(wall_s=60.0, memory_bytes=4 << 30)
     spec = Spec(kind, inputs, scratch / "output", scratch, scratch / "finish", options, (), limits, **more)
     seen: list[Event] = []
-    bell = Bell()
-    ending = supervise(Group.start(spec.to_json(), scratch), limits, bell, seen.append)
-    bell.close()
+    wakeup = Wakeup()
+    ending = supervise(Group.start(spec.to_json(), scratch), limits, wakeup, seen.append)
+    wakeup.close()
     return ending, seen, spec.output
 
 

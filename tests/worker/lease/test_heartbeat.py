@@ -13,7 +13,7 @@ from service.jobs.scheduling import lease
 from service.jobs.scheduling.lease import Measured
 from worker.lease import heartbeat as module
 from worker.lease.heartbeat import Heartbeat
-from worker.lease.wakeup import Bell
+from worker.lease.wakeup import Wakeup
 
 CLAIM = lease.Claim(
     job_id=uuid.uuid4(),
@@ -73,7 +73,7 @@ def said(kind: Any, message: str) -> Event:
 
 
 def test_progress_between_two_batches_collapses_into_its_latest(answers: Answers) -> None:
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     for event in (said("phase", "a"), said("progress", "1"), said("progress", "2"), said("notice", "b")):
         beats.tell(event)
     beats.flush()
@@ -82,7 +82,7 @@ def test_progress_between_two_batches_collapses_into_its_latest(answers: Answers
 
 def test_a_runaway_does_not_fill_the_log(answers: Answers, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_ENTRIES", 2)
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     for index in range(5):
         beats.tell(said("notice", str(index)))
     beats.flush()
@@ -91,7 +91,7 @@ def test_a_runaway_does_not_fill_the_log(answers: Answers, monkeypatch: pytest.M
 
 def test_events_wait_for_a_database_that_is_away(answers: Answers, eventually: Callable[..., Any]) -> None:
     answers.next = ["ok", DatabaseUnavailable("away"), DatabaseUnavailable("away")]
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     beats.start()
     eventually(lambda: answers.batches[:1] == [[]])
     beats.tell(said("notice", "kept"))
@@ -102,10 +102,10 @@ def test_events_wait_for_a_database_that_is_away(answers: Answers, eventually: C
 @pytest.mark.parametrize("answer", ["cancel", "lost"])
 def test_the_answer_rings_the_bell(answers: Answers, eventually: Callable[..., Any], answer: str) -> None:
     answers.next = [answer]
-    bell = Bell()
-    beats = Heartbeat(None, CLAIM, bell)  # type: ignore[arg-type]
+    wakeup = Wakeup()
+    beats = Heartbeat(None, CLAIM, wakeup)  # type: ignore[arg-type]
     beats.start()
-    eventually(lambda: bell.reasons == {answer})
+    eventually(lambda: wakeup.reasons == {answer})
     beats.stop(5.0)
 
 
@@ -113,7 +113,7 @@ def test_measurements_go_with_the_next_beat_and_survive_a_database_that_is_away(
     answers: Answers, eventually: Callable[..., Any]
 ) -> None:
     answers.next = ["ok", DatabaseUnavailable("away")]
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     beats.start()
     eventually(lambda: answers.batches)
     beats.keep(Measured(workloads={"w": "text"}))
@@ -125,7 +125,7 @@ def test_measurements_go_with_the_next_beat_and_survive_a_database_that_is_away(
 
 def test_what_the_database_refuses_does_not_end_the_beats(answers: Answers, eventually: Callable[..., Any]) -> None:
     answers.next = ["ok", ValueError("poison")]
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     beats.start()
     eventually(lambda: answers.batches)
     beats.tell(said("notice", "poison"))
@@ -137,7 +137,7 @@ def test_what_the_database_refuses_does_not_end_the_beats(answers: Answers, even
 
 
 def test_flushing_writes_events_and_hands_back_what_was_measured(answers: Answers) -> None:
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     beats.tell(said("notice", "a"))
     beats.keep(Measured(records=({"workload": "w"},)))
     assert beats.flush() == Measured(records=({"workload": "w"},))
@@ -149,19 +149,19 @@ def test_the_wish_to_finish_is_passed_on_while_the_job_goes_on(
 ) -> None:
     asked: list[bool] = []
     answers.next = ["finish"]
-    bell = Bell()
-    beats = Heartbeat(None, CLAIM, bell, lambda: asked.append(True))  # type: ignore[arg-type]
+    wakeup = Wakeup()
+    beats = Heartbeat(None, CLAIM, wakeup, lambda: asked.append(True))  # type: ignore[arg-type]
     beats.start()
     eventually(lambda: asked)
     beats.stop(5.0)
-    assert not bell.reasons
+    assert not wakeup.reasons
 
 
 def test_the_owners_wish_is_asked_for_often_however_long_the_lease(
     answers: Answers, eventually: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "BEAT_EVERY_S", 0.01)
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     beats.start()
     eventually(lambda: len(answers.batches) > 3)
     beats.stop(5.0)
@@ -171,7 +171,7 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was_under_its_number(
     answers: Answers, eventually: Callable[..., Any]
 ) -> None:
     answers.next = ["ok", DatabaseUnavailable("away")]
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     beats.start()
     eventually(lambda: answers.batches)
     beats.tell(said("progress", "first"))
@@ -188,7 +188,7 @@ def test_a_batch_whose_answer_was_lost_is_sent_again_as_it_was_under_its_number(
 
 def test_flushing_sends_a_batch_whose_answer_was_lost_first(answers: Answers) -> None:
     answers.next = [DatabaseUnavailable("away")]
-    beats = Heartbeat(None, CLAIM, Bell())  # type: ignore[arg-type]
+    beats = Heartbeat(None, CLAIM, Wakeup())  # type: ignore[arg-type]
     beats.tell(said("notice", "a"))
     beats.keep(Measured(records=({"workload": "w"},)))
     with pytest.raises(DatabaseUnavailable):

@@ -5,15 +5,15 @@ from types import SimpleNamespace
 
 import pytest
 
-from worker.lease.wakeup import Bell, Stop
+from worker.lease.wakeup import Stop, Wakeup
 
 
 def test_a_ring_is_seen_by_whoever_listens() -> None:
-    bell = Bell()
-    bell.ring("cancel")
-    assert os.read(bell.fileno(), 10) == b"!"
-    assert bell.reasons == {"cancel"}
-    bell.close()
+    wakeup = Wakeup()
+    wakeup.ring("cancel")
+    assert os.read(wakeup.fileno(), 10) == b"!"
+    assert wakeup.reasons == {"cancel"}
+    wakeup.close()
 
 
 def test_a_ring_after_the_end_writes_to_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,20 +25,20 @@ def test_a_ring_after_the_end_writes_to_nobody(monkeypatch: pytest.MonkeyPatch) 
         return write(descriptor, data)
 
     write = os.write
-    bell = Bell()
+    wakeup = Wakeup()
     monkeypatch.setattr("worker.lease.wakeup.os", SimpleNamespace(write=noted, close=os.close))
-    bell.ring("cancel")
+    wakeup.ring("cancel")
     assert written == [b"!"]
-    bell.close()
-    bell.ring("lost")
+    wakeup.close()
+    wakeup.ring("lost")
     assert written == [b"!"]
-    assert bell.reasons == {"cancel", "lost"}
+    assert wakeup.reasons == {"cancel", "lost"}
 
 
 def test_a_bell_that_is_attended_after_the_request_rings_at_once() -> None:
-    stop, bell = Stop(), Bell()
+    stop, wakeup = Stop(), Wakeup()
     stop.request()
-    stop.attend(bell)
-    assert bell.reasons == {"stop"}
+    stop.attend(wakeup)
+    assert wakeup.reasons == {"stop"}
     assert stop.wait(0)
-    bell.close()
+    wakeup.close()

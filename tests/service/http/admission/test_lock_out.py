@@ -23,7 +23,7 @@ from service.db.engine import Database
 from service.http.admission.connections import STAGES, Connection, Connections, Stage
 from service.http.app import create_app
 from service.jobs.accounts import access
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from tests.servers import free_port
 from tests.service.authority import Authority
 from tests.service.conftest import RecordingRing
@@ -151,7 +151,7 @@ def serving(
                 files = authority.certified("server")
                 limits |= {"tls_certificate_file": files.certificate, "tls_key_file": files.key}
                 trusted = ssl.create_default_context(cafile=str(authority.file))
-            app = create_app(settings.model_copy(update=limits), ring=ring, oracle=Oracle(ready=0))
+            app = create_app(settings.model_copy(update=limits), ring=ring, inspector=Inspector(ready=0))
             port, key = free_port(), access.make_key(db, "ada", ["read", "compile"], "")
             config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Tight, log_level="critical")
             config.timeout_keep_alive, config.timeout_graceful_shutdown = int(FOR_EVER_S), 1

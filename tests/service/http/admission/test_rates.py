@@ -12,7 +12,7 @@ from service.http.admission import rates
 from service.http.admission.rates import Rates
 from service.http.app import create_app
 from service.jobs.accounts import access
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from tests.service.conftest import RecordingRing
 from tests.service.databases import any_database
 
@@ -67,7 +67,7 @@ def test_answers_tell_what_is_left_and_an_owner_who_asks_too_often_is_told_to_wa
     key = access.make_key(db, "ada", ["read"], "")
     other = access.make_key(db, "ada", ["read"], "")
     eve = access.make_key(db, "eve", ["read"], "")
-    with TestClient(create_app(slow, ring=ring, oracle=Oracle(ready=0))) as client:
+    with TestClient(create_app(slow, ring=ring, inspector=Inspector(ready=0))) as client:
         for left in (2, 1, 0):
             answer = client.get("/jobs", headers={"Authorization": f"Bearer {key}"})
             assert answer.status_code == 200

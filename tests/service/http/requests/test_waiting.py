@@ -15,7 +15,7 @@ from service.db.engine import Database
 from service.http.app import create_app
 from service.http.requests.waiting import MOST_S, wanted_s
 from service.jobs.accounts import access
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from service.jobs.scheduling import lease
 from tests.service.conftest import RecordingRing
 from tests.service.databases import any_database
@@ -129,7 +129,7 @@ def test_those_who_wait_take_turns_with_event_streams_and_past_them_the_answer_c
     narrow = settings.model_copy(update={"max_streams_per_owner": 1, "max_uploads_per_owner": 1})
     key = access.make_key(db, "ada", ["read", "compile"], "test")
     with TestClient(
-        create_app(narrow, ring=ring, oracle=Oracle(ready=0)), headers={"Authorization": f"Bearer {key}"}
+        create_app(narrow, ring=ring, inspector=Inspector(ready=0)), headers={"Authorization": f"Bearer {key}"}
     ) as client:
         rung = threading.Event()
         ring.heard = lambda queue: rung.set()

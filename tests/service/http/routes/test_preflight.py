@@ -23,7 +23,7 @@ from service.db.models import Job, JobState
 from service.http.app import create_app
 from service.http.schemas.preflight import PREFLIGHT_EXAMPLE, ModelAnswer, PreflightOut
 from service.jobs.accounts import access
-from service.jobs.inspection.inspector import BUSY, Oracle
+from service.jobs.inspection.inspector import BUSY, Inspector
 from service.jobs.scheduling import lease
 from service.jobs.storage import models
 from tests.compiler.test_preflight import recurrent
@@ -49,8 +49,8 @@ def asking(db: Database, settings: Settings, ring: Any) -> Iterator[Asking]:
 
         def of(program: str) -> TestClient:
             key = access.make_key(db, "ada", ["compile"], "test")
-            oracle = Oracle(ready=0, command=(sys.executable, "-I", "-c", PRELUDE + program))
-            app = create_app(settings, ring=ring, oracle=oracle)
+            inspector = Inspector(ready=0, command=(sys.executable, "-I", "-c", PRELUDE + program))
+            app = create_app(settings, ring=ring, inspector=inspector)
             return made.enter_context(TestClient(app, headers={"Authorization": f"Bearer {key}"}))
 
         yield of

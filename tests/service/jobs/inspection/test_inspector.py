@@ -16,7 +16,7 @@ import pytest
 from bench.zoo import build
 from service.errors import NotReady
 from service.jobs.inspection import inspector
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 
 pytestmark = pytest.mark.processes
 
@@ -25,16 +25,16 @@ PRELUDE = "import json, os, sys, time, signal, subprocess; order = json.loads(sy
 GUARD_S = 120
 """After this long a process counts as hanging. No test is about time."""
 
-Make = Callable[..., Oracle]
+Make = Callable[..., Inspector]
 
 
 @pytest.fixture
 def make() -> Iterator[Make]:
     """Makes oracles whose processes run some lines of Python, by default after the order was read; all are closed."""
-    made: list[Oracle] = []
+    made: list[Inspector] = []
 
-    def of(program: str, ready: int = 1, prelude: str = PRELUDE) -> Oracle:
-        made.append(Oracle(ready=ready, command=(sys.executable, "-I", "-c", prelude + program)))
+    def of(program: str, ready: int = 1, prelude: str = PRELUDE) -> Inspector:
+        made.append(Inspector(ready=ready, command=(sys.executable, "-I", "-c", prelude + program)))
         return made[-1]
 
     yield of
@@ -115,9 +115,9 @@ def test_walls_that_are_demanded_and_do_not_stand_are_an_error(make: Make, progr
 
 
 def test_walls_that_stand_may_be_demanded_of_the_real_process() -> None:
-    Oracle(ready=0, walls=("limits",)).demand_walls()
+    Inspector(ready=0, walls=("limits",)).demand_walls()
     with pytest.raises(NotReady, match=r"(?s)demands moat.*there is no wall moat"):
-        Oracle(ready=0, walls=("limits", "moat")).demand_walls()
+        Inspector(ready=0, walls=("limits", "moat")).demand_walls()
 
 
 def test_processes_wait_warm_are_used_once_and_replaced(make: Make) -> None:
@@ -212,7 +212,7 @@ def test_nothing_of_the_services_settings_reaches_a_process(make: Make, monkeypa
 
 
 def test_when_no_process_can_be_started_that_is_the_answer() -> None:
-    nothing = Oracle(command=("/nowhere/python",))
+    nothing = Inspector(command=("/nowhere/python",))
     nothing.warm()
     assert nothing.ask({}, 5)["problem"]["code"] == "preflight_failed"
 
@@ -220,8 +220,8 @@ def test_when_no_process_can_be_started_that_is_the_answer() -> None:
 def test_when_the_service_is_killed_the_process_that_waits_ends() -> None:
     program = (
         "import sys, time\n"
-        "from service.jobs.inspection.inspector import Oracle\n"
-        "one = Oracle(command=(sys.executable, '-I', '-c', 'import sys; sys.stdin.readline()'))\n"
+        "from service.jobs.inspection.inspector import Inspector\n"
+        "one = Inspector(command=(sys.executable, '-I', '-c', 'import sys; sys.stdin.readline()'))\n"
         "one.warm()\n"
         "print(one._warm[0].pid, flush=True)\n"
         "time.sleep(600)\n"
@@ -237,7 +237,7 @@ def test_when_the_service_is_killed_the_process_that_waits_ends() -> None:
 def test_the_real_process_answers_about_a_real_model(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx.save(build("tiny_cnn"), path)
-    asked = Oracle()
+    asked = Inspector()
     try:
         asked.warm()
         answer = asked.ask({"order": "preflight", "model": str(path), "options": {"threads": 1}}, GUARD_S)

@@ -10,7 +10,7 @@ from compiler.errors import InternalError, SourceUnavailable
 from service.db.engine import Database
 from service.db.records import Wanted
 from service.errors import Busy, NotFound, SourceUnknown
-from service.jobs.inspection.inspector import BUSY, FAILED, TIME_LIMIT, Oracle
+from service.jobs.inspection.inspector import BUSY, FAILED, TIME_LIMIT, Inspector
 from service.jobs.inspection.source import source
 from service.jobs.scheduling import lease
 from service.jobs.tuning import records
@@ -54,17 +54,17 @@ def measured(
 def test_the_source_is_generated_from_workload_variant_and_target(
     db: Database, owner: uuid.UUID, measured: uuid.UUID
 ) -> None:
-    oracle = Answering({"source": "void k0(void);\0"})
-    assert source(db, oracle, owner, measured) == "void k0(void);\N{REPLACEMENT CHARACTER}"
-    assert oracle.orders == [{"order": "source", "text": RELU, "variant": LOOPS, "target": "cpu:aarch64"}]
+    inspector = Answering({"source": "void k0(void);\0"})
+    assert source(db, inspector, owner, measured) == "void k0(void);\N{REPLACEMENT CHARACTER}"
+    assert inspector.orders == [{"order": "source", "text": RELU, "variant": LOOPS, "target": "cpu:aarch64"}]
 
 
 def test_a_sealed_process_generates_it(db: Database, owner: uuid.UUID, measured: uuid.UUID) -> None:
-    oracle = Oracle(ready=0)
+    inspector = Inspector(ready=0)
     try:
-        made = source(db, oracle, owner, measured)
+        made = source(db, inspector, owner, measured)
     finally:
-        oracle.close()
+        inspector.close()
     assert made.startswith('#include "tw_kernel.h"')
     assert "void k0_relu(" in made
 
@@ -98,9 +98,9 @@ def test_without_the_workloads_text_or_for_another_owner_nothing_is_asked(
     queued()
     lease.heartbeat(db, claimed(), [], lease.Measured([record]))
     found = records.page(db, owner, Wanted(), before=None, limit=1)[0][0].id
-    oracle = Answering({"source": "x"})
+    inspector = Answering({"source": "x"})
     with pytest.raises(SourceUnknown):
-        source(db, oracle, owner, found)
+        source(db, inspector, owner, found)
     with pytest.raises(NotFound):
-        source(db, oracle, uuid.uuid4(), found)
-    assert oracle.orders == []
+        source(db, inspector, uuid.uuid4(), found)
+    assert inspector.orders == []

@@ -20,7 +20,7 @@ from service.db.models import Job
 from service.errors import BlobDamaged, NotReady
 from service.http.app import create_app
 from service.jobs.accounts import access
-from service.jobs.inspection.inspector import Oracle
+from service.jobs.inspection.inspector import Inspector
 from service.jobs.lifecycle import find
 from service.jobs.operations import backup, removal
 from service.jobs.scheduling import lease
@@ -72,7 +72,7 @@ def test_an_artifact_is_downloaded_from_what_was_restored(
     back = chore("restore", str(tmp_path / "saved"), TILEWRIGHT_DATA_DIR=str(tmp_path / "new"))
     assert (back.returncode, "copied 2" in back.stdout) == (0, True), back.stderr
     assert (tmp_path / "new" / "api_key").read_text() == settings.api_key_file.read_text()
-    elsewhere = create_app(Settings(data_dir=tmp_path / "new"), ring=RecordingRing(), oracle=Oracle(ready=0))
+    elsewhere = create_app(Settings(data_dir=tmp_path / "new"), ring=RecordingRing(), inspector=Inspector(ready=0))
     with TestClient(elsewhere, headers={"Authorization": f"Bearer {key}"}) as client:
         assert client.get(f"/artifacts/{made.artifact_id}").content == DATA
         assert client.get(f"/models/{made.model_digest}/file").content == b"model"
