@@ -26,8 +26,8 @@
         └── Disagreement           the artifact does not compute what the model says
 
 Each class has a stable `code` and says whose `fault` it is; what an HTTP client sees of it is decided
-in `service.http.errors`, what is retried in `worker.tasks`. A leaf may carry `refusals`: all the reasons
-at once, each naming the node, its operator and the fix.
+in `service.http.responses.errors`, what is retried in `worker.attempt.tasks`. A leaf may carry `refusals`: all the
+reasons at once, each naming the node, its operator and the fix.
 """
 
 from __future__ import annotations

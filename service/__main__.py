@@ -36,14 +36,16 @@ from service.config import Settings, exit_status, reason
 from service.db import migrate
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable
-from service.http import descriptors
-from service.http.connections import KEEP_ALIVE_S, Connection
-from service.jobs import access, audit, backup, integrity, reconcile, retention
-from service.jobs.audit import Asking
-from service.jobs.backup import Saved
-from service.jobs.doorbell import CeleryRing
-from service.jobs.integrity import Scrubbed
-from service.jobs.oracle import Oracle
+from service.http.admission import descriptors
+from service.http.admission.connections import KEEP_ALIVE_S, Connection
+from service.jobs.accounts import access, audit
+from service.jobs.accounts.audit import Asking
+from service.jobs.inspection.inspector import Inspector
+from service.jobs.operations import backup, reconcile, retention
+from service.jobs.operations.backup import Saved
+from service.jobs.scheduling.doorbell import CeleryRing
+from service.jobs.storage import integrity
+from service.jobs.storage.integrity import Scrubbed
 from service.threads import lasting
 
 DATA_NAMES = ("tilewright.db", "api_key", "blobs", "up.lock")
@@ -97,7 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _serve(settings: Settings) -> None:
     """Migrate the database, make the local key, answer HTTP."""
-    Oracle(ready=0, walls=settings.require_walls).demand_walls()
+    Inspector(ready=0, walls=settings.require_walls).demand_walls()
     _ = settings.tls  # what is wrong with its files is said here, before anything is done
     _migrate(settings)
     db = Database.of(settings)

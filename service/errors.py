@@ -43,7 +43,7 @@
             └── NotReady                 a part of the service that is needed is not up
                 └── Misconfigured            nor will it be until settings, machine or program are others
 
-Status codes are decided in `service.http.errors` alone.
+Status codes are decided in `service.http.responses.errors` alone.
 """
 
 from __future__ import annotations

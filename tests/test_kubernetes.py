@@ -17,7 +17,7 @@ from tests.compose import ROOT
 from tests.docs.test_monitoring import LABELS
 from tests.test_compose import STAGES, parsed
 from worker.config import WorkerSettings
-from worker.holder import profiles
+from worker.devices.holder import profiles
 
 FOLDER = ROOT / "docs" / "kubernetes"
 VERSIONS = {

@@ -39,7 +39,7 @@ VIOLATIONS = (
     ("service", "service/db/planted.py", "import service.jobs", "service.db.planted -> service.jobs"),
     ("light-api", "service/http/planted.py", "import compiler.ir", "service.http.planted -> compiler.ir"),
     ("compiler-knows-no-web", "compiler/pack/planted.py", "import pydantic", "compiler.pack.planted -> pydantic"),
-    ("sealed-child", "worker/child.py", "import service.db", "worker.child -> service.db"),
+    ("sealed-child", "worker/attempt/child.py", "import service.db", "worker.attempt.child -> service.db"),
     ("client-apart", "tilewright/planted.py", "import compiler.errors", "tilewright.planted -> compiler.errors"),
     ("bench-apart", "bench/planted.py", "import service.jobs", "bench.planted -> service.jobs"),
     ("nothing-needs-bench", "worker/planted.py", "import bench.zoo", "worker.planted -> bench.zoo"),

@@ -18,7 +18,11 @@ ROOT = Path(__file__).parents[1]
 TOOLS = {
     "aarch64-linux-gnu-gcc": (
         ("aarch64-linux-gnu-*",),
-        ("tests/worker/test_gpu.py", "tests/worker/test_queues.py", "tests/compiler/devices/cpu/emulation"),
+        (
+            "tests/worker/devices/test_gpu.py",
+            "tests/worker/devices/test_queues.py",
+            "tests/compiler/devices/cpu/emulation",
+        ),
     ),
     "qemu-aarch64": (("qemu-aarch64*",), ("tests/compiler/devices/cpu/emulation",)),
     "PostgreSQL": (
@@ -27,8 +31,8 @@ TOOLS = {
     ),
     "redis-server": (("redis-*", "valkey-*"), ("tests/test_servers.py", "tests/service/test_tls.py")),
     "Chromium": (("chromium*", "chromedriver", "google-chrome*"), ("tests/browser",)),
-    "g++": (("*g++*", "c++*"), ("tests/cuda_double/test_driver.py", "tests/worker/test_gpu.py")),
-    "NVRTC": ((), ("tests/worker/test_cuda_builds.py", "tests/worker/test_queues.py")),
+    "g++": (("*g++*", "c++*"), ("tests/cuda_double/test_driver.py", "tests/worker/devices/test_gpu.py")),
+    "NVRTC": ((), ("tests/worker/devices/test_cuda_builds.py", "tests/worker/devices/test_queues.py")),
 }
 """Tool -> patterns of its programs, tests that touch it."""
 

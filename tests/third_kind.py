@@ -1,6 +1,6 @@
 """A made-up third kind of device, for tests that nothing but its registration is needed.
 
-Its record and its `worker.holder.Holder`.
+Its record and its `worker.devices.holder.Holder`.
 
 A machine has two DSPs, which run the profiles v1 and v2; its compiler makes code for v3 too.
 """

@@ -6,9 +6,9 @@ import argparse
 import sys
 
 from compiler.contract import kinds
-from worker import group
 from worker.app import serve
 from worker.opening import own_name
+from worker.processes import group
 
 
 def main(arguments: list[str] | None = None, *, command: tuple[str, ...] = group.CHILD) -> int:

@@ -1,9 +1,10 @@
 """The Celery side of a worker: a doorbell, no more. What to do is in the database.
 
 `celery -A worker.app worker -Q cpu` and `python -m worker` start the same: Celery's consumer beside the one thread that
-runs jobs (`worker.rounds`). Messages are acknowledged before they are acted upon and never prefetched, so the broker's
-visibility timeout plays no part and a job may run for hours. The main thread is Celery's: it handles signals and
-remote control. A message waits in the pool's thread until its round is over, so that further ones go to idle workers.
+runs jobs (`worker.attempt.rounds`). Messages are acknowledged before they are acted upon and never prefetched, so the
+broker's visibility timeout plays no part and a job may run for hours. The main thread is Celery's: it handles signals
+and remote control. A message waits in the pool's thread until its round is over, so that further ones go to idle
+workers.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from compiler.contract import kinds
 from compiler.errors import OptionsError, TilewrightError
 from service.config import Settings, exit_status, reason
 from service.db.arrivals import arrivals
-from service.jobs.doorbell import routed
-from worker import group
+from service.jobs.scheduling.doorbell import routed
+from worker.attempt.rounds import Rounds, Task
+from worker.attempt.tasks import TASKS, drain
 from worker.config import WorkerSettings
 from worker.opening import opened, own_name
 from worker.pool import OneThread
-from worker.rounds import Rounds, Task
-from worker.tasks import TASKS, drain
+from worker.processes import group
 
 _PRESENCE_PATIENCE_S = 0.1
 
 
 class Jobs(bootsteps.StartStopStep):  # type: ignore[misc] # Celery ships no types
-    """What a worker has beside Celery's parts: its desk, and the thread that runs jobs from `start` to `stop`.
+    """What a worker has beside Celery's parts: its context, and the thread that runs jobs from `start` to `stop`.
 
     `create` comes before Celery handles signals, so that a worker which waits for its database can be ended.
     """
@@ -44,7 +45,7 @@ class Jobs(bootsteps.StartStopStep):  # type: ignore[misc] # Celery ships no typ
         self._command = command
 
     def create(self, worker: Any) -> None:
-        """Open the desk for the queues that were asked for, which stand for all that the consumer then listens to.
+        """Open the context for the queues that were asked for, which stand for all that the consumer then listens to.
 
         Raises `SystemExit`, with the reason on standard error.
         """
@@ -53,34 +54,34 @@ class Jobs(bootsteps.StartStopStep):  # type: ignore[misc] # Celery ships no typ
         try:
             if not isinstance(worker.pool, OneThread):
                 raise OptionsError("a worker runs one job at a time, in a thread of its own", fix="leave out --pool")
-            self._desk = opened(asked, name, command=self._command)
+            self._context = opened(asked, name, command=self._command)
         except (TilewrightError, ValidationError) as error:
             print(f"worker: {reason(error)}", file=sys.stderr)
             raise SystemExit(exit_status(error)) from None
-        self._arrivals = arrivals(self._desk.db, self._desk.queues)
-        self._rounds = worker.app.rounds = Rounds(self._desk, drain, WorkerSettings().look_every_s, self._arrivals)
-        worker.app.amqp.queues.select(self._desk.queues)
+        self._arrivals = arrivals(self._context.db, self._context.queues)
+        self._rounds = worker.app.rounds = Rounds(self._context, drain, WorkerSettings().look_every_s, self._arrivals)
+        worker.app.amqp.queues.select(self._context.queues)
 
     def start(self, worker: Any) -> None:
         """Run jobs, from the first that is there."""
         signals.worker_shutting_down.connect(self._going_down)
-        self._desk.presence.start()
+        self._context.status.start()
         self._rounds.start()
 
     def close(self, worker: Any) -> None:
         """Begin to give back the job under way, before Celery waits for its tasks."""
-        self._desk.stop.request()
+        self._context.stop.request()
 
     def stop(self, worker: Any) -> None:
         """Return when the job under way has been given back, within half a second."""
         self._rounds.stop()
         self._arrivals.close()
-        self._desk.presence.stop(_PRESENCE_PATIENCE_S)
+        self._context.status.stop(_PRESENCE_PATIENCE_S)
 
     terminate = stop
 
     def _going_down(self, **_: Any) -> None:
-        self._desk.stop.request()
+        self._context.stop.request()
 
 
 def make_app() -> Celery:
@@ -96,7 +97,7 @@ def make_app() -> Celery:
 def serve(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.CHILD) -> int:
     """Run a worker until SIGTERM or SIGINT; its exit status. A job under way is given back within half a second.
 
-    asked    names of queues (`worker.queues`)
+    asked    names of queues (`worker.devices.queues`)
     command  what does each job
 
     To be called in the main thread. Raises `SystemExit` for a worker that cannot begin.

@@ -1,4 +1,4 @@
-"""How much one job may take. The kernel holds a process to its part; `worker.group` watches the sum."""
+"""How much one job may take. The kernel holds a process to its part; `worker.processes.group` watches the sum."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Open a worker: what it refuses to start without, and its desk."""
+"""Open a worker: what it refuses to start without, and its context."""
 
 from __future__ import annotations
 
@@ -11,16 +11,19 @@ from compiler.contract import kinds
 from service.blobs.open_blobs import open_blobs
 from service.config import Settings
 from service.db.engine import Database
-from service.jobs import quotas
-from service.jobs.integrity import Watched
+from service.jobs.accounts import quotas
+from service.jobs.storage.integrity import Watched
 from service.logs import configure, logger
-from worker import device, group, kernel, queues, sandbox, schema, scratch, walls
+from worker import schema
+from worker.attempt.context import WorkerContext
 from worker.config import WorkerSettings
-from worker.desk import Desk
-from worker.presence import Presence
-from worker.published import published
-from worker.queues import Queues
-from worker.reap import reap
+from worker.devices import device, queues
+from worker.devices.published import published
+from worker.devices.queues import Queues
+from worker.lease.status import StatusThread
+from worker.processes import group, scratch
+from worker.processes.reap import reap
+from worker.sandbox import enter, linux, restrictions
 
 log = logger(__name__)
 
@@ -30,10 +33,10 @@ def own_name(asked: Sequence[str]) -> str:
     return f"{'+'.join(asked)[:100]}@{socket.gethostname()[:60]}:{os.getpid()}"
 
 
-def opened(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.CHILD) -> Desk:
-    """The desk of a worker that may begin, with the settings of the environment; what dead workers left is gone.
+def opened(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.CHILD) -> WorkerContext:
+    """The context of a worker that may begin, with the settings of the environment; what dead workers left is gone.
 
-    asked    names of queues, as a user gives them (`worker.queues`)
+    asked    names of queues, as a user gives them (`worker.devices.queues`)
     command  what does each job
 
     Waits for the database. Raises `TilewrightError` for a queue that cannot be served, such as `cuda:0` without a GPU,
@@ -43,30 +46,30 @@ def opened(asked: Sequence[str], name: str, *, command: tuple[str, ...] = group.
     settings, own = Settings(), WorkerSettings()
     serving = queues.resolve(asked, os.environ.get("CC", ""))
     on_gpu = kinds.CUDA.index_of(serving.device) is not None
-    walls.demand(settings.require_walls, gpu=on_gpu)
-    if kernel.LINUX:
-        kernel.prctl(
-            kernel.PR_SET_DUMPABLE, 0
-        )  # its environment, with the database's password, is not a job's business
+    restrictions.demand(settings.require_walls, gpu=on_gpu)
+    if linux.LINUX:
+        linux.prctl(linux.PR_SET_DUMPABLE, 0)  # its environment, with the database's password, is not a job's business
     configure(json_lines=settings.log_json, worker=name)
-    desk = open_desk(settings, own, serving, name=name, command=command)
-    schema.wait_for(desk.db)
-    for folder in sandbox.exposed([settings.data_dir, settings.blob_root, own.scratch_dir], gpu=on_gpu):
+    context = open_desk(settings, own, serving, name=name, command=command)
+    schema.wait_for(context.db)
+    for folder in enter.exposed([settings.data_dir, settings.blob_root, own.scratch_dir], gpu=on_gpu):
         log.warning(
             "every job can read this folder: it lies among Python's, a compiler's or a driver's files",
             folder=str(folder),
         )
     if on_gpu and os.geteuid() == 0:
         log.warning("root's jobs cannot measure on a GPU behind their walls", fix="run this worker as an ordinary user")
-    log.info("worker starts", queues=desk.queues, leftovers_removed=reap(desk.scratch))
-    return desk
+    log.info("worker starts", queues=context.queues, leftovers_removed=reap(context.scratch))
+    return context
 
 
-def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]) -> Desk:
-    """The desk that the settings describe."""
+def open_desk(
+    settings: Settings, own: WorkerSettings, serving: Queues, *, name: str, command: tuple[str, ...]
+) -> WorkerContext:
+    """The context that the settings describe."""
     db = Database.of(settings)
     hardware = {**device.facts(serving.held), "fan_out": own.fan_out}
-    return Desk(
+    return WorkerContext(
         name=name,
         queues=serving.names,
         device=serving.device,
@@ -74,7 +77,7 @@ def open_desk(settings: Settings, own: WorkerSettings, serving: Queues, *, name:
         db=db,
         blobs=Watched(open_blobs(settings), db),
         scratch=_scratch(own.scratch_dir),
-        presence=Presence(db, name, serving.names, hardware, own.seen_every_s, published),
+        status=StatusThread(db, name, serving.names, hardware, own.seen_every_s, published),
         limits=own.limits,
         lease_s=settings.lease_s,
         owner_limits=quotas.Limits.of(settings),

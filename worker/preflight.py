@@ -15,7 +15,7 @@ When the input closes without an order, because whoever started it is gone, it e
 
 The walls hold for one thread and those that it starts, so there must be no other one when they close. Numerical
 libraries start some when they are imported unless the environment says otherwise (`OPENBLAS_NUM_THREADS=1`, as
-`service.jobs.oracle` sets it); that there are none is checked.
+`service.jobs.inspection.inspector` sets it); that there are none is checked.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ from compiler.errors import InternalError
 from compiler.frontend import outline
 from compiler.preflight import preflight
 from compiler.source import source_of
-from worker import problems, sandbox, walls
+from worker import problems
 from worker.limits import BEHIND_OTHERS, LAST_WORDS_S, Limits, lower
+from worker.sandbox import enter, restrictions
 
 MAX_ORDER_BYTES = MAX_ANSWER_BYTES = 32 << 20
 TASKS = Path("/proc/self/task")
@@ -86,7 +87,7 @@ def _enter(held: Held, readable: list[Path], answers: int) -> tuple[str, ...]:
             f"{tasks} threads run where one must: the walls would not hold", fix="start it with OPENBLAS_NUM_THREADS=1"
         )
     limits = Limits(wall_s=held.cpu_s, memory_bytes=held.memory_bytes, file_bytes=MAX_ANSWER_BYTES, processes=1)
-    standing = sandbox.enter(limits, None, readable=readable, keep=[answers])
+    standing = enter.enter(limits, None, readable=readable, keep=[answers])
     cpu_s = max(1, round(held.cpu_s))
     lower(resource.RLIMIT_CPU, cpu_s, hard=cpu_s + LAST_WORDS_S)
     # Private memory only: weights beside the model are mapped, and a mapped file takes none.
@@ -95,7 +96,7 @@ def _enter(held: Held, readable: list[Path], answers: int) -> tuple[str, ...]:
 
 
 def _about_walls(missing: list[str]) -> dict[str, Any]:
-    return {"missing": missing, "fix": walls.fix_of(missing) if missing else ""}
+    return {"missing": missing, "fix": restrictions.fix_of(missing) if missing else ""}
 
 
 def _do(order: Mapping[str, Any], missing: list[str]) -> dict[str, Any]:

@@ -178,7 +178,7 @@ def unreadable(kind: Kind, reason: str) -> TilewrightError:
 def from_exit(kind: Kind, code: int, limits: Limits, phase: str, log_tail: str) -> TilewrightError:
     """Why a process that ended with `code` (negative: by that signal), and without a result, did so.
 
-    Not for SIGKILL, of which `worker.watch` knows more.
+    Not for SIGKILL, of which `worker.processes.watch` knows more.
     """
     if code == -signal.SIGXCPU:
         return out_of_time(limits, phase)

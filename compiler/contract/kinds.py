@@ -40,7 +40,8 @@ class Kind:
     whole        whether another compiler takes the model whole: there are no kernels, nothing is measured, artifacts
                  are run on the CPU instead of the device, and only a target with a profile says what is compiled for
     formats      values of the option `format`: of the files that another compiler is given, the first by itself
-    holder       the module by which a worker holds devices of this kind and compiles for them (`worker.holder.Holder`)
+    holder       the module by which a worker holds devices of this kind and compiles for them
+                 (`worker.devices.holder.Holder`)
     """
 
     name: str
@@ -91,7 +92,7 @@ CPU = Kind(
     package="compiler.devices.cpu",
     attention=True,
     regions=True,
-    holder="worker.cpu",
+    holder="worker.devices.cpu",
 )
 
 CUDA = Kind(
@@ -106,7 +107,7 @@ CUDA = Kind(
     here="the NVIDIA GPU of the worker that takes the job, measured there; waits for a worker with one",
     package="compiler.devices.cuda",
     regions=True,
-    holder="worker.gpu",
+    holder="worker.devices.gpu",
     hardware="an NVIDIA GPU",
     builder="NVRTC",
 )
@@ -121,7 +122,7 @@ NPU = Kind(
     accelerator=False,
     here="",
     package="compiler.accelerate",
-    holder="worker.npu",
+    holder="worker.devices.npu",
     builder="Vela and LiteRT",
     whole=True,
     formats=("tflite", "tosa"),

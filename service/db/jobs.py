@@ -373,7 +373,7 @@ def last_events(session: Session, job_ids: Collection[uuid.UUID]) -> dict[uuid.U
 
 
 def _may_take(compiler: str) -> sa.ColumnElement[bool]:
-    """That a job asks for no other version of the compiler; as `service.jobs.beside.allows` decides."""
+    """That a job asks for no other version of the compiler; as `service.jobs.submission.job_terms.allows` decides."""
     pattern = sa.func.replace(Job.compiler, "*", "%")
     return sa.or_(Job.compiler.is_(None), sa.literal(compiler).like(pattern))
 

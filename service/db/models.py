@@ -25,7 +25,7 @@ PLAIN = sa.JSON(none_as_null=True).with_variant(JSONB(none_as_null=True), "postg
 
 
 class JobState(StrEnum):
-    """Where a job is in its life; `service.jobs.life.NEXT` says what may follow what."""
+    """Where a job is in its life; `service.jobs.lifecycle.transitions.NEXT` says what may follow what."""
 
     QUEUED = "QUEUED"
     LEASED = "LEASED"

@@ -19,31 +19,34 @@ from service.config import Settings
 from service.db.engine import Database
 from service.db.migrate import require_usable
 from service.errors import ServiceError
-from service.http import descriptors, errors, openapi
-from service.http.answers import Answers
-from service.http.connections import OF_APP_STATE, Connections
+from service.http import openapi
+from service.http.admission import descriptors
+from service.http.admission.connections import OF_APP_STATE, Connections
+from service.http.admission.limits import crowds, share
+from service.http.admission.processes import end_with_parent
+from service.http.admission.rates import Rates
+from service.http.admission.turns import Turns
 from service.http.gate import Ahead
-from service.http.kept import Kept
-from service.http.limits import crowds, share
 from service.http.metrics import Meter, answers, broken
 from service.http.pools import Pools
-from service.http.processes import end_with_parent
-from service.http.rates import Rates
-from service.http.requests import RequestIds
+from service.http.responses import errors
+from service.http.responses.answers import Answers
+from service.http.responses.cached import Kept
+from service.http.responses.headers import RequestIds
 from service.http.routes import ROUTERS
 from service.http.state import State
-from service.http.turns import Turns
 from service.http.versions import SERVERS, Versioned
-from service.jobs import access, health, reconcile, retention
-from service.jobs.access import Door
-from service.jobs.attestation import Signer
-from service.jobs.board import Board
-from service.jobs.doorbell import CeleryRing, Ring
-from service.jobs.events import Feed
-from service.jobs.integrity import Watched
-from service.jobs.numbers import Number, numbers
-from service.jobs.oracle import Oracle
-from service.jobs.sender import Sender, Terms
+from service.jobs.accounts import access
+from service.jobs.accounts.access import Door
+from service.jobs.inspection.inspector import Inspector
+from service.jobs.lifecycle.attestation import Signer
+from service.jobs.lifecycle.events import Feed
+from service.jobs.lifecycle.status_reads import Board
+from service.jobs.notifications.delivery import Sender, Terms
+from service.jobs.operations import health, reconcile, retention
+from service.jobs.operations.statistics import Number, numbers
+from service.jobs.scheduling.doorbell import CeleryRing, Ring
+from service.jobs.storage.integrity import Watched
 from service.threads import lasting
 
 TRIALS_PER_MINUTE, TRIALS_AT_ONCE = 10, 30
@@ -60,13 +63,13 @@ Every failure is an RFC 9457 problem document with a stable `code`, whose `fault
 """
 
 
-def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle | None = None) -> FastAPI:
+def create_app(settings: Settings, *, ring: Ring | None = None, inspector: Inspector | None = None) -> FastAPI:
     """The app over a database that is already at its newest step.
 
-    `ring` replaces the doorbell of the settings, `oracle` what reads models for `POST /preflight`.
+    `ring` replaces the doorbell of the settings, `inspector` what reads models for `POST /preflight`.
     """
-    oracle = oracle or Oracle(settings.max_preflights_per_owner, walls=settings.require_walls)
-    state = _state(settings, ring or CeleryRing(settings.celery_url), oracle)
+    inspector = inspector or Inspector(settings.max_preflights_per_owner, walls=settings.require_walls)
+    state = _state(settings, ring or CeleryRing(settings.celery_url), inspector)
     app = FastAPI(
         title="Tilewright",
         version=COMPILER_VERSION,
@@ -89,7 +92,7 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
     return app
 
 
-def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
+def _state(settings: Settings, ring: Ring, inspector: Inspector) -> State:
     db = Database.of(settings)
     blobs = Watched(open_blobs(settings), db)
     alive_s, stands_s = settings.worker_alive_s, settings.probes_stand_s
@@ -104,7 +107,7 @@ def _state(settings: Settings, ring: Ring, oracle: Oracle) -> State:
         answers=Answers(),
         door=Door(db),
         metrics=CollectorRegistry(),
-        oracle=oracle,
+        inspector=inspector,
         signer=Signer(settings.signing_key_path),
         turns=Turns(crowds(mine)),
         rates=Rates(mine.requests_per_s, mine.requests_burst),
@@ -181,14 +184,14 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[dict[str, Any]]:
     threads = {name: lasting(name, work, stop.is_set) for name, work in works.items()}
     for thread in threads.values():
         thread.start()
-    await to_thread.run_sync(state.oracle.warm)
+    await to_thread.run_sync(state.inspector.warm)
     connections = Connections(share(settings), descriptors.for_connections(), counted=app.state.broken)
     try:
         async with connections.watched():
             yield {OF_APP_STATE: connections}
     finally:
         stop.set()
-        await to_thread.run_sync(state.oracle.close)
+        await to_thread.run_sync(state.inspector.close)
         for name, thread in threads.items():
             await to_thread.run_sync(thread.join, WEBHOOKS_PATIENCE_S if name == "webhooks" else None)
         state.db.dispose()

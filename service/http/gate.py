@@ -1,7 +1,7 @@
 """What a request must pass before anything of its body is read: a key, its scope and rate, the limits of its route.
 
-Every router is a `Gated`, whose routes let nothing through before that; `service.http.limits` has the limits. What is
-asked for a thousand times a second is let through by `Ahead`, before the router.
+Every router is a `Gated`, whose routes let nothing through before that; `service.http.admission.limits` has the limits.
+What is asked for a thousand times a second is let through by `Ahead`, before the router.
 """
 
 from __future__ import annotations
@@ -18,17 +18,18 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from compiler.errors import TilewrightError
 from service.errors import BadRequest, BodyTooLarge, EncodingUnsupported, NotAuthenticated, RateLimited
-from service.http import errors
-from service.http import shared as shared_routes
-from service.http.auth import ANY, CALLER, demanded
-from service.http.connections import Connection, connection_of
-from service.http.limits import ROUTES, Body, Lane, Terms
+from service.http.admission import shared_access as shared_routes
+from service.http.admission.auth import ANY, CALLER, demanded
+from service.http.admission.connections import Connection, connection_of
+from service.http.admission.limits import ROUTES, Body, Lane, Terms
+from service.http.admission.turn import TURN, Turn
 from service.http.openapi import operation_id
-from service.http.requests import ADDED
+from service.http.responses import errors
+from service.http.responses.headers import ADDED
 from service.http.state import State, state_of
-from service.http.turn import TURN, Turn
-from service.jobs import audit, share_links
-from service.jobs.access import Caller, digest_of
+from service.jobs.accounts import audit
+from service.jobs.accounts.access import Caller, digest_of
+from service.jobs.lifecycle import share_links
 
 Answering = Callable[[State, Caller], Awaitable[Response]]
 """Makes the answer to one request of a caller who was let in. Raises what is answered with a problem document."""

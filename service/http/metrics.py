@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, generate_la
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from service.jobs.numbers import Number
+from service.jobs.operations.statistics import Number
 
 PREFIX = "tilewright_"
 TYPE = "text/plain; version=0.0.4; charset=utf-8"

@@ -11,12 +11,12 @@ from fastapi.routing import APIRoute
 from pydantic import BaseModel
 
 from service.errors import RateLimited, TooManyAtOnce
-from service.http import options_schemas
-from service.http.errors import PROBLEM, problem_responses
-from service.http.schemas import Problem
+from service.http.responses.errors import PROBLEM, problem_responses
+from service.http.schemas import options
+from service.http.schemas.common import Problem
 
 AUTOMATIC = "#/components/schemas/HTTPValidationError"
-"""The schema of an answer that this service never gives: `service.http.errors` makes it a problem with status 400."""
+"""The schema of an answer that this service never gives: `responses.errors` makes it a problem with status 400."""
 
 LINK = {
     "description": 'The next page, as `<...>; rel="next"` (RFC 8288); not there on the last.',
@@ -46,7 +46,7 @@ def _mended(made: dict[str, Any]) -> dict[str, Any]:
     schemas = document["components"]["schemas"]
     for unused in ("HTTPValidationError", "ValidationError"):
         schemas.pop(unused, None)
-    schemas |= options_schemas.components()
+    schemas |= options.components()
     schemas["Problem"] = Problem.model_json_schema(ref_template="#/components/schemas/{model}")
     for model in _models(BaseModel):
         extra = model.model_config.get("json_schema_extra")

@@ -12,20 +12,20 @@ from prometheus_client import CollectorRegistry
 from service.blobs.store import Blobs
 from service.config import Settings
 from service.db.engine import Database
-from service.http.answers import Answers
-from service.http.kept import Kept
+from service.http.admission.rates import Rates
+from service.http.admission.turns import Turns
 from service.http.pools import Pools
-from service.http.rates import Rates
-from service.http.turns import Turns
-from service.jobs.access import Door
-from service.jobs.attestation import Signer
-from service.jobs.board import Board
-from service.jobs.doorbell import Ring
-from service.jobs.events import Feed
-from service.jobs.health import Check
-from service.jobs.numbers import Number
-from service.jobs.oracle import Oracle
-from service.jobs.quotas import Limits
+from service.http.responses.answers import Answers
+from service.http.responses.cached import Kept
+from service.jobs.accounts.access import Door
+from service.jobs.accounts.quotas import Limits
+from service.jobs.inspection.inspector import Inspector
+from service.jobs.lifecycle.attestation import Signer
+from service.jobs.lifecycle.events import Feed
+from service.jobs.lifecycle.status_reads import Board
+from service.jobs.operations.health import Check
+from service.jobs.operations.statistics import Number
+from service.jobs.scheduling.doorbell import Ring
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class State:
     answers: Answers
     door: Door
     metrics: CollectorRegistry
-    oracle: Oracle
+    inspector: Inspector
     signer: Signer
     turns: Turns
     rates: Rates

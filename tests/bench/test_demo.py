@@ -23,7 +23,7 @@ from bench.demo.run import to_json
 from bench.race.race import Race
 from bench.zoo import NoSuchNetwork
 from compiler.contract import PHASES
-from worker.launch import descendants
+from worker.processes.launch import descendants
 
 ROOT = Path(__file__).parents[2]
 GUARD_S = 180.0

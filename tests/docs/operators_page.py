@@ -15,7 +15,7 @@ from compiler.frontend.special import FOLDED
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
 from tests.docs.pages import wrapped
-from worker.catalogue import INLINED, OWN, about, composed, limits
+from worker.devices.catalogue import INLINED, OWN, about, composed, limits
 
 PAGE = Path(__file__).parents[2] / "docs" / "operators.md"
 

@@ -15,10 +15,10 @@ from compiler.contract import BenchmarkOptions, CompileOptions, CompressOptions,
 from compiler.errors import InternalError, OptionsError, SourceUnavailable, TilewrightError
 from service.config import Settings
 from service.errors import ArtifactNeverMade, RequestError, ServiceError
+from service.http.admission.auth import KEY_HELP
 from service.http.app import create_app
-from service.http.auth import KEY_HELP
-from service.http.error_pages import KINDS
-from service.http.errors import BY_STATUS, response_to
+from service.http.responses.error_pages import KINDS
+from service.http.responses.errors import BY_STATUS, response_to
 from service.http.routes import ROUTERS
 from tests.docs.pages import DOCS, PAGES, ROOT, commands
 from worker import problems

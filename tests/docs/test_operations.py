@@ -6,7 +6,7 @@ import pytest
 
 from service.__main__ import CHORES
 from service.config import Settings
-from service.http.connections import STAGES
+from service.http.admission.connections import STAGES
 from service.http.metrics import DESCRIPTIONS
 from tests.docs.pages import DOCS, first_cells
 from worker.config import WorkerSettings

@@ -24,7 +24,7 @@ from tests.compiler.compress.models import samples as cnn_samples
 from tests.end_to_end import models
 from tests.end_to_end.house import GUARD_S, House
 from tilewright.arrays import read_npz, write_npz
-from worker import npu
+from worker.devices import npu
 
 TARGETS = ("cpu:x86-64-v2", "cpu:x86-64-v3")
 

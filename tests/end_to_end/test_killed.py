@@ -111,7 +111,7 @@ def test_a_killed_worker_costs_an_attempt_and_nothing_else(
 ) -> None:
     job, seen = caught_compiling(house, client, compiler, 32)
     before = house.compiling()
-    assert any("worker.child" in one.command for one in before)
+    assert any("worker.attempt.child" in one.command for one in before)
     killed = house.kill("worker")
     eventually(lambda: not any(one.alive for one in before), f"the end of {before}")
     compiler.hold.unlink()
@@ -130,7 +130,7 @@ def test_a_killed_api_costs_nothing(house: House, client: Client, compiler: Held
     killed = house.kill("service")
     eventually(lambda: house.part("service").pid != killed.pid, "another API")
     eventually(lambda: answers(house), "an API that answers")
-    assert all(one.alive for one in before if "worker.child" in one.command), "the compilation never noticed"
+    assert all(one.alive for one in before if "worker.attempt.child" in one.command), "the compilation never noticed"
     compiler.hold.unlink()
 
     whole = ended(client, job, seen)

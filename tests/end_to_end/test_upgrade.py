@@ -28,8 +28,9 @@ from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
 from service.http.app import create_app
-from service.jobs import access, lease
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Inspector
+from service.jobs.scheduling import lease
 from tests.end_to_end import models
 from tests.end_to_end.house import ROOT, eventually
 from tests.servers import Redis, free_port
@@ -150,7 +151,7 @@ def compiled(client: httpx.Client, version: str) -> dict[str, Any]:
 def test_releases_work_side_by_side_during_an_upgrade(site: Site, tmp_path: Path) -> None:
     db = Database(site.url)
     key = {"Authorization": f"Bearer {access.make_key(db, 'ada', ['read', 'compile'], 'test')}"}
-    with TestClient(create_app(site.settings(), oracle=Oracle(ready=0)), headers=key) as before:
+    with TestClient(create_app(site.settings(), inspector=Inspector(ready=0)), headers=key) as before:
         waiting = compiled(before, COMPILER_VERSION)
         for _ in range(8):  # the connections of the pool have prepared their statements
             assert before.get(f"/jobs/{waiting['id']}").json()["state"] == "QUEUED"

@@ -13,9 +13,9 @@ GUARDS = "tests/compiler/devices/cpu/emit/test_guards.py"
 PLANS = "tests/compiler/schedule/test_schedule.py"
 RANGES = "tests/compiler/steps/test_ranges_of_sizes.py"
 RECORDS = "tests/compiler/ir/test_machine.py"
-RETENTION = "tests/service/jobs/test_retention.py"
+RETENTION = "tests/service/jobs/operations/test_retention.py"
 TRIMMING = "tests/compiler/devices/cpu/codegen/test_trimming.py"
-WALLS = "tests/worker/test_sandbox.py"
+WALLS = "tests/worker/sandbox/test_enter.py"
 WAITS = "tests/compiler/schedule/plans/test_tasks.py"
 
 FIXED: tuple[Wanted, ...] = (
@@ -218,27 +218,27 @@ FIXED: tuple[Wanted, ...] = (
         ),
     ),
     # The walls around a job, and what others have entrusted.
-    Wanted("seccomp: a rule is dropped", "worker/seccomp.py", '    "keyctl": (250, 219),\n', "", (WALLS,)),
-    Wanted("seccomp: a number on x86-64 is wrong", "worker/seccomp.py", "(321, 280)", "(322, 280)", (WALLS,)),
-    Wanted("seccomp: a number on arm64 is wrong", "worker/seccomp.py", "(308, 268)", "(308, 269)", (WALLS,)),
-    Wanted("seccomp: a new call has a wrong number", "worker/seccomp.py", "(452, 452)", "(453, 452)", (WALLS,)),
+    Wanted("seccomp: a rule is dropped", "worker/sandbox/seccomp.py", '    "keyctl": (250, 219),\n', "", (WALLS,)),
+    Wanted("seccomp: a number on x86-64 is wrong", "worker/sandbox/seccomp.py", "(321, 280)", "(322, 280)", (WALLS,)),
+    Wanted("seccomp: a number on arm64 is wrong", "worker/sandbox/seccomp.py", "(308, 268)", "(308, 269)", (WALLS,)),
+    Wanted("seccomp: a new call has a wrong number", "worker/sandbox/seccomp.py", "(452, 452)", "(453, 452)", (WALLS,)),
     Wanted(
         "seccomp: shared pages that belong to no file are allowed",
-        "worker/seccomp.py",
+        "worker/sandbox/seccomp.py",
         "_MAP_SHARED, _MAP_ANONYMOUS = 0x01, 0x20",
         "_MAP_SHARED, _MAP_ANONYMOUS = 0x04, 0x20",
         (WALLS,),
     ),
     Wanted(
         "seccomp: the priority of others may be changed",
-        "worker/seccomp.py",
+        "worker/sandbox/seccomp.py",
         '"setpriority": ((141, 140), 0)',
         '"setpriority": ((141, 140), 7)',
         (WALLS,),
     ),
     Wanted(
         "landlock: files stand although they can be emptied",
-        "worker/landlock.py",
+        "worker/sandbox/landlock.py",
         '"files_partly" if known < 3',
         '"files_partly" if known < 2',
         (WALLS,),
@@ -248,14 +248,14 @@ FIXED: tuple[Wanted, ...] = (
         "service/blobs/copies.py",
         "            _copy(source, path)\n",
         "            path.hardlink_to(source)\n",
-        ("tests/worker/test_layout.py",),
+        ("tests/worker/attempt/test_layout.py",),
     ),
     Wanted(
         "copies: a job takes bytes that are not those of its blob",
         "service/blobs/copies.py",
         'if key_of(hashlib.file_digest(copied, "sha256").hexdigest()) == key:',
         "if True:",
-        ("tests/worker/test_layout.py",),
+        ("tests/worker/attempt/test_layout.py",),
     ),
     Wanted(
         "store: the last chunk of a damaged blob is sent",
@@ -266,17 +266,17 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "watch: a kill is for memory although the job held little",
-        "worker/watch.py",
+        "worker/processes/watch.py",
         "blamed = NEARLY if not ran_out else LARGE",
         "blamed = NEARLY if not ran_out else 0.0",
-        ("tests/worker/test_watch.py",),
+        ("tests/worker/processes/test_watch.py",),
     ),
     Wanted(
         "watch: loading is held to wall time",
-        "worker/watch.py",
+        "worker/processes/watch.py",
         "if cpu_s > self.limits.load_s:",
         "if wall_s > self.limits.load_s:",
-        ("tests/worker/test_watch.py",),
+        ("tests/worker/processes/test_watch.py",),
     ),
     Wanted(
         "sandbox: no limit of addresses that any machine has",
@@ -304,6 +304,6 @@ FIXED: tuple[Wanted, ...] = (
         "service/db/jobs.py",
         ".where(Job.id == job_id, Job.fence == fence, Job.state.in_(HELD))",
         ".where(Job.id == job_id, Job.state.in_(HELD))",
-        ("tests/service/jobs/test_lease.py",),
+        ("tests/service/jobs/scheduling/test_lease.py",),
     ),
 )

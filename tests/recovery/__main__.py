@@ -29,10 +29,12 @@ from service.blobs.local import LocalBlobs
 from service.db import migrate, owners
 from service.db.engine import Database
 from service.db.models import Row
-from service.jobs import backup, lease, models
-from service.jobs.lease import Measured
-from service.jobs.quotas import UNLIMITED
-from service.jobs.submit import Submission, submit
+from service.jobs.accounts.quotas import UNLIMITED
+from service.jobs.operations import backup
+from service.jobs.scheduling import lease
+from service.jobs.scheduling.lease import Measured
+from service.jobs.storage import models
+from service.jobs.submission.submit import Submission, submit
 from tests.scale.__main__ import QUEUE, RECORDS, record
 from tests.servers import Databases, Missing, Postgres, postgres_programs, running_postgres
 

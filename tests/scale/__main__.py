@@ -26,11 +26,14 @@ from service.db import owners
 from service.db.engine import Database
 from service.db.insert import add_up
 from service.db.models import Job, Total
-from service.jobs import find, lease, models, reconcile
-from service.jobs.lease import Measured
-from service.jobs.numbers import numbers
-from service.jobs.quotas import UNLIMITED
-from service.jobs.submit import Submission, submit
+from service.jobs.accounts.quotas import UNLIMITED
+from service.jobs.lifecycle import find
+from service.jobs.operations import reconcile
+from service.jobs.operations.statistics import numbers
+from service.jobs.scheduling import lease
+from service.jobs.scheduling.lease import Measured
+from service.jobs.storage import models
+from service.jobs.submission.submit import Submission, submit
 from tests.servers import Databases, Postgres, running_postgres
 
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -23,10 +23,12 @@ from service.db.engine import Database
 from service.db.models import Job
 from service.errors import NotReady
 from service.http.app import create_app
-from service.jobs import access, lease, models
-from service.jobs.oracle import Oracle
-from service.jobs.quotas import UNLIMITED
-from service.jobs.submit import Submission, submit
+from service.jobs.accounts import access
+from service.jobs.accounts.quotas import UNLIMITED
+from service.jobs.inspection.inspector import Inspector
+from service.jobs.scheduling import lease
+from service.jobs.storage import models
+from service.jobs.submission.submit import Submission, submit
 from tests.service.s3_server import S3Server, running_s3
 
 HARDWARE = {"cpu": "test"}
@@ -199,7 +201,7 @@ def client_with(scopes: Sequence[str], db: Database, settings: Settings, ring: R
     """A client of owner `ada` with these scopes."""
     key = access.make_key(db, "ada", scopes, "test")
     with TestClient(
-        create_app(settings, ring=ring, oracle=Oracle(ready=0)), headers={"Authorization": f"Bearer {key}"}
+        create_app(settings, ring=ring, inspector=Inspector(ready=0)), headers={"Authorization": f"Bearer {key}"}
     ) as made:
         yield made
 

@@ -22,7 +22,8 @@ from service import logs
 from service.config import Settings
 from service.db.engine import Database
 from service.http.app import create_app
-from service.jobs import access, lease
+from service.jobs.accounts import access
+from service.jobs.scheduling import lease
 
 SIZE = 24 << 20
 BIG = 6 << 20

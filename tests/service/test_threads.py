@@ -31,11 +31,11 @@ NAMES = {
 """What a process of the service cannot do without."""
 SHORT = {
     ("service/blobs/ahead.py", "Thread"),  # of one read, which raises what the thread raised
-    ("service/http/upload.py", "create_task"),  # of one request, which awaits it
-    ("service/http/connections.py", "create_task"),  # of one handshake, whose connection is looked at
-    ("service/http/waiting.py", "create_task"),
-    ("service/http/kept.py", "create_task"),
-    ("service/jobs/board.py", "create_task"),  # answers each who asked, also when it is cancelled
+    ("service/http/requests/upload.py", "create_task"),  # of one request, which awaits it
+    ("service/http/admission/connections.py", "create_task"),  # of one handshake, whose connection is looked at
+    ("service/http/requests/waiting.py", "create_task"),
+    ("service/http/responses/cached.py", "create_task"),
+    ("service/jobs/lifecycle/status_reads.py", "create_task"),  # answers each who asked, also when it is cancelled
 }
 """Threads and tasks that are over with what they were begun for, by the file and how they are begun."""
 
@@ -147,11 +147,11 @@ def test_the_process_says_why_and_has_a_status_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("name", "target"),
     [
-        ("reconcile", "service.jobs.reconcile.loop"),
-        ("retention", "service.jobs.retention.loop"),
-        ("keys", "service.jobs.access.settle_all_along"),
-        ("webhooks", "service.jobs.sender.Sender.loop"),
-        ("connections", "service.http.connections.Connections._watch"),
+        ("reconcile", "service.jobs.operations.reconcile.loop"),
+        ("retention", "service.jobs.operations.retention.loop"),
+        ("keys", "service.jobs.accounts.access.settle_all_along"),
+        ("webhooks", "service.jobs.notifications.delivery.Sender.loop"),
+        ("connections", "service.http.admission.connections.Connections._watch"),
     ],
 )
 def test_an_api_process_ends_with_any_of_its_threads(

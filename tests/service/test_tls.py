@@ -21,11 +21,11 @@ from service import logs
 from service.config import Settings
 from service.db.engine import Database
 from service.errors import DatabaseUnavailable, NotReady
+from service.http.admission.connections import Connection, Connections
 from service.http.app import create_app
-from service.http.connections import Connection, Connections
-from service.jobs import access
-from service.jobs.doorbell import CeleryRing
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Inspector
+from service.jobs.scheduling.doorbell import CeleryRing
 from tests.servers import (
     Missing,
     Postgres,
@@ -68,7 +68,7 @@ def certified(authority: Authority) -> Certificate:
 def secured_api(settings: Settings) -> Iterator[int]:
     """The port of the app as `service serve` has it served."""
     port = free_port()
-    app = create_app(settings, ring=RecordingRing(), oracle=Oracle(ready=0))
+    app = create_app(settings, ring=RecordingRing(), inspector=Inspector(ready=0))
     config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="critical")
     with answering(config):
         yield port

@@ -1,4 +1,4 @@
-"""`tilewright attest`, `signer` and `verify`; `tests/service/http/test_attestation.py` has the service's side."""
+"""`tilewright attest`, `signer` and `verify`; `tests/service/http/routes` has the service's side."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from service.jobs.attestation import Signer
+from service.jobs.lifecycle.attestation import Signer
 from tests.tilewright.fake_server import ARTIFACT
 from tilewright.attestation import opened
 from tilewright.errors import UsageError

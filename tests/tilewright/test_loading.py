@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import tilewright
-from service.jobs.attestation import Signer
+from service.jobs.lifecycle.attestation import Signer
 from tilewright import loading
 from tilewright.errors import NotGenuine, UsageError
 

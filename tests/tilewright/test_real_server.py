@@ -22,7 +22,7 @@ from service.config import Settings
 from service.db import migrate
 from service.db.engine import Database
 from service.http.app import create_app
-from service.jobs import access
+from service.jobs.accounts import access
 from tests.tilewright.messages import message
 from tests.tilewright.test_package import model
 from tilewright import uploads

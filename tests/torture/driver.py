@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from service.db.engine import Database
 from service.db.models import Job
 from service.errors import DatabaseUnavailable
-from service.jobs.life import TERMINAL
+from service.jobs.lifecycle.transitions import TERMINAL
 from tests.torture.clients import Clients, Wish
 from tests.torture.fates import DOOMS, Course, Lane, Scene, doom, possible
 from tests.torture.ground import Ground

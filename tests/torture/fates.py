@@ -19,14 +19,14 @@ from typing import Literal
 
 import redis
 
-from service.jobs.doorbell import FAILURES, CeleryRing
+from service.jobs.scheduling.doorbell import FAILURES, CeleryRing
 from tests.torture import clock, faults
 from tests.torture.clients import Clients
 from tests.torture.ground import LEASE_S, WORKERS, Ground
 from tests.torture.points import DATABASE_FULL, FULL, LOG_FULL, POINTS, Fate, stopped
 from tilewright.up.process import Supervised
-from worker import launch
-from worker.scratch import Folder
+from worker.processes import launch
+from worker.processes.scratch import Folder
 
 STALE_S = LEASE_S + 3.0
 """So long a stopped worker stands still: its job is another's by then."""

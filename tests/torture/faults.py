@@ -50,12 +50,12 @@ def leases_never_expire(fates: Path) -> None:
 def outcome_in_two_transactions(fates: Path) -> None:
     """SUCCEEDED is committed before the artifact's row."""
     from service.db.models import JobState
-    from service.jobs import life
+    from service.jobs.lifecycle import transitions
 
     def torn(succeed: Callable[..., bool]) -> Callable[..., bool]:
         def wrapped(db: Any, claim: Any, **named: Any) -> bool:
             with db.write() as session:
-                if not life.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence):
+                if not transitions.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence):
                     return False
             meet(fates, HALF)
             with db.write() as session:
@@ -64,7 +64,7 @@ def outcome_in_two_transactions(fates: Path) -> None:
 
         return wrapped
 
-    replace("service.jobs.lease", "succeed", torn)
+    replace("service.jobs.scheduling.lease", "succeed", torn)
 
 
 def _add_artifact(session: Any, claim: Any, blob: Any, receipt: Any) -> None:

@@ -25,7 +25,7 @@ from service.db.engine import Database
 from tests.servers import GUARD_S, Databases, Postgres, Redis, free_port, running_postgres, running_redis
 from tests.torture import clock, faults, points
 from tests.torture.process import Forked
-from worker import launch
+from worker.processes import launch
 
 ROOT = Path(__file__).parents[2]
 LEASE_S = 2.0

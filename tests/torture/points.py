@@ -42,18 +42,20 @@ class Point:
 
 POINTS: Mapping[str, Point] = MappingProxyType(
     {
-        "model kept": Point("api", "service.jobs.models", "put", commits=True),
-        "job accepted": Point("api", "service.jobs.submit", "submit_all", commits=True),
-        "bell rung": Point("api", "service.jobs.doorbell", "announce"),
-        "job claimed": Point("worker", "service.jobs.lease", "claim", commits=True),
-        "child started": Point("worker", "worker.supervise", "supervise", before=True),
-        "heartbeat committed": Point("worker", "service.jobs.lease", "heartbeat", commits=True, carrying=2),
-        "child ended": Point("worker", "worker.supervise", "supervise"),
-        "artifact stored": Point("worker", "worker.outcome", "store"),
-        "outcome on its way": Point("worker", "service.jobs.lease", "succeed", before=True),
-        "outcome committed": Point("worker", "service.jobs.lease", "succeed", commits=True),
-        "round begun": Point("reconciler", "service.jobs.reconcile", "reconcile", before=True),
-        "round committed, nobody rung": Point("reconciler", "service.jobs.doorbell", "try_ring", before=True),
+        "model kept": Point("api", "service.jobs.storage.models", "put", commits=True),
+        "job accepted": Point("api", "service.jobs.submission.submit", "submit_all", commits=True),
+        "bell rung": Point("api", "service.jobs.scheduling.doorbell", "announce"),
+        "job claimed": Point("worker", "service.jobs.scheduling.lease", "claim", commits=True),
+        "child started": Point("worker", "worker.attempt.supervise", "supervise", before=True),
+        "heartbeat committed": Point("worker", "service.jobs.scheduling.lease", "heartbeat", commits=True, carrying=2),
+        "child ended": Point("worker", "worker.attempt.supervise", "supervise"),
+        "artifact stored": Point("worker", "worker.attempt.outcome", "store"),
+        "outcome on its way": Point("worker", "service.jobs.scheduling.lease", "succeed", before=True),
+        "outcome committed": Point("worker", "service.jobs.scheduling.lease", "succeed", commits=True),
+        "round begun": Point("reconciler", "service.jobs.operations.reconcile", "reconcile", before=True),
+        "round committed, nobody rung": Point(
+            "reconciler", "service.jobs.scheduling.doorbell", "try_ring", before=True
+        ),
     }
 )
 """By what has just happened when the process dies."""

@@ -20,7 +20,7 @@ from typing import cast
 from tests.torture import faults
 from tests.torture.points import PROGRAM, Role, arm
 from tilewright.up.process import Supervised
-from worker import kernel
+from worker.sandbox import linux
 
 CHILD = (sys.executable, "-I", str(Path(__file__).with_name("child.py")))
 TALLY_S = 0.1
@@ -33,7 +33,7 @@ def main(role: Role, fates: Path, fault: str, arguments: list[str]) -> int:
     if fault != faults.NONE:
         faults.FAULTS[fault](fates)
     if role == "worker":
-        from service.jobs import lease
+        from service.jobs.scheduling import lease
         from worker.__main__ import main as worker
 
         lease.TALLY_S = TALLY_S
@@ -90,8 +90,8 @@ class Forked(Supervised):
 def become(command: list[str], environment: Mapping[str, str], log: Path) -> None:
     """Be what `Supervised` starts, from a fork on."""
     os.setpgid(0, 0)
-    if kernel.LINUX:
-        kernel.die_with_parent(os.getppid())
+    if linux.LINUX:
+        linux.die_with_parent(os.getppid())
     with log.open("ab") as output:
         for stream in (sys.stdout, sys.stderr):
             os.dup2(output.fileno(), stream.fileno())

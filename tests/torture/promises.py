@@ -24,7 +24,7 @@ import sqlalchemy as sa
 from service.blobs.local import LocalBlobs
 from service.blobs.store import KEY_PATTERN
 from service.db.models import Artifact, Attempt, Event, Job, JobState, Row, Total, TuningRecord, Usage
-from service.jobs.life import NEXT, TERMINAL
+from service.jobs.lifecycle.transitions import NEXT, TERMINAL
 from tests.torture.child import STEPS
 from tests.torture.clients import Clients
 from tests.torture.ground import Ground

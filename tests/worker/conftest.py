@@ -19,13 +19,13 @@ from service.blobs.local import LocalBlobs
 from service.db import attempts, events
 from service.db.engine import Database
 from service.db.models import Artifact, Attempt, Event, Job, JobKind, JobState, Model, Owner
-from service.jobs import runs
-from service.jobs.quotas import UNLIMITED
+from service.jobs.accounts.quotas import UNLIMITED
+from service.jobs.submission import runs
 from tests.worker.valkey import Valkey
-from worker.desk import Desk
+from worker.attempt.context import WorkerContext
+from worker.lease.status import StatusThread
 from worker.limits import Limits
-from worker.presence import Presence
-from worker.watch import Watch
+from worker.processes.watch import Watch
 
 ROOT = Path(__file__).parents[2]
 
@@ -177,8 +177,8 @@ def limits_count_in(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
 
 
 @pytest.fixture
-def desk(office: Office) -> Desk:
-    return Desk(
+def context(office: Office) -> WorkerContext:
+    return WorkerContext(
         name="tester",
         queues=("cpu", "run:cpu"),
         device="cpu",
@@ -186,19 +186,19 @@ def desk(office: Office) -> Desk:
         db=office.db,
         blobs=office.blobs,
         scratch=office.folder / "scratch",
-        presence=Presence(office.db, "tester", ["cpu"], {}, 1.0),
+        status=StatusThread(office.db, "tester", ["cpu"], {}, 1.0),
         limits=Limits(wall_s=30.0, memory_bytes=1 << 30),
         lease_s=5.0,
     )
 
 
 @pytest.fixture
-def desk_with(desk: Desk, script: Callable[[str], tuple[str, ...]]) -> Callable[..., Desk]:
-    """The desk with a scripted child, and with other fields on request."""
+def context_with(context: WorkerContext, script: Callable[[str], tuple[str, ...]]) -> Callable[..., WorkerContext]:
+    """The context with a scripted child, and with other fields on request."""
 
-    def make(child: str, **changes: Any) -> Desk:
-        (desk.scratch / "jobs").mkdir(parents=True, exist_ok=True)
-        return dataclasses.replace(desk, command=script(child), **changes)
+    def make(child: str, **changes: Any) -> WorkerContext:
+        (context.scratch / "jobs").mkdir(parents=True, exist_ok=True)
+        return dataclasses.replace(context, command=script(child), **changes)
 
     return make
 

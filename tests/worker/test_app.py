@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.jobs.doorbell import TASK, routed
+from service.jobs.scheduling.doorbell import TASK, routed
 from worker.app import make_app
-from worker.tasks import TASKS
+from worker.attempt.tasks import TASKS
 
 pytestmark = pytest.mark.processes
 

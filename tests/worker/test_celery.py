@@ -16,7 +16,7 @@ from celery import Celery
 
 from service.db import workers
 from service.db.models import JobState
-from service.jobs.doorbell import TASK, CeleryRing
+from service.jobs.scheduling.doorbell import TASK, CeleryRing
 from worker.app import make_app
 
 GUARD_S = 60.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from worker.kernel import LINUX
 from worker.limits import BEHIND_OTHERS, LAST_WORDS_S, LOAD_PATIENCE, Limits, lower
+from worker.sandbox.linux import LINUX
 
 ROOT = Path(__file__).parents[2]
 SPIN = """

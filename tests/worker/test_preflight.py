@@ -16,8 +16,8 @@ from compiler.frontend import outline
 from compiler.preflight import preflight
 from tests.compiler.networks import Network
 from worker import inquiry
-from worker.kernel import LINUX
 from worker.limits import BEHIND_OTHERS
+from worker.sandbox.linux import LINUX
 
 COMMAND = [sys.executable, "-P", "-m", "worker.preflight"]
 MAP = """workload
@@ -133,8 +133,8 @@ def test_which_of_the_walls_are_missing_is_told_with_what_they_take() -> None:
 
 @pytest.mark.skipif(not LINUX, reason="the walls are of Linux")
 def test_a_preflight_has_the_walls_of_a_job(model: Path) -> None:
-    """What `python -m worker.walls` finds on this machine, it may be asked for."""
-    standing = inquiry.answer("worker.walls")
+    """What `python -m worker.sandbox.restrictions` finds on this machine, it may be asked for."""
+    standing = inquiry.answer("worker.sandbox.restrictions")
     assert asked({"order": "walls", "walls": standing})["missing"] == []
     assert asked({"order": "preflight", "model": str(model), "options": {}, "walls": standing})["ok"]
 

@@ -19,11 +19,11 @@ from compiler.contract import COMPILER_VERSION
 from compiler.devices.cpu import target as cpu
 from service.db import workers
 from service.db.models import Artifact, Job, JobKind, JobState, Worker
-from service.jobs.doorbell import CeleryRing
-from service.jobs.reconcile import reconcile
+from service.jobs.operations.reconcile import reconcile
+from service.jobs.scheduling.doorbell import CeleryRing
 from tests.cuda_double.double import build_runtime, compiler_there
 from tests.worker.valkey import Valkey
-from worker import device
+from worker.devices import device
 
 ONCE_SLOW = """
 open(spec["scratch"] + "/pid", "w").write(str(os.getpid()))

@@ -10,16 +10,16 @@ from fastapi import Header, Path, Query, Request, Response
 
 from service.blobs.members import member, members
 from service.errors import JobNotFinished, PartTooLarge
-from service.http.attestation_schemas import EnvelopeOut, SigningKeyOut
-from service.http.auth import Reader
-from service.http.download import IMMUTABLE, blob_response, matches
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.ids import ArtifactId
-from service.http.schemas import ArtifactFile, ArtifactFilesOut, ReceiptOut, utc
+from service.http.responses.download import IMMUTABLE, blob_response, matches
+from service.http.responses.errors import problem_responses
+from service.http.schemas.attestations import EnvelopeOut, SigningKeyOut
+from service.http.schemas.common import ArtifactFile, ArtifactFilesOut, ReceiptOut, utc
+from service.http.schemas.ids import ArtifactId
 from service.http.state import Here, State
-from service.jobs import attestation, find
-from service.jobs.access import Caller
+from service.jobs.accounts.access import Caller
+from service.jobs.lifecycle import attestation, find
 
 ETAG = {"ETag": {"description": "SHA-256 of the file, quoted.", "schema": {"type": "string"}}}
 FILE: dict[int | str, dict[str, Any]] = {

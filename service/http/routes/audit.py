@@ -9,14 +9,14 @@ from fastapi import Query
 
 from service.db.audit import Wanted
 from service.errors import NotAllowed
-from service.http.auth import Reader
-from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.moments import Moment, seconds_of
-from service.http.owner_schemas import NAME_PATTERN, AuditOut, AuditPage
+from service.http.responses.cursors import Cursor, Following, Limit, decode, encode
+from service.http.responses.errors import problem_responses
+from service.http.schemas.owners import NAME_PATTERN, AuditOut, AuditPage
+from service.http.schemas.times import Moment, seconds_of
 from service.http.state import Here
-from service.jobs import trail
+from service.jobs.accounts import audit_entries
 
 WORD = r"^[a-z_]{1,64}$"
 
@@ -62,5 +62,5 @@ def list_audit(
         since=seconds_of(since),
         until=seconds_of(until),
     )
-    rows, last = trail.page(here.db, caller, owner, wanted, before=decode(cursor), limit=limit)
+    rows, last = audit_entries.page(here.db, caller, owner, wanted, before=decode(cursor), limit=limit)
     return AuditPage(entries=[AuditOut.of(row) for row in rows], next_cursor=following(encode(last)))

@@ -9,17 +9,18 @@ from fastapi import BackgroundTasks, Query, Response
 
 from compiler.errors import OptionsError
 from service.errors import WrongKind
-from service.http.accepted import accepted
-from service.http.auth import Reader, Submitter
-from service.http.batch_schemas import BatchJobsOut, BatchOut, BatchPage, ComparisonOut
-from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.errors import QUOTAS, problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
-from service.http.ids import BatchId
-from service.http.schemas import JOB_EXAMPLE
+from service.http.requests.accepted import accepted
+from service.http.requests.request_options import MOST_AT_ONCE
+from service.http.responses.cursors import Cursor, Following, Limit, decode, encode
+from service.http.responses.errors import QUOTAS, problem_responses
+from service.http.schemas.batches import BatchJobsOut, BatchOut, BatchPage, ComparisonOut
+from service.http.schemas.common import JOB_EXAMPLE
+from service.http.schemas.ids import BatchId
 from service.http.state import Here
-from service.http.wishes import MOST_AT_ONCE
-from service.jobs import batches, compare
+from service.jobs.lifecycle import compare
+from service.jobs.submission import batches
 
 router = Gated(tags=["batches"])
 

@@ -8,16 +8,18 @@ from fastapi import BackgroundTasks, Query, Response
 
 from compiler.errors import OptionsError
 from service.errors import IdempotencyKeyReused
-from service.http.accepted import IdempotencyKey, accepted
-from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.errors import QUOTAS, problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
-from service.http.ids import BenchmarkId
-from service.http.run_schemas import BenchmarkOut, BenchmarkPage, RunOut
+from service.http.requests.accepted import IdempotencyKey, accepted
+from service.http.requests.benchmark_requests import BODY, Timed
+from service.http.responses.cursors import Cursor, Following, Limit, decode, encode
+from service.http.responses.errors import QUOTAS, problem_responses
+from service.http.schemas.ids import BenchmarkId
+from service.http.schemas.runs import BenchmarkOut, BenchmarkPage, RunOut
 from service.http.state import Here
-from service.http.timed import BODY, Timed
-from service.jobs import named_workloads, outcomes, priority, runs
+from service.jobs.lifecycle import outcomes
+from service.jobs.storage import named_workloads
+from service.jobs.submission import priority, runs
 
 router = Gated(tags=["benchmarks"])
 

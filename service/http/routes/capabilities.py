@@ -6,13 +6,14 @@ from typing import Annotated
 
 from fastapi import Query
 
-from service.http.auth import Reader
-from service.http.capability_schemas import OperatorList, OperatorOut, TargetList, TargetOut
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.schemas import WorkerList, WorkerOut
+from service.http.responses.errors import problem_responses
+from service.http.schemas.capabilities import OperatorList, OperatorOut, TargetList, TargetOut
+from service.http.schemas.common import WorkerList, WorkerOut
 from service.http.state import Here
-from service.jobs import capabilities, health
+from service.jobs.operations import health
+from service.jobs.scheduling import capabilities
 
 router = Gated(tags=["capabilities"])
 

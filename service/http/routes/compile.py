@@ -11,27 +11,27 @@ from fastapi import BackgroundTasks, Query, Request, Response
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
 from service.errors import DigestMismatch, IdempotencyKeyReused
-from service.http import waiting
-from service.http.accepted import IdempotencyKey, accepted
-from service.http.asked import Wanted, asked_for
-from service.http.auth import Submitter
-from service.http.errors import QUOTAS, problem_responses
+from service.http.admission.auth import Submitter
 from service.http.gate import Gated
-from service.http.label_schemas import BesideQuery, properties
-from service.http.model_bodies import SEVERAL_SCHEMA, model_body
-from service.http.model_schemas import DIGEST_EXAMPLE, JobList
-from service.http.options_schemas import OPTIONS_EXAMPLE
-from service.http.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
-from service.http.run_schemas import WORKLOAD_NAME
-from service.http.schemas import JobOut
+from service.http.multipart.parts import DATA, DIGEST, MODEL, OPTIONS, SAMPLES
+from service.http.requests import waiting
+from service.http.requests.accepted import IdempotencyKey, accepted
+from service.http.requests.model_bodies import SEVERAL_SCHEMA, model_body
+from service.http.requests.model_requests import Wanted, asked_for
+from service.http.requests.request_options import options_of
+from service.http.requests.waiting import Prefer
+from service.http.responses.errors import QUOTAS, problem_responses
+from service.http.schemas.common import JobOut
+from service.http.schemas.labels import BesideQuery, properties
+from service.http.schemas.models import DIGEST_EXAMPLE, JobList
+from service.http.schemas.options import OPTIONS_EXAMPLE
+from service.http.schemas.runs import WORKLOAD_NAME
 from service.http.state import Here, State
-from service.http.waiting import Prefer
-from service.http.wishes import options_of
-from service.jobs import named_workloads
-from service.jobs import priority as priorities
-from service.jobs.batch import batch
-from service.jobs.beside import NOTHING
-from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submission, Submitted, submit, submit_all
+from service.jobs.storage import named_workloads
+from service.jobs.submission import priority as priorities
+from service.jobs.submission.batch import batch
+from service.jobs.submission.job_terms import NOTHING
+from service.jobs.submission.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submission, Submitted, submit, submit_all
 
 BODY = model_body(
     SEVERAL_SCHEMA,

@@ -9,20 +9,20 @@ from fastapi import BackgroundTasks, Query, Request, Response
 from compiler.contract import CompressOptions
 from compiler.errors import OptionsError
 from service.errors import DigestMismatch, IdempotencyKeyReused
-from service.http.accepted import IdempotencyKey
-from service.http.auth import Submitter
-from service.http.changing import change_model
-from service.http.errors import QUOTAS, problem_responses
+from service.http.admission.auth import Submitter
 from service.http.gate import Gated
-from service.http.label_schemas import BesideQuery, properties
-from service.http.model_bodies import model_body
-from service.http.model_schemas import DIGEST_EXAMPLE
-from service.http.options_schemas import COMPRESS_EXAMPLE, COMPRESS_SCHEMA
-from service.http.schemas import JobOut
+from service.http.requests.accepted import IdempotencyKey
+from service.http.requests.model_bodies import model_body
+from service.http.requests.model_changes import change_model
+from service.http.responses.errors import QUOTAS, problem_responses
+from service.http.schemas.common import JobOut
+from service.http.schemas.labels import BesideQuery, properties
+from service.http.schemas.models import DIGEST_EXAMPLE
+from service.http.schemas.options import COMPRESS_EXAMPLE, COMPRESS_SCHEMA
 from service.http.state import Here
-from service.jobs.beside import NOTHING
-from service.jobs.compressions import Compression
-from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
+from service.jobs.submission.compressions import Compression
+from service.jobs.submission.job_terms import NOTHING
+from service.jobs.submission.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY
 
 BODY = model_body(
     COMPRESS_SCHEMA,

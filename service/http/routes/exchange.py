@@ -12,13 +12,13 @@ from fastapi.responses import StreamingResponse
 from starlette.requests import ClientDisconnect
 
 from service.errors import BadRequest, BodyTooLarge
-from service.http.auth import Administrator
-from service.http.errors import problem_responses
+from service.http.admission.auth import Administrator
 from service.http.gate import Gated
-from service.http.records_schemas import ImportOut
+from service.http.responses.errors import problem_responses
+from service.http.schemas.records import ImportOut
 from service.http.state import Here
-from service.jobs import exchange
-from service.jobs.exchange import BATCH, MAX_LINE_BYTES
+from service.jobs.tuning import exchange
+from service.jobs.tuning.exchange import BATCH, MAX_LINE_BYTES
 
 NDJSON = "application/x-ndjson"
 

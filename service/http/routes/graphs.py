@@ -9,13 +9,13 @@ from fastapi import Path, Response
 from compiler.errors import MalformedModel
 from service.db.plain import dumps
 from service.errors import Busy, WrongKind
-from service.http.auth import Reader
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.ids import JobId
-from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE
+from service.http.responses.errors import problem_responses
+from service.http.schemas.ids import JobId
+from service.http.schemas.models import DIGEST, DIGEST_EXAMPLE
 from service.http.state import Here
-from service.jobs import outline
+from service.jobs.inspection import outline
 
 STEP = {"name": "uploaded", "inputs": [], "outputs": [], "nodes": [], "applied": []}
 EXAMPLE = {"format_version": 1, "values": {}, "steps": [STEP], "kernels": []}
@@ -47,7 +47,7 @@ async def get_model_graph(here: Here, caller: Reader, digest: Digest) -> Respons
     has a type where the file declares one.
     """
     return _answer(
-        await here.pools.preflight.run(outline.of_model, here.db, here.blobs, here.oracle, caller.owner, digest)
+        await here.pools.preflight.run(outline.of_model, here.db, here.blobs, here.inspector, caller.owner, digest)
     )
 
 
@@ -61,7 +61,7 @@ async def get_model_graph(here: Here, caller: Reader, digest: Digest) -> Respons
 async def get_job_graph(here: Here, caller: Reader, job_id: JobId) -> Response:
     """As `/models/{digest}/graph`, of a job in any state: of one that failed too, whose problem names a node."""
     return _answer(
-        await here.pools.preflight.run(outline.of_job, here.db, here.blobs, here.oracle, caller.owner, job_id)
+        await here.pools.preflight.run(outline.of_job, here.db, here.blobs, here.inspector, caller.owner, job_id)
     )
 
 

@@ -6,7 +6,7 @@ from fastapi import Response
 
 from compiler.contract import COMPILER_VERSION
 from service.http.gate import Gated
-from service.http.schemas import Alive, Readiness, VersionOut
+from service.http.schemas.common import Alive, Readiness, VersionOut
 from service.http.state import Here
 
 API = "v1"

@@ -10,22 +10,23 @@ from fastapi import BackgroundTasks, Header, Query, Request, Response
 
 from compiler.contract import MAX_THREADS
 from service.errors import ArtifactNeverMade, IdempotencyKeyReused, JobNotFinished, Removed
-from service.http.accepted import IdempotencyKey, accepted
-from service.http.auth import Reader, Submitter
-from service.http.download import blob_response
-from service.http.errors import QUOTAS, problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
-from service.http.ids import InferenceId
-from service.http.inputs import NPZ, RAW_TYPES, receive
-from service.http.label_schemas import BesideQuery
-from service.http.run_schemas import InferenceOut
-from service.http.space import space
+from service.http.requests.accepted import IdempotencyKey, accepted
+from service.http.requests.body_sizes import space
+from service.http.requests.inputs import NPZ, RAW_TYPES, receive
+from service.http.requests.upload import MULTIPART
+from service.http.responses.download import blob_response
+from service.http.responses.errors import QUOTAS, problem_responses
+from service.http.schemas.ids import InferenceId
+from service.http.schemas.labels import BesideQuery
+from service.http.schemas.runs import InferenceOut
 from service.http.state import Here
-from service.http.upload import MULTIPART
-from service.jobs import outcomes, runs
-from service.jobs import priority as priorities
-from service.jobs.beside import NOTHING
-from service.jobs.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submitted
+from service.jobs.lifecycle import outcomes
+from service.jobs.submission import priority as priorities
+from service.jobs.submission import runs
+from service.jobs.submission.job_terms import NOTHING
+from service.jobs.submission.submit import HIGHEST_PRIORITY, LOWEST_PRIORITY, Submitted
 
 BINARY = {"type": "string", "format": "binary", "description": "an .npz file: one array for each input, by its name"}
 

@@ -18,23 +18,25 @@ from service.db.jobs import Wanted
 from service.db.models import JobKind, JobState
 from service.db.plain import dumps
 from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused, JobInUse, JobNotFinished, NotFound
-from service.http import waiting
-from service.http.accepted import IdempotencyKey, accepted
-from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.errors import QUOTAS, problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Answering, Gated, direct
-from service.http.ids import JobId
-from service.http.label_schemas import LabelsIn, Saying, Tagged
-from service.http.model_schemas import DIGEST
-from service.http.moments import Moment, seconds_of
-from service.http.run_schemas import CloneIn
-from service.http.schemas import JobOut, JobPage, PurgeOut, ReportOut, event_json
+from service.http.requests import waiting
+from service.http.requests.accepted import IdempotencyKey, accepted
+from service.http.requests.request_options import demand_storable
+from service.http.requests.waiting import Prefer
+from service.http.responses.cursors import Cursor, Following, Limit, decode, encode
+from service.http.responses.errors import QUOTAS, problem_responses
+from service.http.schemas.common import JobOut, JobPage, PurgeOut, ReportOut, event_json
+from service.http.schemas.ids import JobId
+from service.http.schemas.labels import LabelsIn, Saying, Tagged
+from service.http.schemas.models import DIGEST
+from service.http.schemas.runs import CloneIn
+from service.http.schemas.times import Moment, seconds_of
 from service.http.state import Here, State
-from service.http.waiting import Prefer
-from service.http.wishes import demand_storable
-from service.jobs import cancel, clone, find, finish, labels, priority, removal, share_links
-from service.jobs.access import Caller
+from service.jobs.accounts.access import Caller
+from service.jobs.lifecycle import cancel, early_finish, find, labels, share_links
+from service.jobs.operations import removal
+from service.jobs.submission import clone, priority
 
 TEXT: dict[str, Any] = {"schema": {"type": "string"}}
 
@@ -182,7 +184,7 @@ def finish_job(here: Here, caller: Submitter, job_id: JobId) -> JobOut:
 
     Asking again changes nothing.
     """
-    return JobOut.of(finish.finish(here.db, caller.owner, job_id))
+    return JobOut.of(early_finish.finish(here.db, caller.owner, job_id))
 
 
 @router.post(

@@ -7,15 +7,15 @@ from typing import Annotated
 from fastapi import Query
 
 from service.errors import KeyEnded, NotAllowed, QuotaExceeded
-from service.http.auth import KeyManager, Reader
-from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.errors import problem_responses
+from service.http.admission.auth import KeyManager, Reader
 from service.http.gate import Gated
-from service.http.ids import KeyId
-from service.http.moments import seconds_of
-from service.http.owner_schemas import NAME_PATTERN, KeyIn, KeyOut, KeyPage, NewKeyOut, RotationIn
+from service.http.responses.cursors import Cursor, Following, Limit, decode, encode
+from service.http.responses.errors import problem_responses
+from service.http.schemas.ids import KeyId
+from service.http.schemas.owners import NAME_PATTERN, KeyIn, KeyOut, KeyPage, NewKeyOut, RotationIn
+from service.http.schemas.times import seconds_of
 from service.http.state import Here
-from service.jobs import keys
+from service.jobs.accounts import keys
 
 router = Gated(tags=["keys"])
 

@@ -10,15 +10,15 @@ from fastapi.responses import JSONResponse, StreamingResponse
 
 from service.db.models import Attempt, Event
 from service.db.plain import dumps
-from service.http.auth import Reader
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.ids import JobId
-from service.http.run_schemas import AttemptOut, LogOut
-from service.http.schemas import event_json, span, utc
+from service.http.responses.errors import problem_responses
+from service.http.schemas.common import event_json, span, utc
+from service.http.schemas.ids import JobId
+from service.http.schemas.runs import AttemptOut, LogOut
 from service.http.state import Here
-from service.jobs.logbook import Logbook, open_log
-from service.jobs.problems import without_stacks
+from service.jobs.lifecycle.job_log import Logbook, open_log
+from service.jobs.lifecycle.problems import without_stacks
 
 LOG_EXAMPLE = """job 019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11 is SUCCEEDED
 

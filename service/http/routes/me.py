@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from service.http.auth import AnyCaller
+from service.http.admission.auth import AnyCaller
 from service.http.gate import Gated
-from service.http.owner_schemas import KeyOut, MeOut, QuotasOut
+from service.http.schemas.owners import KeyOut, MeOut, QuotasOut
 from service.http.state import Here
-from service.jobs import keys
+from service.jobs.accounts import keys
 
 router = Gated(tags=["keys"])
 

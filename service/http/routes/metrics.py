@@ -6,8 +6,8 @@ from fastapi import Response
 
 from service.errors import NotFound
 from service.http import metrics
-from service.http.errors import problem_responses
 from service.http.gate import Gated
+from service.http.responses.errors import problem_responses
 from service.http.state import Here
 
 EXAMPLE = (

@@ -8,15 +8,15 @@ from fastapi import BackgroundTasks, Response
 from pydantic import ConfigDict, Field
 
 from service.errors import IdempotencyKeyReused, JobNotFinished, WrongKind
-from service.http.accepted import IdempotencyKey, accepted
-from service.http.auth import Submitter
-from service.http.errors import QUOTAS, problem_responses
+from service.http.admission.auth import Submitter
 from service.http.gate import Gated
-from service.http.ids import JobId
-from service.http.run_schemas import Priority
-from service.http.schemas import JobOut, RequestBody
+from service.http.requests.accepted import IdempotencyKey, accepted
+from service.http.responses.errors import QUOTAS, problem_responses
+from service.http.schemas.common import JobOut, RequestBody
+from service.http.schemas.ids import JobId
+from service.http.schemas.runs import Priority
 from service.http.state import Here
-from service.jobs import minimisations, priority
+from service.jobs.submission import minimisations, priority
 
 DEFAULT_SECONDS = 300.0
 

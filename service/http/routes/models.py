@@ -8,20 +8,22 @@ from anyio import to_thread
 from fastapi import Header, Path, Query, Request, Response
 
 from service.errors import DigestMismatch, ModelInUse, NotAllowed, QuotaExceeded
-from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Following, Limit, decode_moment, encode_moment
-from service.http.download import blob_response
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
-from service.http.label_schemas import LabelsIn, Saying, Tagged
-from service.http.model_bodies import BINARY, DATA_SCHEMA, MODEL_BYTES, ZIP_SCHEMA
-from service.http.model_schemas import DIGEST, DIGEST_EXAMPLE, ModelOut, ModelPage, RemovalOut
-from service.http.parts import DATA, MODEL
+from service.http.multipart.parts import DATA, MODEL
+from service.http.requests.model_bodies import BINARY, DATA_SCHEMA, MODEL_BYTES, ZIP_SCHEMA
+from service.http.requests.upload import MULTIPART, in_turn, receive
+from service.http.responses.cursors import Cursor, Following, Limit, decode_moment, encode_moment
+from service.http.responses.download import blob_response
+from service.http.responses.errors import problem_responses
+from service.http.schemas.labels import LabelsIn, Saying, Tagged
+from service.http.schemas.models import DIGEST, DIGEST_EXAMPLE, ModelOut, ModelPage, RemovalOut
 from service.http.state import Here
-from service.http.upload import MULTIPART, RAW_TYPES, in_turn, receive
-from service.jobs import labels, models, removal
-from service.jobs.bundle import relative_path
-from service.jobs.uploads import ZIP
+from service.jobs.lifecycle import labels
+from service.jobs.operations import removal
+from service.jobs.storage import models
+from service.jobs.storage.bundle import relative_path
+from service.jobs.storage.uploads import RAW_TYPES, ZIP
 
 BODY: dict[str, Any] = {
     "required": True,

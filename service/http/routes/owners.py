@@ -7,13 +7,13 @@ from typing import Annotated
 from fastapi import Path, Query, Response
 
 from service.errors import NotAllowed, OwnerExists
-from service.http.auth import Administrator
-from service.http.cursors import Cursor, Following, Limit, decode_text, encode_text
-from service.http.errors import problem_responses
+from service.http.admission.auth import Administrator
 from service.http.gate import Gated
-from service.http.owner_schemas import NAME_PATTERN, OwnerChange, OwnerIn, OwnerOut, OwnerPage, OwnerRemovalOut
+from service.http.responses.cursors import Cursor, Following, Limit, decode_text, encode_text
+from service.http.responses.errors import problem_responses
+from service.http.schemas.owners import NAME_PATTERN, OwnerChange, OwnerIn, OwnerOut, OwnerPage, OwnerRemovalOut
 from service.http.state import Here
-from service.jobs import owners
+from service.jobs.operations import owners
 
 Name = Annotated[str, Path(pattern=NAME_PATTERN, description="Of an owner.", examples=["ada"])]
 

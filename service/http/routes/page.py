@@ -20,12 +20,12 @@ from fastapi.responses import HTMLResponse
 
 from service.db.plain import dumps
 from service.errors import NotFound
-from service.http.docs_page import STYLE, render
-from service.http.download import matches
-from service.http.error_pages import BY_CODE, PATH
-from service.http.error_pages import render as error_page
 from service.http.gate import Gated
-from service.http.problem_samples import SAMPLES
+from service.http.responses.docs_page import STYLE, render
+from service.http.responses.download import matches
+from service.http.responses.error_pages import BY_CODE, PATH
+from service.http.responses.error_pages import render as error_page
+from service.http.responses.problem_samples import SAMPLES
 
 TYPES = {
     ".svg": "image/svg+xml",

@@ -8,18 +8,18 @@ from fastapi import Query, Request
 
 from compiler.errors import OptionsError
 from service.errors import BadRequest, Busy, DigestMismatch
-from service.http.asked import asked_for
-from service.http.auth import Submitter
-from service.http.errors import problem_responses
+from service.http.admission.auth import Submitter
 from service.http.gate import Gated
-from service.http.label_schemas import VERSION, Version, properties
-from service.http.model_bodies import model_body
-from service.http.model_schemas import DIGEST_EXAMPLE
-from service.http.options_schemas import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
-from service.http.preflight_schemas import PreflightOut
+from service.http.requests.model_bodies import model_body
+from service.http.requests.model_requests import asked_for
+from service.http.requests.request_options import options_of
+from service.http.responses.errors import problem_responses
+from service.http.schemas.labels import VERSION, Version, properties
+from service.http.schemas.models import DIGEST_EXAMPLE
+from service.http.schemas.options import OPTIONS_EXAMPLE, OPTIONS_SCHEMA
+from service.http.schemas.preflight import PreflightOut
 from service.http.state import Here
-from service.http.wishes import options_of
-from service.jobs.preflight import Foretold, preflight
+from service.jobs.inspection.preflight import Foretold, preflight
 
 BODY = model_body(
     OPTIONS_SCHEMA,
@@ -64,7 +64,7 @@ async def preflight_model(
     def foretell() -> Foretold:
         alive_s = here.settings.worker_alive_s
         return preflight(
-            here.db, here.blobs, here.oracle, caller.owner, asked.wishes.model, chosen, alive_s=alive_s, compiler=pin
+            here.db, here.blobs, here.inspector, caller.owner, asked.wishes.model, chosen, alive_s=alive_s, compiler=pin
         )
 
     return PreflightOut.of(await here.pools.preflight.run(foretell))

@@ -14,17 +14,18 @@ from compiler.errors import SourceUnavailable
 from service.db.plain import storable
 from service.db.records import Wanted
 from service.errors import BadRequest, Busy, NotFound, SourceUnknown
-from service.http.auth import Reader
-from service.http.cursors import Cursor, Limit, decode_place, encode_place, link
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.ids import RecordId
-from service.http.moments import Moment, seconds_of
-from service.http.record_files import Batches, csv_file, parquet_file
-from service.http.records_schemas import RecordDetail, RecordOut, RecordPage
+from service.http.responses.cursors import Cursor, Limit, decode_place, encode_place, link
+from service.http.responses.errors import problem_responses
+from service.http.responses.record_files import Batches, csv_file, parquet_file
+from service.http.schemas.ids import RecordId
+from service.http.schemas.records import RecordDetail, RecordOut, RecordPage
+from service.http.schemas.times import Moment, seconds_of
 from service.http.state import Here
-from service.jobs import records, source
-from service.jobs.records import MOST, MOST_IN_A_FILE
+from service.jobs.inspection import source
+from service.jobs.tuning import records
+from service.jobs.tuning.records import MOST, MOST_IN_A_FILE
 
 CSV, PARQUET = "text/csv", "application/vnd.apache.parquet"
 BY_TYPE = {CSV: "csv", PARQUET: "parquet"}
@@ -164,7 +165,7 @@ async def get_source(here: Here, caller: Reader, record_id: RecordId) -> PlainTe
 
     404 `source_unknown` without that text.
     """
-    made = await here.pools.preflight.run(source.source, here.db, here.oracle, caller.owner, record_id)
+    made = await here.pools.preflight.run(source.source, here.db, here.inspector, caller.owner, record_id)
     return PlainTextResponse(made, headers={"X-Content-Type-Options": "nosniff"})
 
 

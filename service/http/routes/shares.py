@@ -5,14 +5,14 @@ from __future__ import annotations
 from fastapi import Response
 
 from service.errors import NotAllowed, QuotaExceeded
-from service.http.auth import Reader, Submitter
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
-from service.http.ids import JobId, ShareId
-from service.http.moments import seconds_of
-from service.http.share_schemas import NewShareOut, ShareIn, ShareList, ShareOut
+from service.http.responses.errors import problem_responses
+from service.http.schemas.ids import JobId, ShareId
+from service.http.schemas.shares import NewShareOut, ShareIn, ShareList, ShareOut
+from service.http.schemas.times import seconds_of
 from service.http.state import Here
-from service.jobs import share_links
+from service.jobs.lifecycle import share_links
 
 router = Gated(tags=["jobs"])
 

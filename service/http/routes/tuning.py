@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from service.http.auth import Reader
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader
 from service.http.gate import Gated
-from service.http.ids import JobId
+from service.http.responses.errors import problem_responses
+from service.http.schemas.ids import JobId
+from service.http.schemas.tuning import TuningOut
 from service.http.state import Here
-from service.http.tuning_schemas import TuningOut
-from service.jobs import find
+from service.jobs.lifecycle import find
 
 router = Gated(tags=["jobs"])
 

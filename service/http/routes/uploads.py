@@ -10,15 +10,16 @@ from starlette.requests import ClientDisconnect
 
 from service.db.models import Upload
 from service.errors import BadRequest, DigestMismatch, WrongOffset
-from service.http.auth import Submitter
-from service.http.errors import problem_responses
+from service.http.admission.auth import Submitter
 from service.http.gate import Gated
-from service.http.ids import UploadId
-from service.http.model_schemas import UploadIn, UploadOut
+from service.http.requests.upload import in_turn, pour
+from service.http.responses.errors import problem_responses
 from service.http.routes.models import ModelInZip
+from service.http.schemas.ids import UploadId
+from service.http.schemas.models import UploadIn, UploadOut
 from service.http.state import Here
-from service.http.upload import RAW_TYPES, in_turn, pour
-from service.jobs import models, uploads
+from service.jobs.storage import models, uploads
+from service.jobs.storage.uploads import RAW_TYPES
 
 PIECE: dict[str, Any] = {
     "required": False,

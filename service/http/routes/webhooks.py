@@ -6,14 +6,14 @@ from fastapi import Response
 
 from service.db.models import JobState
 from service.errors import InvalidWebhook, NotAllowed
-from service.http.auth import Reader, Submitter
-from service.http.cursors import Cursor, Following, Limit, decode, encode
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
-from service.http.ids import WebhookId
+from service.http.responses.cursors import Cursor, Following, Limit, decode, encode
+from service.http.responses.errors import problem_responses
+from service.http.schemas.ids import WebhookId
+from service.http.schemas.webhooks import DeliveryOut, DeliveryPage, NewWebhookOut, WebhookIn, WebhookList, WebhookOut
 from service.http.state import Here
-from service.http.webhook_schemas import DeliveryOut, DeliveryPage, NewWebhookOut, WebhookIn, WebhookList, WebhookOut
-from service.jobs import webhooks
+from service.jobs.notifications import webhooks
 
 router = Gated(tags=["webhooks"])
 

@@ -7,14 +7,14 @@ from typing import Annotated
 from fastapi import Path, Response
 
 from service.errors import NotAllowed, QuotaExceeded
-from service.http.auth import Reader, Submitter
-from service.http.errors import problem_responses
+from service.http.admission.auth import Reader, Submitter
 from service.http.gate import Gated
+from service.http.responses.errors import problem_responses
 from service.http.routes.models import Digest
-from service.http.run_schemas import WORKLOAD_NAME
+from service.http.schemas.runs import WORKLOAD_NAME
+from service.http.schemas.workloads import NAME_EXAMPLE, WorkloadIn, WorkloadList, WorkloadOut
 from service.http.state import Here
-from service.http.workload_schemas import NAME_EXAMPLE, WorkloadIn, WorkloadList, WorkloadOut
-from service.jobs import named_workloads
+from service.jobs.storage import named_workloads
 
 WorkloadName = Annotated[
     str, Path(pattern=WORKLOAD_NAME, description="What its owner calls it.", examples=[NAME_EXAMPLE])

@@ -10,7 +10,7 @@ from compiler.trace import Trace
 from compiler.tuning.progress import MOST, TuningProgress, sums
 from compiler.tuning.search import Budget, Search
 from tests.compiler.tuning.test_search import Machine, contest
-from worker.supervise import to_event
+from worker.attempt.supervise import to_event
 
 TRUTH = {"a": [4.0, 3.0, 2.0, 9.0, 8.0], "b": [1.0, 1.5, 1.25]}
 MODEL = {"a": [3.0, 3.5, 4.0, 4.5, 5.0], "b": [1.0, 1.1, 1.2]}

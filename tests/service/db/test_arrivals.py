@@ -11,7 +11,8 @@ from service.db import arrivals
 from service.db.arrivals import Arrivals
 from service.db.engine import Database
 from service.db.models import Job
-from service.jobs import labels, lease
+from service.jobs.lifecycle import labels
+from service.jobs.scheduling import lease
 
 WITHIN_S = 30.0
 

@@ -21,8 +21,8 @@ from service.db.engine import Database
 from service.db.postgres import Patience
 from service.errors import DatabaseUnavailable
 from service.http.app import create_app
-from service.jobs import access
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Inspector
 from tests.servers import Missing, Postgres, free_port, running_postgres
 from tests.service.conftest import RecordingRing
 
@@ -158,7 +158,7 @@ def test_the_api_answers_503_while_the_server_is_stopped(server: Postgres, tmp_p
     db = Database.of(settings)
     key = access.make_key(db, "ada", ["read"], "test")
     db.dispose()
-    app = create_app(settings, ring=RecordingRing(), oracle=Oracle(ready=0))
+    app = create_app(settings, ring=RecordingRing(), inspector=Inspector(ready=0))
     with TestClient(app, headers={"Authorization": f"Bearer {key}"}) as client:
         assert client.get("/jobs").status_code == 200
         with stopped(server) as rescue:

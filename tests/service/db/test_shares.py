@@ -11,9 +11,10 @@ from service.blobs.local import LocalBlobs
 from service.db import owners, shares
 from service.db.engine import Database
 from service.db.models import Share
-from service.jobs import lease, models
-from service.jobs.quotas import UNLIMITED
-from service.jobs.submit import Submission, submit
+from service.jobs.accounts.quotas import UNLIMITED
+from service.jobs.scheduling import lease
+from service.jobs.storage import models
+from service.jobs.submission.submit import Submission, submit
 
 Ask = Callable[..., uuid.UUID]
 

@@ -18,12 +18,13 @@ from fastapi.testclient import TestClient
 from service.config import Settings
 from service.db.engine import Database
 from service.db.models import ApiKey, TuningRecord
+from service.http.admission.limits import JSON_BYTES, ROUTES, Terms
 from service.http.app import create_app
 from service.http.gate import GatedRoute
-from service.http.limits import JSON_BYTES, ROUTES, Terms
 from service.http.routes import ROUTERS
-from service.http.schemas import RequestBody
-from service.jobs import access, lease
+from service.http.schemas.common import RequestBody
+from service.jobs.accounts import access
+from service.jobs.scheduling import lease
 from tests import seeds
 from tests.service.databases import any_database
 from tests.service.http.asgi import CHUNK, ask, endless

@@ -18,10 +18,10 @@ import uvicorn
 
 from service.config import Settings
 from service.db.engine import Database
+from service.http.admission.connections import Connection
 from service.http.app import create_app
-from service.http.connections import Connection
-from service.jobs import access
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Inspector
 from tests.servers import free_port
 from tests.service.conftest import RecordingRing
 from tests.service.databases import any_database
@@ -54,7 +54,7 @@ def place(settings: Settings, db: Database, ring: RecordingRing) -> Iterator[Pla
         "max_model_bytes": 8 << 20,
         "head_s": 3600.0,
     }
-    app = create_app(settings.model_copy(update=update), ring=ring, oracle=Oracle(ready=0))
+    app = create_app(settings.model_copy(update=update), ring=ring, inspector=Inspector(ready=0))
     port = free_port()
     config = uvicorn.Config(app, host="127.0.0.1", port=port, http=Connection, log_level="critical", access_log=False)
     config.timeout_graceful_shutdown = 1

@@ -10,7 +10,7 @@ from service.config import Settings
 from service.db.engine import Database
 from service.db.models import Job
 from service.http.app import create_app
-from service.jobs import lease
+from service.jobs.scheduling import lease
 
 
 def scrape(client: TestClient) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:

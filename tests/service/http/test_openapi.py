@@ -17,7 +17,7 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from compiler.contract import BenchmarkOptions, CompileOptions, schema
 from service.config import Settings
 from service.http.app import create_app
-from service.http.errors import PROBLEM
+from service.http.responses.errors import PROBLEM
 from service.http.routes import ROUTERS
 
 PUBLIC = {"/healthz", "/readyz", "/metrics", "/version"}

@@ -20,9 +20,10 @@ from service.db.engine import Database
 from service.db.models import Row
 from service.http.app import create_app
 from service.http.routes import ROUTERS
-from service.jobs import access, lease
-from service.jobs.access import ROLES
-from service.jobs.oracle import Oracle
+from service.jobs.accounts import access
+from service.jobs.accounts.access import ROLES
+from service.jobs.inspection.inspector import Inspector
+from service.jobs.scheduling import lease
 from tests.service.conftest import RecordingRing
 from tests.service.databases import any_database
 
@@ -61,7 +62,7 @@ def everything(db: Database) -> dict[str, list[Any]]:
 @pytest.fixture
 def server(db: Database, settings: Settings, ring: RecordingRing) -> Iterator[TestClient]:
     """A client without a key."""
-    with TestClient(create_app(settings, ring=ring, oracle=Oracle(ready=0))) as made:
+    with TestClient(create_app(settings, ring=ring, inspector=Inspector(ready=0))) as made:
         yield made
 
 

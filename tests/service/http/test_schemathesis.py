@@ -21,10 +21,11 @@ from service.config import Settings
 from service.db import workers
 from service.db.engine import Database
 from service.http.app import create_app
-from service.http.preflight_schemas import PREFLIGHT_EXAMPLE
 from service.http.routes.graphs import EXAMPLE
-from service.jobs import access, catalogue, lease
-from service.jobs.oracle import Oracle, Order
+from service.http.schemas.preflight import PREFLIGHT_EXAMPLE
+from service.jobs.accounts import access
+from service.jobs.inspection.inspector import Inspector, Order
+from service.jobs.scheduling import catalogue, lease
 from tests.service.conftest import RecordingRing
 
 EXAMPLES = 30
@@ -78,7 +79,7 @@ def _as_it_is(context: schemathesis.SerializationContext, value: Any) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 
 
-class Foreteller(Oracle):
+class Foreteller(Inspector):
     """Says at once what the process that reads models might say."""
 
     def ask(self, order: Order, wall_s: float, memory_bytes: int = 0) -> dict[str, Any]:
@@ -113,7 +114,7 @@ def app(tmp_path_factory: pytest.TempPathFactory, migrated: Path) -> Iterator[Fa
         reconcile_every_s=3600.0,
         worker_alive_s=3600.0,
     )
-    made = create_app(chosen, ring=RecordingRing(), oracle=Foreteller(ready=0))
+    made = create_app(chosen, ring=RecordingRing(), inspector=Foreteller(ready=0))
     DOORWAY.app = made
     yield made
     made.state.tilewright.db.dispose()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from fastapi.testclient import TestClient
 
-from service.http.error_pages import KINDS
+from service.http.responses.error_pages import KINDS
 from tests.service.databases import any_database
 
 

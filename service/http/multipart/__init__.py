@@ -1,0 +1,1 @@
+"""Multipart bodies, read as they stream."""

@@ -1,0 +1,1 @@
+"""Read requests: bodies that stream to the blob store, and what they ask for."""

@@ -1,0 +1,477 @@
+"""What goes over the wire, as OpenAPI shows it. Times are UTC, RFC 3339."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from service.db.jobs import StatusRow
+from service.db.models import Event, Job, JobKind, JobState, Worker
+from service.jobs.lifecycle.find import Found
+from service.jobs.operations.health import Check
+from service.jobs.operations.removal import Purge
+
+JOB_EXAMPLE: dict[str, Any] = {
+    "id": "019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11",
+    "kind": "compile",
+    "state": "RUNNING",
+    "phase": "tile",
+    "fraction": 0.42,
+    "artifact_id": "019aa1f0-7c2e-7a4b-9d0e-5b2a4c7e9f02",
+    "model": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
+    "options": {"target": "cpu", "precision": "fp32", "threads": 4},
+    "samples": [],
+    "cached": False,
+    "attempt": 1,
+    "cancel_requested": False,
+    "finish_requested": False,
+    "cloned_from": None,
+    "batch": None,
+    "traceparent": None,
+    "name": "nightly",
+    "note": None,
+    "tags": ["ci", "main"],
+    "max_queue_s": 600.0,
+    "max_run_s": None,
+    "compiler": None,
+    "unserved_since": None,
+    "queue": "cpu",
+    "priority": 0,
+    "blocked_by": 0,
+    "queue_position": None,
+    "created_at": "2026-11-21T04:00:00.000Z",
+    "started_at": "2026-11-21T04:00:00.180Z",
+    "finished_at": None,
+    "queue_seconds": 0.18,
+    "run_seconds": None,
+    "problem": None,
+    "links": {"self": "/jobs/019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"},
+}
+
+REPORT_EXAMPLE: dict[str, Any] = {
+    "phase_seconds": {"load": 0.11, "tile": 15.2, "agree": 2.4},
+    "model_digest": JOB_EXAMPLE["model"],
+    "target": "cpu:x86-64-v4",
+    "records_measured": 412,
+    "rank_correlation": 0.71,
+    "latency_s": 0.0041,
+}
+WORKER_EXAMPLE: dict[str, Any] = {
+    "name": "worker-1/811",
+    "queues": ["cpu", "cpu:x86-64-v4", "run:cpu:x86-64-v4"],
+    "hardware": {"target": "cpu:x86-64-v4", "cores": 4},
+    "compiler": "0.1.0",
+    "busy": True,
+    "started_at": "2026-11-21T03:00:00.000Z",
+    "last_seen": "2026-11-21T04:00:01.000Z",
+}
+
+
+class RequestBody(BaseModel):
+    """What a body of a request is made of: nothing unknown, and every field of just its type ("5" is no number)."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class Problem(BaseModel):
+    """An RFC 9457 problem document."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "type": "/docs/errors/invalid_options",
+                "title": "invalid options",
+                "status": 422,
+                "detail": "threads is 0",
+                "instance": "/compile",
+                "code": "invalid_options",
+                "fault": "caller",
+                "fix": "use 1 to 256, or leave it out",
+                "refusals": [],
+                "details": {},
+            }
+        }
+    )
+
+    type: str = Field(description="Where a page about such problems is, relative to the service.")
+    title: str
+    status: int
+    detail: str
+    instance: str
+    code: str = Field(description="Stable; to be compared by programs.")
+    fault: str = Field(description="`caller`, `ours` or `machine`.")
+    fix: str = Field(description="What to do about it.")
+    refusals: list[dict[str, Any]] = Field(description="All reasons at once: reason, fix, node, operator.")
+    details: dict[str, Any]
+
+
+class SampleOut(BaseModel):
+    """An .npz archive of inputs."""
+
+    name: str
+    sha256: str
+    bytes: int
+
+
+class JobOut(BaseModel):
+    """A job."""
+
+    model_config = ConfigDict(json_schema_extra={"example": JOB_EXAMPLE})
+
+    id: uuid.UUID
+    kind: JobKind
+    state: JobState
+    phase: str | None = Field(description="The step that runs or ran last.")
+    fraction: float = Field(description="Of the present attempt, 0 to 1.")
+    artifact_id: uuid.UUID | None = Field(
+        description="The id that the artifact has, or will have when the job succeeds; null for what compiles nothing."
+    )
+    model: str | None = Field(description="The model's digest; null for what reads none.")
+    options: dict[str, Any] = Field(description="The whole options, defaults filled in.")
+    samples: list[SampleOut] = Field(
+        [],
+        description="Inputs that it is judged on, and timed on the first of them; of quantizations and "
+        "compressions: calibrated on.",
+    )
+    cached: bool = Field(description="Answered with an artifact that was there already.")
+    attempt: int
+    cancel_requested: bool
+    finish_requested: bool = Field(description="Measuring ends early, the best found so far is kept.")
+    cloned_from: uuid.UUID | None
+    batch: uuid.UUID | None = Field(None, description="What it shares with the other jobs of its request.")
+    traceparent: str | None = Field(None, description="Where in a trace its request was made (W3C Trace Context).")
+    name: str | None = Field(None, description="What its owner calls it.")
+    note: str | None = None
+    tags: list[str] = Field([], description="Words to find it by.")
+    max_queue_s: float | None = Field(None, description="Seconds in which a worker must have begun it.")
+    max_run_s: float | None = Field(None, description="Seconds that an attempt may take at most.")
+    compiler: str | None = Field(None, description="Version of the compiler whose workers alone may take it.")
+    unserved_since: datetime | None = Field(
+        None, description="Since when it waits while no live worker serves its queue; null otherwise."
+    )
+    queue: str = Field(description="The device class it waits for.")
+    priority: int = Field(description="Greater goes first.")
+    blocked_by: int = Field(description="How many artifacts it needs that are not made yet.")
+    queue_position: int | None = Field(
+        None, description="How many jobs go first; null unless asked for one queued job."
+    )
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    queue_seconds: float | None = Field(description="From creation to the start of the present or last attempt.")
+    run_seconds: float | None = Field(description="From that start to the end.")
+    problem: dict[str, Any] | None = Field(description="Why it failed: code, fault, message, fix, refusals, details.")
+    links: dict[str, str]
+
+    @classmethod
+    def of(cls, job: Job | StatusRow, queue_position: int | None = None) -> Self:
+        """From a row."""
+        return cls(
+            id=job.id,
+            kind=job.kind,
+            state=job.state,
+            phase=job.phase,
+            fraction=job.fraction,
+            artifact_id=job.artifact_id,
+            model=job.model_digest,
+            options=job.options,
+            samples=[
+                SampleOut(**{name: one[name] for name in ("name", "sha256", "bytes")}) for one in job.samples or ()
+            ],
+            cached=job.cached,
+            attempt=job.attempts,
+            cancel_requested=job.cancel_requested,
+            finish_requested=job.finish_requested,
+            cloned_from=job.cloned_from,
+            batch=job.batch_id,
+            traceparent=job.traceparent,
+            name=job.name,
+            note=job.note,
+            tags=job.tags or [],
+            max_queue_s=job.max_queue_s,
+            max_run_s=job.max_run_s,
+            compiler=job.compiler,
+            unserved_since=_unserved(job),
+            queue=job.queue,
+            priority=job.priority,
+            blocked_by=job.blocked_by,
+            queue_position=queue_position,
+            created_at=utc(job.created_at),
+            started_at=utc(job.started_at) if job.started_at is not None else None,
+            finished_at=utc(job.finished_at) if job.finished_at is not None else None,
+            queue_seconds=span(job.created_at, job.started_at),
+            run_seconds=span(job.started_at, job.finished_at),
+            problem=job.problem,
+            links=_links(job),
+        )
+
+    @classmethod
+    def found(cls, found: Found) -> Self:
+        """From a row and its place in the queue."""
+        return cls.of(found.job, found.queue_position)
+
+
+def _unserved(job: Job | StatusRow) -> datetime | None:
+    if job.state != JobState.QUEUED or job.unserved_since is None:
+        return None
+    return utc(job.unserved_since)
+
+
+def _links(job: Job | StatusRow) -> dict[str, str]:
+    """Where what belongs to a job is found, or will be."""
+    here = f"/jobs/{job.id}"
+    links = {"self": here, "events": f"{here}/events", "log": f"{here}/log"}
+    if job.batch_id is not None:
+        links["batch"] = f"/batches/{job.batch_id}"
+    match job.kind:
+        case JobKind.COMPILE:
+            artifact = f"/artifacts/{job.artifact_id}"
+            return {**links, "report": f"{here}/report", "artifact": artifact, "receipt": f"{artifact}/receipt"}
+        case JobKind.BENCHMARK:
+            return {**links, "benchmark": f"/benchmarks/{job.id}"}
+        case JobKind.QUANTIZATION:
+            made = (job.report or {}).get("quantized_model")
+            quantized = {"quantized": f"/models/{made}/file"} if made else {}
+            return {**links, "report": f"{here}/report", **quantized}
+        case JobKind.COMPRESSION:
+            made = (job.report or {}).get("compressed_model")
+            compressed = {"compressed": f"/models/{made}/file"} if made else {}
+            return {**links, "report": f"{here}/report", **compressed}
+        case JobKind.MINIMISATION:
+            made = (job.report or {}).get("minimised_model")
+            minimised = {"minimised": f"/models/{made}/file"} if made else {}
+            return {**links, "report": f"{here}/report", **minimised}
+        case _:
+            return {**links, "inference": f"/inferences/{job.id}", "outputs": f"/inferences/{job.id}/outputs"}
+
+
+class JobPage(BaseModel):
+    """Jobs, newest first."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"jobs": [JOB_EXAMPLE], "next_cursor": None}})
+
+    jobs: list[JobOut]
+    next_cursor: str | None = Field(description="Pass as `cursor` for the next page; null on the last.")
+
+
+class PurgeOut(BaseModel):
+    """What became of a job that was to be deleted with all that it made."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "job": JOB_EXAMPLE["id"],
+                "stopping": False,
+                "artifacts": 1,
+                "tuning_records": 412,
+                "workloads": 37,
+                "artifact_kept_by": [],
+            }
+        }
+    )
+
+    job: uuid.UUID
+    stopping: bool = Field(description="It must end first; then nothing was deleted yet: repeat the request.")
+    artifacts: int = Field(description="Deleted.")
+    tuning_records: int = Field(description="Deleted.")
+    workloads: int = Field(description="Texts deleted: nothing else was measured on them.")
+    artifact_kept_by: list[uuid.UUID] = Field(description="Jobs that were answered with its artifact, which stays.")
+
+    @classmethod
+    def of(cls, purge: Purge) -> Self:
+        """From the outcome."""
+        return cls(
+            job=purge.job,
+            stopping=purge.stopping,
+            artifacts=purge.artifacts,
+            **vars(purge.measured),
+            artifact_kept_by=list(purge.kept_by),
+        )
+
+
+class ReportOut(BaseModel):
+    """What an ended job says of itself: a report when it succeeded, a problem when it failed."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "job": JOB_EXAMPLE["id"],
+                "state": "SUCCEEDED",
+                "report": REPORT_EXAMPLE,
+                "problem": None,
+                "queue_seconds": 0.18,
+                "run_seconds": 24.1,
+            }
+        }
+    )
+
+    job: uuid.UUID
+    state: JobState
+    report: dict[str, Any] | None = Field(
+        description="`CompileReport`: phase seconds, kernels, memory, latency, errors; of a quantization `layers`, "
+        "`outputs` (signal to noise) and `quantized_model`, the digest of what it made; of a compression `layers`, "
+        "`curve`, `outputs` (error) and `compressed_model`; of a minimisation `nodes`, `problem`, `tried` and "
+        "`minimised_model`."
+    )
+    problem: dict[str, Any] | None
+    queue_seconds: float | None
+    run_seconds: float | None
+
+    @classmethod
+    def of(cls, job: Job) -> Self:
+        """From a row."""
+        return cls(
+            job=job.id,
+            state=job.state,
+            report=job.report,
+            problem=job.problem,
+            queue_seconds=span(job.created_at, job.started_at),
+            run_seconds=span(job.started_at, job.finished_at),
+        )
+
+
+class ReceiptOut(BaseModel):
+    """What varies from one compilation to the next, beside the artifact's bytes."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "artifact": JOB_EXAMPLE["artifact_id"],
+                "job": JOB_EXAMPLE["id"],
+                "sha256": "5feceb66ffc86f38d952786c6d696c79" * 2,
+                "bytes": 31457280,
+                "created_at": "2026-11-21T04:00:24.000Z",
+                "receipt": {
+                    "attempt": 1,
+                    "worker": "worker-1/811",
+                    "hardware": "cpu:x86-64-v4/62047a4b3376a6f5",
+                    "report": REPORT_EXAMPLE,
+                },
+            }
+        }
+    )
+
+    artifact: uuid.UUID
+    job: uuid.UUID
+    sha256: str
+    bytes: int
+    created_at: datetime
+    receipt: dict[str, Any]
+
+
+class ArtifactFile(BaseModel):
+    """A file inside an artifact."""
+
+    name: str
+    bytes: int
+
+
+class ArtifactFilesOut(BaseModel):
+    """What an artifact holds; `manifest.json` says what each is for."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {
+                "artifact": "019aa1f0-7c2f-7d1b-8f5a-3c9e2b7d4a10",
+                "files": [{"name": "manifest.json", "bytes": 2841}, {"name": "source/kernel_0.c", "bytes": 9120}],
+            }
+        }
+    )
+
+    artifact: uuid.UUID
+    files: list[ArtifactFile]
+
+
+class WorkerOut(BaseModel):
+    """A worker that is alive."""
+
+    name: str
+    queues: list[str]
+    hardware: dict[str, Any]
+    compiler: str = Field(description="Version of the compiler it runs.")
+    busy: bool
+    started_at: datetime
+    last_seen: datetime
+
+    @classmethod
+    def of(cls, worker: Worker) -> Self:
+        """From a row; which job it runs is its owner's business alone."""
+        return cls(
+            name=worker.name,
+            queues=worker.queues,
+            hardware=worker.hardware,
+            compiler=worker.compiler,
+            busy=worker.busy_with is not None,
+            started_at=utc(worker.started_at),
+            last_seen=utc(worker.last_seen),
+        )
+
+
+class WorkerList(BaseModel):
+    """The workers that are alive."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"workers": [WORKER_EXAMPLE]}})
+
+    workers: list[WorkerOut]
+
+
+class Alive(BaseModel):
+    """The process answers."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"status": "alive"}})
+
+    status: Literal["alive"] = "alive"
+
+
+class VersionOut(BaseModel):
+    """What answers."""
+
+    model_config = ConfigDict(json_schema_extra={"example": {"version": "0.1.0", "api": "v1"}})
+
+    version: str = Field(description="Of the service and its compiler.")
+    api: str = Field(description="Of the operations and their answers.")
+
+
+class CheckOut(BaseModel):
+    """One part of the service, tried just now."""
+
+    name: str
+    ok: bool
+    detail: str
+
+
+class Readiness(BaseModel):
+    """Whether a model sent now would be compiled."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "example": {"ready": True, "checks": [{"name": "database", "ok": True, "detail": "answers"}]}
+        }
+    )
+
+    ready: bool
+    checks: list[CheckOut]
+
+    @classmethod
+    def of(cls, checks: Sequence[Check]) -> Self:
+        """From the checks."""
+        return cls(ready=all(check.ok for check in checks), checks=[CheckOut(**vars(check)) for check in checks])
+
+
+def event_json(event: Event) -> dict[str, Any]:
+    """The `data` of one server-sent event."""
+    return {**event.data, "seq": event.seq, "kind": event.kind, "at": utc(event.created_at).isoformat()}
+
+
+def utc(seconds: float) -> datetime:
+    """Seconds since 1970 as a time."""
+    return datetime.fromtimestamp(seconds, UTC)
+
+
+def span(start: float | None, end: float | None) -> float | None:
+    """Seconds between two times, None while one is missing."""
+    return None if start is None or end is None else round(end - start, 6)

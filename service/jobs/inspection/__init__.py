@@ -1,0 +1,1 @@
+"""What only reading a model can answer, asked of a sandboxed process."""

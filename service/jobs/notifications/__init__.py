@@ -1,0 +1,1 @@
+"""Webhooks: what owners are told of their jobs' ends, and how it is delivered."""

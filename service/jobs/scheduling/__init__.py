@@ -1,0 +1,1 @@
+"""Between jobs and workers: who does what, and how they hear of it."""

@@ -1,0 +1,1 @@
+"""Models, samples and uploads: what is kept as blobs, and whether it is intact."""

@@ -1,0 +1,1 @@
+"""Tuning records and the progress of searches."""

@@ -1,0 +1,90 @@
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+
+import pytest
+import sqlalchemy as sa
+
+from service.db import jobs
+from service.db.engine import Database
+from service.db.models import Job
+from service.http.responses import answers
+from service.http.responses.answers import Answers
+from service.http.schemas.common import JobOut
+from service.jobs.lifecycle.find import Found
+
+NOTHING: dict[str, str] = {}
+
+
+def look(db: Database, job_id: uuid.UUID) -> Found:
+    with db.read() as session:
+        (row,) = jobs.status_rows(session, [job_id])
+        return Found(row, jobs.positions(session, [row]).get(row.id))
+
+
+def change(db: Database, job_id: uuid.UUID, **values: object) -> None:
+    with db.write() as session:
+        session.execute(sa.update(Job).where(Job.id == job_id).values(**values))
+
+
+def test_an_answer_stands_until_anything_that_is_told_changes(db: Database, queued: Callable[..., Job]) -> None:
+    job_id, kept = queued().id, Answers()
+    first = kept.to(look(db, job_id), None, NOTHING)
+    assert kept.to(look(db, job_id), None, NOTHING) is first
+    seen = {bytes(first.body)}
+    changes: list[dict[str, object]] = [
+        {"name": "nightly"},
+        {"tags": ["ci"]},
+        {"options": {"target": "cpu", "precision": "bf16"}},
+        {"samples": [{"name": "a", "sha256": "0" * 64, "bytes": 3, "key": "k"}]},
+        {"unserved_since": 1.0},
+        {"state": "RUNNING", "attempts": 1, "started_at": 2.0},
+        {"fraction": 0.5},
+        {"cancel_requested": True},
+        {"state": "FAILED", "problem": {"code": "x"}, "finished_at": 3.0},
+    ]
+    for change_of in changes:
+        change(db, job_id, **change_of)
+        found = look(db, job_id)
+        answer = kept.to(found, None, NOTHING)
+        assert bytes(answer.body) == JobOut.found(found).model_dump_json().encode()
+        assert bytes(answer.body) not in seen, change_of
+        seen.add(bytes(answer.body))
+    assert "retry-after" in first.headers
+    assert "retry-after" not in answer.headers
+
+
+def test_another_place_in_the_queue_is_another_answer(db: Database, queued: Callable[..., Job]) -> None:
+    first, second = queued(), queued()
+    kept = Answers()
+    behind = kept.to(look(db, second.id), None, NOTHING)
+    change(db, first.id, state="CANCELLED", finished_at=1.0)
+    ahead = kept.to(look(db, second.id), None, NOTHING)
+    assert behind.headers["etag"] != ahead.headers["etag"]
+    assert kept.to(look(db, second.id), behind.headers["etag"], NOTHING).status_code == 200
+    assert kept.to(look(db, second.id), ahead.headers["etag"], NOTHING).status_code == 304
+
+
+def test_what_is_told_of_a_row_is_what_is_told_of_the_job(db: Database, queued: Callable[..., Job]) -> None:
+    """A row has every name that an answer is made of, with the values that the object has."""
+    job_id = queued().id
+    change(db, job_id, tags=["a"], problem={"code": "x"}, report={"long": 1}, fraction=0.25, note="é")
+    with db.read() as session:
+        whole = session.get_one(Job, job_id)
+        assert JobOut.of(whole, 0) == JobOut.found(look(db, job_id))
+
+
+def test_no_more_is_kept_than_may_be_and_nothing_large(
+    db: Database, queued: Callable[..., Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = Answers()
+    made = [queued().id for _ in range(3)]
+    monkeypatch.setattr(answers, "MOST_KEPT", 2)
+    first = [kept.to(look(db, one), None, NOTHING) for one in made]
+    assert len(kept) == 2
+    assert kept.to(look(db, made[2]), None, NOTHING) is first[2]
+    change(db, made[2], note="x" * answers.MOST_KEPT_BYTES)
+    large = kept.to(look(db, made[2]), None, NOTHING)
+    assert kept.to(look(db, made[2]), None, NOTHING) is not large
+    assert len(kept) == 1

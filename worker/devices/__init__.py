@@ -1,0 +1,1 @@
+"""Devices that a worker may hold, and what it can compile for them."""

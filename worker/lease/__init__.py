@@ -1,0 +1,1 @@
+"""Threads that keep a claim, and the worker's status, alive."""

@@ -1,0 +1,1 @@
+"""Processes of a job, seen from outside: started, watched, killed, cleared away."""

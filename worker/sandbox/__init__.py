@@ -1,0 +1,1 @@
+"""Restrictions of a process that reads an untrusted model."""
