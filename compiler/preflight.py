@@ -15,6 +15,9 @@ import numpy as np
 from compiler.contract import CompileOptions, kinds
 from compiler.devices.kinds import profiles_like, resolved_name, whole_kind_of
 from compiler.disabled import enabled_passes, known
+from compiler.encodings.codebook import shared_values_of
+from compiler.encodings.low_rank import factors_of
+from compiler.encodings.zeros import LEAST_ELEMENTS, zeros_of
 from compiler.errors import (
     InternalError,
     OptionsError,
@@ -27,13 +30,10 @@ from compiler.errors import (
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.model import Body, Input
-from compiler.ir.codebook import shared_values_of
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
-from compiler.ir.low_rank import factors_of
 from compiler.ir.region import WHILE, Loop
-from compiler.ir.zeros import LEAST_ELEMENTS, zeros_of
 from compiler.measure.npz import STRING
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
@@ -98,8 +98,8 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      zeros, `form` in which they lie, `zero_lines` and `equal_lines` (of the first axis), `zero_inputs`
                      (of the second), and of `combined` weights how many `columns` can be packed in how many `packed`
                      ones, of which a share is `filled` (null where they cannot be)
-    low_rank         matrices that are products of two with at most half as many elements (`compiler.ir.low_rank`), the
-                     largest first: `name`, `shape`, `rank`
+    low_rank         matrices that are products of two with at most half as many elements, the largest first: `name`,
+                     `shape`, `rank`
     shared           weight tensors whose elements share at most 256 values, in all or in each index of an axis, the
                      largest first: `name`, `shape`, `values` of the largest codebook, `bits` of an index, `codebooks`,
                      `axis` that has one for each of its indices (null: one for all), `zeros`, the share of them,

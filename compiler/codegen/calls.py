@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from compiler.encodings.encoding import DENSE, Encodings
 from compiler.forms.gemv import SPARSE_ROWS, multiplies_few, reads_once
 from compiler.forms.recurrence import recurs_by
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE, Encodings
 from compiler.ir.kernel import Routine, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing

@@ -17,8 +17,8 @@ from compiler.compress.layers import Layer
 from compiler.compress.parts import Part
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.contract.kinds import AUTO
-from compiler.ir.codebook import codebook_encodings_of
-from compiler.ir.without_zeros import encodings_without_zeros, recurrent_encodings_without_zeros
+from compiler.encodings.codebook import codebook_encodings_of
+from compiler.encodings.without_zeros import encodings_without_zeros, recurrent_encodings_without_zeros
 from compiler.pipeline import front_of
 from compiler.quantize import quantize
 from compiler.quantize.samples import Sample

@@ -12,20 +12,22 @@ from functools import cached_property
 
 import numpy as np
 
-from compiler.errors import VerifyError
-from compiler.ir.blocks import vector_encodings_of
-from compiler.ir.codebook import codebook_encodings_of
-from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
-from compiler.ir.found import Found
-from compiler.ir.index import Index
-from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.tensor import DType, Layout, TensorType
-from compiler.ir.text import print_kernel_graph
-from compiler.ir.without_zeros import (
+from compiler.encodings.blocks import vector_encodings_of
+from compiler.encodings.codebook import codebook_encodings_of
+from compiler.encodings.encoding import DENSE, Encodings
+from compiler.encodings.found import Found
+from compiler.encodings.int24 import encodings_of
+from compiler.encodings.two_of_four import two_of_four_encodings_of
+from compiler.encodings.without_zeros import (
     encodings_without_zeros,
     recurrent_encodings_without_zeros,
     single_encodings_without_zeros,
 )
+from compiler.errors import VerifyError
+from compiler.ir.index import Index
+from compiler.ir.kernel import Kernel, Routine
+from compiler.ir.tensor import DType, Layout, TensorType
+from compiler.ir.text import print_kernel_graph
 
 FOUND: Found[Encodings] = Found()
 """What constants of graphs may be kept in."""

@@ -7,13 +7,15 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from compiler.contract import generator
+from compiler.encodings.blocks import Blocks
+from compiler.encodings.codebook import Codebook
+from compiler.encodings.encoding import DENSE, Encodings
+from compiler.encodings.int24 import INT24
+from compiler.encodings.picks import Picks
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.errors import VerifyError
-from compiler.ir.blocks import Blocks
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.codebook import Codebook
-from compiler.ir.encoding import DENSE, INT24, Encodings, TwoOfFour
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.picks import Picks
 from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
 
@@ -110,7 +112,7 @@ class Workload:
     constant: tuple[bool, ...]
     """Whether each input is a constant, so that it may be packed ahead of time."""
     encodings: tuple[Encodings, ...] = ()
-    """In which each input may be kept (`compiler.ir.encoding`): only constants have others than DENSE. An input left
+    """In which each input may be kept (`compiler.encodings`): only constants have others than DENSE. An input left
     out has none."""
 
     def __post_init__(self) -> None:

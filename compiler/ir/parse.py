@@ -9,15 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from compiler.encodings.blocks import BLOCKS_WORD, Blocks
+from compiler.encodings.codebook import CODEBOOK_WORD, Codebook
+from compiler.encodings.encoding import Encoding, Encodings
+from compiler.encodings.int24 import ENCODINGS
+from compiler.encodings.picks import PICKS_WORD, Picks
+from compiler.encodings.sparse import SPARSE_WORD, Sparse
+from compiler.encodings.two_of_four import TWO_OF_FOUR_WORD, TwoOfFour
 from compiler.ir import grammar
-from compiler.ir.blocks import BLOCKS_WORD, Blocks
 from compiler.ir.buffers import Buffer, row_major
-from compiler.ir.codebook import CODEBOOK_WORD, Codebook
-from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, TWO_OF_FOUR_WORD, Encoding, Encodings, Sparse, TwoOfFour
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
-from compiler.ir.picks import PICKS_WORD, Picks
 from compiler.ir.tensor import DType
 from compiler.ir.tokens import Cursor
 

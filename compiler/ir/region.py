@@ -31,9 +31,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from compiler.encodings.encoding import Encodings
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.encoding import Encodings
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, TensorType

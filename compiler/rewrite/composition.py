@@ -7,8 +7,8 @@ from math import gcd, prod
 
 import numpy as np
 
+from compiler.encodings.zeros import zeros_of
 from compiler.ir.graph import Node
-from compiler.ir.zeros import zeros_of
 from compiler.rewrite.convolution import Convolution, Geometry, convolution, with_groups, write_convolution
 from compiler.rewrite.gain import operations
 from compiler.rewrite.rounding import wide

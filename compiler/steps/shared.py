@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from compiler.encodings.codebook import SharedValues, looks_up, shared_values_of
 from compiler.forms.recurrence import recurs_by
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.codebook import SharedValues, looks_up, shared_values_of
 from compiler.ir.tile import Menu
 from compiler.pack.explanation import Entry
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from compiler.encodings.zeros import Zeros, leaves_out, zeros_of
 from compiler.forms.recurrence import recurs_by
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tile import Menu
-from compiler.ir.zeros import Zeros, leaves_out, zeros_of
 from compiler.pack.explanation import Entry
 
 INTEGER = "integer"

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bench.codebook.run import KINDS, main, weights_of
-from compiler.ir.codebook import Codebook, codebook_encodings_of
+from compiler.encodings.codebook import Codebook, codebook_encodings_of
 
 
 @pytest.mark.parametrize("values", KINDS)

@@ -3,14 +3,14 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.encodings.blocks import Blocks, block_encodings_of, recurrent_encodings_of
+from compiler.encodings.picks import Picks, pick_encodings_of, recurrent_pick_encodings_of
+from compiler.encodings.zeros import CLASSES
 from compiler.forms.groups import Groups
 from compiler.forms.kept_groups import KeptGroups, PickedFloats, PickedGroups, block_fill, pick_fill, recurrent_fill
-from compiler.ir.blocks import Blocks, block_encodings_of, recurrent_encodings_of
 from compiler.ir.packing import Panels, Steered
-from compiler.ir.picks import Picks, pick_encodings_of, recurrent_pick_encodings_of
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import CLASSES
-from tests.compiler.ir.test_combined import packable
+from tests.compiler.encodings.test_combined import packable
 
 DEPTH, COLUMNS = 72, 40
 

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.codegen.calls import workload_of
+from compiler.encodings.encoding import DENSE, Encodings
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE, Encodings
 from compiler.ir.kernel import Slot
 from compiler.ir.machine import Workload
 

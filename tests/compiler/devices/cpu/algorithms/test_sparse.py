@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from compiler.devices.cpu.algorithms.sparse.plane import Plane
 from compiler.devices.cpu.algorithms.sparse.tiles import sparse_tiles
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here, this_machine
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.sparse import Sparse, sparse_encodings_of
+from compiler.encodings.zeros import GROUPS
 from compiler.forms.sparse import Streams, as_sparse_product
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE, Sparse, sparse_encodings_of
 from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjunction, inside
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
@@ -21,7 +23,6 @@ from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
-from compiler.ir.zeros import GROUPS
 from tests.compiler.devices.cpu.library import Case, Library, draws
 
 F32 = DType.F32

@@ -14,14 +14,14 @@ from compiler.devices.cpu.algorithms.recurrent import recurrent_tiles
 from compiler.devices.cpu.algorithms.sparse_recurrent import PICKED, sparse_recurrent_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.without_zeros import recurrent_encodings_without_zeros
+from compiler.encodings.zeros import leaves_out
 from compiler.forms.recurrence import recurs_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType, TensorType
-from compiler.ir.without_zeros import recurrent_encodings_without_zeros
-from compiler.ir.zeros import leaves_out
 from tests.compiler.devices.cpu.algorithms.test_recurrent import GATES, Layer, case_of, check, layers
 from tests.compiler.devices.cpu.library import Case, Library, draws
 

@@ -13,8 +13,8 @@ from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.vector_sparse.tiles import cuda_vector_sparse_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.ir.blocks import vector_encodings_of
-from compiler.ir.encoding import DENSE
+from compiler.encodings.blocks import vector_encodings_of
+from compiler.encodings.encoding import DENSE
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile

@@ -5,8 +5,8 @@ from math import ceil
 import numpy as np
 import pytest
 
-from compiler.ir.blocks import WIDTHS, Blocks, block_encodings_of, recurrent_encodings_of, vector_encodings_of
-from compiler.ir.zeros import CLASSES
+from compiler.encodings.blocks import WIDTHS, Blocks, block_encodings_of, recurrent_encodings_of, vector_encodings_of
+from compiler.encodings.zeros import CLASSES
 
 
 def in_blocks(shape: tuple[int, int], lines: int, group: int, kept: np.ndarray, dtype: type = np.int8) -> np.ndarray:

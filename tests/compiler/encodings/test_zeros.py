@@ -5,8 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from compiler.ir.encoding import sparse_encodings_of
-from compiler.ir.zeros import entries_of, fill_of, is_grouped, order_of, zeros_of
+from compiler.encodings.sparse import sparse_encodings_of
+from compiler.encodings.zeros import entries_of, fill_of, is_grouped, order_of, zeros_of
 
 
 def weights(*shape: int, seed: int = 1) -> np.ndarray:

@@ -5,9 +5,9 @@ can pick their groups by themselves from a vector of neighbouring inputs, a step
 that are not zero, if all of them lie in one window. The window begins at the least input that a line still lacks, so
 that lines wait for each other little: the number of steps is near to the weights of the fullest line over a group.
 
-Where lanes hold one number each, as the state of a recurrent layer is multiplied in fp32, a group is a single one.
-Few rows that are multiplied by a matrix are copied before, in whatever order: where columns of the matrix can be
-combined without conflicts (`compiler.ir.combined`) those of a group become neighbours, so that one step takes a packed
+Where lanes hold one number each, as the state of a recurrent layer is multiplied in fp32, a group is a single one. Few
+rows that are multiplied by a matrix are copied before, in whatever order: where columns of the matrix can be combined
+without conflicts (`compiler.encodings.combined`) those of a group become neighbours, so that one step takes a packed
 column.
 """
 
@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.combined import combined
-from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
+from compiler.encodings.combined import combined
+from compiler.encodings.encoding import Encoding, Encodings
+from compiler.encodings.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
 
 PICKS_WORD = "picks"
 ORDERED_WORD = "ordered"

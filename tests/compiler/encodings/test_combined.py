@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.ir.combined import MOST_COLUMNS, MOST_WORK, combined, groups_of, largest_of_each
-from compiler.ir.zeros import zeros_of
+from compiler.encodings.combined import MOST_COLUMNS, MOST_WORK, combined, groups_of, largest_of_each
+from compiler.encodings.zeros import zeros_of
 
 
 def scores(*shape: int, seed: int = 3) -> np.ndarray:

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, MOST_AXES, any_in_groups, class_of, is_pruned, kept, pairs_of_axes
+from compiler.encodings.encoding import Encoding, Encodings
+from compiler.encodings.zeros import CLASSES, MOST_AXES, any_in_groups, class_of, is_pruned, kept, pairs_of_axes
 
 BLOCKS_WORD = "blocks"
 WIDTHS = (8, 16, 32)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.ir.blocks import block_encodings_of, recurrent_encodings_of
-from compiler.ir.encoding import Encodings, sparse_encodings_of
-from compiler.ir.picks import pick_encodings_of, recurrent_pick_encodings_of
+from compiler.encodings.blocks import block_encodings_of, recurrent_encodings_of
+from compiler.encodings.encoding import Encodings
+from compiler.encodings.picks import pick_encodings_of, recurrent_pick_encodings_of
+from compiler.encodings.sparse import sparse_encodings_of
 
 
 def encodings_without_zeros(constant: np.ndarray, *, halves: bool) -> Encodings:

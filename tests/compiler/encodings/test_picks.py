@@ -5,8 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.ir.encoding import Sparse
-from compiler.ir.picks import (
+from compiler.encodings.picks import (
     WINDOWS,
     Picks,
     in_panels,
@@ -15,9 +14,10 @@ from compiler.ir.picks import (
     recurrent_pick_encodings_of,
     steps_of,
 )
-from compiler.ir.without_zeros import encodings_without_zeros
-from compiler.ir.zeros import CLASSES
-from tests.compiler.ir.test_combined import packable
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.without_zeros import encodings_without_zeros
+from compiler.encodings.zeros import CLASSES
+from tests.compiler.encodings.test_combined import packable
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.combined import Combined, combined
+from compiler.encodings.combined import Combined, combined
 
 FEWEST = 0.5
 """The share of zeros from which on a tensor is reported, and may be kept and multiplied without them."""
@@ -33,7 +33,7 @@ FULL = 0.9
 Also the share of a block's elements that are not zero: rounding to bytes makes zeros of a few."""
 
 UNSTRUCTURED, COMBINED = "unstructured", "combined"
-"""Forms: zeros that lie anywhere, and those with which columns can be packed (`compiler.ir.combined`)."""
+"""Forms: zeros that lie anywhere, and those with which columns can be packed (`compiler.encodings.combined`)."""
 
 
 def leaves_out(algorithm: str) -> bool:
