@@ -13,3 +13,30 @@
 
 Nothing here knows a noun of the compiler (`compiler.ir`): a constant is a numpy array.
 """
+
+from __future__ import annotations
+
+import numpy as np
+
+from compiler.encodings.blocks import Blocks
+from compiler.encodings.codebook import Codebook
+from compiler.encodings.encoding import Encoding, Encodings, Use
+from compiler.encodings.found import Found
+from compiler.encodings.int24 import Int24
+from compiler.encodings.picks import Picks
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.two_of_four import TwoOfFour
+
+ENCODINGS: tuple[type[Encoding], ...] = (Int24, Sparse, TwoOfFour, Blocks, Picks, Codebook)
+"""All but DENSE. Workloads name them in this order, and keys of records are hashed from it."""
+FOUND: Found[Encodings] = Found()
+
+
+def find(constant: np.ndarray, use: Use) -> Encodings:
+    """All in which a constant may be kept for a use, besides DENSE."""
+    return tuple(one for kind in ENCODINGS for one in kind.find(constant, use))
+
+
+def find_once(constant: np.ndarray, use: Use) -> Encodings:
+    """The same of a constant that nobody changes: its values are looked at once for each use."""
+    return FOUND.of(constant, use.value, lambda array: find(array, use))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.encodings.encoding import Encoding, Encodings
+from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
 CODEBOOK_WORD = "codebook"
@@ -38,6 +38,11 @@ class Codebook(Encoding):
 
     bits: int
     axis: int | None
+
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Codebook, ...]:
+        """Those that save enough bytes, by a constant's dtype, size and values."""
+        return tuple(one.encoding for one in every_codebook_of(constant)) if use is Use.GEMV else ()
 
     @staticmethod
     def of(bits: int, axis: int | None = None) -> Codebook:
@@ -172,11 +177,6 @@ def _shared(constant: np.ndarray, codebooks: list[np.ndarray], axis: int | None)
     most = max(map(len, codebooks))
     zeros = constant.size - int(np.count_nonzero(constant))
     return SharedValues(constant.shape, Codebook.of(bits_for(most), axis), most, len(codebooks), zeros)
-
-
-def codebook_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those by which a constant may be kept as indices into codebooks, by its dtype, size and values."""
-    return tuple(one.encoding for one in every_codebook_of(constant))
 
 
 def shared_values_of(constant: np.ndarray) -> SharedValues | None:

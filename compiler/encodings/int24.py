@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler.encodings.encoding import DENSE, Encoding, Encodings
+from compiler.encodings.encoding import Encoding, Use
 
 INT24_BYTES = 3
 """Of an element."""
@@ -19,17 +19,21 @@ MAX_PEAK = 16.0
 digits."""
 MIN_BYTES = 1 << 20
 """Smaller constants stay in a cache, from which whole floats come as fast."""
-INT24 = Encoding("int24", "narrow")
-ENCODINGS: tuple[Encoding, ...] = (DENSE, INT24)
-"""Those that a constant has or has not. Sparse encodings, which follow them, differ by how sparse a constant is."""
 
 
-def encodings_of(constant: np.ndarray) -> Encodings:
-    """All in which a constant may be kept, by its dtype, size and values."""
-    return (DENSE, INT24) if _fits_int24(constant) else (DENSE,)
+class Int24(Encoding):
+    """Whole numbers of 24 bits, with a power of two for each column."""
+
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Int24, ...]:
+        """What takes fewer bytes where each element is read once."""
+        return (INT24,) if use is Use.ONCE and _fits(constant) else ()
 
 
-def _fits_int24(constant: np.ndarray) -> bool:
+INT24 = Int24("int24", "narrow")
+
+
+def _fits(constant: np.ndarray) -> bool:
     """A large matrix of fp32, or a few of them, no line of which, along any axis, has a lonely peak."""
     constant = constant.squeeze()
     if constant.dtype != np.float32 or constant.ndim not in (2, 3) or constant.nbytes < MIN_BYTES:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.encodings.combined import combined
-from compiler.encodings.encoding import Encoding, Encodings
+from compiler.encodings.encoding import Encoding, Use, group_of
 from compiler.encodings.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
 
 PICKS_WORD = "picks"
@@ -62,6 +62,21 @@ class Picks(Encoding):
     window: int
     fills: tuple[int, ...]
     ordered: bool = False
+
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Picks, ...]:
+        """Groups of as many weights as are multiplied together.
+
+        Of a recurrent layer's weights fp32[..., gates, inputs] gates are the lines, and none of one matrix steps
+        together with one of the next.
+        """
+        if use is not Use.RECURRENCE:
+            group = group_of(constant, use)
+            return pick_encodings_of(constant, group) if group else ()
+        if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
+            return ()
+        matrices = kept(constant).reshape(-1, *constant.shape[-2:])
+        return tuple(_known(matrices, constant.ndim - 2, constant.ndim - 1, 1))
 
     @staticmethod
     def of(lines: int, along: int, group: int, window: int, fills: tuple[int, ...], *, ordered: bool = False) -> Picks:
@@ -168,7 +183,7 @@ def in_panels(lines: np.ndarray, width: int) -> np.ndarray:
     return whole.reshape(panels, width, -1)
 
 
-def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
+def pick_encodings_of(constant: np.ndarray, group: int) -> tuple[Picks, ...]:
     """Those by groups of a size in which a constant may be kept, by its zeros.
 
     The first two axes are lines or innermost. Single inputs are ordered where columns can be combined.
@@ -176,17 +191,6 @@ def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     if not is_pruned(constant):
         return ()
     return tuple(one for pair in pairs_of_axes(constant) for one in _encodings(constant, *pair, group))
-
-
-def recurrent_pick_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those of single numbers in which weights of a recurrent layer may be kept: fp32[..., gates, inputs].
-
-    Gates are the lines, and none of one matrix of gates and inputs steps together with one of the next.
-    """
-    if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
-        return ()
-    matrices = kept(constant).reshape(-1, *constant.shape[-2:])
-    return tuple(_known(matrices, constant.ndim - 2, constant.ndim - 1, 1))
 
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:

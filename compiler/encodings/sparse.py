@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.encodings.encoding import Encoding, Encodings
+from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.zeros import CLASSES, GROUPS, fill_of, is_grouped, is_pruned, kept
 
 SPARSE_WORD = "sparse"
@@ -22,6 +22,24 @@ class Sparse(Encoding):
 
     axis: int
     fills: tuple[int, ...]
+
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Sparse, ...]:
+        """By the first axis of fp32 weights; of a matrix also by its second.
+
+        None for weights of groups that were written as one: their blocks are dense, and a grouped convolution leaves
+        out what lies beside them.
+        """
+        if use not in (Use.PRODUCT, Use.BF16_PRODUCT) or constant.dtype != np.float32 or not is_pruned(constant):
+            return ()
+        array = constant.squeeze() if min(constant.shape) == 1 and constant.squeeze().ndim == 2 else constant
+        if array.ndim < 2 or is_grouped(array):
+            return ()
+        lines = kept(array.reshape(len(array), -1))
+        sides = (lines, np.ascontiguousarray(lines.T)) if array.ndim == 2 else (lines,)
+        return tuple(
+            Sparse.of(axis, tuple(fill_of(side, group) for group in GROUPS)) for axis, side in enumerate(sides)
+        )
 
     @staticmethod
     def of(axis: int, fills: tuple[int, ...]) -> Sparse:
@@ -43,19 +61,3 @@ class Sparse(Encoding):
     def fill(self, group: int) -> int:
         """What is kept when so many lines are kept together."""
         return self.fills[GROUPS.index(group)]
-
-
-def sparse_encodings_of(constant: np.ndarray) -> Encodings:
-    """The sparse ones in which a constant may be kept, by its dtype, size and zeros.
-
-    By its first axis; a matrix also by its second. None for weights of groups that were written as one: their blocks
-    are dense, and a grouped convolution leaves out what lies beside them.
-    """
-    if constant.dtype != np.float32 or not is_pruned(constant):
-        return ()
-    array = constant.squeeze() if min(constant.shape) == 1 and constant.squeeze().ndim == 2 else constant
-    if array.ndim < 2 or is_grouped(array):
-        return ()
-    lines = kept(array.reshape(len(array), -1))
-    sides = (lines, np.ascontiguousarray(lines.T)) if array.ndim == 2 else (lines,)
-    return tuple(Sparse.of(axis, tuple(fill_of(side, group) for group in GROUPS)) for axis, side in enumerate(sides))

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.encodings.encoding import Encoding, Encodings
+from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.zeros import MOST_AXES, is_pruned, kept
 
 TWO_OF_FOUR_WORD = "two_of_four"
@@ -19,6 +19,18 @@ class TwoOfFour(Encoding):
     """Two elements of each four neighbours along a dimension, with their places among the four: the others are zero."""
 
     axis: int
+
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[TwoOfFour, ...]:
+        """One for each dimension along which two of each four neighbours of a constant are kept.
+
+        Floats and int8 are multiplied so, for which zeros are those of a zero point of 0.
+        """
+        if use is not Use.TENSOR_CORES or not (constant.dtype.kind == "f" or constant.dtype == np.int8):
+            return ()
+        if not is_pruned(constant):
+            return ()
+        return tuple(one for one in map(TwoOfFour.of, range(constant.ndim)) if one.takes(constant))
 
     @staticmethod
     def of(axis: int) -> TwoOfFour:
@@ -54,15 +66,3 @@ class TwoOfFour(Encoding):
         """The groups as the last axis."""
         last = np.moveaxis(constant, self.axis, -1)
         return last.reshape(*last.shape[:-1], -1, GROUP)
-
-
-def two_of_four_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those by which two of each four neighbours of a constant are kept, one for each dimension along which it fits.
-
-    Floats and int8 are multiplied so, for which zeros are those of a zero point of 0.
-    """
-    if constant.dtype.kind != "f" and constant.dtype != np.int8:
-        return ()
-    if not is_pruned(constant):
-        return ()
-    return tuple(one for one in map(TwoOfFour.of, range(constant.ndim)) if one.takes(constant))

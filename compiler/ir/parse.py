@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping
 
 from compiler.encodings.blocks import BLOCKS_WORD, Blocks
 from compiler.encodings.codebook import CODEBOOK_WORD, Codebook
-from compiler.encodings.encoding import Encoding, Encodings
-from compiler.encodings.int24 import ENCODINGS
+from compiler.encodings.encoding import DENSE, Encoding, Encodings
+from compiler.encodings.int24 import INT24
 from compiler.encodings.picks import PICKS_WORD, Picks
 from compiler.encodings.sparse import SPARSE_WORD, Sparse
 from compiler.encodings.two_of_four import TWO_OF_FOUR_WORD, TwoOfFour
@@ -42,9 +42,8 @@ def parse_workload(text: str) -> Workload:
     inputs: list[Buffer] = []
     constant: list[bool] = []
     encodings: list[Encodings] = []
-    words = [encoding.word for encoding in ENCODINGS if encoding.word]
-    while any(map(at.peek, ("input", "constant", *words))) or _is_sparse(at):
-        encodings.append((*(one for one in ENCODINGS if not one.word or at.accept(one.word)), *_sparse(at)))
+    while any(map(at.peek, ("input", "constant", INT24.word))) or _is_sparse(at):
+        encodings.append((DENSE, *((INT24,) if at.accept(INT24.word) else ()), *_sparse(at)))
         constant.append(at.word() == "constant")
         inputs.append(buffer(at))
     outputs: list[Buffer] = []

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 
+from compiler.encodings.encoding import Use
 from compiler.encodings.zeros import Zeros, leaves_out, zeros_of
 from compiler.forms.recurrence import recurs_by
 from compiler.forms.sparse import multiplies_by
@@ -30,7 +31,7 @@ def zeros_report(kernels: KernelGraph, menus: Sequence[Menu]) -> tuple[Entry, ..
                 zeros = known[id]
                 if zeros is not None:
                     where = ", ".join(call.sources) or call.kernel.family
-                    left_out = not recurs or bool(kernels.recurrent_encodings(id))
+                    left_out = not recurs or bool(kernels.encodings(id, Use.RECURRENCE))
                     omitted = left_out and leaves_out(menu.best.tile.algorithm)
                     found[str(slot.type), zeros.form, omitted].append((zeros, where))
     return tuple(

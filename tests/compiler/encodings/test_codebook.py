@@ -5,7 +5,8 @@ from math import prod
 import numpy as np
 import pytest
 
-from compiler.encodings.codebook import MOST_VALUES, Codebook, codebook_encodings_of, shared_values_of, values_of
+from compiler.encodings.codebook import MOST_VALUES, Codebook, shared_values_of, values_of
+from compiler.encodings.encoding import Use
 
 
 def shared(rng: np.random.Generator, dims: tuple[int, ...], values: int) -> np.ndarray:
@@ -21,7 +22,7 @@ def by_rows(rng: np.random.Generator, rows: int, columns: int, values: int) -> n
 @pytest.mark.parametrize(("values", "bits"), [(1, 1), (2, 1), (3, 2), (4, 2), (5, 4), (16, 4), (17, 8), (256, 8)])
 def test_indices_have_the_fewest_bits_that_tell_all_values_apart(values: int, bits: int) -> None:
     matrix = shared(np.random.default_rng(values), (64, 96), values)
-    assert codebook_encodings_of(matrix) == (Codebook.of(bits),)
+    assert Codebook.find(matrix, Use.GEMV) == (Codebook.of(bits),)
     found = shared_values_of(matrix)
     assert found is not None
     assert (found.values, found.codebooks, found.saved_bytes) == (
@@ -33,30 +34,30 @@ def test_indices_have_the_fewest_bits_that_tell_all_values_apart(values: int, bi
 
 def test_one_value_too_many_anywhere_is_no_codebook() -> None:
     matrix = shared(np.random.default_rng(1), (300, 400), MOST_VALUES)
-    assert codebook_encodings_of(matrix) == (Codebook.of(8),)
+    assert Codebook.find(matrix, Use.GEMV) == (Codebook.of(8),)
     for place in ((0, 0), (299, 399), (150, 7)):
         other = matrix.copy()
         other[place] = 7
-        assert codebook_encodings_of(other) == ()
+        assert Codebook.find(other, Use.GEMV) == ()
 
 
 def test_lines_of_either_axis_may_have_codebooks_of_their_own() -> None:
     rows = by_rows(np.random.default_rng(2), 32, 512, 16)
-    assert codebook_encodings_of(rows) == (Codebook.of(4, 0),)
-    assert codebook_encodings_of(rows.T) == (Codebook.of(4, 1),)
+    assert Codebook.find(rows, Use.GEMV) == (Codebook.of(4, 0),)
+    assert Codebook.find(rows.T, Use.GEMV) == (Codebook.of(4, 1),)
     filters = np.ascontiguousarray(rows.reshape(32, 32, 4, 4))
-    assert codebook_encodings_of(filters) == (Codebook.of(4, 0),)
+    assert Codebook.find(filters, Use.GEMV) == (Codebook.of(4, 0),)
     found = shared_values_of(rows)
     assert found is not None
     assert str(found) == "16 values, 6.2 % zeros; indices of 4 bits, a codebook for each index of axis 0"
-    assert codebook_encodings_of(by_rows(np.random.default_rng(2), 32, 512, 17)) == ()
+    assert Codebook.find(by_rows(np.random.default_rng(2), 32, 512, 17), Use.GEMV) == ()
     short = by_rows(np.random.default_rng(2), 512, 32, 16)
-    assert codebook_encodings_of(short) == (), "codebooks of short lines take more than they save"
+    assert Codebook.find(short, Use.GEMV) == (), "codebooks of short lines take more than they save"
 
 
 def test_both_are_told_where_one_codebook_takes_more_bits() -> None:
     matrix = np.concatenate([shared(np.random.default_rng(3), (16, 256), 16) + part for part in (0, 1)])
-    assert codebook_encodings_of(matrix) == (Codebook.of(8), Codebook.of(4, 0))
+    assert Codebook.find(matrix, Use.GEMV) == (Codebook.of(8), Codebook.of(4, 0))
     found = shared_values_of(matrix)
     assert found is not None
     assert found.encoding == Codebook.of(4, 0)
@@ -74,14 +75,14 @@ def test_zeros_are_values_of_either_sign() -> None:
 
 def test_small_constants_other_types_and_numbers_that_are_not_finite_have_none() -> None:
     matrix = shared(np.random.default_rng(5), (64, 64), 4)
-    assert codebook_encodings_of(matrix) == (Codebook.of(2),)
-    assert codebook_encodings_of(matrix[:8]) == ()
-    assert codebook_encodings_of(matrix.reshape(-1)) == ()
-    assert codebook_encodings_of(matrix.astype(np.float64)) == ()
+    assert Codebook.find(matrix, Use.GEMV) == (Codebook.of(2),)
+    assert Codebook.find(matrix[:8], Use.GEMV) == ()
+    assert Codebook.find(matrix.reshape(-1), Use.GEMV) == ()
+    assert Codebook.find(matrix.astype(np.float64), Use.GEMV) == ()
     for number in (np.inf, -np.inf, np.nan):
         other = matrix.copy()
         other[63, 63] = number
-        assert codebook_encodings_of(other) == ()
+        assert Codebook.find(other, Use.GEMV) == ()
         assert shared_values_of(other) is None
 
 

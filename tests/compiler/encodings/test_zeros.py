@@ -5,7 +5,8 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from compiler.encodings.sparse import sparse_encodings_of
+from compiler.encodings.encoding import Use
+from compiler.encodings.sparse import Sparse
 from compiler.encodings.zeros import entries_of, fill_of, is_grouped, order_of, zeros_of
 
 
@@ -103,13 +104,13 @@ def test_blocks_along_a_diagonal_are_groups_unless_they_have_zeros_inside() -> N
     for group in range(4):
         blocks[8 * group : 8 * group + 8, 12 * group : 12 * group + 12] = weights(8, 12, 3, 3)
     assert is_grouped(blocks)
-    assert sparse_encodings_of(blocks) == ()
+    assert Sparse.find(blocks, Use.PRODUCT) == ()
     holed, beside = blocks.copy(), blocks.copy()
     holed[3, 4, 1, 1] = 0
     beside[3, 40] = 1
     assert not is_grouped(holed)
     assert not is_grouped(beside)
-    assert sparse_encodings_of(holed)
+    assert Sparse.find(holed, Use.PRODUCT)
     assert not is_grouped(pruned(weights(32, 32), 1, 1))
     assert not is_grouped(weights(32, 32))
 

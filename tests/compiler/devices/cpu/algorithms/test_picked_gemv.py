@@ -13,9 +13,9 @@ from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.algorithms.picked_gemv import KEPT, PICKED, picked_gemv_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
+from compiler.encodings import find
 from compiler.encodings.combined import LEAST_LINES
-from compiler.encodings.encoding import DENSE
-from compiler.encodings.without_zeros import single_encodings_without_zeros
+from compiler.encodings.encoding import DENSE, Use
 from compiler.encodings.zeros import leaves_out
 from compiler.forms.gemv import MAX_ROWS, SPARSE_ROWS
 from compiler.forms.kept_groups import PickedFloats
@@ -41,7 +41,7 @@ class PrunedCase(Case):
 
     @property
     def workload(self) -> Workload:
-        known = single_encodings_without_zeros(self.inputs[MATRIX])
+        known = find(self.inputs[MATRIX], Use.FEW_ROWS)
         each = ((DENSE, *known) if position == MATRIX else (DENSE,) for position in range(len(self.inputs)))
         return replace(super().workload, encodings=tuple(each))
 

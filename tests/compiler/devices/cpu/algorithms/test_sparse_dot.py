@@ -18,8 +18,8 @@ from compiler.devices.cpu.algorithms.sparse_dot import (
 )
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import FAR_BYTES, NEAR_BYTES, PROFILES, CpuTarget, resolve, runs_here
-from compiler.encodings.encoding import DENSE
-from compiler.encodings.without_zeros import encodings_without_zeros
+from compiler.encodings import find
+from compiler.encodings.encoding import DENSE, Use
 from compiler.ir.buffers import Buffer
 from compiler.ir.graph import Attr
 from compiler.ir.kernel import Kernel
@@ -64,10 +64,7 @@ class BlockedCase(Case):
 
     @property
     def workload(self) -> Workload:
-        known = (
-            encodings_without_zeros(one, halves=True) if at in self.constant else ()
-            for at, one in enumerate(self.inputs)
-        )
+        known = (find(one, Use.BF16_PRODUCT) if at in self.constant else () for at, one in enumerate(self.inputs))
         return replace(super().workload, encodings=tuple((DENSE, *one) for one in known))
 
 
