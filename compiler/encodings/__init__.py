@@ -40,3 +40,13 @@ def find(constant: np.ndarray, use: Use) -> Encodings:
 def find_once(constant: np.ndarray, use: Use) -> Encodings:
     """The same of a constant that nobody changes: its values are looked at once for each use."""
     return FOUND.of(constant, use.value, lambda array: find(array, use))
+
+
+def is_word(text: str) -> bool:
+    """Whether a word in the text of a workload stands for an encoding, by its beginning."""
+    return any(text == kind.begins or text.startswith(kind.words("")) for kind in ENCODINGS)
+
+
+def read(word: str) -> Encoding:
+    """The encoding that such a word stands for. Raises ValueError where there is none."""
+    return next(kind for kind in ENCODINGS if word.startswith(kind.begins)).read(word)

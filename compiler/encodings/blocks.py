@@ -15,7 +15,6 @@ import numpy as np
 from compiler.encodings.encoding import Encoding, Use, group_of
 from compiler.encodings.zeros import CLASSES, MOST_AXES, any_in_groups, class_of, is_pruned, kept, pairs_of_axes
 
-BLOCKS_WORD = "blocks"
 WIDTHS = (8, 16, 32)
 """Lines whose groups may be kept together."""
 MOST_FILL = 0.75
@@ -36,6 +35,7 @@ class Blocks(Encoding):
     fills  what is kept, for each of WIDTHS, in 1 / CLASSES of all blocks
     """
 
+    begins = "blocks"
     lines: int
     along: int
     group: int
@@ -62,16 +62,16 @@ class Blocks(Encoding):
     @staticmethod
     def of(lines: int, along: int, group: int, fills: tuple[int, ...]) -> Blocks:
         """The encoding with the word that stands for it in the text of workloads."""
-        word = "_".join(map(str, (BLOCKS_WORD, lines, along, group, *fills)))
+        word = Blocks.words(lines, along, group, *fills)
         return Blocks(word, word, lines, along, group, fills)
 
-    @staticmethod
-    def read(word: str) -> Blocks:
-        """From `word`. Raises ValueError for any other."""
-        first, *numbers = word.split("_")
-        if first != BLOCKS_WORD or len(numbers) != 3 + len(WIDTHS) or not all(map(str.isdecimal, numbers)):
+    @classmethod
+    def read(cls, word: str) -> Blocks:
+        """With two dimensions, a group, and a fill for each of WIDTHS."""
+        numbers = cls.numbers(word)
+        if len(numbers) != 3 + len(WIDTHS):
             raise ValueError(f"`{word}` is no encoding of blocks")
-        lines, along, group, *fills = map(int, numbers)
+        lines, along, group, *fills = numbers
         if group not in GROUPS or lines == along or max(lines, along) >= MOST_AXES:
             raise ValueError(f"`{word}` is no encoding of blocks: no such dimensions or group")
         if not all(0 < fill <= CLASSES for fill in fills):

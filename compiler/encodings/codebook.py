@@ -14,7 +14,6 @@ import numpy as np
 from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
-CODEBOOK_WORD = "codebook"
 BITS = (1, 2, 4, 8)
 """Of an index."""
 MOST_VALUES = 256
@@ -36,6 +35,7 @@ class Codebook(Encoding):
     axis  the constant's dimension of which each index has a codebook of its own; None where one serves all
     """
 
+    begins = "codebook"
     bits: int
     axis: int | None
 
@@ -47,16 +47,16 @@ class Codebook(Encoding):
     @staticmethod
     def of(bits: int, axis: int | None = None) -> Codebook:
         """The encoding with the word that stands for it in the text of workloads."""
-        word = "_".join(map(str, (CODEBOOK_WORD, bits, *(() if axis is None else (axis,)))))
+        word = Codebook.words(bits, *(() if axis is None else (axis,)))
         return Codebook(word, word, bits, axis)
 
-    @staticmethod
-    def read(word: str) -> Codebook:
-        """From `word`. Raises ValueError for any other."""
-        first, *numbers = word.split("_")
-        if first != CODEBOOK_WORD or not 1 <= len(numbers) <= 2 or not all(map(str.isdecimal, numbers)):
+    @classmethod
+    def read(cls, word: str) -> Codebook:
+        """With bits, and a dimension if lines have codebooks of their own."""
+        numbers = cls.numbers(word)
+        if not 1 <= len(numbers) <= 2:
             raise ValueError(f"`{word}` is no codebook")
-        bits, *axis = map(int, numbers)
+        bits, *axis = numbers
         if bits not in BITS or any(one >= MOST_AXES for one in axis):
             raise ValueError(f"`{word}` is no codebook: an index has {', '.join(map(str, BITS))} bits")
         return Codebook.of(bits, *axis)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from typing import ClassVar
 
 import numpy as np
 
@@ -35,9 +36,10 @@ REGION_USES = (Use.ONCE, Use.PRODUCT, Use.FEW_ROWS, Use.RECURRENCE, Use.GEMV)
 class Encoding:
     """One way to keep a constant's elements. Its class is in `ENCODINGS`, and `find` gives those that values allow.
 
-    `word` is what the text of a workload calls a constant that may be kept so.
+    `word` is what the text of a workload calls a constant that may be kept so: `begins`, then numbers.
     """
 
+    begins: ClassVar[str] = ""
     name: str
     word: str
 
@@ -48,6 +50,26 @@ class Encoding:
     def find(cls, constant: np.ndarray, use: Use) -> Encodings:
         """Those of this class in which a constant may be kept for a use, by its dtype, size and values."""
         raise NotImplementedError
+
+    @classmethod
+    def read(cls, word: str) -> Encoding:
+        """The encoding of this class that has a word. Raises ValueError for any other word."""
+        raise NotImplementedError
+
+    @classmethod
+    def words(cls, *parts: object) -> str:
+        """What begins as the words of this class do and goes on with these."""
+        return "_".join(map(str, (cls.begins, *parts)))
+
+    @classmethod
+    def numbers(cls, word: str) -> list[int]:
+        """Those of a word of this class; none of any other word."""
+        parts = word.removeprefix(cls.words("")).split("_")
+        return [*map(int, parts)] if word.startswith(cls.words("")) and all(map(str.isdecimal, parts)) else []
+
+    def fits(self, dims: tuple[int, ...]) -> bool:
+        """Whether a constant of this shape may be kept so, whatever its values."""
+        return True
 
     def pruned(self, constant: np.ndarray) -> np.ndarray:
         """A constant with its elements changed as the encoding asks; the same where it may hold any elements."""

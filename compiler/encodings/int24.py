@@ -24,13 +24,22 @@ MIN_BYTES = 1 << 20
 class Int24(Encoding):
     """Whole numbers of 24 bits, with a power of two for each column."""
 
+    begins = "narrow"
+
     @classmethod
     def find(cls, constant: np.ndarray, use: Use) -> tuple[Int24, ...]:
         """What takes fewer bytes where each element is read once."""
         return (INT24,) if use is Use.ONCE and _fits(constant) else ()
 
+    @classmethod
+    def read(cls, word: str) -> Int24:
+        """The only one."""
+        if word != INT24.word:
+            raise ValueError(f"`{word}` is no encoding in 24 bits")
+        return INT24
 
-INT24 = Int24("int24", "narrow")
+
+INT24 = Int24("int24", Int24.begins)
 
 
 def _fits(constant: np.ndarray) -> bool:

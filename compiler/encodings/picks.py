@@ -22,8 +22,7 @@ from compiler.encodings.combined import combined
 from compiler.encodings.encoding import Encoding, Use, group_of
 from compiler.encodings.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
 
-PICKS_WORD = "picks"
-ORDERED_WORD = "ordered"
+ORDERED = "_ordered"
 """At the end of an encoding's word."""
 WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
     (4, 64): (16, 32),
@@ -56,6 +55,7 @@ class Picks(Encoding):
     ordered whether inputs are taken in the order of `order_of`, and not as they are
     """
 
+    begins = "picks"
     lines: int
     along: int
     group: int
@@ -81,19 +81,17 @@ class Picks(Encoding):
     @staticmethod
     def of(lines: int, along: int, group: int, window: int, fills: tuple[int, ...], *, ordered: bool = False) -> Picks:
         """The encoding with the word that stands for it in the text of workloads."""
-        last = (ORDERED_WORD,) if ordered else ()
-        word = "_".join(map(str, (PICKS_WORD, lines, along, group, window, *fills, *last)))
+        word = Picks.words(lines, along, group, window, *fills) + ORDERED * ordered
         return Picks(word, word, lines, along, group, window, fills, ordered)
 
-    @staticmethod
-    def read(word: str) -> Picks:
-        """From `word`. Raises ValueError for any other."""
-        first, *numbers = word.split("_")
-        ordered = numbers[-1:] == [ORDERED_WORD]
-        numbers = numbers[: len(numbers) - int(ordered)]
-        if first != PICKS_WORD or len(numbers) < 4 or not all(map(str.isdecimal, numbers)):
+    @classmethod
+    def read(cls, word: str) -> Picks:
+        """With two dimensions, a group, a window, a fill for each of its WINDOWS, and whether inputs are ordered."""
+        ordered = word.endswith(ORDERED)
+        numbers = cls.numbers(word.removesuffix(ORDERED))
+        if len(numbers) < 4:
             raise ValueError(f"`{word}` is no encoding of picks")
-        lines, along, group, window, *fills = map(int, numbers)
+        lines, along, group, window, *fills = numbers
         if len(fills) != len(WINDOWS.get((group, window), ())) or lines == along or max(lines, along) >= MOST_AXES:
             raise ValueError(f"`{word}` is no encoding of picks: no such dimensions or window")
         if not all(0 < fill <= CLASSES for fill in fills) or (ordered and group != 1):

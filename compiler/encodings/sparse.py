@@ -9,8 +9,6 @@ import numpy as np
 from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.zeros import CLASSES, GROUPS, fill_of, is_grouped, is_pruned, kept
 
-SPARSE_WORD = "sparse"
-
 
 @dataclass(frozen=True)
 class Sparse(Encoding):
@@ -20,6 +18,7 @@ class Sparse(Encoding):
     fills  what is kept, for each of GROUPS lines that are kept together, in 1 / CLASSES of all places
     """
 
+    begins = "sparse"
     axis: int
     fills: tuple[int, ...]
 
@@ -44,14 +43,14 @@ class Sparse(Encoding):
     @staticmethod
     def of(axis: int, fills: tuple[int, ...]) -> Sparse:
         """The encoding with the word that stands for it in tiles."""
-        word = "_".join(map(str, (SPARSE_WORD, axis, *fills)))
+        word = Sparse.words(axis, *fills)
         return Sparse(word, word, axis, fills)
 
-    @staticmethod
-    def read(word: str) -> Sparse:
-        """From `word`. Raises ValueError for any other."""
-        first, *numbers = word.split("_")
-        if first != SPARSE_WORD or len(numbers) != 1 + len(GROUPS) or not all(map(str.isdecimal, numbers)):
+    @classmethod
+    def read(cls, word: str) -> Sparse:
+        """With a fill for each of GROUPS."""
+        numbers = cls.numbers(word)
+        if len(numbers) != 1 + len(GROUPS):
             raise ValueError(f"`{word}` is no sparse encoding")
         axis, *fills = map(int, numbers)
         if axis > 1 or not all(0 < fill <= CLASSES for fill in fills):

@@ -9,7 +9,6 @@ import numpy as np
 from compiler.encodings.encoding import Encoding, Use
 from compiler.encodings.zeros import MOST_AXES, is_pruned, kept
 
-TWO_OF_FOUR_WORD = "two_of_four"
 GROUP, KEPT = 4, 2
 """Neighbours, and how many of them are kept at most."""
 
@@ -18,6 +17,7 @@ GROUP, KEPT = 4, 2
 class TwoOfFour(Encoding):
     """Two elements of each four neighbours along a dimension, with their places among the four: the others are zero."""
 
+    begins = "two_of_four"
     axis: int
 
     @classmethod
@@ -35,16 +35,16 @@ class TwoOfFour(Encoding):
     @staticmethod
     def of(axis: int) -> TwoOfFour:
         """The encoding with the word that stands for it in the text of workloads."""
-        word = f"{TWO_OF_FOUR_WORD}_{axis}"
+        word = TwoOfFour.words(axis)
         return TwoOfFour(word, word, axis)
 
-    @staticmethod
-    def read(word: str) -> TwoOfFour:
-        """From `word`. Raises ValueError for any other."""
-        first, _, axis = word.rpartition("_")
-        if first != TWO_OF_FOUR_WORD or not axis.isdecimal() or int(axis) >= MOST_AXES:
+    @classmethod
+    def read(cls, word: str) -> TwoOfFour:
+        """With a dimension."""
+        numbers = cls.numbers(word)
+        if len(numbers) != 1 or numbers[0] >= MOST_AXES:
             raise ValueError(f"`{word}` is no encoding of two elements of four")
-        return TwoOfFour.of(int(axis))
+        return TwoOfFour.of(*numbers)
 
     def fits(self, dims: tuple[int, ...]) -> bool:
         """Whether a constant of this shape has whole groups."""

@@ -7,12 +7,8 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from compiler.contract import generator
-from compiler.encodings.blocks import Blocks
-from compiler.encodings.codebook import Codebook
 from compiler.encodings.encoding import DENSE, Encodings
 from compiler.encodings.int24 import INT24
-from compiler.encodings.picks import Picks
-from compiler.encodings.two_of_four import TwoOfFour
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
 from compiler.ir.kernel import Kernel, Routine
@@ -168,7 +164,7 @@ class Workload:
                 raise VerifyError(f"an input that is no constant is encoded as {encodings[1]}\n{self}")
         for buffer, encodings in zip(self.inputs, self.encodings, strict=True):
             for one in encodings:
-                if isinstance(one, TwoOfFour | Blocks | Picks | Codebook) and not one.fits(buffer.type.dims):
+                if not one.fits(buffer.type.dims):
                     raise VerifyError(f"an input of {buffer.type} is encoded as {one}\n{self}")
         for slot, buffer in zip(slots, buffers, strict=True):
             if buffer.type != slot.type:

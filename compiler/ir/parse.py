@@ -7,15 +7,10 @@ other nouns by what is here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
-from compiler.encodings.blocks import BLOCKS_WORD, Blocks
-from compiler.encodings.codebook import CODEBOOK_WORD, Codebook
+from compiler.encodings import is_word, read
 from compiler.encodings.encoding import DENSE, Encoding, Encodings
-from compiler.encodings.int24 import INT24
-from compiler.encodings.picks import PICKS_WORD, Picks
-from compiler.encodings.sparse import SPARSE_WORD, Sparse
-from compiler.encodings.two_of_four import TWO_OF_FOUR_WORD, TwoOfFour
 from compiler.ir import grammar
 from compiler.ir.buffers import Buffer, row_major
 from compiler.ir.index import Axis
@@ -23,15 +18,6 @@ from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tokens import Cursor
-
-SPARSE: Mapping[str, Callable[[str], Encoding]] = {
-    SPARSE_WORD: Sparse.read,
-    TWO_OF_FOUR_WORD: TwoOfFour.read,
-    BLOCKS_WORD: Blocks.read,
-    PICKS_WORD: Picks.read,
-    CODEBOOK_WORD: Codebook.read,
-}
-"""How the word of a sparse encoding, or of a codebook, is read, by what it begins with."""
 
 
 def parse_workload(text: str) -> Workload:
@@ -42,8 +28,11 @@ def parse_workload(text: str) -> Workload:
     inputs: list[Buffer] = []
     constant: list[bool] = []
     encodings: list[Encodings] = []
-    while any(map(at.peek, ("input", "constant", INT24.word))) or _is_sparse(at):
-        encodings.append((DENSE, *((INT24,) if at.accept(INT24.word) else ()), *_sparse(at)))
+    while _is_encoding(at) or at.peek("input") or at.peek("constant"):
+        found = [DENSE]
+        while _is_encoding(at):
+            found.append(_encoding(at))
+        encodings.append(tuple(found))
         constant.append(at.word() == "constant")
         inputs.append(buffer(at))
     outputs: list[Buffer] = []
@@ -53,21 +42,16 @@ def parse_workload(text: str) -> Workload:
     return Workload(computation, tuple(inputs), tuple(outputs), tuple(constant), tuple(encodings))
 
 
-def _is_sparse(at: Cursor) -> bool:
-    return at.next.kind == "word" and at.next.text.startswith(tuple(f"{word}_" for word in SPARSE))
+def _is_encoding(at: Cursor) -> bool:
+    return at.next.kind == "word" and is_word(at.next.text)
 
 
-def _sparse(at: Cursor) -> Encodings:
-    """The sparse encodings that come next."""
-    found: list[Encoding] = []
-    while _is_sparse(at):
-        fault = at.fault("a sparse encoding")
-        try:
-            word = at.word()
-            found += [read(word) for begin, read in SPARSE.items() if word.startswith(f"{begin}_")]
-        except ValueError as error:
-            raise fault from error
-    return tuple(found)
+def _encoding(at: Cursor) -> Encoding:
+    fault = at.fault("an encoding")
+    try:
+        return read(at.word())
+    except ValueError as error:
+        raise fault from error
 
 
 def kernel(at: Cursor) -> Kernel:
