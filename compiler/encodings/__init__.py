@@ -9,6 +9,7 @@
     codebook     indices into few values
     low_rank     a matrix as a product of two
     zeros        how many zeros there are, and how they lie
+    finding      what is told of the values of weights
     found        what was found in the values of an array, looked for once
 
 Nothing here knows a noun of the compiler (`compiler.ir`): a constant is a numpy array.
@@ -19,16 +20,23 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.encodings.blocks import Blocks
-from compiler.encodings.codebook import Codebook
+from compiler.encodings.codebook import Codebook, SharedValues
 from compiler.encodings.encoding import Encoding, Encodings, Use
+from compiler.encodings.finding import Finding, Reported
 from compiler.encodings.found import Found
 from compiler.encodings.int24 import Int24
+from compiler.encodings.low_rank import Factors
 from compiler.encodings.picks import Picks
 from compiler.encodings.sparse import Sparse
 from compiler.encodings.two_of_four import TwoOfFour
+from compiler.encodings.zeros import Zeros
 
 ENCODINGS: tuple[type[Encoding], ...] = (Int24, Sparse, TwoOfFour, Blocks, Picks, Codebook)
 """All but DENSE. Workloads name them in this order, and keys of records are hashed from it."""
+FINDINGS: tuple[type[Finding], ...] = (Zeros, Factors, SharedValues)
+"""What preflight tells of weights, in this order."""
+REPORTED: tuple[type[Reported], ...] = (Zeros, SharedValues)
+"""What reports tell."""
 FOUND: Found[Encodings] = Found()
 
 

@@ -7,11 +7,14 @@ that what is looked up is what was there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from compiler.encodings.encoding import Encoding, Use
+from compiler.encodings.finding import Reported
 from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
 BITS = (1, 2, 4, 8)
@@ -26,6 +29,7 @@ CODED = "gemv_codebook"
 FIRST_LOOK = 2048
 """Elements of which most constants show that they have too many values."""
 CHUNK = 1 << 16
+MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
@@ -75,11 +79,6 @@ class Codebook(Encoding):
         return np.asarray(levels * step, constant.dtype)
 
 
-def looks_up(algorithm: str) -> bool:
-    """Whether kernels of an algorithm read weights as indices into codebooks."""
-    return algorithm == CODED
-
-
 def values_of(array: np.ndarray, most: int) -> np.ndarray | None:
     """The distinct values of an fp32 array, as sorted bits uint32[values]; None where there are more than `most`."""
     octets = bits_of(array).reshape(-1)
@@ -102,7 +101,7 @@ def bits_for(values: int) -> int:
 
 
 @dataclass(frozen=True)
-class SharedValues:
+class SharedValues(Reported):
     """That the elements of a weight tensor share few values.
 
     values     in the largest codebook
@@ -110,11 +109,34 @@ class SharedValues:
     zeros      how many elements are zero
     """
 
+    key = "shared"
+    computed = True
+    title = "Weights of few values"
+
     shape: tuple[int, ...]
     encoding: Codebook
     values: int
     codebooks: int
     zeros: int
+
+    @classmethod
+    def of(cls, constant: np.ndarray, use: Use = Use.PRODUCT) -> SharedValues | None:
+        """The way to keep a constant as indices that takes the fewest bytes; None where there is none."""
+        return min(every_codebook_of(constant), key=lambda one: one.bytes, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """`values` of the largest codebook, `bits` of an index, `codebooks`, and the `axis` with one for each index.
+
+        The axis is null where one codebook serves all. `zeros` is their share, `saved_bytes` are beside fp32.
+        """
+        return {
+            "values": self.values,
+            "bits": self.encoding.bits,
+            "codebooks": self.codebooks,
+            "axis": self.encoding.axis,
+            "zeros": round(self.zeros / self.elements, 4),
+            "saved_bytes": self.saved_bytes,
+        }
 
     @property
     def elements(self) -> int:
@@ -132,17 +154,46 @@ class SharedValues:
         return 4 * self.elements - self.bytes
 
     @property
-    def form(self) -> str:
-        """In words."""
+    def words(self) -> str:
+        """How indices and codebooks are kept."""
         kept = f"indices of {self.encoding.bits} bit{'s' * (self.encoding.bits > 1)}"
         whose = (
             "one codebook" if self.encoding.axis is None else f"a codebook for each index of axis {self.encoding.axis}"
         )
         return f"{kept}, {whose}"
 
+    @property
+    def gain(self) -> int:
+        """Bytes."""
+        return self.saved_bytes
+
+    @classmethod
+    def summary(cls, each: Sequence[Self]) -> str:
+        """Values, zeros among them, and what is saved, of tensors together."""
+        most, zeros = max(one.values for one in each), sum(one.zeros for one in each)
+        share = f", {100 * zeros / sum(one.elements for one in each):.1f} % zeros" if zeros else ""
+        dense = sum(4 * one.elements for one in each) / MEGABYTE
+        stored = sum(one.bytes for one in each) / MEGABYTE
+        return f"{most} values{share}; {stored:.2f} MB for {dense:.2f} MB in fp32"
+
+    @staticmethod
+    def is_used_by(algorithm: str) -> bool:
+        """Whether weights are looked up."""
+        return algorithm == CODED
+
+    @staticmethod
+    def note(used: bool) -> str:
+        """Whether indices are kept."""
+        if used:
+            return "kept as indices and looked up"
+        return (
+            "multiplied dense, which is faster or all there is; for CPUs large ones are stored as indices unless their "
+            "kernel transforms them"
+        )
+
     def __str__(self) -> str:
         zeros = f", {100 * self.zeros / self.elements:.1f} % zeros" if self.zeros else ""
-        return f"{self.values} values{zeros}; {self.form}"
+        return f"{self.values} values{zeros}; {self.words}"
 
 
 def every_codebook_of(constant: np.ndarray) -> tuple[SharedValues, ...]:
@@ -177,8 +228,3 @@ def _shared(constant: np.ndarray, codebooks: list[np.ndarray], axis: int | None)
     most = max(map(len, codebooks))
     zeros = constant.size - int(np.count_nonzero(constant))
     return SharedValues(constant.shape, Codebook.of(bits_for(most), axis), most, len(codebooks), zeros)
-
-
-def shared_values_of(constant: np.ndarray) -> SharedValues | None:
-    """The way to keep a constant as indices that takes the fewest bytes; None where there is none."""
-    return min(every_codebook_of(constant), key=lambda one: one.bytes, default=None)

@@ -5,7 +5,7 @@ from math import prod
 import numpy as np
 import pytest
 
-from compiler.encodings.codebook import MOST_VALUES, Codebook, shared_values_of, values_of
+from compiler.encodings.codebook import MOST_VALUES, Codebook, SharedValues, values_of
 from compiler.encodings.encoding import Use
 
 
@@ -23,7 +23,7 @@ def by_rows(rng: np.random.Generator, rows: int, columns: int, values: int) -> n
 def test_indices_have_the_fewest_bits_that_tell_all_values_apart(values: int, bits: int) -> None:
     matrix = shared(np.random.default_rng(values), (64, 96), values)
     assert Codebook.find(matrix, Use.GEMV) == (Codebook.of(bits),)
-    found = shared_values_of(matrix)
+    found = SharedValues.of(matrix)
     assert found is not None
     assert (found.values, found.codebooks, found.saved_bytes) == (
         values,
@@ -47,7 +47,7 @@ def test_lines_of_either_axis_may_have_codebooks_of_their_own() -> None:
     assert Codebook.find(rows.T, Use.GEMV) == (Codebook.of(4, 1),)
     filters = np.ascontiguousarray(rows.reshape(32, 32, 4, 4))
     assert Codebook.find(filters, Use.GEMV) == (Codebook.of(4, 0),)
-    found = shared_values_of(rows)
+    found = SharedValues.of(rows)
     assert found is not None
     assert str(found) == "16 values, 6.2 % zeros; indices of 4 bits, a codebook for each index of axis 0"
     assert Codebook.find(by_rows(np.random.default_rng(2), 32, 512, 17), Use.GEMV) == ()
@@ -58,7 +58,7 @@ def test_lines_of_either_axis_may_have_codebooks_of_their_own() -> None:
 def test_both_are_told_where_one_codebook_takes_more_bits() -> None:
     matrix = np.concatenate([shared(np.random.default_rng(3), (16, 256), 16) + part for part in (0, 1)])
     assert Codebook.find(matrix, Use.GEMV) == (Codebook.of(8), Codebook.of(4, 0))
-    found = shared_values_of(matrix)
+    found = SharedValues.of(matrix)
     assert found is not None
     assert found.encoding == Codebook.of(4, 0)
 
@@ -66,7 +66,7 @@ def test_both_are_told_where_one_codebook_takes_more_bits() -> None:
 def test_zeros_are_values_of_either_sign() -> None:
     matrix = np.where(np.random.default_rng(4).random((64, 64)) < 0.25, 1.0, 0.0).astype(np.float32)
     matrix[::2] *= -1
-    found = shared_values_of(matrix)
+    found = SharedValues.of(matrix)
     assert found is not None
     assert (found.values, found.encoding.bits) == (4, 2)
     assert found.zeros == np.count_nonzero(matrix == 0)
@@ -83,7 +83,7 @@ def test_small_constants_other_types_and_numbers_that_are_not_finite_have_none()
         other = matrix.copy()
         other[63, 63] = number
         assert Codebook.find(other, Use.GEMV) == ()
-        assert shared_values_of(other) is None
+        assert SharedValues.of(other) is None
 
 
 @pytest.mark.parametrize("word", ["codebook", "codebook_3", "codebook_4_8", "codebook_4_1_1", "codebook_x", "book_4"])
