@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +15,8 @@ import numpy as np
 from compiler.contract import CompileOptions, kinds
 from compiler.devices.kinds import profiles_like, resolved_name, whole_kind_of
 from compiler.disabled import enabled_passes, known
+from compiler.encodings import FINDINGS
+from compiler.encodings.finding import Finding
 from compiler.errors import (
     InternalError,
     OptionsError,
@@ -27,13 +29,10 @@ from compiler.errors import (
 from compiler.frontend import Survey, Use, bind_what_is_open, survey
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.model import Body, Input
-from compiler.ir.codebook import shared_values_of
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel
-from compiler.ir.low_rank import factors_of
 from compiler.ir.region import WHILE, Loop
-from compiler.ir.zeros import LEAST_ELEMENTS, zeros_of
 from compiler.measure.npz import STRING
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
@@ -61,7 +60,7 @@ SHOWN_INPUTS = 4
 """Of those that a sentence names."""
 T = TypeVar("T")
 SHOWN_WEIGHTS = 64
-"""Of those that are sparse, of those of low rank, and of those that share values."""
+"""Of each kind of finding."""
 
 GFLOP_COUNTS = (
     "billions of operations, 2 for each multiply-accumulate of convolutions, matrix products and recurrences, "
@@ -94,16 +93,9 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
                      `dtype` and `shape` of both, null where they are not known; none where a pair is refused
     parameters       elements of the file's tensors that are read
     weight_bytes     their bytes
-    sparse           weight tensors of which at least half is zero, the largest first: `name`, `shape`, `share` of
-                     zeros, `form` in which they lie, `zero_lines` and `equal_lines` (of the first axis), `zero_inputs`
-                     (of the second), and of `combined` weights how many `columns` can be packed in how many `packed`
-                     ones, of which a share is `filled` (null where they cannot be)
-    low_rank         matrices that are products of two with at most half as many elements (`compiler.ir.low_rank`), the
-                     largest first: `name`, `shape`, `rank`
-    shared           weight tensors whose elements share at most 256 values, in all or in each index of an axis, the
-                     largest first: `name`, `shape`, `values` of the largest codebook, `bits` of an index, `codebooks`,
-                     `axis` that has one for each of its indices (null: one for all), `zeros`, the share of them,
-                     `saved_bytes` of indices and codebooks beside fp32
+    sparse, low_rank, shared  of the largest weight tensors of which many elements are zero, that are products of two
+                     with at most half as many elements, and whose elements share at most 256 values: `name`, `shape`,
+                     and what each finding tells (`compiler.encodings.FINDINGS`)
     activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
     null
                      unless every node is supported
@@ -215,9 +207,7 @@ def _answer(
         "carried": [] if states else [*map(partial(_state, found), sorted(options.carry.items()))],
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
-        "sparse": _sparse(found.constants),
-        "low_rank": _low_rank(found.constants),
-        "shared": _shared(_weights(found)),
+        **{kind.key: _findings(kind, _weights(found) if kind.computed else found.constants) for kind in FINDINGS},
         "activation_bytes": activations,
         "gflop": {"value": gflop, "counts": GFLOP_COUNTS},
         "proof": {
@@ -235,7 +225,7 @@ def _answer(
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", "sparse", "low_rank", "shared")
+    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", *(kind.key for kind in FINDINGS))
     return {
         "ok": False,
         "problem": error.to_json(),
@@ -447,39 +437,11 @@ def _bytes(array: np.ndarray) -> int:
     return int(math.prod(taken)) * array.itemsize
 
 
-def _low_rank(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """The SHOWN_WEIGHTS largest matrices of low rank."""
-    able = {name: array for name, array in constants.items() if array.size >= LEAST_ELEMENTS and array.ndim == 2}
-    return [
-        {"name": name, "shape": list(able[name].shape), "rank": factors.rank}
-        for name, factors in _largest_with(able, factors_of)
-    ]
-
-
-def _largest_with(constants: Mapping[str, np.ndarray], look: Callable[[np.ndarray], T | None]) -> list[tuple[str, T]]:
-    """What `look` finds in weights, of the SHOWN_WEIGHTS largest in which it finds anything."""
-    known = ((name, array, look(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
-    found = sorted(((array.size, name, one) for name, array, one in known if one), key=lambda each: -each[0])
-    return [(name, one) for _, name, one in found[:SHOWN_WEIGHTS]]
-
-
-def _sparse(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """The zeros of weights, of the SHOWN_WEIGHTS largest that have many."""
-    return [
-        {
-            "name": name,
-            "shape": list(zeros.shape),
-            "share": round(zeros.share, 4),
-            "form": zeros.form,
-            "zero_lines": zeros.zero_lines,
-            "equal_lines": zeros.equal_lines,
-            "zero_inputs": zeros.zero_inputs,
-            "columns": zeros.combined and zeros.combined.columns,
-            "packed": zeros.combined and zeros.combined.packed,
-            "filled": zeros.combined and round(zeros.combined.filled, 4),
-        }
-        for name, zeros in _largest_with(constants, zeros_of)
-    ]
+def _findings(kind: type[Finding], constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Of one kind, of the SHOWN_WEIGHTS largest weights of which there is anything to tell."""
+    known = ((name, array, kind.of(array)) for name, array in constants.items() if _bytes(array) == array.nbytes)
+    found = sorted(((name, array, one) for name, array, one in known if one), key=lambda each: -each[1].size)
+    return [{"name": name, "shape": list(array.shape), **one.to_json()} for name, array, one in found[:SHOWN_WEIGHTS]]
 
 
 def _weights(found: Survey) -> Mapping[str, np.ndarray]:
@@ -488,23 +450,6 @@ def _weights(found: Survey) -> Mapping[str, np.ndarray]:
         return found.constants
     names = {id: found.graph.values[id].name for node in found.graph.nodes for id in node.used}
     return {name: found.graph.constants[id] for id, name in names.items() if id in found.graph.constants}
-
-
-def _shared(constants: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
-    """The codebooks of weights, of the SHOWN_WEIGHTS largest that have few values."""
-    return [
-        {
-            "name": name,
-            "shape": list(shared.shape),
-            "values": shared.values,
-            "bits": shared.encoding.bits,
-            "codebooks": shared.codebooks,
-            "axis": shared.encoding.axis,
-            "zeros": round(shared.zeros / shared.elements, 4),
-            "saved_bytes": shared.saved_bytes,
-        }
-        for name, shared in _largest_with(constants, shared_values_of)
-    ]
 
 
 def _compile_bytes(weights: int, activations: int, effort: Effort) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from compiler.ir.zeros import leaves_out
+from compiler.encodings.zeros import leaves_out
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ from bench.sparse.quantised import in_bytes
 from bench.sparse.row import Row
 from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
-from compiler.ir.zeros import leaves_out
+from compiler.encodings.zeros import leaves_out
 from compiler.ops import having
 from compiler.ops.traits import Trait
 from compiler.pack.loader import Model

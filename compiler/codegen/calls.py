@@ -7,11 +7,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from compiler.forms.gemv import SPARSE_ROWS, multiplies_few, reads_once
-from compiler.forms.recurrence import recurs_by
-from compiler.forms.sparse import multiplies_by
+from compiler.encodings.encoding import DENSE, Encodings
+from compiler.forms.uses import uses_of
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE, Encodings
 from compiler.ir.kernel import Routine, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
@@ -30,13 +28,7 @@ def workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) -> Wo
     """
 
     def encodings(slot: Slot, id: int) -> Encodings:
-        once = reads_once(call.kernel, slot)
-        known = kernels.encodings(id) if once else (DENSE,)
-        if multiplies_by(call.kernel, slot):
-            single = kernels.single_encodings(id) if multiplies_few(call.kernel, slot, SPARSE_ROWS) else ()
-            codebook = kernels.codebook_encodings(id) if once else ()
-            return (*known, *kernels.sparse_encodings(id), *single, *codebook)
-        return (*known, *kernels.recurrent_encodings(id)) if recurs_by(call.kernel, slot) else known
+        return (DENSE, *(one for use in uses_of(call.kernel, slot) for one in kernels.encodings(id, use)))
 
     bound = tuple(zip(call.kernel.inputs, call.inputs, strict=True)) if encoded else ()
     return Workload(

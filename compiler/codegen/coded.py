@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.codebook import CHUNK, FIRST_LOOK, LEAST_SAVED, MOST_VALUES, bits_for, values_of
+from compiler.encodings.codebook import CHUNK, FIRST_LOOK, LEAST_SAVED, MOST_VALUES, bits_for, values_of
 from compiler.ir.packing import Panels
 
 LEAST_CODED = 1 << 14

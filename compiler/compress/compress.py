@@ -20,8 +20,8 @@ from compiler.compress.parts import divide, parts_of
 from compiler.compress.prune import Change, Matrices, Pruner
 from compiler.compress.times import Taken, Times
 from compiler.contract import CompileOptions, CompressOptions, Event
+from compiler.encodings.low_rank import Factors
 from compiler.errors import BudgetMissed, InputsError, Refusal, UnsupportedModel
-from compiler.ir.low_rank import Factors
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import Left, Network, named, open_network
 from compiler.quantize.progress import Progress, put

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler.compress.prune import Method, damped, loss
-from compiler.ir.low_rank import Factors
+from compiler.encodings.low_rank import Factors
 
 
 class Factorer:

@@ -6,7 +6,7 @@ unstructured  each by itself
 4x16          those of four neighbouring inputs for sixteen neighbouring results, which a vector of bytes or bf16 holds
 2:4           two of each four neighbouring inputs
 combined      all but the largest weight of a result in each group of inputs, formed so that least is lost: columns that
-              can be packed (`compiler.ir.combined`)
+              can be packed (`compiler.encodings.combined`)
 codebook      none: weights share few values, and a share is that of the bits that indices of them save
 low_rank      none: the matrix is a product of two, and a share is that of the weights that these have fewer
 """
@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from compiler.ir.combined import groups_of, largest_of_each
+from compiler.encodings.combined import groups_of, largest_of_each
 
 Form = Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook", "low_rank"]
 CODEBOOK: Form = "codebook"

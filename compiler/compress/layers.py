@@ -10,9 +10,9 @@ import numpy as np
 from onnx import NodeProto
 
 from compiler.compress.recurrent import POSITIONS, RECURRENT, apart, joined
+from compiler.encodings.zeros import LEAST_ELEMENTS
 from compiler.errors import OptionsError, Refusal, UnsupportedModel
 from compiler.ir.graph import Graph, Node
-from compiler.ir.zeros import LEAST_ELEMENTS
 from compiler.quantize.layers import channel_axis, id_of, ids_of
 from compiler.quantize.network import Left, Network, attributes, named
 

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import AttributeProto, NodeProto
 
 from compiler.compress.layers import Layer
-from compiler.ir.low_rank import Factors
+from compiler.encodings.low_rank import Factors
 from compiler.quantize.network import Network
 
 

@@ -17,8 +17,8 @@ from compiler.compress.layers import Layer
 from compiler.compress.parts import Part
 from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.contract.kinds import AUTO
-from compiler.ir.codebook import codebook_encodings_of
-from compiler.ir.without_zeros import encodings_without_zeros, recurrent_encodings_without_zeros
+from compiler.encodings import find
+from compiler.encodings.encoding import Use
 from compiler.pipeline import front_of
 from compiler.quantize import quantize
 from compiler.quantize.samples import Sample
@@ -72,11 +72,11 @@ class Times:
     def _words(self, layer: Layer, part: Part) -> tuple[str, ...]:
         """What a part's workload says of its zeros, and of values that its weights share."""
         if layer.recurs:
-            each = map(recurrent_encodings_without_zeros, layer.inputs(part.weights).values())
-            return tuple("".join(map(str, one)) for one in each)
+            each = layer.inputs(part.weights).values()
+            return tuple("".join(map(str, find(one, Use.RECURRENCE))) for one in each)
         constant = stored(part, in_bytes=self.in_bytes)
-        halves = self.options.precision in ("bf16", AUTO)
-        return tuple(map(str, (*encodings_without_zeros(constant, halves=halves), *codebook_encodings_of(constant))))
+        product = Use.BF16_PRODUCT if self.options.precision in ("bf16", AUTO) else Use.PRODUCT
+        return tuple(map(str, (*find(constant, product), *find(constant, Use.GEMV))))
 
     def of_model(
         self, file: Path, options: CompileOptions, samples: Sequence[Sample], data: Mapping[str, Path] | None = None

@@ -8,13 +8,13 @@ from functools import cached_property
 
 import numpy as np
 
+from compiler.encodings.blocks import Blocks
+from compiler.encodings.picks import Picks, order_of, steps_of
+from compiler.encodings.zeros import CLASSES
 from compiler.forms.cache_lines import LINE_BYTES
 from compiler.forms.groups import LANE_BYTES, Groups
-from compiler.ir.blocks import Blocks
 from compiler.ir.packing import Panels
-from compiler.ir.picks import Picks, order_of, steps_of
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import CLASSES
 
 MOST_PLACES = 1 << 16
 """Places that 16 bits can tell."""

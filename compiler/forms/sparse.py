@@ -16,17 +16,17 @@ from math import prod
 
 import numpy as np
 
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.zeros import CLASSES, kept, order_of
 from compiler.forms.contraction import as_contraction, is_constant
 from compiler.forms.normal_form import Slots, contract_temps, without_unit_axes
 from compiler.forms.windowed import Image, Sweep, as_image
-from compiler.ir.encoding import Sparse
 from compiler.ir.expr import Apply, Cast, Expr, Load
 from compiler.ir.index import Axis, flatten
 from compiler.ir.kernel import Block, Kernel, Routine, Slot
 from compiler.ir.machine import Workload
 from compiler.ir.packing import strided
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import CLASSES, kept, order_of
 
 MOST_SWEEPS = 2
 PIECE = 64

@@ -11,7 +11,7 @@
     evaluate     what a Kernel means, in numpy
     buffers      KernelGraph: kernels joined by buffers that have a layout and an address
     region       loops and branches: nodes with bodies, calls that consist of calls
-    packing      constants rearranged ahead of time; encoding: how their elements may be kept
+    packing      constants rearranged ahead of time
     tile         Tile, Variant, Menu
     target       what every kind of target says of itself
     machine      Protocols through which stages reach a device: Costs, Machine; Workload, Record

@@ -6,29 +6,19 @@ Here views and in-place aliases are decided; where a buffer lies is not yet.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 
 import numpy as np
 
+from compiler.encodings import find_once
+from compiler.encodings.encoding import Encodings, Use
 from compiler.errors import VerifyError
-from compiler.ir.blocks import vector_encodings_of
-from compiler.ir.codebook import codebook_encodings_of
-from compiler.ir.encoding import DENSE, Encodings, encodings_of, two_of_four_encodings_of
-from compiler.ir.found import Found
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.text import print_kernel_graph
-from compiler.ir.without_zeros import (
-    encodings_without_zeros,
-    recurrent_encodings_without_zeros,
-    single_encodings_without_zeros,
-)
-
-FOUND: Found[Encodings] = Found()
-"""What constants of graphs may be kept in."""
 
 
 @dataclass(frozen=True)
@@ -162,40 +152,17 @@ class KernelGraph:
                 found[buffer].append(position)
         return {buffer: tuple(positions) for buffer, positions in found.items()}
 
-    def encodings(self, buffer: int) -> Encodings:
-        """In which a buffer may be kept: only a constant has others than DENSE."""
-        return self._known(buffer, "dense", encodings_of) or (DENSE,)
+    def encodings(self, buffer: int, use: Use) -> Encodings:
+        """In which a buffer may be kept for a use, besides dense; none but for constants.
 
-    def sparse_encodings(self, buffer: int) -> Encodings:
-        """In which of them a buffer may be kept; none but for constants of which a good part is zero."""
-        kind = "sparse halves" if self.halves else "sparse"
-        return self._known(buffer, kind, lambda constant: encodings_without_zeros(constant, halves=self.halves))
-
-    def single_encodings(self, buffer: int) -> Encodings:
-        """In which a product of few rows may read a buffer; none but for constants of which a good part is zero."""
-        return self._known(buffer, "single", single_encodings_without_zeros)
-
-    def recurrent_encodings(self, buffer: int) -> Encodings:
-        """In which encodings without zeros the steps of a recurrent layer may read a buffer; none but for constants."""
-        if buffer not in self.constants or not any(self._is_sequential(call) for call in self.readers[buffer]):
+        None for a recurrence where no call that reads the buffer is one.
+        """
+        if buffer not in self.constants:
             return ()
-        return self._known(buffer, "recurrent", recurrent_encodings_without_zeros)
-
-    def codebook_encodings(self, buffer: int) -> Encodings:
-        """By which codebooks a buffer may be kept; none but for constants of few distinct values."""
-        return self._known(buffer, "codebook", codebook_encodings_of)
-
-    def two_of_four_encodings(self, buffer: int) -> Encodings:
-        """By which of them a buffer may be kept; none but for constants that are zero at two of each four places."""
-        return self._known(buffer, "two_of_four", two_of_four_encodings_of)
-
-    def vector_encodings(self, buffer: int) -> Encodings:
-        """By which vectors of lines a buffer may be kept; none but for constants of which a good part is zero."""
-        return self._known(buffer, "vectors", vector_encodings_of)
-
-    def _known(self, buffer: int, kind: str, find: Callable[[np.ndarray], Encodings]) -> Encodings:
-        """Those of a kind that a constant has, whose values are looked at once; none of another buffer."""
-        return FOUND.of(self.constants[buffer], kind, find) if buffer in self.constants else ()
+        if use is Use.RECURRENCE and not any(map(self._is_sequential, self.readers[buffer])):
+            return ()
+        whole = Use.BF16_PRODUCT if use is Use.PRODUCT and self.halves else use
+        return find_once(self.constants[buffer], whole)
 
     def _is_sequential(self, call: int) -> bool:
         kernel = self.calls[call].kernel

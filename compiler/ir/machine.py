@@ -7,13 +7,11 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from compiler.contract import generator
+from compiler.encodings.encoding import DENSE, Encodings
+from compiler.encodings.int24 import INT24
 from compiler.errors import VerifyError
-from compiler.ir.blocks import Blocks
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.codebook import Codebook
-from compiler.ir.encoding import DENSE, INT24, Encodings, TwoOfFour
 from compiler.ir.kernel import Kernel, Routine
-from compiler.ir.picks import Picks
 from compiler.ir.text import print_workload
 from compiler.ir.tile import Cost, Tile
 
@@ -110,7 +108,7 @@ class Workload:
     constant: tuple[bool, ...]
     """Whether each input is a constant, so that it may be packed ahead of time."""
     encodings: tuple[Encodings, ...] = ()
-    """In which each input may be kept (`compiler.ir.encoding`): only constants have others than DENSE. An input left
+    """In which each input may be kept (`compiler.encodings`): only constants have others than DENSE. An input left
     out has none."""
 
     def __post_init__(self) -> None:
@@ -166,7 +164,7 @@ class Workload:
                 raise VerifyError(f"an input that is no constant is encoded as {encodings[1]}\n{self}")
         for buffer, encodings in zip(self.inputs, self.encodings, strict=True):
             for one in encodings:
-                if isinstance(one, TwoOfFour | Blocks | Picks | Codebook) and not one.fits(buffer.type.dims):
+                if not one.fits(buffer.type.dims):
                     raise VerifyError(f"an input of {buffer.type} is encoded as {one}\n{self}")
         for slot, buffer in zip(slots, buffers, strict=True):
             if buffer.type != slot.type:

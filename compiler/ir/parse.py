@@ -7,28 +7,17 @@ other nouns by what is here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
+from compiler.encodings import is_word, read
+from compiler.encodings.encoding import DENSE, Encoding, Encodings
 from compiler.ir import grammar
-from compiler.ir.blocks import BLOCKS_WORD, Blocks
 from compiler.ir.buffers import Buffer, row_major
-from compiler.ir.codebook import CODEBOOK_WORD, Codebook
-from compiler.ir.encoding import ENCODINGS, SPARSE_WORD, TWO_OF_FOUR_WORD, Encoding, Encodings, Sparse, TwoOfFour
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Routine, Slot, Store
 from compiler.ir.machine import Workload
-from compiler.ir.picks import PICKS_WORD, Picks
 from compiler.ir.tensor import DType
 from compiler.ir.tokens import Cursor
-
-SPARSE: Mapping[str, Callable[[str], Encoding]] = {
-    SPARSE_WORD: Sparse.read,
-    TWO_OF_FOUR_WORD: TwoOfFour.read,
-    BLOCKS_WORD: Blocks.read,
-    PICKS_WORD: Picks.read,
-    CODEBOOK_WORD: Codebook.read,
-}
-"""How the word of a sparse encoding, or of a codebook, is read, by what it begins with."""
 
 
 def parse_workload(text: str) -> Workload:
@@ -39,9 +28,11 @@ def parse_workload(text: str) -> Workload:
     inputs: list[Buffer] = []
     constant: list[bool] = []
     encodings: list[Encodings] = []
-    words = [encoding.word for encoding in ENCODINGS if encoding.word]
-    while any(map(at.peek, ("input", "constant", *words))) or _is_sparse(at):
-        encodings.append((*(one for one in ENCODINGS if not one.word or at.accept(one.word)), *_sparse(at)))
+    while _is_encoding(at) or at.peek("input") or at.peek("constant"):
+        found = [DENSE]
+        while _is_encoding(at):
+            found.append(_encoding(at))
+        encodings.append(tuple(found))
         constant.append(at.word() == "constant")
         inputs.append(buffer(at))
     outputs: list[Buffer] = []
@@ -51,21 +42,16 @@ def parse_workload(text: str) -> Workload:
     return Workload(computation, tuple(inputs), tuple(outputs), tuple(constant), tuple(encodings))
 
 
-def _is_sparse(at: Cursor) -> bool:
-    return at.next.kind == "word" and at.next.text.startswith(tuple(f"{word}_" for word in SPARSE))
+def _is_encoding(at: Cursor) -> bool:
+    return at.next.kind == "word" and is_word(at.next.text)
 
 
-def _sparse(at: Cursor) -> Encodings:
-    """The sparse encodings that come next."""
-    found: list[Encoding] = []
-    while _is_sparse(at):
-        fault = at.fault("a sparse encoding")
-        try:
-            word = at.word()
-            found += [read(word) for begin, read in SPARSE.items() if word.startswith(f"{begin}_")]
-        except ValueError as error:
-            raise fault from error
-    return tuple(found)
+def _encoding(at: Cursor) -> Encoding:
+    fault = at.fault("an encoding")
+    try:
+        return read(at.word())
+    except ValueError as error:
+        raise fault from error
 
 
 def kernel(at: Cursor) -> Kernel:

@@ -31,9 +31,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
+from compiler.encodings.encoding import DENSE, REGION_USES, Encodings
 from compiler.errors import VerifyError
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.encoding import Encodings
 from compiler.ir.graph import Graph, Node
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.tensor import DType, TensorType
@@ -242,9 +242,7 @@ class Region(Routine):
 
 def _encodings(body: KernelGraph, constant: int) -> Encodings:
     """All in which one of a body's constants may be kept."""
-    sparse = (*body.sparse_encodings(constant), *body.single_encodings(constant))
-    shared = body.codebook_encodings(constant)
-    return (*body.encodings(constant), *sparse, *body.recurrent_encodings(constant), *shared)
+    return (DENSE, *(one for use in REGION_USES for one in body.encodings(constant, use)))
 
 
 def _nameless(kernel: Kernel | Routine) -> Kernel | Routine:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from compiler.encodings.encoding import pruned
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import pruned
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.measure.memory import allocate, read_buffer, write_buffer

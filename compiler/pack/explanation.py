@@ -36,8 +36,7 @@ class Explanation:
     refused  rules whose left side is there in the end, and that may not be applied
     taken    choices that pay by the costs of their kernels, and `left`: those that do not
     apart    kernels that touch and were not joined, by step of fusion
-    zeros    weights of which a good part is zero, by how their zeros lie
-    shared   weights of few distinct values, by the codebooks that hold these
+    weights  what their values have in common, each with its title: many zeros, few values
     precisions  of kernels, where each has its own (`precision` auto), by reason
     """
 
@@ -46,8 +45,7 @@ class Explanation:
     taken: tuple[Entry, ...] = ()
     left: tuple[Entry, ...] = ()
     apart: tuple[Entry, ...] = ()
-    zeros: tuple[Entry, ...] = ()
-    shared: tuple[Entry, ...] = ()
+    weights: tuple[tuple[str, tuple[Entry, ...]], ...] = ()
     precisions: tuple[Entry, ...] = ()
 
     @property
@@ -59,8 +57,7 @@ class Explanation:
             ("Choices taken", self.taken),
             ("Choices left, and why", self.left),
             ("Kernels left apart, and why", self.apart),
-            ("Weights with many zeros", self.zeros),
-            ("Weights of few values", self.shared),
+            *self.weights,
             ("Kernels by precision", self.precisions),
         )
         return tuple((title, entries) for title, entries in found if entries)

@@ -7,8 +7,8 @@ from math import gcd, prod
 
 import numpy as np
 
+from compiler.encodings.zeros import Zeros
 from compiler.ir.graph import Node
-from compiler.ir.zeros import zeros_of
 from compiler.rewrite.convolution import Convolution, Geometry, convolution, with_groups, write_convolution
 from compiler.rewrite.gain import operations
 from compiler.rewrite.rounding import wide
@@ -43,7 +43,7 @@ def composed(view: View, node: Node, most: float, least: float = 0.0) -> Rewrite
     if (refusal := view.enclosed(node, [inner])) is not None:
         return refusal
     weights, bias = _product(first, second, groups)
-    if zeros_of(first.weights) or zeros_of(second.weights):
+    if Zeros.of(first.weights) or Zeros.of(second.weights):
         wanted = [_used(conv.weights) * count for conv, count in zip((first, second), apart, strict=True)]
         if _used(weights) * together > sum(wanted):
             return No("the product of sparse weights would have more weights that are not zero")

@@ -40,10 +40,9 @@ from compiler.steps.explain import applications, explain, made
 from compiler.steps.lane_costs import lane_costs
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
-from compiler.steps.shared import shared_report
 from compiler.steps.slices import OpenBatch, Slices, slices_of, with_slices
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
-from compiler.steps.zeros import zeros_notices, zeros_report
+from compiler.steps.weights import weights_notices, weights_report
 
 
 @dataclass(frozen=True)
@@ -122,8 +121,7 @@ class Front:
         chosen = self.evaluated.chosen
         refusals = (*self.rewritten.refusals, *chosen.refusals)
         explained = explain(self.rewritten.log, refusals, self.fused.refusals, chosen.log, tiles.settled.log)
-        menus = tiles.settled.menus
-        return replace(explained, zeros=zeros_report(tiles.kernels, menus), shared=shared_report(tiles.kernels, menus))
+        return replace(explained, weights=weights_report(tiles.kernels, tiles.settled.menus))
 
 
 @dataclass(frozen=True)
@@ -194,7 +192,7 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         if precisions.summary:
             trace.notice(precisions.summary)
             trace.show("precisions", precisions)
-        for notice in zeros_notices(tiles.settled.menus):
+        for notice in weights_notices(tiles.settled.menus):
             trace.notice(notice)
         trace.show("tile", tiles)
         trace.show("joins", lines(tiles.settled.log))

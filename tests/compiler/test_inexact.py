@@ -10,8 +10,8 @@ import pytest
 
 from compiler.contract import CompileOptions, Event
 from compiler.errors import Disagreement
+from compiler.forms.int24_panels import Int24Panels
 from compiler.forms.winograd import TransformedPanels
-from compiler.ir.encoding import Int24Panels
 from compiler.pipeline import compile_model
 from tests.compiler.networks import Network
 

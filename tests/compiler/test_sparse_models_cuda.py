@@ -17,9 +17,9 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.contract import CompileOptions
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.device import cuda_backend
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.frontend import load
 from compiler.fuse import fuse
-from compiler.ir.encoding import TwoOfFour
 from compiler.ops import OPERATORS
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight

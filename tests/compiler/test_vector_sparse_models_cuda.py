@@ -14,9 +14,9 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.contract import CompileOptions
 from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.device import cuda_backend
+from compiler.encodings.zeros import leaves_out
 from compiler.frontend import load
 from compiler.fuse import fuse
-from compiler.ir.zeros import leaves_out
 from compiler.ops import OPERATORS
 from compiler.pipeline import compile_model
 from compiler.prove.agree import agree

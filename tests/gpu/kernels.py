@@ -24,13 +24,14 @@ from compiler.devices.cuda.algorithms.vector_sparse import VECTOR_SPARSE
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit import lower
 from compiler.devices.cuda.target import CudaTarget
+from compiler.encodings.blocks import Blocks
+from compiler.encodings.encoding import DENSE, pruned
+from compiler.encodings.two_of_four import GROUP, TwoOfFour
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.fuse.joins import joins
 from compiler.fuse.storage import with_storage
-from compiler.ir.blocks import Blocks
 from compiler.ir.buffers import Buffer, KernelGraph
-from compiler.ir.encoding import DENSE, GROUP, TwoOfFour, pruned
 from compiler.ir.evaluate import evaluate
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload

@@ -38,6 +38,7 @@ from compiler.devices.cpu.repacked import repacked_bytes
 from compiler.devices.cpu.target import CpuTarget, resolve
 from compiler.devices.device import COMPILERS, Runner, Staged
 from compiler.devices.whole import race_programs
+from compiler.encodings.zeros import leaves_out
 from compiler.fuse.storage import with_short_activations
 from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.lanes import Handover, Pair
@@ -47,7 +48,6 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program, StreamProgram
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
-from compiler.ir.zeros import leaves_out
 from compiler.knowledge.budget import Share
 from compiler.knowledge.kinds import UPGRADE_S
 from compiler.knowledge.known import known_handovers

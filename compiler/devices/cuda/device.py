@@ -40,6 +40,7 @@ from compiler.devices.cuda.target import CudaTarget, resolve
 from compiler.devices.cuda.toolchain import CudaToolchain, find_cuda_toolchain
 from compiler.devices.device import Runner
 from compiler.devices.whole import race_programs
+from compiler.encodings.zeros import leaves_out
 from compiler.errors import ToolchainFailed, VerifyError
 from compiler.fuse.storage import ELEMENTS, with_storage
 from compiler.ir.buffers import Call, KernelGraph
@@ -48,7 +49,6 @@ from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.tile import Tile, Variant
 from compiler.ir.transfers import Transfers
-from compiler.ir.zeros import leaves_out
 from compiler.knowledge.budget import Share
 from compiler.knowledge.shipped import starting_points
 from compiler.measure.plans import Raced

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler.encodings.low_rank import CLOSE, factors_of
 from compiler.ir.graph import Node
-from compiler.ir.low_rank import CLOSE, factors_of
 from compiler.rewrite.rounding import wide
 from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.view import No, Rewrite, View

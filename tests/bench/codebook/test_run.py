@@ -7,15 +7,16 @@ import numpy as np
 import pytest
 
 from bench.codebook.run import KINDS, main, weights_of
-from compiler.ir.codebook import Codebook, codebook_encodings_of
+from compiler.encodings.codebook import Codebook
+from compiler.encodings.encoding import Use
 
 
 @pytest.mark.parametrize("values", KINDS)
 def test_weights_have_as_many_values_as_asked(values: str) -> None:
-    (found, *_) = codebook_encodings_of(weights_of(256, 48, values))
+    (found, *_) = Codebook.find(weights_of(256, 48, values), Use.GEMV)
     axis = 0 if "each" in values else None
     assert found == Codebook.of({"2": 1, "4": 2, "16": 4, "256": 8}[values.split()[0]], axis)
-    assert codebook_encodings_of(weights_of(256, 48, "")) == ()
+    assert Codebook.find(weights_of(256, 48, ""), Use.GEMV) == ()
 
 
 def test_a_run_writes_a_table_of_what_was_taken(

@@ -5,8 +5,8 @@ import pytest
 
 from compiler.codegen.coded import LEAST_CODED, PLAIN, Expansion, coded
 from compiler.codegen.weights import Weights
+from compiler.encodings.codebook import CHUNK
 from compiler.ir.buffers import Buffer
-from compiler.ir.codebook import CHUNK
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType, TensorType
 

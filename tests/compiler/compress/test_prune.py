@@ -5,7 +5,7 @@ import pytest
 
 from compiler.compress.forms import LEVELS, levels_of, mask_of, obstacle
 from compiler.compress.prune import Pruner, inverse_factor
-from compiler.ir.combined import combined
+from compiler.encodings.combined import combined
 
 
 def correlated(columns: int = 64, rows: int = 16) -> tuple[np.ndarray, np.ndarray]:

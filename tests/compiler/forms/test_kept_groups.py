@@ -3,14 +3,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler.encodings.blocks import Blocks, block_encodings_of
+from compiler.encodings.encoding import Use
+from compiler.encodings.picks import Picks, pick_encodings_of
+from compiler.encodings.zeros import CLASSES
 from compiler.forms.groups import Groups
 from compiler.forms.kept_groups import KeptGroups, PickedFloats, PickedGroups, block_fill, pick_fill, recurrent_fill
-from compiler.ir.blocks import Blocks, block_encodings_of, recurrent_encodings_of
 from compiler.ir.packing import Panels, Steered
-from compiler.ir.picks import Picks, pick_encodings_of, recurrent_pick_encodings_of
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import CLASSES
-from tests.compiler.ir.test_combined import packable
+from tests.compiler.encodings.test_combined import packable
 
 DEPTH, COLUMNS = 72, 40
 
@@ -116,7 +117,7 @@ def test_single_floats_are_each_in_one_step_with_the_byte_that_picks_its_factor(
     gates = (random.normal(size=(2, COLUMNS, DEPTH)) * (random.random((2, COLUMNS, DEPTH)) < 0.15)).astype(np.float32)
     starts = (0, COLUMNS * DEPTH)
     groups = Groups(Panels(starts, DEPTH, COLUMNS, panel, ((DEPTH, 1), (COLUMNS, DEPTH))), DType.F32)
-    known = [one for one in recurrent_pick_encodings_of(gates) if isinstance(one, Picks) and one.window == window]
+    known = [one for one in Picks.find(gates, Use.RECURRENCE) if one.window == window]
     (fill,) = (recurrent_fill(groups, one, gates.shape) for one in known)
     assert fill is not None
     packing = PickedFloats(groups, fill, window=window)
@@ -230,7 +231,7 @@ def test_several_matrices_are_kept_one_after_the_other() -> None:
     random = np.random.default_rng(7)
     blocks = (random.random((2, 3, DEPTH)) < 0.2).repeat(16, 1)[:, :COLUMNS]
     weights = (random.normal(size=blocks.shape) * blocks).astype(np.float32)
-    (encoding,) = recurrent_encodings_of(weights)
+    (encoding,) = Blocks.find(weights, Use.RECURRENCE)
     assert isinstance(encoding, Blocks)
     groups = recurrent((COLUMNS * DEPTH, 0), COLUMNS)
     fill = recurrent_fill(groups, encoding, weights.shape)

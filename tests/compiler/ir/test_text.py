@@ -10,9 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.int24 import INT24
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE, INT24, Sparse, TwoOfFour
 from compiler.ir.expr import FUNCTIONS, Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.graph import Attr, Graph, Node, Value
 from compiler.ir.index import Axis, Index, Indirect

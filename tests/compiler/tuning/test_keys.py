@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from compiler.encodings.encoding import DENSE, Encoding
+from compiler.encodings.int24 import INT24
 from compiler.errors import VerifyError
-from compiler.ir.encoding import DENSE, INT24, Encoding
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_workload
 from compiler.tuning.tune import workload_key

@@ -25,10 +25,11 @@ from compiler.devices.cpu.codegen.rows import is_fetched
 from compiler.devices.cpu.codegen.strips import copy_row
 from compiler.devices.cpu.codegen.trimming import Trimming
 from compiler.devices.cpu.target import VBMI, CpuTarget
+from compiler.encodings.codebook import CODED, Codebook
+from compiler.forms.coded_columns import CodedColumns
 from compiler.forms.contraction import Contraction, axes_of, packing_of
 from compiler.forms.gemv import as_gemv
 from compiler.forms.normal_form import Slots
-from compiler.ir.codebook import CODED, Codebook, CodedColumns
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers

@@ -2,7 +2,7 @@
 
 The matrix is packed in panels, some of which are read side by side, each along memory. One pass over k fills the sums
 of all their columns for all rows, and the maps that follow are applied to them at once. Under `gemv24` the panels hold
-24 bits for each element (`compiler.ir.encoding`). Long sums are taken in segments of k, which keeps rounding errors
+24 bits for each element (`compiler.encodings`). Long sums are taken in segments of k, which keeps rounding errors
 from growing with the depth.
 
 A tile says how many panels lie side by side, and into how many tasks the columns are cut.
@@ -25,10 +25,11 @@ from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
 from compiler.devices.cpu.codegen.strips import copy_row
 from compiler.devices.cpu.codegen.trimming import Trimming
 from compiler.devices.cpu.target import CpuTarget
+from compiler.encodings.int24 import INT24, INT24_BYTES
 from compiler.forms.contraction import Contraction, axes_of, packing_of
 from compiler.forms.gemv import as_gemv, group_of
+from compiler.forms.int24_panels import Int24Panels
 from compiler.forms.normal_form import Slots
-from compiler.ir.encoding import INT24, INT24_BYTES, Int24Panels
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType

@@ -1,10 +1,10 @@
 """A few rows times a constant matrix in fp32 of which a good part is zero: `gemv` without the zeros.
 
 Under `sparse_kept_gemv` the matrix is kept without rows that are zero for all columns of a panel
-(`compiler.ir.blocks`). Under `sparse_picked_gemv` a panel's steps have for each column a weight from anywhere in a
-window of a row, whose element its lane picks (`compiler.ir.picks`). Both read less of the memory that the matrix lies
-in, which is what such a product takes. Where columns of the matrix can be combined, rows are brought into the order in
-which those of a group are neighbours, so that hardly a lane is idle in a step.
+(`compiler.encodings.blocks`). Under `sparse_picked_gemv` a panel's steps have for each column a weight from anywhere in
+a window of a row, whose element its lane picks (`compiler.encodings.picks`). Both read less of the memory that the
+matrix lies in, which is what such a product takes. Where columns of the matrix can be combined, rows are brought into
+the order in which those of a group are neighbours, so that hardly a lane is idle in a step.
 
 More rows than `gemv` takes gain by the products that are left out. Those whose sums the registers hold go through a
 panel together, and the next ones find its steps in a cache.
@@ -27,16 +27,16 @@ from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
 from compiler.devices.cpu.codegen.rows import RowsKernel
 from compiler.devices.cpu.target import CpuTarget
+from compiler.encodings.blocks import WIDTHS, Blocks
+from compiler.encodings.picks import Picks
+from compiler.encodings.zeros import CLASSES
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.gemv import SPARSE_ROWS, as_gemv
 from compiler.forms.groups import Groups
 from compiler.forms.kept_groups import KeptGroups, PickedFloats, PlacedSteps, block_fill, pick_fill
-from compiler.ir.blocks import WIDTHS, Blocks
 from compiler.ir.machine import Workload
-from compiler.ir.picks import Picks
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
-from compiler.ir.zeros import CLASSES
 from compiler.tuning.proposal import Proposal, in_registers
 
 KEPT, PICKED = "sparse_kept_gemv", "sparse_picked_gemv"

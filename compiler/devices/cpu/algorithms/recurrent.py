@@ -26,11 +26,12 @@ from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
 from compiler.devices.cpu.codegen.strips import copy_row, strips
 from compiler.devices.cpu.target import CpuTarget
+from compiler.encodings.int24 import INT24, INT24_BYTES
 from compiler.forms.cache_lines import whole_lines
 from compiler.forms.gemv import MAX_ROWS, group_of
+from compiler.forms.int24_panels import Int24Panels
 from compiler.forms.normal_form import Slots
 from compiler.forms.recurrence import Product, Recurrence, as_recurrence
-from compiler.ir.encoding import INT24, INT24_BYTES, Int24Panels
 from compiler.ir.index import Index, flatten
 from compiler.ir.kernel import Block
 from compiler.ir.machine import Workload
@@ -99,7 +100,7 @@ def recurrent(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> L
 
     Levels: `block` t, steps whose input products are made at a time, and n, columns of the others that are worked on at
     a time; `register` m and n, the register tile of the former; `vector` n, columns of a panel of the latter, which
-    under `recurrent24` holds 24 bits for each element (`compiler.ir.encoding`).
+    under `recurrent24` holds 24 bits for each element (`compiler.encodings`).
     """
     view = as_recurrence(workload)
     assert view is not None, "the tile stage offers `recurrent` only to kernels of that form"

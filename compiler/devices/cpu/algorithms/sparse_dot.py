@@ -1,12 +1,13 @@
 """Products of bytes and of bf16 by weights of which a good part is zero: `integer` and `bf16` without the zeros.
 
 `sparse_integer` and `sparse_bf16` go through the groups of a panel that are not zero for all of its columns
-(`compiler.ir.blocks`). The others go through steps in which each column has a group of weights from anywhere in a
-window of a row, whose elements its lane picks (`compiler.ir.picks`): `sparse_near_integer` and `sparse_near_bf16` out
-of 16 bytes, which is the faster instruction, `sparse_far_integer` and `sparse_far_bf16` out of 64, which leaves fewer
-steps. How many are left depends on the width of panels, and tiles are offered for the widths that an encoding tells of.
-Sums of bytes stay exact. Of bf16 holds what holds of `sparse`, but that a lane without a weight in a window multiplies
-some element of it by zero: a NaN or an infinity need not reach results to which only zero weights link it.
+(`compiler.encodings.blocks`). The others go through steps in which each column has a group of weights from anywhere in
+a window of a row, whose elements its lane picks (`compiler.encodings.picks`): `sparse_near_integer` and
+`sparse_near_bf16` out of 16 bytes, which is the faster instruction, `sparse_far_integer` and `sparse_far_bf16` out of
+64, which leaves fewer steps. How many are left depends on the width of panels, and tiles are offered for the widths
+that an encoding tells of. Sums of bytes stay exact. Of bf16 holds what holds of `sparse`, but that a lane without a
+weight in a window multiplies some element of it by zero: a NaN or an infinity need not reach results to which only zero
+weights link it.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import FAR_BYTES, NEAR_BYTES, CpuTarget
+from compiler.encodings.blocks import WIDTHS, Blocks
+from compiler.encodings.picks import Picks
+from compiler.encodings.zeros import CLASSES
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.forms.kept_groups import KeptGroups, PickedGroups, PlacedSteps, block_fill, pick_fill
-from compiler.ir.blocks import WIDTHS, Blocks
 from compiler.ir.machine import Workload
-from compiler.ir.picks import Picks
 from compiler.ir.tile import Tile
-from compiler.ir.zeros import CLASSES
 from compiler.tuning.proposal import Proposal
 
 MOST_WIDTH = max(WIDTHS)

@@ -1,11 +1,11 @@
 """Recurrent layers by constant weights of which a good part is zero.
 
 They are `recurrent`, but for products with matrices that are kept without zeros. Under `sparse_recurrent` these are
-kept without rows that are zero for all columns of a panel (`compiler.ir.blocks`): a panel goes through the rows that
-are left, each of which says which element of the state, or of the input, it is multiplied by. Under
+kept without rows that are zero for all columns of a panel (`compiler.encodings.blocks`): a panel goes through the rows
+that are left, each of which says which element of the state, or of the input, it is multiplied by. Under
 `sparse_picked_recurrent` a panel's steps have for each column a weight from anywhere in a window of the state, whose
-element its lane picks (`compiler.ir.picks`). The products of the input take a register tile of steps at a time. The
-matrix of the state is always kept so; that of the input where an encoding tells of its zeros, else it is multiplied
+element its lane picks (`compiler.encodings.picks`). The products of the input take a register tile of steps at a time.
+The matrix of the state is always kept so; that of the input where an encoding tells of its zeros, else it is multiplied
 whole.
 
 A tile says what one of `recurrent` says. Its `vector` n is the width of the panels that are kept so, and k the elements
@@ -26,17 +26,17 @@ from compiler.devices.cpu.codegen.kept_rows import KeptRowsKernel
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
 from compiler.devices.cpu.target import CpuTarget
+from compiler.encodings.blocks import WIDTHS, Blocks
+from compiler.encodings.picks import Picks
+from compiler.encodings.zeros import CLASSES
 from compiler.forms.gemv import MAX_ROWS
 from compiler.forms.groups import Groups
 from compiler.forms.kept_groups import KeptGroups, PickedFloats, PlacedSteps, recurrent_fill
 from compiler.forms.recurrence import Product, Recurrence, as_recurrence
-from compiler.ir.blocks import WIDTHS, Blocks
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
-from compiler.ir.picks import Picks
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
-from compiler.ir.zeros import CLASSES
 from compiler.tuning.proposal import Proposal
 
 KEPT, PICKED = "sparse_recurrent", "sparse_picked_recurrent"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
 from compiler.devices.cpu.codegen.rows import AHEAD
-from compiler.ir.codebook import CodedColumns
+from compiler.forms.coded_columns import CodedColumns
 
 
 @dataclass(frozen=True)

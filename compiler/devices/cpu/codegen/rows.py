@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
+from compiler.encodings.int24 import INT24_BYTES
 from compiler.forms.cache_lines import LINE_BYTES
-from compiler.ir.encoding import INT24_BYTES
 from compiler.ir.packing import Packing
 
 AHEAD = 2048

@@ -1,4 +1,4 @@
-/* Weights looked up in a codebook (compiler.ir.codebook): a vector of values by a vector of indices in the lowest bits of its lanes.
+/* Weights looked up in a codebook (compiler.encodings.codebook): a vector of values by a vector of indices in the lowest bits of its lanes.
  *
  * Up to 4 bits the table has 16 values, and higher bits of a lane do not matter. */
 #pragma once

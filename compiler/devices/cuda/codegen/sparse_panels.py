@@ -15,10 +15,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.devices.cuda.codegen.panels import sums_before, swizzled
-from compiler.ir.encoding import GROUP, KEPT
+from compiler.encodings.two_of_four import GROUP, KEPT
+from compiler.encodings.zeros import kept
 from compiler.ir.packing import Panels, strided
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import kept
 
 WORD_COLUMNS, WORD_DEPTH = 16, 64
 """Columns and elements of k whose metadata are a word of each lane."""

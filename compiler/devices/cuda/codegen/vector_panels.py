@@ -14,9 +14,9 @@ from itertools import pairwise
 import numpy as np
 
 from compiler.devices.cuda.codegen.panels import rounded_to_tf32
+from compiler.encodings.zeros import CLASSES, kept
 from compiler.ir.packing import Panels, strided
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import CLASSES, kept
 
 ALIGNMENT = 128
 """Bytes that each part is a multiple of."""

@@ -12,9 +12,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.codegen.calls import workload_of
+from compiler.encodings.encoding import DENSE, Encodings, Use
 from compiler.forms.sparse import multiplies_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE, Encodings
 from compiler.ir.kernel import Slot
 from compiler.ir.machine import Workload
 
@@ -32,7 +32,7 @@ def cuda_workload_of(kernels: KernelGraph, call: Call, *, encoded: bool = True) 
     def sparse(slot: Slot, id: int) -> Encodings:
         if not encoded or not multiplies_by(call.kernel, slot):
             return ()
-        return (*kernels.two_of_four_encodings(id), *kernels.vector_encodings(id))
+        return kernels.encodings(id, Use.TENSOR_CORES)
 
     return replace(
         plain,

@@ -8,10 +8,10 @@ from compiler.devices.cpu.algorithms.blocking import even_part, parts
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.sparse.plane import Plane
 from compiler.devices.cpu.target import CpuTarget
+from compiler.encodings.zeros import CLASSES, GROUPS
 from compiler.forms.sparse import SparseProduct, as_sparse_product
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
-from compiler.ir.zeros import CLASSES, GROUPS
 from compiler.tuning.proposal import Proposal, in_registers
 
 MOST_VECTORS = 16

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from compiler.devices.cuda.algorithms.contraction.lowering import as_fp32, times_loaded
+from compiler.encodings.two_of_four import GROUP, TwoOfFour
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.integer import IntegerContraction, as_integer
-from compiler.ir.encoding import GROUP, TwoOfFour
 from compiler.ir.expr import Expr, Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.machine import Workload

@@ -30,8 +30,8 @@ from compiler.devices.cuda.algorithms.contraction.tiles import (
 from compiler.devices.cuda.algorithms.integer import shape_of_bytes
 from compiler.devices.cuda.algorithms.sparse.form import as_sparse_contraction, as_sparse_integer
 from compiler.devices.cuda.target import CudaTarget
+from compiler.encodings.two_of_four import GROUP, KEPT
 from compiler.forms.integer import IntegerContraction
-from compiler.ir.encoding import GROUP, KEPT
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
 from compiler.tuning.proposal import Proposal

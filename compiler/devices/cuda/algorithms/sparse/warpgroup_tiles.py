@@ -28,7 +28,7 @@ from compiler.devices.cuda.algorithms.sparse.tiles import shape_of_halves
 from compiler.devices.cuda.algorithms.sparse.warpgroups import STEP_BYTES
 from compiler.devices.cuda.codegen.sparse_panels import WORD_COLUMNS, WORD_DEPTH, WORDS_BYTES
 from compiler.devices.cuda.target import CudaTarget
-from compiler.ir.encoding import GROUP, KEPT
+from compiler.encodings.two_of_four import GROUP, KEPT
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
 from compiler.tuning.proposal import Proposal

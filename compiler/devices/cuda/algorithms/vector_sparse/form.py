@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 from compiler.devices.cuda.algorithms.contraction.lowering import as_fp32, times_loaded
 from compiler.devices.cuda.codegen.vector_panels import MOST_GROUPS
+from compiler.encodings.blocks import WIDTHS, Blocks
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.integer import IntegerContraction, as_integer
 from compiler.forms.kept_groups import is_whole
-from compiler.ir.blocks import WIDTHS, Blocks
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType

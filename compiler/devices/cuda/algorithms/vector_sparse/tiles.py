@@ -36,11 +36,11 @@ from compiler.devices.cuda.algorithms.model import PORT_BYTES
 from compiler.devices.cuda.algorithms.vector_sparse.form import BYTES, VectorSparse, as_vector_sparse
 from compiler.devices.cuda.codegen.fragments import MMA_M
 from compiler.devices.cuda.target import CudaTarget
-from compiler.ir.blocks import WIDTHS
+from compiler.encodings.blocks import WIDTHS
+from compiler.encodings.zeros import CLASSES
 from compiler.ir.machine import Workload
 from compiler.ir.once import once
 from compiler.ir.tile import Level, Tile
-from compiler.ir.zeros import CLASSES
 from compiler.tuning.proposal import Proposal
 
 NARROW_THREAD_TILES = ((64, 16, 4, 2), (128, 16, 8, 2), (64, 8, 4, 1), (128, 8, 8, 1))

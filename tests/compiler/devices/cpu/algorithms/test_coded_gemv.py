@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms.coded_gemv import coded_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
+from compiler.encodings.codebook import Codebook
+from compiler.encodings.encoding import DENSE
 from compiler.forms.gemv import MAX_ROWS
-from compiler.ir.codebook import Codebook
-from compiler.ir.encoding import DENSE
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Slot, Store

@@ -11,9 +11,10 @@ from compiler.devices.cpu.algorithms import legal_tiles
 from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, this_machine
+from compiler.encodings.encoding import DENSE, Encodings
+from compiler.encodings.int24 import INT24
 from compiler.forms.gemv import MAX_ROWS, as_gemv
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE, INT24, Encodings
 from compiler.ir.expr import Apply, Const, Expr, Load
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store

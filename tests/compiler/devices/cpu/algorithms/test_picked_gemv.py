@@ -13,10 +13,12 @@ from compiler.devices.cpu.algorithms.gemv import gemv_tiles
 from compiler.devices.cpu.algorithms.picked_gemv import KEPT, PICKED, picked_gemv_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
+from compiler.encodings import find
+from compiler.encodings.combined import LEAST_LINES
+from compiler.encodings.encoding import DENSE, Use
+from compiler.encodings.zeros import leaves_out
 from compiler.forms.gemv import MAX_ROWS, SPARSE_ROWS
 from compiler.forms.kept_groups import PickedFloats
-from compiler.ir.combined import LEAST_LINES
-from compiler.ir.encoding import DENSE
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Slot, Store
@@ -24,11 +26,9 @@ from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType
-from compiler.ir.without_zeros import single_encodings_without_zeros
-from compiler.ir.zeros import leaves_out
 from tests.compiler.devices.cpu.algorithms.test_gemv import agrees, at, f32, few_rows
 from tests.compiler.devices.cpu.library import Case, Library, bound, draws
-from tests.compiler.ir.test_combined import packable
+from tests.compiler.encodings.test_combined import packable
 
 HERE = [profile.name for profile in PROFILES if runs_here(profile)]
 MATRIX = 1
@@ -41,7 +41,7 @@ class PrunedCase(Case):
 
     @property
     def workload(self) -> Workload:
-        known = single_encodings_without_zeros(self.inputs[MATRIX])
+        known = find(self.inputs[MATRIX], Use.FEW_ROWS)
         each = ((DENSE, *known) if position == MATRIX else (DENSE,) for position in range(len(self.inputs)))
         return replace(super().workload, encodings=tuple(each))
 

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from compiler.codegen.calls import geometry
 from compiler.devices.cpu.algorithms.recurrent import recurrent_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.int24 import INT24
 from compiler.forms.normal_form import rename_slots
 from compiler.forms.recurrence import as_recurrence
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE, INT24
 from compiler.ir.kernel import Kernel
 from compiler.ir.tile import Level, Tile
 from compiler.ops import OPERATORS

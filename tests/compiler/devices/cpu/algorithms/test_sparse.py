@@ -11,9 +11,11 @@ from hypothesis import strategies as st
 from compiler.devices.cpu.algorithms.sparse.plane import Plane
 from compiler.devices.cpu.algorithms.sparse.tiles import sparse_tiles
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here, this_machine
+from compiler.encodings.encoding import DENSE, Use
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.zeros import GROUPS
 from compiler.forms.sparse import Streams, as_sparse_product
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE, Sparse, sparse_encodings_of
 from compiler.ir.expr import Apply, Const, Expr, Load, Where, conjunction, inside
 from compiler.ir.index import Axis, Index
 from compiler.ir.kernel import Block, Kernel, Slot, Store
@@ -21,7 +23,6 @@ from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType, Layout, TensorType
 from compiler.ir.tile import Level, Tile
-from compiler.ir.zeros import GROUPS
 from tests.compiler.devices.cpu.library import Case, Library, draws
 
 F32 = DType.F32
@@ -138,7 +139,7 @@ class SparseCase(Case):
     @property
     def workload(self) -> Workload:
         plain = super().workload
-        known = {1: sparse_encodings_of(self.inputs[1])}
+        known = {1: Sparse.find(self.inputs[1], Use.PRODUCT)}
         return replace(plain, encodings=tuple((DENSE, *known.get(at, ())) for at in range(len(self.inputs))))
 
 
@@ -351,18 +352,18 @@ def test_a_specimen_is_as_long_as_what_is_packed_and_leads_nowhere_else() -> Non
 
 def test_encodings_say_what_groups_of_lines_keep() -> None:
     vectors = Sparsity(0.1, 4).of(np.ones((64, 512), np.float32), 1)
-    lines, columns = sparse_encodings_of(vectors)
+    lines, columns = Sparse.find(vectors, Use.PRODUCT)
     assert isinstance(lines, Sparse)
     assert isinstance(columns, Sparse)
     assert lines.fill(1) == lines.fill(4) == 7
     assert lines.fill(8) > 10
     assert columns.fill(4) > 10
     scattered = vectors[np.random.default_rng(2).permutation(64)]
-    (again, _) = sparse_encodings_of(scattered)
+    (again, _) = Sparse.find(scattered, Use.PRODUCT)
     assert isinstance(again, Sparse)
     assert again.fill(4) == 7, "lines with the same zeros are brought together"
-    assert sparse_encodings_of(np.ones((64, 64), np.float32)) == ()
-    assert sparse_encodings_of(vectors.astype(np.float64)) == ()
+    assert Sparse.find(np.ones((64, 64), np.float32), Use.PRODUCT) == ()
+    assert Sparse.find(vectors.astype(np.float64), Use.PRODUCT) == ()
     assert Sparse.read(lines.word) == lines
     with pytest.raises(ValueError, match="is no sparse encoding"):
         Sparse.read("sparse_2_1_1_1_1")

@@ -18,14 +18,14 @@ from compiler.devices.cpu.algorithms.sparse_dot import (
 )
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import FAR_BYTES, NEAR_BYTES, PROFILES, CpuTarget, resolve, runs_here
+from compiler.encodings import find
+from compiler.encodings.encoding import DENSE, Use
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE
 from compiler.ir.graph import Attr
 from compiler.ir.kernel import Kernel
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import Layout
-from compiler.ir.without_zeros import encodings_without_zeros
 from tests.compiler.devices.cpu.algorithms.test_integer import BYTES, Drawn, defined
 from tests.compiler.devices.cpu.algorithms.test_sparse import Layer, Sparsity
 from tests.compiler.devices.cpu.library import Case, Library, check, draws
@@ -64,10 +64,7 @@ class BlockedCase(Case):
 
     @property
     def workload(self) -> Workload:
-        known = (
-            encodings_without_zeros(one, halves=True) if at in self.constant else ()
-            for at, one in enumerate(self.inputs)
-        )
+        known = (find(one, Use.BF16_PRODUCT) if at in self.constant else () for at, one in enumerate(self.inputs))
         return replace(super().workload, encodings=tuple((DENSE, *one) for one in known))
 
 

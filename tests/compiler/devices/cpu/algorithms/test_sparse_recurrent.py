@@ -14,14 +14,14 @@ from compiler.devices.cpu.algorithms.recurrent import recurrent_tiles
 from compiler.devices.cpu.algorithms.sparse_recurrent import PICKED, sparse_recurrent_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here
+from compiler.encodings import find
+from compiler.encodings.encoding import DENSE, Use
+from compiler.encodings.zeros import leaves_out
 from compiler.forms.recurrence import recurs_by
 from compiler.ir.buffers import Buffer, Call, KernelGraph
-from compiler.ir.encoding import DENSE
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Steered
 from compiler.ir.tensor import DType, TensorType
-from compiler.ir.without_zeros import recurrent_encodings_without_zeros
-from compiler.ir.zeros import leaves_out
 from tests.compiler.devices.cpu.algorithms.test_recurrent import GATES, Layer, case_of, check, layers
 from tests.compiler.devices.cpu.library import Case, Library, draws
 
@@ -36,7 +36,7 @@ class PrunedCase(Case):
 
     @property
     def workload(self) -> Workload:
-        known = (recurrent_encodings_without_zeros(one) if at in WEIGHTS else () for at, one in enumerate(self.inputs))
+        known = (find(one, Use.RECURRENCE) if at in WEIGHTS else () for at, one in enumerate(self.inputs))
         return replace(super().workload, encodings=tuple((DENSE, *one) for one in known))
 
 
@@ -241,9 +241,9 @@ def test_constants_tell_of_blocks_of_one_input_only_where_a_sequential_kernel_re
     constants = {at: case.inputs[at] for at in WEIGHTS}
     call = Call(case.kernel, inputs, outputs)
     graph = KernelGraph(buffers, (call,), (0,), outputs, constants)
-    weights = recurrent_encodings_without_zeros(case.inputs[2])
+    weights = find(case.inputs[2], Use.RECURRENCE)
     assert weights
-    assert [graph.recurrent_encodings(at) for at in (0, 2)] == [(), weights]
+    assert [graph.encodings(at, Use.RECURRENCE) for at in (0, 2)] == [(), weights]
     assert workload_of(graph, call).encodings[2] == (DENSE, *weights)
     parallel = replace(call, kernel=replace(case.kernel, sequential=()))
-    assert replace(graph, calls=(parallel,)).recurrent_encodings(2) == ()
+    assert replace(graph, calls=(parallel,)).encodings(2, Use.RECURRENCE) == ()

@@ -8,14 +8,15 @@ from compiler.devices.cpu.algorithms.sparse.plane import Plane
 from compiler.devices.cpu.algorithms.sparse.tiles import MOST_FILL, MOST_TILES, sparse_tiles
 from compiler.devices.cpu.emit.lower import count_tiles
 from compiler.devices.cpu.target import PROFILES, CpuTarget
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.zeros import CLASSES
 from compiler.forms.sparse import PLACES, as_sparse_product, multiplies_by
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE, Sparse
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import Layout
 from compiler.ir.tokens import ParseError
-from compiler.ir.zeros import CLASSES
 from tests.parse import parse_kernel
 
 V4 = PROFILES[0]

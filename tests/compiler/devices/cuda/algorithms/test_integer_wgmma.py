@@ -22,7 +22,7 @@ from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.emit.persistent import can_be_resident
 from compiler.devices.cuda.target import PROFILES
-from compiler.ir.encoding import TwoOfFour
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.tile import Level, Tile
 from compiler.pipeline import compile_model
 from tests.compiler.devices.cpu.library import Case

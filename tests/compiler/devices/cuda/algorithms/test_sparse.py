@@ -12,7 +12,8 @@ from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.ir.encoding import DENSE, Encodings, TwoOfFour
+from compiler.encodings.encoding import DENSE, Encodings
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile

@@ -11,9 +11,10 @@ from compiler.devices.cuda.algorithms import legal_tiles
 from compiler.devices.cuda.algorithms.sparse.tiles import cuda_sparse_tiles
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import PROFILES, CudaTarget
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.errors import VerifyError
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE, TwoOfFour
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType, Layout

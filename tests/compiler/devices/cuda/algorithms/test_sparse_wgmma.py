@@ -18,7 +18,7 @@ from compiler.devices.cuda.algorithms.sparse.warpgroup_tiles import cuda_sparse_
 from compiler.devices.cuda.codegen.lowered import PREAMBLE
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.emit.persistent import can_be_resident
-from compiler.ir.encoding import TwoOfFour
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
 from compiler.pipeline import compile_model

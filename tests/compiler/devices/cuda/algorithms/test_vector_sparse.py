@@ -13,8 +13,8 @@ from compiler.devices.cuda import nvrtc
 from compiler.devices.cuda.algorithms.vector_sparse.tiles import cuda_vector_sparse_tiles
 from compiler.devices.cuda.codegen.lowered import PREAMBLE, CudaLowered
 from compiler.devices.cuda.emit.lower import lower_cuda
-from compiler.ir.blocks import vector_encodings_of
-from compiler.ir.encoding import DENSE
+from compiler.encodings.blocks import Blocks
+from compiler.encodings.encoding import DENSE, Use
 from compiler.ir.machine import Workload
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
@@ -52,7 +52,7 @@ def with_weights(case: Case, weights: np.ndarray) -> tuple[Case, Workload]:
     """A case with other weights, and its workload with what is known of them."""
     at = weights_at(case)
     case = replace(case, inputs=(*case.inputs[:at], weights, *case.inputs[at + 1 :]))
-    known = vector_encodings_of(weights)
+    known = Blocks.find(weights, Use.TENSOR_CORES)
     encodings = tuple((DENSE, *known) if one == at else (DENSE,) for one in range(len(case.inputs)))
     return case, replace(workload_of(case), encodings=encodings)
 

@@ -11,13 +11,13 @@ from compiler.devices.cuda.algorithms import legal_tiles
 from compiler.devices.cuda.algorithms.vector_sparse.tiles import cuda_vector_sparse_tiles
 from compiler.devices.cuda.emit.lower import lower_cuda
 from compiler.devices.cuda.target import PROFILES, CudaTarget
-from compiler.ir.blocks import Blocks
+from compiler.encodings.blocks import Blocks
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.zeros import leaves_out
 from compiler.ir.buffers import Buffer
-from compiler.ir.encoding import DENSE
 from compiler.ir.machine import Workload
 from compiler.ir.parse import parse_workload
 from compiler.ir.tensor import DType
-from compiler.ir.zeros import leaves_out
 from tests.compiler.devices.cuda.algorithms.test_contraction import convolution, workload_of
 from tests.compiler.devices.cuda.algorithms.test_contraction_tiles import A100, H200, product
 from tests.compiler.devices.cuda.algorithms.test_integer import SMALL

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels, SummedSparsePanels
-from compiler.ir.encoding import TwoOfFour
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 from tests.cuda_double.layouts import G, T, k_major, packed, sparse_byte_fragments, sparse_fragments

@@ -18,8 +18,9 @@ from compiler.devices.cuda.measure.bench import ALIGNMENT, OUTPUTS, Operand, Sla
 from compiler.devices.cuda.measure.driver import Device
 from compiler.devices.cuda.measure.machine import BuiltKernel, CudaMachine
 from compiler.devices.cuda.target import Gpu, resolve
-from compiler.ir.blocks import Blocks
-from compiler.ir.encoding import DENSE, TwoOfFour
+from compiler.encodings.blocks import Blocks
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.machine import Setting, Trial, Workload
 from compiler.ir.packing import Panels, Steered
 from compiler.ir.tensor import DType

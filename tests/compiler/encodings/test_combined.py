@@ -3,8 +3,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.ir.combined import MOST_COLUMNS, MOST_WORK, combined, groups_of, largest_of_each
-from compiler.ir.zeros import zeros_of
+from compiler.encodings.combined import MOST_COLUMNS, MOST_WORK, combined, groups_of, largest_of_each
+from compiler.encodings.zeros import Zeros
 
 
 def scores(*shape: int, seed: int = 3) -> np.ndarray:
@@ -68,7 +68,7 @@ def test_groups_lose_less_than_groups_drawn_anyhow_and_none_is_large() -> None:
 @pytest.mark.parametrize("transposed", [False, True])
 def test_weights_are_named_combined_with_how_they_pack(transposed: bool) -> None:
     mask = packable(256, 320, 64)
-    found = zeros_of((mask.T if transposed else mask).astype(np.float32))
+    found = Zeros.of((mask.T if transposed else mask).astype(np.float32))
     assert found is not None
     assert found.form == "combined"
     assert str(found) == "80.0 % zeros, combined; 320 columns combined in 64, 100 % filled"
@@ -77,7 +77,7 @@ def test_weights_are_named_combined_with_how_they_pack(transposed: bool) -> None
 def test_windows_are_combined_over_channels_and_taps() -> None:
     mask = packable(256, 9 * 40, 72).reshape(256, 40, 3, 3)
     for weights in (mask.astype(np.float32), mask.astype(np.int8)):
-        found = zeros_of(weights)
+        found = Zeros.of(weights)
         assert found is not None
         assert found.form == "combined"
         assert found.combined is not None

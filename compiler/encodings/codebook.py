@@ -7,16 +7,16 @@ that what is looked up is what was there.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
-from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.packing import Panels
-from compiler.ir.tensor import DType
-from compiler.ir.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
+from compiler.encodings.encoding import Encoding, Use
+from compiler.encodings.finding import Reported
+from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
-CODEBOOK_WORD = "codebook"
 BITS = (1, 2, 4, 8)
 """Of an index."""
 MOST_VALUES = 256
@@ -24,13 +24,12 @@ OWN_VALUES, OWN_BITS = 16, 4
 """Of a codebook that is one line's own: larger ones take more bytes than they save."""
 LEAST_SAVED = 0.5
 """The share of a constant's bytes that its codebooks and indices may take at most."""
-TABLE = 16
-"""Values of a table of up to 4 bits in memory, in which shorter codebooks are repeated: higher bits do not matter."""
 CODED = "gemv_codebook"
 """The algorithm whose kernels look weights up."""
 FIRST_LOOK = 2048
 """Elements of which most constants show that they have too many values."""
 CHUNK = 1 << 16
+MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
@@ -40,22 +39,28 @@ class Codebook(Encoding):
     axis  the constant's dimension of which each index has a codebook of its own; None where one serves all
     """
 
+    begins = "codebook"
     bits: int
     axis: int | None
+
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Codebook, ...]:
+        """Those that save enough bytes, by a constant's dtype, size and values."""
+        return tuple(one.encoding for one in every_codebook_of(constant)) if use is Use.GEMV else ()
 
     @staticmethod
     def of(bits: int, axis: int | None = None) -> Codebook:
         """The encoding with the word that stands for it in the text of workloads."""
-        word = "_".join(map(str, (CODEBOOK_WORD, bits, *(() if axis is None else (axis,)))))
+        word = Codebook.words(bits, *(() if axis is None else (axis,)))
         return Codebook(word, word, bits, axis)
 
-    @staticmethod
-    def read(word: str) -> Codebook:
-        """From `word`. Raises ValueError for any other."""
-        first, *numbers = word.split("_")
-        if first != CODEBOOK_WORD or not 1 <= len(numbers) <= 2 or not all(map(str.isdecimal, numbers)):
+    @classmethod
+    def read(cls, word: str) -> Codebook:
+        """With bits, and a dimension if lines have codebooks of their own."""
+        numbers = cls.numbers(word)
+        if not 1 <= len(numbers) <= 2:
             raise ValueError(f"`{word}` is no codebook")
-        bits, *axis = map(int, numbers)
+        bits, *axis = numbers
         if bits not in BITS or any(one >= MOST_AXES for one in axis):
             raise ValueError(f"`{word}` is no codebook: an index has {', '.join(map(str, BITS))} bits")
         return Codebook.of(bits, *axis)
@@ -74,14 +79,9 @@ class Codebook(Encoding):
         return np.asarray(levels * step, constant.dtype)
 
 
-def looks_up(algorithm: str) -> bool:
-    """Whether kernels of an algorithm read weights as indices into codebooks."""
-    return algorithm == CODED
-
-
 def values_of(array: np.ndarray, most: int) -> np.ndarray | None:
     """The distinct values of an fp32 array, as sorted bits uint32[values]; None where there are more than `most`."""
-    octets = _bits(array).reshape(-1)
+    octets = bits_of(array).reshape(-1)
     found = np.unique(octets[:FIRST_LOOK])
     for at in range(FIRST_LOOK, octets.size, CHUNK):
         if len(found) > most:
@@ -90,7 +90,8 @@ def values_of(array: np.ndarray, most: int) -> np.ndarray | None:
     return found if len(found) <= most else None
 
 
-def _bits(array: np.ndarray) -> np.ndarray:
+def bits_of(array: np.ndarray) -> np.ndarray:
+    """The bits of fp32 elements, uint32 of the same shape."""
     return np.ascontiguousarray(array, np.float32).view(np.uint32)
 
 
@@ -100,7 +101,7 @@ def bits_for(values: int) -> int:
 
 
 @dataclass(frozen=True)
-class SharedValues:
+class SharedValues(Reported):
     """That the elements of a weight tensor share few values.
 
     values     in the largest codebook
@@ -108,11 +109,34 @@ class SharedValues:
     zeros      how many elements are zero
     """
 
+    key = "shared"
+    computed = True
+    title = "Weights of few values"
+
     shape: tuple[int, ...]
     encoding: Codebook
     values: int
     codebooks: int
     zeros: int
+
+    @classmethod
+    def of(cls, constant: np.ndarray, use: Use = Use.PRODUCT) -> SharedValues | None:
+        """The way to keep a constant as indices that takes the fewest bytes; None where there is none."""
+        return min(every_codebook_of(constant), key=lambda one: one.bytes, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """`values` of the largest codebook, `bits` of an index, `codebooks`, and the `axis` with one for each index.
+
+        The axis is null where one codebook serves all. `zeros` is their share, `saved_bytes` are beside fp32.
+        """
+        return {
+            "values": self.values,
+            "bits": self.encoding.bits,
+            "codebooks": self.codebooks,
+            "axis": self.encoding.axis,
+            "zeros": round(self.zeros / self.elements, 4),
+            "saved_bytes": self.saved_bytes,
+        }
 
     @property
     def elements(self) -> int:
@@ -130,17 +154,46 @@ class SharedValues:
         return 4 * self.elements - self.bytes
 
     @property
-    def form(self) -> str:
-        """In words."""
+    def words(self) -> str:
+        """How indices and codebooks are kept."""
         kept = f"indices of {self.encoding.bits} bit{'s' * (self.encoding.bits > 1)}"
         whose = (
             "one codebook" if self.encoding.axis is None else f"a codebook for each index of axis {self.encoding.axis}"
         )
         return f"{kept}, {whose}"
 
+    @property
+    def gain(self) -> int:
+        """Bytes."""
+        return self.saved_bytes
+
+    @classmethod
+    def summary(cls, each: Sequence[Self]) -> str:
+        """Values, zeros among them, and what is saved, of tensors together."""
+        most, zeros = max(one.values for one in each), sum(one.zeros for one in each)
+        share = f", {100 * zeros / sum(one.elements for one in each):.1f} % zeros" if zeros else ""
+        dense = sum(4 * one.elements for one in each) / MEGABYTE
+        stored = sum(one.bytes for one in each) / MEGABYTE
+        return f"{most} values{share}; {stored:.2f} MB for {dense:.2f} MB in fp32"
+
+    @staticmethod
+    def is_used_by(algorithm: str) -> bool:
+        """Whether weights are looked up."""
+        return algorithm == CODED
+
+    @staticmethod
+    def note(used: bool) -> str:
+        """Whether indices are kept."""
+        if used:
+            return "kept as indices and looked up"
+        return (
+            "multiplied dense, which is faster or all there is; for CPUs large ones are stored as indices unless their "
+            "kernel transforms them"
+        )
+
     def __str__(self) -> str:
         zeros = f", {100 * self.zeros / self.elements:.1f} % zeros" if self.zeros else ""
-        return f"{self.values} values{zeros}; {self.form}"
+        return f"{self.values} values{zeros}; {self.words}"
 
 
 def every_codebook_of(constant: np.ndarray) -> tuple[SharedValues, ...]:
@@ -175,102 +228,3 @@ def _shared(constant: np.ndarray, codebooks: list[np.ndarray], axis: int | None)
     most = max(map(len, codebooks))
     zeros = constant.size - int(np.count_nonzero(constant))
     return SharedValues(constant.shape, Codebook.of(bits_for(most), axis), most, len(codebooks), zeros)
-
-
-def codebook_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those by which a constant may be kept as indices into codebooks, by its dtype, size and values."""
-    return tuple(one.encoding for one in every_codebook_of(constant))
-
-
-def shared_values_of(constant: np.ndarray) -> SharedValues | None:
-    """The way to keep a constant as indices that takes the fewest bytes; None where there is none."""
-    return min(every_codebook_of(constant), key=lambda one: one.bytes, default=None)
-
-
-@dataclass(frozen=True)
-class CodedColumns:
-    """B[k, n] as indices, each column along k, behind its table or, where one table serves all, behind that.
-
-    panels  of as many columns as a vector has lanes
-    bits    of an index
-
-    A table of up to 4 bits is float32[TABLE]. A column follows as uint32[words][lanes], of which word w of lane l holds
-    from its lowest bits on the indices at k = w * chunk + l, then + lanes, and so on. Of 8 bits a table is
-    uint8[4][256], byte by byte of the values, and each chunk of k has 64 indices, that of 16 * q + 4 * p + e at byte
-    16 * p + 4 * q + e: bytes of four vectors that are interleaved give the values in order. What lies past the depth
-    and the columns is index 0.
-    """
-
-    panels: Panels
-    bits: int
-    own: bool
-    dtype: DType = DType.U8
-
-    @property
-    def chunk(self) -> int:
-        """Places of k whose indices fill a vector."""
-        return self.panels.panel * 32 // self.bits
-
-    @property
-    def depth(self) -> int:
-        """Of k in whole chunks."""
-        return -(-self.panels.depth // self.chunk) * self.chunk
-
-    @property
-    def table_bytes(self) -> int:
-        """Of one table."""
-        return 4 * max(TABLE, 1 << self.bits)
-
-    @property
-    def column_bytes(self) -> int:
-        """From one column to the next."""
-        return self.depth * self.bits // 8 + self.table_bytes * self.own
-
-    @property
-    def first(self) -> int:
-        """Bytes before the first column."""
-        return 0 if self.own else self.table_bytes
-
-    @property
-    def elements(self) -> int:
-        """Bytes of the packed constant."""
-        return self.first + -(-self.panels.columns // self.panels.panel) * self.panels.panel * self.column_bytes
-
-    def pack(self, constant: np.ndarray) -> np.ndarray:
-        """Tables and indices as uint8[elements].
-
-        Raises ValueError where there are more values than indices tell apart.
-        """
-        dense = self.panels.pack(constant)[0].transpose(0, 2, 1).reshape(-1, self.panels.depth)
-        bits = _bits(dense[: self.panels.columns])
-        indices = np.zeros((len(dense), self.depth), np.uint8)
-        if not self.own:
-            table, indices[: len(bits), : self.panels.depth] = self._looked_up(bits)
-            return np.concatenate([table, self._packed(indices).reshape(-1)])
-        tables = np.zeros((len(dense), self.table_bytes), np.uint8)
-        for column, line in enumerate(bits):
-            tables[column], indices[column, : self.panels.depth] = self._looked_up(line)
-        return np.concatenate([tables, self._packed(indices)], axis=1).reshape(-1)
-
-    def _looked_up(self, bits: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The table of an array's values as bytes, and the places in it."""
-        values = values_of(bits.view(np.float32), 1 << self.bits)
-        if values is None:
-            raise ValueError(f"more values than indices of {self.bits} bits tell apart")
-        book = np.zeros(1 << self.bits, "<u4")
-        book[: len(values)] = values
-        if self.bits == 8:
-            table = np.ascontiguousarray(book.view(np.uint8).reshape(-1, 4).T)
-        else:
-            table = np.resize(book, TABLE).view(np.uint8)
-        return table.reshape(-1), np.searchsorted(values, bits)
-
-    def _packed(self, indices: np.ndarray) -> np.ndarray:
-        """uint8[columns, depth * bits / 8] of uint8[columns, depth]."""
-        columns = len(indices)
-        if self.bits == 8:
-            return indices.reshape(columns, -1, 4, 4, 4).transpose(0, 1, 3, 2, 4).reshape(columns, -1)
-        places = indices.reshape(columns, -1, 32 // self.bits, self.panels.panel).astype("<u4")
-        shifts = np.arange(0, 32, self.bits, dtype=np.uint32)[:, None]
-        words = np.bitwise_or.reduce(places << shifts, axis=2)
-        return np.asarray(words.astype("<u4").view(np.uint8).reshape(columns, -1))

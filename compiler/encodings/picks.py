@@ -5,9 +5,9 @@ can pick their groups by themselves from a vector of neighbouring inputs, a step
 that are not zero, if all of them lie in one window. The window begins at the least input that a line still lacks, so
 that lines wait for each other little: the number of steps is near to the weights of the fullest line over a group.
 
-Where lanes hold one number each, as the state of a recurrent layer is multiplied in fp32, a group is a single one.
-Few rows that are multiplied by a matrix are copied before, in whatever order: where columns of the matrix can be
-combined without conflicts (`compiler.ir.combined`) those of a group become neighbours, so that one step takes a packed
+Where lanes hold one number each, as the state of a recurrent layer is multiplied in fp32, a group is a single one. Few
+rows that are multiplied by a matrix are copied before, in whatever order: where columns of the matrix can be combined
+without conflicts (`compiler.encodings.combined`) those of a group become neighbours, so that one step takes a packed
 column.
 """
 
@@ -18,12 +18,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.combined import combined
-from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
+from compiler.encodings.combined import combined
+from compiler.encodings.encoding import Encoding, Use, group_of
+from compiler.encodings.zeros import CLASSES, MOST_AXES, class_of, is_pruned, kept, pairs_of_axes
 
-PICKS_WORD = "picks"
-ORDERED_WORD = "ordered"
+ORDERED = "_ordered"
 """At the end of an encoding's word."""
 WINDOWS: Mapping[tuple[int, int], tuple[int, ...]] = {
     (4, 64): (16, 32),
@@ -56,6 +55,7 @@ class Picks(Encoding):
     ordered whether inputs are taken in the order of `order_of`, and not as they are
     """
 
+    begins = "picks"
     lines: int
     along: int
     group: int
@@ -63,22 +63,35 @@ class Picks(Encoding):
     fills: tuple[int, ...]
     ordered: bool = False
 
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Picks, ...]:
+        """Groups of as many weights as are multiplied together.
+
+        Of a recurrent layer's weights fp32[..., gates, inputs] gates are the lines, and none of one matrix steps
+        together with one of the next.
+        """
+        if use is not Use.RECURRENCE:
+            group = group_of(constant, use)
+            return pick_encodings_of(constant, group) if group else ()
+        if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
+            return ()
+        matrices = kept(constant).reshape(-1, *constant.shape[-2:])
+        return tuple(_known(matrices, constant.ndim - 2, constant.ndim - 1, 1))
+
     @staticmethod
     def of(lines: int, along: int, group: int, window: int, fills: tuple[int, ...], *, ordered: bool = False) -> Picks:
         """The encoding with the word that stands for it in the text of workloads."""
-        last = (ORDERED_WORD,) if ordered else ()
-        word = "_".join(map(str, (PICKS_WORD, lines, along, group, window, *fills, *last)))
+        word = Picks.words(lines, along, group, window, *fills) + ORDERED * ordered
         return Picks(word, word, lines, along, group, window, fills, ordered)
 
-    @staticmethod
-    def read(word: str) -> Picks:
-        """From `word`. Raises ValueError for any other."""
-        first, *numbers = word.split("_")
-        ordered = numbers[-1:] == [ORDERED_WORD]
-        numbers = numbers[: len(numbers) - int(ordered)]
-        if first != PICKS_WORD or len(numbers) < 4 or not all(map(str.isdecimal, numbers)):
+    @classmethod
+    def read(cls, word: str) -> Picks:
+        """With two dimensions, a group, a window, a fill for each of its WINDOWS, and whether inputs are ordered."""
+        ordered = word.endswith(ORDERED)
+        numbers = cls.numbers(word.removesuffix(ORDERED))
+        if len(numbers) < 4:
             raise ValueError(f"`{word}` is no encoding of picks")
-        lines, along, group, window, *fills = map(int, numbers)
+        lines, along, group, window, *fills = numbers
         if len(fills) != len(WINDOWS.get((group, window), ())) or lines == along or max(lines, along) >= MOST_AXES:
             raise ValueError(f"`{word}` is no encoding of picks: no such dimensions or window")
         if not all(0 < fill <= CLASSES for fill in fills) or (ordered and group != 1):
@@ -168,7 +181,7 @@ def in_panels(lines: np.ndarray, width: int) -> np.ndarray:
     return whole.reshape(panels, width, -1)
 
 
-def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
+def pick_encodings_of(constant: np.ndarray, group: int) -> tuple[Picks, ...]:
     """Those by groups of a size in which a constant may be kept, by its zeros.
 
     The first two axes are lines or innermost. Single inputs are ordered where columns can be combined.
@@ -176,17 +189,6 @@ def pick_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     if not is_pruned(constant):
         return ()
     return tuple(one for pair in pairs_of_axes(constant) for one in _encodings(constant, *pair, group))
-
-
-def recurrent_pick_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those of single numbers in which weights of a recurrent layer may be kept: fp32[..., gates, inputs].
-
-    Gates are the lines, and none of one matrix of gates and inputs steps together with one of the next.
-    """
-    if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
-        return ()
-    matrices = kept(constant).reshape(-1, *constant.shape[-2:])
-    return tuple(_known(matrices, constant.ndim - 2, constant.ndim - 1, 1))
 
 
 def _encodings(constant: np.ndarray, lines: int, along: int, group: int) -> Iterator[Picks]:

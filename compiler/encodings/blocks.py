@@ -12,10 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler.ir.encoding import Encoding, Encodings
-from compiler.ir.zeros import CLASSES, MOST_AXES, any_in_groups, class_of, is_pruned, kept, pairs_of_axes
+from compiler.encodings.encoding import Encoding, Use, group_of
+from compiler.encodings.zeros import CLASSES, MOST_AXES, any_in_groups, class_of, is_pruned, kept, pairs_of_axes
 
-BLOCKS_WORD = "blocks"
 WIDTHS = (8, 16, 32)
 """Lines whose groups may be kept together."""
 MOST_FILL = 0.75
@@ -36,24 +35,43 @@ class Blocks(Encoding):
     fills  what is kept, for each of WIDTHS, in 1 / CLASSES of all blocks
     """
 
+    begins = "blocks"
     lines: int
     along: int
     group: int
     fills: tuple[int, ...]
 
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Blocks, ...]:
+        """Groups of as many neighbours as are multiplied together; for tensor cores of any size.
+
+        Of a recurrent layer's weights fp32[..., gates, inputs] gates are the lines, inputs are kept one by one, and no
+        block reaches from one matrix to the next.
+        """
+        if use is Use.RECURRENCE:
+            if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
+                return ()
+            return tuple(_encodings(constant, constant.ndim - 2, constant.ndim - 1, 1))
+        if use is Use.TENSOR_CORES:
+            if not (constant.dtype.kind == "f" or constant.dtype == np.int8) or not is_pruned(constant):
+                return ()
+            return tuple(one for pair in pairs_of_axes(constant) for one in _vectors(constant, *pair))
+        group = group_of(constant, use)
+        return block_encodings_of(constant, group) if group else ()
+
     @staticmethod
     def of(lines: int, along: int, group: int, fills: tuple[int, ...]) -> Blocks:
         """The encoding with the word that stands for it in the text of workloads."""
-        word = "_".join(map(str, (BLOCKS_WORD, lines, along, group, *fills)))
+        word = Blocks.words(lines, along, group, *fills)
         return Blocks(word, word, lines, along, group, fills)
 
-    @staticmethod
-    def read(word: str) -> Blocks:
-        """From `word`. Raises ValueError for any other."""
-        first, *numbers = word.split("_")
-        if first != BLOCKS_WORD or len(numbers) != 3 + len(WIDTHS) or not all(map(str.isdecimal, numbers)):
+    @classmethod
+    def read(cls, word: str) -> Blocks:
+        """With two dimensions, a group, and a fill for each of WIDTHS."""
+        numbers = cls.numbers(word)
+        if len(numbers) != 3 + len(WIDTHS):
             raise ValueError(f"`{word}` is no encoding of blocks")
-        lines, along, group, *fills = map(int, numbers)
+        lines, along, group, *fills = numbers
         if group not in GROUPS or lines == along or max(lines, along) >= MOST_AXES:
             raise ValueError(f"`{word}` is no encoding of blocks: no such dimensions or group")
         if not all(0 < fill <= CLASSES for fill in fills):
@@ -99,7 +117,7 @@ class Blocks(Encoding):
         return room
 
 
-def block_encodings_of(constant: np.ndarray, group: int) -> Encodings:
+def block_encodings_of(constant: np.ndarray, group: int) -> tuple[Blocks, ...]:
     """Those of blocks of so many neighbours in which a constant may be kept, by its size and zeros.
 
     The first two axes are lines or groups.
@@ -107,26 +125,6 @@ def block_encodings_of(constant: np.ndarray, group: int) -> Encodings:
     if not is_pruned(constant):
         return ()
     return tuple(one for pair in pairs_of_axes(constant) for one in _encodings(constant, *pair, group))
-
-
-def recurrent_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those of single numbers in which weights of a recurrent layer may be kept: fp32[..., gates, inputs].
-
-    Gates are the lines; blocks do not reach from one matrix of gates and inputs to the next.
-    """
-    if constant.dtype != np.float32 or constant.ndim < 2 or not is_pruned(constant):
-        return ()
-    return tuple(_encodings(constant, constant.ndim - 2, constant.ndim - 1, 1))
-
-
-def vector_encodings_of(constant: np.ndarray) -> Encodings:
-    """Those of vectors of lines, of groups of any size, in which floats or signed bytes may be kept for a block tile.
-
-    A group is told of where the next larger one keeps more.
-    """
-    if not (constant.dtype.kind == "f" or constant.dtype == np.int8) or not is_pruned(constant):
-        return ()
-    return tuple(one for pair in pairs_of_axes(constant) for one in _vectors(constant, *pair))
 
 
 def _tiles_in_order(outer: int, inner: int, others: int) -> np.ndarray:
@@ -141,6 +139,7 @@ def _tiles_in_order(outer: int, inner: int, others: int) -> np.ndarray:
 
 
 def _vectors(constant: np.ndarray, lines: int, along: int) -> list[Blocks]:
+    """Of groups of every size; a group is told of where the next larger one keeps more."""
     found: list[Blocks] = []
     for group in reversed(GROUPS):
         for one in _encodings(constant, lines, along, group):

@@ -5,19 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler.ir.encoding import Sparse
-from compiler.ir.picks import (
-    WINDOWS,
-    Picks,
-    in_panels,
-    order_of,
-    pick_encodings_of,
-    recurrent_pick_encodings_of,
-    steps_of,
-)
-from compiler.ir.without_zeros import encodings_without_zeros
-from compiler.ir.zeros import CLASSES
-from tests.compiler.ir.test_combined import packable
+from compiler.encodings import find
+from compiler.encodings.encoding import Use
+from compiler.encodings.picks import WINDOWS, Picks, in_panels, order_of, pick_encodings_of, steps_of
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.zeros import CLASSES
+from tests.compiler.encodings.test_combined import packable
 
 
 @settings(derandomize=True, deadline=None, max_examples=150)
@@ -85,26 +78,26 @@ def test_nothing_is_told_of_what_would_take_about_as_many_steps() -> None:
 
 def test_only_types_that_are_multiplied_in_groups_tell_of_them() -> None:
     zeros = np.zeros((64, 128), np.float32)
-    kinds = {type(one) for one in encodings_without_zeros(zeros, halves=False)}
+    kinds = {type(one) for one in find(zeros, Use.PRODUCT)}
     assert kinds == {Sparse}
-    groups = {one.group for one in encodings_without_zeros(zeros, halves=True) if isinstance(one, Picks)}
+    groups = {one.group for one in find(zeros, Use.BF16_PRODUCT) if isinstance(one, Picks)}
     assert groups == {2}
-    assert {one.group for one in encodings_without_zeros(zeros.astype(np.int8), halves=False)} == {4}  # type: ignore[attr-defined]
-    assert encodings_without_zeros(zeros.astype(np.uint8), halves=True) == ()
+    assert {one.group for one in find(zeros.astype(np.int8), Use.PRODUCT)} == {4}  # type: ignore[attr-defined]
+    assert find(zeros.astype(np.uint8), Use.BF16_PRODUCT) == ()
 
 
 def test_matrices_of_recurrent_layers_are_told_of_each_by_its_own_steps() -> None:
     """Of which one is zero and one is not, in panels that do not reach from one to the other."""
     weights = np.zeros((2, 40, 64), np.float32)
     weights[1] = np.random.default_rng(3).random((40, 64)) < 0.1
-    found = [one for one in recurrent_pick_encodings_of(weights) if isinstance(one, Picks)]
+    found = Picks.find(weights, Use.RECURRENCE)
     assert {(one.lines, one.along, one.group, one.window) for one in found} == {(1, 2, 1, at) for at in (8, 16, 32)}
     (of_16,) = (one for one in found if one.window == 16)
     counts = steps_of(in_panels(weights[1] != 0, 16), 1, 16).counts
     assert of_16.fill(16) == -(-int(counts.sum()) * CLASSES // (2 * 3 * 64))
-    assert recurrent_pick_encodings_of(weights.astype(np.float16)) == ()
-    assert recurrent_pick_encodings_of(np.ones((2, 40, 64), np.float32)) == ()
-    assert recurrent_pick_encodings_of(weights[:, :, :7].repeat(16, 1)) == (), "inputs fewer than any window"
+    assert Picks.find(weights.astype(np.float16), Use.RECURRENCE) == ()
+    assert Picks.find(np.ones((2, 40, 64), np.float32), Use.RECURRENCE) == ()
+    assert Picks.find(weights[:, :, :7].repeat(16, 1), Use.RECURRENCE) == (), "inputs fewer than any window"
 
 
 @pytest.mark.parametrize("transposed", [False, True])
@@ -125,7 +118,7 @@ def test_zeros_anywhere_and_inputs_in_groups_and_of_gates_are_told_in_the_order_
     mask = packable(160, 256, 64)
     weights = np.asarray(mask, np.float32)
     anywhere = np.asarray(np.random.default_rng(2).random((160, 256)) < 0.1, np.float32)
-    for found in (pick_encodings_of(anywhere, 1), pick_encodings_of(weights, 2), recurrent_pick_encodings_of(weights)):
+    for found in (pick_encodings_of(anywhere, 1), pick_encodings_of(weights, 2), Picks.find(weights, Use.RECURRENCE)):
         assert {isinstance(one, Picks) and one.ordered for one in found} == {False}
 
 

@@ -5,8 +5,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from compiler.ir.encoding import sparse_encodings_of
-from compiler.ir.zeros import entries_of, fill_of, is_grouped, order_of, zeros_of
+from compiler.encodings.encoding import Use
+from compiler.encodings.sparse import Sparse
+from compiler.encodings.zeros import Zeros, entries_of, fill_of, is_grouped, order_of
 
 
 def weights(*shape: int, seed: int = 1) -> np.ndarray:
@@ -68,7 +69,7 @@ FORMS: tuple[tuple[str, Callable[[], np.ndarray]], ...] = (
 
 @pytest.mark.parametrize(("form", "array"), FORMS, ids=[form for form, _ in FORMS])
 def test_zeros_are_told_by_the_strongest_form_that_they_keep_to(form: str, array: Callable[[], np.ndarray]) -> None:
-    found = zeros_of(array())
+    found = Zeros.of(array())
     assert found is not None
     assert found.form == form
     assert found.share == pytest.approx(float((array() == 0).mean()))
@@ -77,7 +78,7 @@ def test_zeros_are_told_by_the_strongest_form_that_they_keep_to(form: str, array
 def test_lines_that_are_zero_or_like_others_and_inputs_that_nothing_reads_are_counted() -> None:
     array = without(pruned(weights(32, 64), 1, 1, 0.4), slice(4, 9), slice(60, 64))
     array[20] = array[21] = array[2]
-    found = zeros_of(array)
+    found = Zeros.of(array)
     assert found is not None
     assert (found.lines, found.zero_lines, found.equal_lines, found.zero_inputs) == (32, 5, 2, 4)
     assert str(found).endswith("5 of 32 lines zero; 2 lines equal to others; 4 inputs unread")
@@ -95,7 +96,7 @@ def test_lines_that_are_zero_or_like_others_and_inputs_that_nothing_reads_are_co
     ids=["dense", "nothing else", "one dimension", "few elements", "no numbers"],
 )
 def test_of_other_tensors_nothing_is_told(array: np.ndarray) -> None:
-    assert zeros_of(array) is None
+    assert Zeros.of(array) is None
 
 
 def test_blocks_along_a_diagonal_are_groups_unless_they_have_zeros_inside() -> None:
@@ -103,13 +104,13 @@ def test_blocks_along_a_diagonal_are_groups_unless_they_have_zeros_inside() -> N
     for group in range(4):
         blocks[8 * group : 8 * group + 8, 12 * group : 12 * group + 12] = weights(8, 12, 3, 3)
     assert is_grouped(blocks)
-    assert sparse_encodings_of(blocks) == ()
+    assert Sparse.find(blocks, Use.PRODUCT) == ()
     holed, beside = blocks.copy(), blocks.copy()
     holed[3, 4, 1, 1] = 0
     beside[3, 40] = 1
     assert not is_grouped(holed)
     assert not is_grouped(beside)
-    assert sparse_encodings_of(holed)
+    assert Sparse.find(holed, Use.PRODUCT)
     assert not is_grouped(pruned(weights(32, 32), 1, 1))
     assert not is_grouped(weights(32, 32))
 
@@ -118,7 +119,7 @@ def test_a_nan_is_no_zero_and_a_negative_zero_is_one() -> None:
     array = pruned(weights(32, 32), 1, 1)
     (first, *_), (second, *_) = np.nonzero(array == 0)
     array[first, second] = np.nan
-    plain = zeros_of(np.where(array == 0, np.float32(-0.0), array))
+    plain = Zeros.of(np.where(array == 0, np.float32(-0.0), array))
     assert plain is not None
     assert plain.share == pytest.approx(float((array == 0).mean()))
 

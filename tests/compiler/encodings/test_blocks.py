@@ -5,8 +5,9 @@ from math import ceil
 import numpy as np
 import pytest
 
-from compiler.ir.blocks import WIDTHS, Blocks, block_encodings_of, recurrent_encodings_of, vector_encodings_of
-from compiler.ir.zeros import CLASSES
+from compiler.encodings.blocks import WIDTHS, Blocks, block_encodings_of
+from compiler.encodings.encoding import Use
+from compiler.encodings.zeros import CLASSES
 
 
 def in_blocks(shape: tuple[int, int], lines: int, group: int, kept: np.ndarray, dtype: type = np.int8) -> np.ndarray:
@@ -79,14 +80,14 @@ def test_vectors_are_told_of_in_every_group_that_keeps_less_than_a_larger_one() 
     mask = np.random.default_rng(3).random((8, 8)) < 0.2
     pairs = in_blocks((128, 64), 16, 2, np.random.default_rng(4).random((8, 32)) < 0.2, np.float32)
     wide = in_blocks((128, 64), 16, 8, mask, np.float32)
-    assert [one.group for one in vector_encodings_of(wide) if isinstance(one, Blocks) and one.lines == 0] == [8]
-    found = [one for one in vector_encodings_of(pairs) if isinstance(one, Blocks) and one.lines == 0]
+    assert [one.group for one in Blocks.find(wide, Use.TENSOR_CORES) if one.lines == 0] == [8]
+    found = [one for one in Blocks.find(pairs, Use.TENSOR_CORES) if one.lines == 0]
     assert [one.group for one in found] == [8, 4, 2]
     assert found[0].fills > found[1].fills > found[2].fills
-    assert vector_encodings_of(pairs.astype(np.float16)) == vector_encodings_of(pairs)
-    assert vector_encodings_of((100 * pairs).astype(np.int8)) == vector_encodings_of(pairs)
-    assert vector_encodings_of((100 * pairs).astype(np.uint8)) == ()
-    assert vector_encodings_of(np.ones((128, 64), np.float32)) == ()
+    assert Blocks.find(pairs.astype(np.float16), Use.TENSOR_CORES) == Blocks.find(pairs, Use.TENSOR_CORES)
+    assert Blocks.find((100 * pairs).astype(np.int8), Use.TENSOR_CORES) == Blocks.find(pairs, Use.TENSOR_CORES)
+    assert Blocks.find((100 * pairs).astype(np.uint8), Use.TENSOR_CORES) == ()
+    assert Blocks.find(np.ones((128, 64), np.float32), Use.TENSOR_CORES) == ()
 
 
 @pytest.mark.parametrize("shape", [(64, 64), (200, 72, 3, 3), (40, 136), (48, 88)])
@@ -110,7 +111,7 @@ def test_what_is_pruned_by_encodings_keeps_no_more_than_each_says(
 def test_weights_of_recurrent_layers_have_blocks_of_one_input() -> None:
     weights = np.zeros((2, 64, 64), np.float32)
     weights[0, :16, ::4], weights[1, 20:24, :8] = 1, 1
-    (one,) = recurrent_encodings_of(weights)
+    (one,) = Blocks.find(weights, Use.RECURRENCE)
     assert isinstance(one, Blocks)
     assert (one.lines, one.along, one.group) == (1, 2, 1)
     shares = 40 / (2 * 8 * 64), 24 / (2 * 4 * 64), 24 / (2 * 2 * 64)
@@ -130,4 +131,4 @@ def test_weights_of_recurrent_layers_have_blocks_of_one_input() -> None:
     ids=["dense", "scattered", "bytes", "small", "vector"],
 )
 def test_nothing_is_told_of_recurrent_weights_without_blocks(constant: np.ndarray) -> None:
-    assert recurrent_encodings_of(constant) == ()
+    assert Blocks.find(constant, Use.RECURRENCE) == ()

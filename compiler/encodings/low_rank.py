@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+from compiler.encodings.encoding import Use
+from compiler.encodings.finding import Finding
+from compiler.encodings.zeros import LEAST_ELEMENTS
 
 MOST = 0.5
 """The share of the matrix's elements that both factors may have."""
@@ -19,11 +24,22 @@ MOST_ELEMENTS = 1 << 24
 
 
 @dataclass(frozen=True)
-class Factors:
+class Factors(Finding):
     """U [m, rank] and V [rank, n] in float64."""
+
+    key = "low_rank"
 
     u: np.ndarray
     v: np.ndarray
+
+    @classmethod
+    def of(cls, constant: np.ndarray, use: Use = Use.PRODUCT) -> Factors | None:
+        """Of a matrix that is worth it."""
+        return factors_of(constant) if constant.size >= LEAST_ELEMENTS else None
+
+    def to_json(self) -> dict[str, Any]:
+        """The rank."""
+        return {"rank": self.rank}
 
     @property
     def rank(self) -> int:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler.ir.low_rank import CLOSE, factors_of, most_rank
+from compiler.encodings.low_rank import CLOSE, factors_of, most_rank
 
 
 def product(rows: int, rank: int, columns: int) -> np.ndarray:

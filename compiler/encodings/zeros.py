@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
-from compiler.ir.combined import Combined, combined
+from compiler.encodings.combined import Combined, combined
+from compiler.encodings.encoding import Use
+from compiler.encodings.finding import Reported
 
 FEWEST = 0.5
 """The share of zeros from which on a tensor is reported, and may be kept and multiplied without them."""
@@ -22,6 +26,8 @@ Weights that are about equally sparse then share code and measurements.
 """
 SPARSE = "sparse"
 """What the names of algorithms begin with whose kernels leave zeros out, on whichever kind of device."""
+INTEGER = "integer"
+"""How the names of algorithms end that multiply whole numbers, none of which is NaN or infinite."""
 BLOCKS = ((4, 4), (16, 2), (8, 8), (32, 2), (16, 4), (32, 4), (16, 16))
 PATTERNS = ((1, 4), (2, 4), (1, 2), (4, 8))
 """N:M: at most N of M neighbours along the inputs are not zero, or along the lines of a matrix, maybe transposed."""
@@ -33,7 +39,7 @@ FULL = 0.9
 Also the share of a block's elements that are not zero: rounding to bytes makes zeros of a few."""
 
 UNSTRUCTURED, COMBINED = "unstructured", "combined"
-"""Forms: zeros that lie anywhere, and those with which columns can be packed (`compiler.ir.combined`)."""
+"""Forms: zeros that lie anywhere, and those with which columns can be packed (`compiler.encodings.combined`)."""
 
 
 def leaves_out(algorithm: str) -> bool:
@@ -120,7 +126,7 @@ def is_grouped(array: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True)
-class Zeros:
+class Zeros(Reported):
     """What the zeros of one constant weight are like.
 
     lines        filters of a convolution, else rows of the matrix; zero_lines and equal_lines of them are zero
@@ -133,6 +139,9 @@ class Zeros:
     combined     how columns can be packed without conflicts, of `combined` weights
     """
 
+    key = "sparse"
+    title = "Weights with many zeros"
+
     shape: tuple[int, ...]
     share: float
     form: str
@@ -142,10 +151,93 @@ class Zeros:
     zero_inputs: int
     combined: Combined | None = None
 
+    @classmethod
+    def of(cls, constant: np.ndarray, use: Use = Use.PRODUCT) -> Zeros | None:
+        """Of a weight tensor of at least two dimensions; None where they are fewer than FEWEST of its elements.
+
+        The first axis is taken for that of the lines; of a recurrence's weights all but the last.
+        """
+        array = constant.reshape(-1, constant.shape[-1]) if use is Use.RECURRENCE else constant
+        if array.dtype.kind not in "fiu" or array.ndim < 2 or array.size < LEAST_ELEMENTS:
+            return None
+        mask = kept(array)
+        share = 1 - np.count_nonzero(mask) / array.size
+        if share < FEWEST or not mask.any():
+            return None
+        lines = mask.reshape(len(mask), -1)
+        empty = np.asarray(~lines.any(1))
+        inputs = np.asarray(~mask.any(axis=(0, *range(2, mask.ndim))))
+        flat = np.ascontiguousarray(array.reshape(len(array), -1))
+        distinct = len({row.tobytes() for row in flat[~empty]})
+        equal = int((~empty).sum()) - distinct
+        form = _form(mask, empty, inputs)
+        packed = None
+        if form == UNSTRUCTURED:
+            sides = (lines, lines.T) if array.ndim == 2 else (lines,)
+            packed = next((one for one in map(combined, sides) if one is not None), None)
+            form = COMBINED if packed is not None else form
+        return Zeros(array.shape, float(share), form, len(lines), int(empty.sum()), equal, int(inputs.sum()), packed)
+
+    def to_json(self) -> dict[str, Any]:
+        """The fields, with how many `columns` of `combined` weights can be packed in how many `packed` ones.
+
+        Of these a share is `filled`; all three are null where columns cannot be packed.
+        """
+        return {
+            "share": round(self.share, 4),
+            "form": self.form,
+            "zero_lines": self.zero_lines,
+            "equal_lines": self.equal_lines,
+            "zero_inputs": self.zero_inputs,
+            "columns": self.combined and self.combined.columns,
+            "packed": self.combined and self.combined.packed,
+            "filled": self.combined and round(self.combined.filled, 4),
+        }
+
     @property
-    def elements(self) -> int:
+    def words(self) -> str:
+        """How zeros lie."""
+        return self.form
+
+    @property
+    def gain(self) -> int:
         """How many elements the array has."""
         return int(np.prod(self.shape))
+
+    @classmethod
+    def summary(cls, each: Sequence[Self]) -> str:
+        """The share of zeros, from the least to the greatest, and what else can be said of all together."""
+        least, most = (f"{100 * end(zeros.share for zeros in each):.1f}" for end in (min, max))
+        lines, equal = sum(zeros.zero_lines for zeros in each), sum(zeros.equal_lines for zeros in each)
+        inputs = sum(zeros.zero_inputs for zeros in each)
+        parts = [f"{least} % zeros" if least == most else f"{least} to {most} % zeros"]
+        parts += [f"{lines} lines zero throughout"] if lines else []
+        parts += [f"{equal} lines equal to others"] if equal else []
+        parts += [f"{inputs} inputs unread"] if inputs else []
+        parts += [str(one.combined) for one in each[:1] if one.combined]
+        return "; ".join(parts)
+
+    @staticmethod
+    def is_used_by(algorithm: str) -> bool:
+        """Whether zeros are left out."""
+        return leaves_out(algorithm)
+
+    @staticmethod
+    def note(used: bool) -> str:
+        """Whether zeros are kept."""
+        return "kept and multiplied without zeros" if used else "kept dense, which is faster or all there is"
+
+    @staticmethod
+    def notices(algorithms: Sequence[str]) -> list[str]:
+        """That zero weights are left out, where they are: it shows where an activation is not finite."""
+        count = sum(leaves_out(algorithm) and not algorithm.endswith(INTEGER) for algorithm in algorithms)
+        if not count:
+            return []
+        kernels = "1 kernel multiplies" if count == 1 else f"{count} kernels multiply"
+        return [
+            f"{kernels} no zero weights: a NaN or an infinity among activations need not reach results to which only "
+            "zero weights link it; the option sparsity=off multiplies every weight"
+        ]
 
     def __str__(self) -> str:
         parts = [f"{100 * self.share:.1f} % zeros, {self.form}"]
@@ -154,33 +246,6 @@ class Zeros:
         parts += [f"{self.zero_inputs} inputs unread"] if self.zero_inputs else []
         parts += [str(self.combined)] if self.combined else []
         return "; ".join(parts)
-
-
-def zeros_of(constant: np.ndarray) -> Zeros | None:
-    """The zeros of a weight tensor of at least two dimensions; None where they are fewer than FEWEST of its elements.
-
-    The first axis is taken for that of the lines.
-    """
-    array = np.asarray(constant)
-    if array.dtype.kind not in "fiu" or array.ndim < 2 or array.size < LEAST_ELEMENTS:
-        return None
-    mask = kept(array)
-    share = 1 - np.count_nonzero(mask) / array.size
-    if share < FEWEST or not mask.any():
-        return None
-    lines = mask.reshape(len(mask), -1)
-    empty = np.asarray(~lines.any(1))
-    inputs = np.asarray(~mask.any(axis=(0, *range(2, mask.ndim))))
-    flat = np.ascontiguousarray(array.reshape(len(array), -1))
-    distinct = len({row.tobytes() for row in flat[~empty]})
-    equal = int((~empty).sum()) - distinct
-    form = _form(mask, empty, inputs)
-    packed = None
-    if form == UNSTRUCTURED:
-        sides = (lines, lines.T) if array.ndim == 2 else (lines,)
-        packed = next((one for one in map(combined, sides) if one is not None), None)
-        form = COMBINED if packed is not None else form
-    return Zeros(array.shape, float(share), form, len(lines), int(empty.sum()), equal, int(inputs.sum()), packed)
 
 
 def _form(mask: np.ndarray, empty: np.ndarray, inputs: np.ndarray) -> str:

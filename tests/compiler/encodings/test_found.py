@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 
-from compiler.ir.found import Found
+from compiler.encodings.found import Found
 
 
 def test_an_array_is_looked_at_once_for_each_kind_as_long_as_it_is_there() -> None:
