@@ -23,6 +23,7 @@ from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.quantize import quantize
+from compiler.request import Request
 
 NETWORKS = ("tiny_mobile", "squeezenet1_1", "mobilenet_v2", "shufflenet_v2")
 METHODS: Mapping[str, Mapping[str, Any]] = {
@@ -97,7 +98,7 @@ def timed(name: str, folder: Path, rounds: int, budget: float) -> dict[str, Any]
         ways: list[Any] = []
         for file in files:
             artifact = file.with_suffix(".tw")
-            compile_model(file, artifact, options)
+            compile_model(Request(file, artifact, options))
             model = opened.enter_context(Model(artifact))
             inputs = model.random_inputs(0)
             ways.append(partial(model.run, inputs))

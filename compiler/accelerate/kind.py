@@ -30,6 +30,7 @@ from compiler.devices.kind import CompilePart, WholeKind
 from compiler.errors import OptionsError
 from compiler.pack.pack import digest_of
 from compiler.quantize.network import open_network
+from compiler.request import Request
 from compiler.trace import Trace
 
 NOT_SHOWN = "an output is empty, or has no finite number"
@@ -37,21 +38,14 @@ LARGEST_ERROR = 0.25
 """Of an output's largest value: what int8 may cost where the option `tolerance` does not say."""
 
 
-def compile_whole(
-    trace: Trace,
-    model: Path,
-    artifact: Path,
-    options: CompileOptions,
-    data: Mapping[str, Path] | None,
-    samples: Mapping[str, Path],
-    compile_part: CompilePart,
-) -> CompileReport:
+def compile_whole(request: Request, trace: Trace, compile_part: CompilePart) -> CompileReport:
     """Compiles an ONNX file for an accelerator, as `compiler.devices.kind.CompileWhole` says.
 
     `options.tolerance` bounds the error of the artifact, and what approximations of missing operators may cost of it;
     `options.snr_db` is what every output must have.
     Raises OptionsError for what models that are compiled whole do not have, and what `compile_for_accelerator` raises.
     """
+    options, model, data, samples = request.options, request.model, request.data, request.samples
     demand_possible(options)
     tolerance = LARGEST_ERROR if options.tolerance is None else options.tolerance
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
@@ -63,7 +57,7 @@ def compile_whole(
             digest = bundle_digest(digest, {name: digest_of(path) for name, path in data.items()})
         made = compile_for_accelerator(
             alone,
-            artifact,
+            request.artifact,
             options.compiled_for,
             compile_part,
             samples,
@@ -89,8 +83,8 @@ def compile_whole(
     )
     return CompileReport(
         model_digest=digest,
-        artifact_digest=digest_of(artifact),
-        artifact_bytes=artifact.stat().st_size,
+        artifact_digest=digest_of(request.artifact),
+        artifact_bytes=request.artifact.stat().st_size,
         target=options.compiled_for,
         hardware="",
         threads=1,

@@ -60,8 +60,8 @@ def minimise(
     """Writes the smallest part of `model` found in so many seconds that fails as the whole does to `out`; the report.
 
     Every trial compiles a part in a process of its own, unmeasured, with the model's options. `data` and `samples` are
-    as `compile_model` takes them. Of a disagreement `inputs` becomes an .npz of inputs that show it, where they are
-    known. Temporary files lie in `scratch`, by default beside `out`. The report, plain JSON:
+    as `compiler.request.Request` has them. Of a disagreement `inputs` becomes an .npz of inputs that show it, where
+    they are known. Temporary files lie in `scratch`, by default beside `out`. The report, plain JSON:
 
     problem    the error that the part ends with, with the phase it comes in
     preserved  the signature that the whole model and the part share: `code`, `phase`, `operator`, `reason`

@@ -22,11 +22,11 @@ from compiler.contract import CompileOptions, CompressOptions
 from compiler.devices.cuda import nvrtc
 from compiler.errors import BudgetMissed, InputsError, OptionsError, UnsupportedModel
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import open_network
 from tests.compiler.compress.models import cnn, samples
 from tests.compiler.quantize.models import Drawn, saved
+from tests.compiling import compile_file
 
 
 def pruned(folder: Path, model: onnx.ModelProto | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
@@ -138,7 +138,7 @@ def test_layers_of_low_rank_are_two_nodes_of_the_ranks_that_are_told(tmp_path: P
     unseen = np.load(tmp_path / "s.npz")["x"][6:]
     both = [np.stack([of_runtime(file, x) for x in unseen]) for file in (tmp_path / "model.onnx", out)]
     assert np.linalg.norm(both[1] - both[0]) / np.linalg.norm(both[0]) == pytest.approx(report["error"], rel=1e-3)
-    compile_model(out, tmp_path / "low.tw", CompileOptions(tuning_budget_s=0.0))
+    compile_file(out, tmp_path / "low.tw", CompileOptions(tuning_budget_s=0.0))
     with Model(tmp_path / "low.tw") as model:
         assert np.allclose(model.run({"x": unseen[0]})["y"], both[1][0], rtol=1e-4, atol=1e-5)
 
