@@ -224,7 +224,7 @@ def _quantize(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
 
     (_, model), *data = spec.inputs
     options = QuantizeOptions.from_json(spec.options)
-    return quantize(model, spec.output, options, dict(spec.samples), outbox.event, dict(data))
+    return quantize(model, spec.output, options, dict(spec.samples), outbox.event, dict(data)).to_json()
 
 
 def _compress(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
@@ -243,7 +243,7 @@ def _compress(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         records=spec.records,
         stop_requested=lambda: os.path.exists(finish),
         measure=spec.measures,
-    )
+    ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "write", 1.0, NOT_MEASURED))

@@ -102,17 +102,17 @@ def pruned(
         except BudgetMissed:
             continue
         seconds = timed((file, out), folder, given.rounds, given.tuning)
-        (agree,) = {one["agree"] for one in found["outputs"]} or {None}
+        (agree,) = {one.agree for one in found.outputs} or {None}
         rows.append(
             {
                 "model": name,
                 "form": f"{given.form}, {given.method}",
                 "allowed": allowed,
-                "error": found["error"],
-                "expected": found["expected_error"],
+                "error": found.error,
+                "expected": found.expected_error,
                 "agree": agree,
-                "sparsity": f"{found['sparsity']:.1%} {found['saved']}",
-                "predicted": found["predicted_ms"] / found["dense_ms"],
+                "sparsity": f"{found.sparsity:.1%} {found.saved}",
+                "predicted": found.predicted_ms / found.dense_ms,
                 "dense": seconds[0],
                 "pruned": seconds[1],
             }

@@ -16,8 +16,6 @@ from onnx import TensorProto
 from compiler.contract import (
     CompileOptions,
     Event,
-    QuantisedLayer,
-    QuantisedOutput,
     QuantisedReport,
     QuantizeOptions,
     bundle_digest,
@@ -32,7 +30,7 @@ from compiler.pack.pack import digest_of
 from compiler.quantize.layers import layers_of
 from compiler.quantize.network import Network, open_network
 from compiler.quantize.prepare import fold
-from compiler.quantize.quantize import demand_layers, quantize
+from compiler.quantize.quantize import QuantizeReport, demand_layers, quantize
 from compiler.quantize.samples import Sample, given, shaped
 from compiler.request import Request
 from compiler.trace import Trace
@@ -168,18 +166,14 @@ def _heard(trace: Trace) -> Any:
 
 
 def _reported(
-    found: Mapping[str, Any], made: Path, files: Mapping[str, Path], options: QuantizeOptions
+    found: QuantizeReport, made: Path, files: Mapping[str, Path], options: QuantizeOptions
 ) -> QuantisedReport:
     """The report of `compiler.quantize.quantize` as that of a compilation has it."""
-    layers = (
-        QuantisedLayer(**{**row, "weights": None if row["weights"] is None else tuple(row["weights"])})
-        for row in found["layers"]
-    )
     return QuantisedReport(
         model_digest=hashlib.sha256(made.read_bytes()).hexdigest(),
         samples=tuple(digest_of(path) for path in files.values()),
-        count=found["samples"],
+        count=found.samples,
         snr_db=options.snr_db,
-        layers=tuple(layers),
-        outputs=tuple(QuantisedOutput(**row) for row in found["outputs"]),
+        layers=found.layers,
+        outputs=found.outputs,
     )

@@ -122,7 +122,7 @@ def test_bf16_leaves_them_out_too(pruned: Path, tmp_path: Path) -> None:
 def test_zeros_anywhere_are_left_out_of_bytes(pruned: Path, tmp_path: Path) -> None:
     options = CompressOptions(sparsity=0.9, method="magnitude", precision="int8", tuning_budget_s=0.0)
     report = compress(pruned.with_name("dense.onnx"), tmp_path / "any.onnx", options)
-    assert report["predicted_ms"] < 0.8 * report["dense_ms"]
+    assert report.predicted_ms < 0.8 * report.dense_ms
     quantize(tmp_path / "any.onnx", tmp_path / "int8.onnx", QuantizeOptions())
     compile_file(tmp_path / "int8.onnx", tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path)
     judged(tmp_path / "int8.onnx", tmp_path / "sparse.tw", STEPS / 255)

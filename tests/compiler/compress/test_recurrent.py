@@ -62,7 +62,7 @@ def pruned(folder: Path, model: onnx.ModelProto, **options: Any) -> tuple[Path, 
     source, out = saved(model, folder), folder / "pruned.onnx"
     report = compress(source, out, CompressOptions(tuning_budget_s=0.0, **options), {"s": smooth(folder / "s.npz")})
     onnx.checker.check_model(out, full_check=True)
-    return out, report
+    return out, report.to_json()
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:

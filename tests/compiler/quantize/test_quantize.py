@@ -30,7 +30,7 @@ def quantised(
     out = folder / "quantised.onnx"
     report = quantize(saved(model, folder), out, QuantizeOptions(**options), {"s.npz": archive} if archive else {})
     onnx.checker.check_model(out, full_check=True)
-    return out, report
+    return out, report.to_json()
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:
