@@ -266,7 +266,7 @@ def _minimise(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         outbox.event,
         scratch=spec.scratch,
         stop_requested=lambda: os.path.exists(finish),
-    )
+    ).to_json()
 
 
 def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

@@ -79,7 +79,7 @@ def test_a_recurrent_layer_is_pruned_and_its_zeros_are_left_out(operator: str, d
     out, report = pruned(tmp_path, network(operator, directions), sparsity=0.85)
     assert [row["node"] for row in report["layers"]] == ["first", "recurrent", "last"]
     row = report["layers"][1]
-    assert row["weights"] == [directions, GATES[operator] * HIDDEN, WIDE + HIDDEN]
+    assert row["weights"] == (directions, GATES[operator] * HIDDEN, WIDE + HIDDEN)
     assert row["sparsity"] >= 0.85
     assert row["us"] < row["dense_us"]
     assert [len(one["levels"]) for one in report["layers"]] == [0, 7, 0]
