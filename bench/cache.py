@@ -20,6 +20,7 @@ from compiler.ops import OPERATORS
 from compiler.pipeline import compile_model
 from compiler.prove.inputs import sample_inputs
 from compiler.prove.reference import evaluate_graph
+from compiler.request import Host, Request
 from tilewright.arrays import read_npz, write_npz
 
 SEED = 0
@@ -86,7 +87,7 @@ class Cache:
                     kept.write(json.dumps(dict(event.data)) + "\n")
                 observe(event)
 
-            report = compile_model(subject.file, artifact, options, known, keep).to_json()
+            report = compile_model(Request(subject.file, artifact, options), Host(known, keep)).to_json()
         receipt.write_text(json.dumps(report, indent=2) + "\n")
         return Compiled(artifact, json.loads(receipt.read_text()))
 

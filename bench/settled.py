@@ -27,7 +27,7 @@ from compiler.steps import state_of
 from compiler.steps.lane_costs import lane_costs, synchronisation_seconds
 from compiler.steps.tiling import tiler_of
 from compiler.trace import Trace
-from compiler.tuning.tune import Tuning, tune
+from compiler.tuning.tune import Measuring, Tunable, Tuning, tune
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,14 @@ def settled(one: Subject, options: CompileOptions, records: Sequence[Mapping[str
     handover = on_lanes.handover(known, measure=backend.target.is_here) if on_lanes else None
     calls = (*begun.stored.calls, *(join.call for join in begun.offered))
     tolerance = DEFAULT_TOLERANCE["fp32"] if options.tolerance is None else options.tolerance
-    in_turn = (*may_run_concurrently(begun.stored), *(True for _ in begun.offered))
-    workloads = [backend.workload_of(begun.stored, call) for call in calls]
-    tuning = Tuning(workloads, lanes, setting, tolerance, options.arithmetic, state_of(handover), in_turn)
-    points = backend.starting_points(known, setting)
-    menus = tune(tuning, tiler_of(backend), points, None, TuningBudget(0.0, 0), Trace()).menus
+    concurrent = (*may_run_concurrently(begun.stored), *(True for _ in begun.offered))
+    tunable = [
+        Tunable(backend.workload_of(begun.stored, call), concurrent=is_concurrent)
+        for call, is_concurrent in zip(calls, concurrent, strict=True)
+    ]
+    tuning = Tuning(tunable, lanes, setting, tolerance, options.arithmetic, state_of(handover))
+    measuring = Measuring(None, TuningBudget(0.0, 0), Trace())
+    menus = tune(tuning, tiler_of(backend), backend.starting_points(known, setting), measuring).menus
     apart, joined = menus[: len(begun.stored.calls)], menus[len(begun.stored.calls) :]
     meeting_s = synchronisation_seconds(handover) if lanes > 1 else 0.0
     found = choose_joins(begun.stored, begun.offered, apart, joined, lanes, meeting_s)

@@ -17,6 +17,7 @@ from compiler.fuse.fuse import Fused
 from compiler.fuse.joins import Join
 from compiler.ir.buffers import KernelGraph
 from compiler.ops import OPERATORS
+from compiler.request import Host
 from compiler.rewrite import rewrite
 from compiler.rewrite.choose import Chosen
 from compiler.session import Session
@@ -57,7 +58,7 @@ def stages(one: Subject, options: CompileOptions, records: Sequence[Mapping[str,
 
     Raises what it raises.
     """
-    session = Session.of(options, records, measures=False)
+    session = Session.of(options, Host(records, measure=False))
     without = session.kept.without_steps
     graph = load(one.file, options, OPERATORS).graph
     rewritten = rewrite(graph, rules=session.kept.rules).graph

@@ -13,6 +13,7 @@ from typing import Any
 from compiler.contract import CompileOptions, Event, properties
 from compiler.errors import OptionsError, TilewrightError
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -54,8 +55,8 @@ def main(arguments: list[str] | None = None) -> int:
             _make_folder(dump)
         records = [json.loads(line) for line in given.records.read_text().splitlines()] if given.records else []
         samples = {str(path): path for path in given.samples}
-        progress = _Progress(quiet=given.json)
-        report = compile_model(given.model, artifact, options, records, progress, dump, samples=samples)
+        host = Host(records, _Progress(quiet=given.json), dump)
+        report = compile_model(Request(given.model, artifact, options, samples=samples), host)
     except (TilewrightError, OSError, ValueError) as error:
         print(f"{given.model}: {error}", file=sys.stderr)
         return 1

@@ -27,6 +27,7 @@ from compiler.ops import OPERATORS
 from compiler.pack.alike import difference
 from compiler.pipeline import compile_model
 from compiler.reproduce import MANIFEST, PLAN, STATED, Original, folders_of, functions_of, members_of, reasons
+from compiler.request import Host, Request
 from compiler.trace import Observer, ignore
 
 GRAPH = "graph.json"
@@ -87,7 +88,7 @@ def redeploy(
     samples: Sequence[Path] = (),
     observe: Observer = ignore,
 ) -> Redeployed:
-    """Compiles `model` to `out` as `artifact` was; `data` as `compile_model` takes it, `samples` are .npz to judge on.
+    """Compiles `model` to `out` as `artifact` was; `data` as `Request` has it, `samples` are .npz to judge on.
 
     Raises ArtifactUnusable for an artifact that cannot be replayed, is of precision int8, whose scales are of its
     weights, or of another graph than the model: then with a refusal that names the first node or tensor that differs.
@@ -100,9 +101,8 @@ def redeploy(
         )
     _demand_graph(original, model, data)
     judged = {str(path): path for path in samples}
-    come = compile_model(
-        model, out, original.options, observe=observe, data=data, samples=judged, logs=original.logs, measure=False
-    )
+    request = Request(model, out, original.options, data, judged, original.logs)
+    come = compile_model(request, Host(observe=observe, measure=False))
     members = members_of(out)
     manifest = json.loads(members[MANIFEST])
     before, now = _digests(original.members), _digests(members)

@@ -24,6 +24,7 @@ from compiler.errors import ArtifactUnusable, InputsError, TilewrightError
 from compiler.knowledge.replay import MEMBER, Log
 from compiler.pack.functions import gather, kernels_of
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 from compiler.trace import ignore
 
 MANIFEST, PLAN = "manifest.json", "plan.json"
@@ -115,7 +116,7 @@ def reproduce(
     samples: Sequence[Path] = (),
     observe: Any = None,
 ) -> Reproduced:
-    """Compiles `model` to `out` as `artifact` was; `data` and `samples` as `compile_model` takes them.
+    """Compiles `model` to `out` as `artifact` was; `data` and `samples` as `Request` has them.
 
     Raises ArtifactUnusable for an artifact that packs no log or is for several devices or a model compiled
     whole, InputsError where the samples
@@ -124,9 +125,8 @@ def reproduce(
     original = Original.of(artifact)
     members, manifest, logs = original.members, original.manifest, original.logs
     given = _samples(manifest, samples)
-    compile_model(
-        model, out, original.options, observe=observe or ignore, data=data, samples=given, logs=logs, measure=False
-    )
+    request = Request(model, out, original.options, data, given, logs)
+    compile_model(request, Host(observe=observe or ignore, measure=False))
     made = members_of(out)
     before, now = functions_of(members), functions_of(made)
     plan = json.loads(members[PLAN])

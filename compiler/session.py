@@ -20,6 +20,7 @@ from compiler.knowledge.budget import TuningBudget
 from compiler.knowledge.records import Records
 from compiler.knowledge.replay import Log
 from compiler.pack.facts import QuantisedModel
+from compiler.request import ALONE, Host
 from compiler.trace import StopRequest, Trace, never_stops
 from compiler.tuning.helpers import Helpers
 
@@ -51,42 +52,39 @@ class Session:
     """Who may measure kernels for this job, on other devices of the same kind."""
     quantised: QuantisedModel | None = None
     """The model that is compiled, in precision int8."""
+    memory_bytes: int | None = None
+    """What this process may use; None: as much as the machine has."""
     meanwhile: Callable[[], None] | None = None
     """What is to be done once, and helpers need not wait for."""
 
     @staticmethod
     def of(
         options: CompileOptions,
-        records: Iterable[Mapping[str, Any]] = (),
+        host: Host = ALONE,
         trace: Trace | None = None,
-        stop_requested: StopRequest = never_stops,
-        measures: bool = True,
         place: Path = Path(),
         log: Log | None = None,
-        helpers: Helpers | None = None,
         quantised: QuantisedModel | None = None,
     ) -> Session:
-        """For a job, with the compilers that the environment names; `log` is one to replay.
+        """For a job, with the compilers that the environment names; `log` is one to replay in place of the records.
 
         Raises OptionsError, TargetUnavailable, ToolchainMissing.
         """
         kept = enabled_passes(options.without)
         backend = backend_of(options, os.environ)
-        budget = tuning_budget(options, backend, stop_requested)
-        known = Records(plausible(records))
-        is_measuring = measures and options.tuning_budget_s > 0 and log is None
         made = Session(
             options,
             kept,
             backend,
             trace or Trace(),
-            known,
-            budget,
-            is_measuring,
-            place,
-            log or Log(),
-            helpers,
-            quantised,
+            records=Records(plausible(host.records if log is None else ())),
+            budget=tuning_budget(options, backend, host.stop_requested),
+            measures=host.measure and options.tuning_budget_s > 0 and log is None,
+            place=place,
+            log=log or Log(),
+            helpers=host.helpers,
+            quantised=quantised,
+            memory_bytes=host.memory_bytes,
         )
         made._follow()
         return made
@@ -100,6 +98,11 @@ class Session:
         else:
             log.begin(self.records)
             trace.on_record.append(lambda record: log.add(trace.steps, Record.from_json(record)))
+
+    @property
+    def known(self) -> Sequence[Mapping[str, Any]]:
+        """The records as another session is given them."""
+        return [record.to_json() for record in self.records]
 
     @property
     def lanes(self) -> int:

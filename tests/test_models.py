@@ -21,8 +21,8 @@ from bench.public import PUBLIC, Offline, fetch, find
 from bench.zoo.catalogue import build, entry
 from compiler.contract import CompileOptions, CompileReport
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from tests.compiler import objects
+from tests.compiling import compile_file
 
 THREADS = 2
 AGREEMENT = 1e-3
@@ -82,7 +82,7 @@ def compiled(
         np.savez(samples["sample"], **sample)  # type: ignore[arg-type]
     inputs = {name: list(shape) for name, shape in (shapes or {}).items()}
     options = CompileOptions.from_json({"threads": THREADS, "tuning_budget_s": 0, "inputs": inputs})
-    report = compile_model(path, artifact, options, samples=samples)
+    report = compile_file(path, artifact, options, samples=samples)
     assert report.verified, "the artifact was not judged"
     assert all(error.max_relative <= report.tolerance or error.max_absolute == 0 for error in report.errors)
     return report

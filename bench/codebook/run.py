@@ -23,6 +23,7 @@ from bench.turns import taken_in_turns
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.request import Request
 
 ROUNDS = 25
 PEERS = ("onnxruntime", "openvino")
@@ -160,7 +161,7 @@ def measured(inputs: int, outputs: int, rows: int, given: argparse.Namespace) ->
 def _artifact(folder: Path, number: int, weights: np.ndarray, rows: int, budget: float) -> Path:
     model, artifact = folder / f"{number}.onnx", folder / f"{number}.tw"
     model.write_bytes(model_of(weights, rows))
-    compile_model(model, artifact, CompileOptions(tuning_budget_s=budget, threads=1))
+    compile_model(Request(model, artifact, CompileOptions(tuning_budget_s=budget, threads=1)))
     return artifact
 
 

@@ -23,6 +23,7 @@ from compiler.contract import CompileOptions, CompressOptions
 from compiler.errors import BudgetMissed
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.request import Request
 
 NETWORKS = ("resnet18",)
 ERRORS = (0.05, 0.1, 0.2)
@@ -101,17 +102,17 @@ def pruned(
         except BudgetMissed:
             continue
         seconds = timed((file, out), folder, given.rounds, given.tuning)
-        (agree,) = {one["agree"] for one in found["outputs"]} or {None}
+        (agree,) = {one.agree for one in found.outputs} or {None}
         rows.append(
             {
                 "model": name,
                 "form": f"{given.form}, {given.method}",
                 "allowed": allowed,
-                "error": found["error"],
-                "expected": found["expected_error"],
+                "error": found.error,
+                "expected": found.expected_error,
                 "agree": agree,
-                "sparsity": f"{found['sparsity']:.1%} {found['saved']}",
-                "predicted": found["predicted_ms"] / found["dense_ms"],
+                "sparsity": f"{found.sparsity:.1%} {found.saved}",
+                "predicted": found.predicted_ms / found.dense_ms,
                 "dense": seconds[0],
                 "pruned": seconds[1],
             }
@@ -125,7 +126,7 @@ def timed(files: Sequence[Path], folder: Path, rounds: int, budget: float) -> li
         ways = []
         for at, file in enumerate(files):
             artifact = folder / f"{at}.tw"
-            compile_model(file, artifact, CompileOptions(threads=1, tuning_budget_s=budget))
+            compile_model(Request(file, artifact, CompileOptions(threads=1, tuning_budget_s=budget)))
             model = opened.enter_context(Model(artifact))
             ways.append(partial(model.run, model.random_inputs(0)))
         return [median(taken) for taken in taken_in_turns(ways, rounds)]

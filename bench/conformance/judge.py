@@ -20,6 +20,7 @@ from bench.conformance.suite import Case, Tensors
 from compiler.contract import CompileOptions
 from compiler.errors import CallerError, Disagreement, TilewrightError
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 
 PASSED, BOUND, REFUSED, WRONG, CRASHED = STATUSES = ("passed", "bound", "refused", "wrong", "crashed")
 REASON_CHARS = 300
@@ -98,7 +99,7 @@ def _run(case: Case, target: str, folder: Path, fixed: frozenset[str]) -> None:
         bound = {**open_shapes(model, feeds), **{name: {"value": feeds[name].tolist()} for name in sorted(fixed)}}
         options = {"target": target, "threads": 1, "tuning_budget_s": 0, "inputs": bound}
         if options != compiled:
-            compile_model(file, artifact, CompileOptions.from_json(options), measure=False)
+            compile_model(Request(file, artifact, CompileOptions.from_json(options)), Host(measure=False))
             compiled = options
         found = _outputs(model, artifact, feeds)
         try:

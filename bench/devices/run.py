@@ -34,6 +34,7 @@ from compiler.knowledge.kinds import STREAM
 from compiler.measure.streaming import stream
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 from compiler.schedule.parts.dividing import busiest_s
 from compiler.steps.dividing_proof import by_itself
 from tilewright.errors import UsageError
@@ -175,7 +176,7 @@ def _compiled(
             known.append(dict(event.data))
 
     asked = CompileOptions.from_json({**one.options, "tuning_budget_s": budget_s, **options})
-    found = compile_model(one.file, path, asked, [*streams, *(known if records else ())], keep)
+    found = compile_model(Request(one.file, path, asked), Host([*streams, *(known if records else ())], keep))
     streams += [record for record in known if record["kind"] == STREAM.name]
     kept.write_text("".join(f"{json.dumps(record)}\n" for record in known))
     return path, found

@@ -7,16 +7,17 @@ cores and measured on this machine.
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 
 from compiler.accelerate.chips import FORMATS
-from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
+from compiler.accelerate.compile import TOLERANCE, Accelerated, compile_for_accelerator
+from compiler.contract import CompileOptions
 from compiler.pipeline import compile_model
+from compiler.request import Request
 
 CHIPS = ("npu:ethos-u55-128", "npu:ethos-u65-256", "npu:ethos-u85-256")
 SAMPLES = 8
@@ -39,13 +40,14 @@ def formats(label: str, model: Callable[[], bytes], chips: Sequence[str] = CHIPS
     """A network's lines of the table of formats, legalised for each; samples as in `rows`."""
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-edge-") as name:
-        file, samples = _drawn(Path(name), model())
+        file, archives = _drawn(Path(name), model())
         for chip in chips:
             first = 0
             for format in FORMATS:
                 out = file.with_suffix(".tw")
-                made = compile_for_accelerator(file, out, chip, compile_model, {"samples": samples}, format=format)
-                cycles = made["placement"]["totals"]["cycles"]
+                options = CompileOptions(target=chip, format=format, tuning_budget_s=0.0)
+                made = compile_for_accelerator(Request(file, out, options, samples=archives), compile_model)
+                cycles = made.placement["totals"]["cycles"]
                 first = first or cycles
                 lines.append(
                     f"| {label} | {chip[4:]} | {format} | {_cells(made)} | {cycles / first:.3f} | {_noise(made)} |"
@@ -53,7 +55,7 @@ def formats(label: str, model: Callable[[], bytes], chips: Sequence[str] = CHIPS
     return lines
 
 
-def _drawn(folder: Path, model: bytes) -> tuple[Path, Path]:
+def _drawn(folder: Path, model: bytes) -> tuple[Path, dict[str, Path]]:
     """The model and its samples, written there."""
     file, samples = folder / "model.onnx", folder / "samples.npz"
     file.write_bytes(model)
@@ -61,21 +63,21 @@ def _drawn(folder: Path, model: bytes) -> tuple[Path, Path]:
     shape = [dim.dim_value for dim in given.type.tensor_type.shape.dim]
     drawn = np.random.default_rng(0).standard_normal((SAMPLES, *shape)).astype(np.float32)
     np.savez(samples, **{given.name: drawn})  # type: ignore[arg-type]
-    return file, samples
+    return file, {"samples": samples}
 
 
 def rows(label: str, model: Callable[[], bytes], chips: Sequence[str] = CHIPS) -> list[str]:
     """A network's lines of the table; samples are drawn, and it is judged on four of those that it is calibrated on."""
     lines: list[str] = []
     with tempfile.TemporaryDirectory(prefix="tilewright-edge-") as name:
-        file, samples = _drawn(Path(name), model())
+        file, archives = _drawn(Path(name), model())
         for chip in chips:
             first: float | None = None
             for form, tolerance in FORMS.items():
-                made = compile_for_accelerator(
-                    file, file.with_suffix(".tw"), chip, compile_model, {"samples": samples}, tolerance=tolerance
-                )
-                seconds = made["placement"]["totals"]["seconds"]
+                options = CompileOptions(target=chip, tuning_budget_s=0.0)
+                request = Request(file, file.with_suffix(".tw"), options, samples=archives)
+                made = compile_for_accelerator(request, compile_model, tolerance=tolerance)
+                seconds = made.placement["totals"]["seconds"]
                 first = first or seconds
                 lines.append(
                     f"| {label} | {chip[4:]} | {form} | {_cells(made)} | {first / seconds:.2f} | {_noise(made)} |"
@@ -83,8 +85,8 @@ def rows(label: str, model: Callable[[], bytes], chips: Sequence[str] = CHIPS) -
     return lines
 
 
-def _cells(made: Mapping[str, Any]) -> str:
-    placed = made["placement"]
+def _cells(made: Accelerated) -> str:
+    placed = made.placement
     totals, cpus = placed["totals"], {one["on"]: 1e3 * one["seconds"] for one in placed["cpus"]}
     modelled = [cpus.pop(core, 0.0) for core in CORES]
     return " | ".join(
@@ -99,5 +101,5 @@ def _cells(made: Mapping[str, Any]) -> str:
     )
 
 
-def _noise(made: Mapping[str, Any]) -> str:
-    return ", ".join("none" if one["snr_db"] is None else f"{one['snr_db']:.1f}" for one in made["agreement"])
+def _noise(made: Accelerated) -> str:
+    return ", ".join("none" if one["snr_db"] is None else f"{one['snr_db']:.1f}" for one in made.agreement)

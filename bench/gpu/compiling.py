@@ -17,6 +17,7 @@ from compiler.contract import CompileOptions, Event
 from compiler.devices.cuda import nvrtc
 from compiler.errors import TilewrightError
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 
 
 def main(arguments: list[str]) -> int:
@@ -48,7 +49,7 @@ def main(arguments: list[str]) -> int:
                     print(f"{event.phase} {event.message}".rstrip(), flush=True)
 
             model = model_file(given.network, given.folder)
-            report = compile_model(model, given.artifact, options, known, observe)
+            report = compile_model(Request(model, given.artifact, options), Host(known, observe))
     except TilewrightError as error:
         print(problem(error), file=sys.stderr)
         return 1

@@ -18,6 +18,7 @@ from bench.turns import single_threaded
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.request import Request
 
 STEPS = 448
 ROUNDS = 15
@@ -64,7 +65,7 @@ def measured(name: str, growing: bool, given: argparse.Namespace) -> Row:
     with tempfile.TemporaryDirectory(prefix="tilewright-loops-") as folder:
         file, artifact = Path(folder) / "model.onnx", Path(folder) / "model.tw"
         file.write_bytes(source)
-        compile_model(file, artifact, CompileOptions(tuning_budget_s=given.budget, threads=1))
+        compile_model(Request(file, artifact, CompileOptions(tuning_budget_s=given.budget, threads=1)))
         with Model(artifact) as model:
             for number in range(given.rounds + 1):
                 feeds = {"start": np.array([number], np.int64)}

@@ -6,7 +6,7 @@ import argparse
 import os
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,10 +19,11 @@ from bench import report
 from bench.quantize.subjects import SUBJECTS, Deciding
 from bench.subjects import subject
 from bench.turns import single_threaded, taken_in_turns
-from compiler.contract import CompileOptions, QuantizeOptions
+from compiler.contract import CompileOptions, QuantisedOutput, QuantizeOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
 from compiler.quantize import quantize
+from compiler.request import Request
 
 NETWORKS = ("tiny_mobile", "squeezenet1_1", "mobilenet_v2", "shufflenet_v2")
 METHODS: Mapping[str, Mapping[str, Any]] = {
@@ -71,14 +72,14 @@ def noise(name: str, folder: Path) -> dict[str, Any]:
     for method, options in METHODS.items():
         wanted = QuantizeOptions(**options, derived_samples=SAMPLES)
         report = quantize(one.file, quantised_of(name, folder), wanted)
-        found[method] = least(report)
-        found["layers"] = sum(row["precision"] == "int8" for row in report["layers"])
+        found[method] = least(report.outputs)
+        found["layers"] = sum(row.precision == "int8" for row in report.layers)
     return found
 
 
-def least(report: Mapping[str, Any]) -> float:
+def least(outputs: Iterable[QuantisedOutput]) -> float:
     """Signal to noise of the output that has least, in dB."""
-    return min((one["snr_db"] for one in report["outputs"] if one["snr_db"] is not None), default=float("inf"))
+    return min((one.snr_db for one in outputs if one.snr_db is not None), default=float("inf"))
 
 
 def quantised_of(name: str, folder: Path) -> Path:
@@ -97,7 +98,7 @@ def timed(name: str, folder: Path, rounds: int, budget: float) -> dict[str, Any]
         ways: list[Any] = []
         for file in files:
             artifact = file.with_suffix(".tw")
-            compile_model(file, artifact, options)
+            compile_model(Request(file, artifact, options))
             model = opened.enter_context(Model(artifact))
             inputs = model.random_inputs(0)
             ways.append(partial(model.run, inputs))
@@ -126,7 +127,7 @@ def decided(one: Deciding, folder: Path) -> list[dict[str, Any]]:
             {
                 "model": one.name,
                 "method": method,
-                "snr": least(report),
+                "snr": least(report.outputs),
                 "inputs": len(rest),
                 "same": float(same.mean()),
                 "widest": float(sure[~same].max(initial=0.0)),

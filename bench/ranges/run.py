@@ -22,6 +22,7 @@ from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.request import Request
 
 ROUNDS = 15
 CLOSE = 2e-3
@@ -85,7 +86,7 @@ def measured(one: Ranged, given: argparse.Namespace) -> list[Row]:
 
 
 def _compiled(file: Path, artifact: Path, dims: dict[str, Any], budget: float) -> Path:
-    compile_model(file, artifact, CompileOptions(dims=dims, tuning_budget_s=budget, threads=1))
+    compile_model(Request(file, artifact, CompileOptions(dims=dims, tuning_budget_s=budget, threads=1)))
     return artifact
 
 

@@ -23,6 +23,7 @@ from compiler.pack.loader import InputError, Model, OpenSpec, TensorSpec
 from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.prove.inputs import sample_inputs
+from compiler.request import Request
 
 AGREES, CORRECTED, ALONE, REFUSED, DIFFERS, CRASHED = STATUSES = (
     "agrees",
@@ -97,7 +98,7 @@ def _compared(file: Path, options: CompileOptions, status: str, reason: str = ""
     with tempfile.TemporaryDirectory(prefix="tilewright-real-") as folder:
         artifact = Path(folder) / "model.tw"
         before = _processor_seconds()
-        compile_model(file, artifact, options)
+        compile_model(Request(file, artifact, options))
         seconds = _processor_seconds() - before
         with Model(artifact, lanes=1) as loaded:
             took = "; ".join(str(spec) for spec in loaded.bindings[-1].inputs)

@@ -31,6 +31,7 @@ from compiler.ops import having
 from compiler.ops.traits import Trait
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.request import Request
 
 ROUNDS = 25
 PEERS = ("onnxruntime", "openvino")
@@ -173,7 +174,8 @@ class _Maker:
         model = artifact.with_suffix(".onnx")
         model.write_bytes(self.model(share, form, channels_last=True))
         precision = "fp32" if self.precision == "int8" else self.precision
-        compile_model(model, artifact, CompileOptions(tuning_budget_s=self.budget, threads=1, precision=precision))
+        options = CompileOptions(tuning_budget_s=self.budget, threads=1, precision=precision)
+        compile_model(Request(model, artifact, options))
         return artifact
 
 

@@ -22,6 +22,7 @@ from bench.turns import single_threaded, taken_in_turns
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 
 ROWS = (1, 1000)
 DIFFERENT = 256
@@ -69,7 +70,7 @@ def measured(name: str, ensemble: Ensemble, rows: int, rounds: int) -> Row:
     with tempfile.TemporaryDirectory(prefix="tilewright-trees-") as folder:
         file, artifact = Path(folder) / "model.onnx", Path(folder) / "model.tw"
         file.write_bytes(source)
-        compile_model(file, artifact, CompileOptions(threads=1), measure=False)
+        compile_model(Request(file, artifact, CompileOptions(threads=1)), Host(measure=False))
         with Model(artifact) as model:
             error = max(_error(model, peer, feed) for feed in feeds)
             turns = _next(feeds, model.run), _next(feeds, lambda feed: peer.run(None, feed))

@@ -6,6 +6,7 @@ import argparse
 import json
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
 from compiler.contract import CompileOptions, kinds
 from compiler.errors import OptionsError, TilewrightError
 from compiler.pipeline import compile_model
+from compiler.request import Request
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -39,19 +41,9 @@ def main(arguments: list[str] | None = None) -> int:
         dims = {name: int(value) for name, _, value in (one.partition("=") for one in asked.dim)}
         carry = {made: read for made, _, read in (one.partition("=") for one in asked.carry)}
         options = devices_of(asked.target, asked.devices, asked.objective, carry)
-        made = compile_for_accelerator(
-            asked.model,
-            out,
-            options.compiled_for,
-            compile_model,
-            samples,
-            tolerance=tolerance,
-            dims=dims,
-            beside=options.beside,
-            objective=options.objective,
-            carry=options.carry,
-            format=asked.format,
-        )
+        options = replace(options, dims=dims, format=asked.format, tuning_budget_s=0.0)
+        request = Request(asked.model, out, options, samples=samples)
+        made = compile_for_accelerator(request, compile_model, tolerance=tolerance)
     except (TilewrightError, OSError, ValueError) as error:
         refusals = [str(one) for one in getattr(error, "refusals", ())]
         if asked.json:
@@ -61,7 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             print(f"{asked.model}: {error}", file=sys.stderr)
         return 1
-    print(json.dumps({**made, "artifact": str(out)}, indent=2) if asked.json else f"{made['text']}\n{out}")
+    print(json.dumps({**made.to_json(), "artifact": str(out)}, indent=2) if asked.json else f"{made}\n{out}")
     return 0
 
 

@@ -17,6 +17,7 @@ from compiler.contract import CompileOptions, CompileReport
 from compiler.contract.devices import HOST
 from compiler.devices.kind import CompilePart
 from compiler.errors import ToolchainMissing
+from compiler.request import Request
 
 MEASURED_S = 0.05
 """Seconds in which a part is run again and again."""
@@ -81,7 +82,7 @@ def compiled_beside(
         for target, seconds in {HOST: tuning_budget_s, core: 0.0 if core != HOST else tuning_budget_s}.items():
             options = CompileOptions(target=target, threads=threads, tuning_budget_s=seconds)
             try:
-                report = compile_part(path, artifact, options, samples={"sample": archive})
+                report = compile_part(Request(path, artifact, options, samples={"sample": archive}))
             except ToolchainMissing:
                 if here is None:
                     raise

@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import os
 import tempfile
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -20,12 +21,10 @@ import onnx
 
 from compiler.accelerate import interpreter
 from compiler.accelerate.chips import FORMATS, Chip, chip_of
-from compiler.accelerate.choosing import Asked, Chosen, chosen
+from compiler.accelerate.choosing import Asked, chosen
 from compiler.accelerate.convert import floats_without_scale
-from compiler.accelerate.cores import CORES
 from compiler.accelerate.judging import LEAST_SNR_DB, Comparison
 from compiler.accelerate.parts import Assembled, OnAccelerator, Part, assembled, place
-from compiler.accelerate.pipelining import NO_STATES
 from compiler.accelerate.placement import page, placement, text
 from compiler.accelerate.stages import Stages
 from compiler.accelerate.states import demand_carried
@@ -34,7 +33,6 @@ from compiler.accelerate.tables import TABLES, operators_of
 from compiler.accelerate.tosa import execute
 from compiler.accelerate.vela import VERSION, demand_vela
 from compiler.contract import QuantizeOptions
-from compiler.contract.devices import Within
 from compiler.contract.version import COMPILER_VERSION
 from compiler.devices.kind import CompilePart
 from compiler.errors import OptionsError, UnsupportedModel
@@ -45,11 +43,15 @@ from compiler.quantize import quantize
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.layers import SEEN_THROUGH, id_of, ids_of
 from compiler.quantize.network import Network, open_network
-from compiler.quantize.samples import Sample, derived, given
+from compiler.quantize.samples import Sample, derived
+from compiler.quantize.samples import given as samples_of
+from compiler.request import Request
 from compiler.trace import Trace
 
 TOLERANCE = 0.05
 """Of an output's largest value: what approximations of operators that the accelerator lacks may cost."""
+OPTIONS = QuantizeOptions(activations="int8", outputs=True, attention=False)
+"""Under which models are quantised."""
 JUDGED = 4
 """Samples that the artifact is judged on."""
 DERIVED = "ranges come from random inputs, which are seldom like real ones: give samples"
@@ -58,132 +60,194 @@ WITHOUT_LITERT = (
 )
 
 
+@dataclass(frozen=True)
+class Accelerated:
+    """What came of a model that was compiled for an accelerator.
+
+    placement     the document of the artifact's placement.json
+    agreement     of each output
+    nodes         of the model; `weight_bytes`: of the files that Vela is given
+    judged        how many samples it was judged on
+    """
+
+    placement: Mapping[str, Any]
+    agreement: Sequence[Mapping[str, Any]]
+    notices: tuple[str, ...]
+    nodes: int
+    weight_bytes: int
+    judged: int
+
+    def __str__(self) -> str:
+        return "\n".join([*self.notices, text(self.placement, self.agreement)])
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields by name, and its text for a terminal, ready for `json.dumps`."""
+        first = ("placement", "agreement", "notices")
+        return {**{name: getattr(self, name) for name in first}, "text": str(self), **vars(self)}
+
+
+@dataclass(frozen=True)
+class _Given:
+    """The model in the sizes that were asked for, how many nodes it has, and values of its inputs."""
+
+    model: Path
+    network: Network
+    nodes: int
+    values: Sequence[Sample]
+
+
+@dataclass(frozen=True)
+class _InBytes:
+    """The quantised model with the ranges of its tensors, or why there is none; the report of legalisation."""
+
+    network: Network
+    ranges: Mapping[str, tuple[float, float]]
+    legalised: dict[str, Any] | None = None
+    refused: str = ""
+
+
+@dataclass(frozen=True)
+class _Placed:
+    """The parts that were made, what they are, and how inferences follow each other in them."""
+
+    made: Assembled
+    document: Mapping[str, Any]
+    stages: Stages | None
+
+
 def compile_for_accelerator(
-    model: Path,
-    artifact: Path,
-    target: str,
+    request: Request,
     compile_part: CompilePart,
-    samples: Mapping[str, Path] | None = None,
     trace: Trace | None = None,
     *,
     tolerance: float | None = TOLERANCE,
-    dims: Mapping[str, int] | None = None,
-    shapes: Mapping[str, Sequence[int]] | None = None,
     largest_error: float | None = None,
-    snr_db: float = LEAST_SNR_DB,
-    tuning_budget_s: float = 0.0,
-    beside: str | None = None,
-    objective: str | Within = "latency",
-    carry: Mapping[str, str] = NO_STATES,
-    format: str = FORMATS[0],
-) -> dict[str, Any]:
-    """Writes the artifact and tells what came of it.
+) -> Accelerated:
+    """Writes the artifact and says what came of it. `trace` gets the steps.
 
-    That is `placement`, `agreement`, `notices`, `text` for a terminal, `nodes` (of the model), `weight_bytes` (of the
-    files that Vela is given) and `judged` (how many samples it was judged on).
+    Without samples inputs are drawn, with a notice. A model with QuantizeLinear and DequantizeLinear keeps its scales
+    and its operators. One in fp32 is legalised first (`compiler.legalise`) if the accelerator lacks any of its
+    operators, so that an output is off by no more than `tolerance` of its largest value on the samples; with None it is
+    compiled as it is. Where `largest_error` is given no output may be off by more, of its largest value.
 
-    `samples` are .npz archives as `compiler.quantize` takes them; without any, inputs are drawn, with a notice. A model
-    with QuantizeLinear and DequantizeLinear keeps its scales and its operators. One in fp32 is legalised first
-    (`compiler.legalise`) if the accelerator lacks any of its operators, so that an output is off by no more than
-    `tolerance` of its largest value on the samples; with None it is compiled as it is. `dims` are sizes of symbolic
-    dimensions, `shapes` those of whole inputs. `trace` gets the steps. Where `largest_error` is given no output
-    may be off by more, of its largest value, and every output must have `snr_db` of signal to noise.
-
-    What the accelerator does not carry out, `compile_part` compiles for the CPU beside it, within `tuning_budget_s`.
-    Where that CPU is named, `beside`, it may carry out more, or all: what is estimated to be fastest, or where another
-    `objective` is named with it, to end most inferences that follow each other. Of these the outputs that `carry` names
-    are inputs of the next one.
-
-    Vela is given it in `format`, one of `chips.FORMATS`; what passes between parts is the same.
+    What the accelerator does not carry out, `compile_part` compiles for the CPU beside it. Where that CPU is named,
+    `options.beside`, it may carry out more, or all: what is estimated to be fastest, or where another objective is
+    named with it, to end most inferences that follow each other.
 
     Raises OptionsError for states that cannot be carried, TargetUnavailable, ToolchainMissing where Vela is not
-    installed, UnsupportedModel for a model of which no node is the accelerator's, Disagreement below `snr_db`, beyond
-    `largest_error`, and where LiteRT computes an operator more than a step otherwise, Unverified for an output that no
-    sample shows, and what the front end, legalisation, quantisation and `compile_part` raise.
+    installed, UnsupportedModel for a model of which no node is the accelerator's, Disagreement below `options.snr_db`,
+    beyond `largest_error`, and where LiteRT computes an operator more than a step otherwise, Unverified for an output
+    that no sample shows, and what the front end, legalisation, quantisation and `compile_part` raise.
     """
-    chip = chip_of(target, format)
+    chip = chip_of(request.options.compiled_for, request.options.format or FORMATS[0])
     demand_vela()
-    options = QuantizeOptions(activations="int8", outputs=True, attention=False)
     trace = trace or Trace()
-    if not samples:
+    if not request.samples:
         trace.notice(DERIVED)
     with ExitStack() as stack:
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         with trace.step("load"):
-            fixed = model
-            if dims or shapes:
-                fixed = with_sizes(model, dims or {}, Path(folder) / "model.fixed.onnx", shapes or {})
-            read, network = open_network(fixed)
-            whole = network
-            values = given(read, samples, options) if samples else derived(fixed, options)
-            nodes = len(network.nodes)
-            demand_carried(network, carry)
+            given = _load(request, folder)
         with trace.step("rewrite"):
-            path, report, unquantised = fixed, None, ""
-            try:
-                if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
-                    legal = fixed
-                    if tolerance is not None:
-                        out = Path(folder) / "model.legal.onnx"
-                        legal, report = legal_model(fixed, chip, out, samples or {}, tolerance)
-                    path = Path(folder) / "model.int8.onnx"
-                    quantize(legal, path, options, samples or {})
-                    _, network = open_network(path)
-                ranges = ranges_of(network, path, options, values)
-            except UnsupportedModel as no:
-                if beside is None:
-                    raise
-                ranges, unquantised = {}, no.message
+            in_bytes = _in_bytes(request, chip, given, folder, tolerance)
         with trace.step("emit"):
-            found: Chosen | None = None
-            if beside is None:
-                placed = place(network, ranges, chip)
-                made = stack.enter_context(assembled(placed, values[0], compile_part, tuning_budget_s))
-            else:
-                asked = Asked(whole, network, ranges, chip, beside, unquantised, objective, carry)
-                found = stack.enter_context(chosen(asked, values[0], compile_part, tuning_budget_s))
-                made = found.made
-                if found.notice:
-                    trace.notice(found.notice)
-        stages = None
-        if found and objective != "latency":
-            stages = stages_of(made, carry)
+            placed = stack.enter_context(_placed(request, chip, given, in_bytes, compile_part, trace))
+        agreement = _judged(request, chip, given, placed, largest_error, trace)
+    return Accelerated(
+        placed.document,
+        agreement,
+        notices=tuple(trace.notices),
+        nodes=given.nodes,
+        weight_bytes=sum(len(part.compiled.given) for part in placed.made.parts if isinstance(part, OnAccelerator)),
+        judged=len(given.values[:JUDGED]),
+    )
+
+
+def _load(request: Request, folder: Path) -> _Given:
+    model, options = request.model, request.options
+    shapes = {name: spec.shape for name, spec in options.inputs.items() if spec.shape is not None}
+    if options.binding or shapes:
+        model = with_sizes(model, options.binding, folder / "model.fixed.onnx", shapes)
+    read, network = open_network(model)
+    values = samples_of(read, request.samples, OPTIONS) if request.samples else derived(model, OPTIONS)
+    demand_carried(network, options.carry)
+    return _Given(model, network, len(network.nodes), values)
+
+
+def _in_bytes(request: Request, chip: Chip, given: _Given, folder: Path, tolerance: float | None) -> _InBytes:
+    """Legalised and quantised, unless the model is quantised already."""
+    path, network, report = given.model, given.network, None
+    try:
+        if not any(node.op_type == "QuantizeLinear" for node in network.nodes):
+            legal = given.model
+            if tolerance is not None:
+                out = folder / "model.legal.onnx"
+                legal, report = legal_model(given.model, chip, out, request.samples, tolerance)
+            path = folder / "model.int8.onnx"
+            quantize(legal, path, OPTIONS, request.samples)
+            _, network = open_network(path)
+        return _InBytes(network, ranges_of(network, path, OPTIONS, given.values), report)
+    except UnsupportedModel as no:
+        if request.options.beside is None:
+            raise
+        return _InBytes(network, {}, report, no.message)
+
+
+@contextmanager
+def _placed(
+    request: Request, chip: Chip, given: _Given, in_bytes: _InBytes, compile_part: CompilePart, trace: Trace
+) -> Iterator[_Placed]:
+    """The parts, which run until the context ends; where a CPU is named beside, of the placement that was chosen."""
+    network, ranges, options = in_bytes.network, in_bytes.ranges, request.options
+    budget_s = options.tuning_budget_s
+    if options.beside is None:
+        with assembled(place(network, ranges, chip), given.values[0], compile_part, budget_s) as made:
+            document = placement(made.parts, chip, made.assembly.placed.left)
+            yield _Placed(made, {**document, "legalised": in_bytes.legalised}, None)
+        return
+    asked = Asked(
+        given.network, network, ranges, chip, options.beside, in_bytes.refused, options.objective, options.carry
+    )
+    with chosen(asked, given.values[0], compile_part, budget_s) as found:
+        if found.notice:
+            trace.notice(found.notice)
+        made, stages = found.made, None
+        document = placement(made.parts, chip, made.assembly.placed.left, options.beside, found.candidates)
+        document["legalised"] = in_bytes.legalised
+        if asked.is_pipeline:
+            stages = stages_of(made, options.carry)
             stages.verify()
             trace.show("stages", stages)
-        left = made.assembly.placed.left
-        candidates = found.candidates if found else []
-        document = {**placement(made.parts, chip, left, beside or CORES[0], candidates), "legalised": report}
-        if found and stages:
-            document["pipeline"] = pipeline_of(str(objective), found, stages)
-        unproven = artifact.with_name(f".{artifact.name}.unproven")
-        try:
-            with trace.step("pack"):
-                write(unproven, model, chip, made, document, None, stages, carry)
-            with trace.step("agree"):
-                comparison = Comparison(fixed, options, values[:JUDGED], made)
-                if format == "tflite" and util.find_spec("ai_edge_litert") is None:
-                    trace.notice(WITHOUT_LITERT)
-                    agreement = comparison.judge(made.run, snr_db, largest_error)
-                else:
-                    with interpreter.Model(unproven) as runs:
-                        agreement = comparison.judge(runs.run, snr_db, largest_error)
-                        if stages:
-                            demand_same_in_flight(runs, values[:JUDGED])
-                    for notice in comparison.differences():
-                        trace.notice(notice)
-                write(unproven, model, chip, made, document, agreement, stages, carry)
-            os.replace(unproven, artifact)
-        finally:
-            unproven.unlink(missing_ok=True)
-    return {
-        "placement": document,
-        "agreement": agreement,
-        "notices": trace.notices,
-        "text": "\n".join([*trace.notices, text(document, agreement)]),
-        "nodes": nodes,
-        "weight_bytes": sum(len(part.compiled.given) for part in made.parts if isinstance(part, OnAccelerator)),
-        "judged": len(values[:JUDGED]),
-    }
+            document["pipeline"] = pipeline_of(str(options.objective), found, stages)
+        yield _Placed(made, document, stages)
+
+
+def _judged(
+    request: Request, chip: Chip, given: _Given, placed: _Placed, largest_error: float | None, trace: Trace
+) -> Sequence[Mapping[str, Any]]:
+    """Writes the artifact, and gives it its name once it agreed with the model; the agreement."""
+    values, snr_db = given.values[:JUDGED], request.options.snr_db or LEAST_SNR_DB
+    unproven = request.beside("unproven")
+    try:
+        with trace.step("pack"):
+            write(unproven, request, chip, placed, None)
+        with trace.step("agree"):
+            comparison = Comparison(given.model, OPTIONS, values, placed.made)
+            if chip.format == "tflite" and util.find_spec("ai_edge_litert") is None:
+                trace.notice(WITHOUT_LITERT)
+                agreement = comparison.judge(placed.made.run, snr_db, largest_error)
+            else:
+                with interpreter.Model(unproven) as runs:
+                    agreement = comparison.judge(runs.run, snr_db, largest_error)
+                    if placed.stages:
+                        demand_same_in_flight(runs, values)
+                for notice in comparison.differences():
+                    trace.notice(notice)
+            write(unproven, request, chip, placed, agreement)
+        os.replace(unproven, request.artifact)
+    finally:
+        unproven.unlink(missing_ok=True)
+    return agreement
 
 
 def with_sizes(
@@ -263,15 +327,13 @@ def _id_of(network: Network, ids: dict[str, int], name: str) -> int | None:
 
 def write(
     path: Path,
-    model: Path,
+    request: Request,
     chip: Chip,
-    made: Assembled,
-    document: Mapping[str, Any],
+    placed: _Placed,
     agreement: Sequence[Mapping[str, Any]] | None,
-    stages: Stages | None = None,
-    carried: Mapping[str, str] = NO_STATES,
 ) -> None:
     """The artifact: int8 TFLite or TOSA, command streams, programs of the CPU's parts, placement, report, loader."""
+    made, document, stages = placed.made, placed.document, placed.stages
     parts, members = rows_of(made.parts, chip)
     if chip.format == "tosa":
         members["tosa.py"] = Path(execute.__file__).read_bytes()
@@ -285,7 +347,7 @@ def write(
         "format_version": FORMAT_VERSION,
         "compiler_version": COMPILER_VERSION,
         "toolchain": f"Vela {VERSION}",
-        "model_digest": hashlib.sha256(model.read_bytes()).hexdigest(),
+        "model_digest": hashlib.sha256(request.model.read_bytes()).hexdigest(),
         "target": chip.target,
         "predicted_s": document["totals"]["seconds"],
         "predicted_by": document["estimated_by"],
@@ -293,7 +355,7 @@ def write(
         "inputs": made.assembly.inputs,
         "outputs": made.assembly.outputs,
         "parts": parts,
-        **({"stream": stream_json(document, stages, made.parts, carried)} if stages else {}),
+        **({"stream": stream_json(document, stages, made.parts, request.options.carry)} if stages else {}),
         "files": files_json(members),
     }
     write_archive(path, {"manifest.json": to_bytes(manifest), **members})

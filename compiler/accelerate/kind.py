@@ -5,12 +5,12 @@ from __future__ import annotations
 import hashlib
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compiler.accelerate.chips import FORMATS, TARGETS, chip_of
+from compiler.accelerate.chips import TARGETS, chip_of
 from compiler.accelerate.compile import TOLERANCE, compile_for_accelerator
-from compiler.accelerate.judging import LEAST_SNR_DB
 from compiler.contract import (
     CompileOptions,
     CompileReport,
@@ -30,6 +30,7 @@ from compiler.devices.kind import CompilePart, WholeKind
 from compiler.errors import OptionsError
 from compiler.pack.pack import digest_of
 from compiler.quantize.network import open_network
+from compiler.request import Request
 from compiler.trace import Trace
 
 NOT_SHOWN = "an output is empty, or has no finite number"
@@ -37,21 +38,14 @@ LARGEST_ERROR = 0.25
 """Of an output's largest value: what int8 may cost where the option `tolerance` does not say."""
 
 
-def compile_whole(
-    trace: Trace,
-    model: Path,
-    artifact: Path,
-    options: CompileOptions,
-    data: Mapping[str, Path] | None,
-    samples: Mapping[str, Path],
-    compile_part: CompilePart,
-) -> CompileReport:
+def compile_whole(request: Request, trace: Trace, compile_part: CompilePart) -> CompileReport:
     """Compiles an ONNX file for an accelerator, as `compiler.devices.kind.CompileWhole` says.
 
     `options.tolerance` bounds the error of the artifact, and what approximations of missing operators may cost of it;
     `options.snr_db` is what every output must have.
     Raises OptionsError for what models that are compiled whole do not have, and what `compile_for_accelerator` raises.
     """
+    options, model, data, samples = request.options, request.model, request.data, request.samples
     demand_possible(options)
     tolerance = LARGEST_ERROR if options.tolerance is None else options.tolerance
     digest = hashlib.sha256(model.read_bytes()).hexdigest()
@@ -62,24 +56,13 @@ def compile_whole(
             alone.write_bytes(open_network(model, data)[1].bytes())
             digest = bundle_digest(digest, {name: digest_of(path) for name, path in data.items()})
         made = compile_for_accelerator(
-            alone,
-            artifact,
-            options.compiled_for,
+            replace(request, model=alone, data=None),
             compile_part,
-            samples,
             trace,
             tolerance=min(TOLERANCE, tolerance),
-            dims=options.binding,
-            shapes={name: spec.shape for name, spec in options.inputs.items() if spec.shape is not None},
             largest_error=tolerance,
-            snr_db=LEAST_SNR_DB if options.snr_db is None else options.snr_db,
-            tuning_budget_s=options.tuning_budget_s,
-            beside=options.beside,
-            objective=options.objective,
-            carry=options.carry,
-            format=options.format or FORMATS[0],
         )
-    placed = reported(made["placement"], made["agreement"])
+    placed = reported(made.placement, made.agreement)
     period_s = placed.pipeline.period_s if placed.pipeline else None
     trace.notice(
         f"times are {placed.estimated_by}, and {'measured' if placed.beside == HOST else 'modelled'} for the CPU: "
@@ -89,24 +72,23 @@ def compile_whole(
     )
     return CompileReport(
         model_digest=digest,
-        artifact_digest=digest_of(artifact),
-        artifact_bytes=artifact.stat().st_size,
+        artifact_digest=digest_of(request.artifact),
+        artifact_bytes=request.artifact.stat().st_size,
         target=options.compiled_for,
         hardware="",
         threads=1,
         phase_seconds=trace.seconds,
-        nodes=made["nodes"],
-        kernels_before_fusion=made["nodes"],
+        nodes=made.nodes,
+        kernels_before_fusion=made.nodes,
         kernels=placed.accelerated + placed.on_cpu,
         arena_bytes=max(placed.peak_bytes.values(), default=0),
-        weight_bytes=made["weight_bytes"],
+        weight_bytes=made.weight_bytes,
         latency_s=placed.seconds,
         errors=tuple(
-            OutputError(one["name"], one["max_absolute"], one["max_relative"], one["max_ulp"])
-            for one in made["agreement"]
+            OutputError(one["name"], one["max_absolute"], one["max_relative"], one["max_ulp"]) for one in made.agreement
         ),
         tolerance=tolerance,
-        cases=judged(made["agreement"], made["judged"]),
+        cases=judged(made.agreement, made.judged),
         notices=tuple(trace.notices),
         samples=tuple(digest_of(path) for path in samples.values()),
         placement=placed,

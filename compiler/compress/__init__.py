@@ -9,8 +9,10 @@ parts     the nodes that a layer becomes: one, or two of low rank
 evaluate  the model's outputs with some weights replaced
 times     what each layer takes at each level
 compress  all of it: the new model and its report
+report    what became of layers, outputs and the whole
 """
 
 from compiler.compress.compress import compress
+from compiler.compress.report import CompressReport
 
-__all__ = ["compress"]
+__all__ = ["CompressReport", "compress"]

@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from compiler.compress.compress import compress
+from compiler.compress.report import CompressReport
 from compiler.contract import CompressOptions, Event
 from compiler.errors import TilewrightError
 
@@ -37,7 +36,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (TilewrightError, OSError, json.JSONDecodeError) as error:
         print(f"{given.model}: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=2) if given.json else table(report))
+    print(json.dumps(report.to_json(), indent=2) if given.json else table(report))
     return 0
 
 
@@ -50,24 +49,20 @@ def _quiet(event: Event) -> None:
     pass
 
 
-def _ranked(row: Mapping[str, Any]) -> str:
-    return "" if row["rank"] is None else f"rank {row['rank']}"
-
-
-def table(report: Mapping[str, Any]) -> str:
+def table(report: CompressReport) -> str:
     """The layers, the curve and the outputs of a report as lines of text."""
-    lines, saved = [], report["saved"]
-    for row in report["layers"]:
-        times = "" if row["us"] is None else f"{row['us']:g} us of {row['dense_us']:g}, error {row['error']:g} alone"
-        shown = [row["node"], row["operator"], f"{row['sparsity']:.0%}", times, row["reason"] or _ranked(row)]
-        lines.append("  ".join(shown).rstrip())
-    for one in report["curve"]:
-        lines.append(f"curve: {one['sparsity']:.1%} {saved}, {one['predicted_ms']:g} ms, error {one['error']}")
-    for one in report["outputs"]:
-        agree = "" if one["agree"] is None else f", {one['agree']:.1%} of decisions agree"
-        lines.append(f"output {one['name']}: error {one['error']} against the dense model{agree}")
-    times = f"{report['predicted_ms']:g} ms of {report['dense_ms']:g} predicted"
-    lines.append(f"{report['sparsity']:.1%} {saved}, {times}")
+    lines = []
+    for row in report.layers:
+        times = "" if row.us is None else f"{row.us:g} us of {row.dense_us:g}, error {row.error:g} alone"
+        rank = "" if row.rank is None else f"rank {row.rank}"
+        lines.append("  ".join([row.node, row.operator, f"{row.sparsity:.0%}", times, row.reason or rank]).rstrip())
+    for point in report.curve:
+        lines.append(f"curve: {point.sparsity:.1%} {report.saved}, {point.predicted_ms:g} ms, error {point.error}")
+    for one in report.outputs:
+        agree = "" if one.agree is None else f", {one.agree:.1%} of decisions agree"
+        lines.append(f"output {one.name}: error {one.error} against the dense model{agree}")
+    times = f"{report.predicted_ms:g} ms of {report.dense_ms:g} predicted"
+    lines.append(f"{report.sparsity:.1%} {report.saved}, {times}")
     return "\n".join(lines)
 
 

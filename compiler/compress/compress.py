@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from compiler.compress.gram import gram, grams
 from compiler.compress.layers import Layer, layers_of
 from compiler.compress.parts import divide, parts_of
 from compiler.compress.prune import Change, Matrices, Pruner
+from compiler.compress.report import CompressedLayer, CompressedOutput, CompressReport, CurvePoint, LayerLevel
 from compiler.compress.times import Taken, Times
 from compiler.contract import CompileOptions, CompressOptions, Event
 from compiler.encodings.low_rank import Factors
@@ -89,30 +90,13 @@ def compress(
     records: Sequence[Mapping[str, Any]] = (),
     stop_requested: StopRequest = never_stops,
     measure: bool = True,
-) -> dict[str, Any]:
+) -> CompressReport:
     """Writes a model with weights of a form to `out`, which appears whole, and returns what became of each layer.
 
     A level for each layer is found by dynamic programming (`compiler.tuning.knapsack`) under two assumptions: that
     times of layers add up, and that the squares of their relative errors do, as those of independent changes would.
     The first gives a predicted time; the second is checked by running the whole on held-out samples, and where the
     error found is above the budget the sum is held lower until it is not.
-
-    JSON-able:
-
-        options      as given
-        layers       in the model's order: `node`, `operator`, `weights` (their shape, of W and R side by side for a
-                     recurrent layer), `sparsity` (the share of `saved`),
-                     `reason` (why it is dense, else null), `error` (of the outputs where it alone is changed so),
-                     `dense_us` and `us` (what it takes), `source` of the time (measured or model), and `levels`: all
-                     that were looked at, each with `sparsity`, `error` and `us`. `rank` of both, of factored weights
-        curve        from dense to the fastest: `sparsity`, `predicted_ms`, `expected_error` (the sum) and `error` (of
-                     the whole on held-out samples)
-        saved        what `sparsity` is the share of: zeros, or by form bits or weights saved
-        sparsity     of all weights that may be changed; `dense_ms` and `predicted_ms` of the whole
-        error        the greatest of all outputs; `expected_error` by the sum
-        outputs      for each that is a float: `name`, `error` (||y - dense|| / ||dense||), `agree` (the part of equal
-                     decisions, where it looks like classes, else null)
-        samples, held_out, derived, bytes, model_bytes, notices
 
     Raises UnsupportedModel where no layer can have the form, or weights are not finite; InputsError for samples that do
     not fit, are not finite, or are fewer than two; BudgetMissed where the aim cannot be reached; and what the front end
@@ -171,27 +155,27 @@ def compress(
     content = network.bytes()
     put(out, content)
     size = sum(layer.weights.size for layer in layers)
-    return {
-        "options": options.to_json(),
-        "layers": rows,
-        "curve": curve,
-        "saved": words.saved,
-        "sparsity": round(search.saved(choice) / size, 4),
-        "dense_ms": _ms(dense_s),
-        "predicted_ms": _ms(search.seconds(choice)),
-        "error": _short(deviation.worst),
-        "expected_error": _short(search.expected(choice)),
-        "outputs": [
-            {"name": name, "error": _short(error), "agree": deviation.agree.get(name)}
+    return CompressReport(
+        options,
+        layers=rows,
+        curve=curve,
+        saved=words.saved,
+        sparsity=round(search.saved(choice) / size, 4),
+        dense_ms=_ms(dense_s),
+        predicted_ms=_ms(search.seconds(choice)),
+        error=_short(deviation.worst),
+        expected_error=_short(search.expected(choice)),
+        outputs=tuple(
+            CompressedOutput(name, _short(error), deviation.agree.get(name))
             for name, error in deviation.relative.items()
-        ],
-        "samples": len(values) - held,
-        "held_out": held,
-        "derived": not samples,
-        "bytes": len(content),
-        "model_bytes": model.stat().st_size,
-        "notices": notices,
-    }
+        ),
+        samples=len(values) - held,
+        held_out=held,
+        derived=not samples,
+        bytes=len(content),
+        model_bytes=model.stat().st_size,
+        notices=tuple(notices),
+    )
 
 
 class _Search:
@@ -290,18 +274,18 @@ class _Search:
         """Of all weights that may be changed."""
         return sum(one.saved for one in self.picked(choice))
 
-    def curve(self) -> list[dict[str, Any]]:
+    def curve(self) -> tuple[CurvePoint, ...]:
         """Points of the trade-off between error and time, or zeros where time hardly depends on these."""
         size = sum(layer.weights.size for layer in self.layers)
-        return [
-            {
-                "sparsity": round(self.saved(one) / size, 4),
-                "predicted_ms": _ms(self.seconds(one)),
-                "expected_error": _short(self.expected(one)),
-                "error": _short(self.judge(one).worst),
-            }
+        return tuple(
+            CurvePoint(
+                round(self.saved(one) / size, 4),
+                _ms(self.seconds(one)),
+                expected_error=_short(self.expected(one)),
+                error=_short(self.judge(one).worst),
+            )
             for one in (self.wanted if len(self.wanted) >= FEWEST_POINTS else self.by_saved).spread(POINTS)
-        ]
+        )
 
 
 def _obstacle(layer: Layer, form: Form) -> str | None:
@@ -410,7 +394,7 @@ def _give(network: Network, layer: Layer, one: _Level) -> None:
 
 def _table(
     network: Network, layers: Sequence[Layer], left: Sequence[Left], levels: list[list[_Level]], choice: Choice
-) -> list[dict[str, Any]]:
+) -> tuple[CompressedLayer, ...]:
     reasons = {one.name: one.reason for one in left}
     by_name = {layer.name: at for at, layer in enumerate(layers)}
     rows = []
@@ -420,27 +404,25 @@ def _table(
             continue
         at = by_name.get(name)
         weights = network.constant(node.input[1]) if at is None else layers[at].weights
-        row: dict[str, Any] = {
-            "node": name,
-            "operator": network.operator(node),
-            "weights": None if weights is None else list(weights.shape),
-            "sparsity": 0.0,
-            "reason": reasons.get(name),
-            **dict.fromkeys(("rank", "error", "dense_us", "us", "source")),
-            "levels": [],
-        }
+        shape = None if weights is None else tuple(weights.shape)
+        row = CompressedLayer(name, network.operator(node), shape, 0.0, reasons.get(name))
         if at is not None:
             one = levels[at][choice.levels[at]]
-            row["sparsity"] = round(one.saved / one.weights.size, 4)
-            row["reason"] = None if one.share else "what it costs in error is more than it saves"
-            row |= {"rank": one.rank, "error": _short(one.error), "dense_us": _us(levels[at][0]), "us": _us(one)}
-            row["source"] = one.taken.source
-            row["levels"] = [
-                {"sparsity": round(each.share, 4), "rank": each.rank, "error": _short(each.error), "us": _us(each)}
-                for each in levels[at]
-            ]
+            row = replace(
+                row,
+                sparsity=round(one.saved / one.weights.size, 4),
+                reason=None if one.share else "what it costs in error is more than it saves",
+                rank=one.rank,
+                error=_short(one.error),
+                dense_us=_us(levels[at][0]),
+                us=_us(one),
+                source=one.taken.source,
+                levels=tuple(
+                    LayerLevel(round(each.share, 4), each.rank, _short(each.error), _us(each)) for each in levels[at]
+                ),
+            )
         rows.append(row)
-    return rows
+    return tuple(rows)
 
 
 def _with(options: CompileOptions, **changed: Any) -> CompileOptions:

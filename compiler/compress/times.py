@@ -22,6 +22,7 @@ from compiler.encodings.encoding import Use
 from compiler.pipeline import front_of
 from compiler.quantize import quantize
 from compiler.quantize.samples import Sample
+from compiler.request import Host, Request
 from compiler.session import Session
 from compiler.steps.tiling import roundings, tile_kernels
 from compiler.trace import StopRequest, Trace, never_stops
@@ -92,8 +93,9 @@ class Times:
         """The sum over the kernels of a model as it is."""
         options = replace(options, precision=options.arithmetic)
         trace = Trace(self._observed)
-        session = Session.of(options, self.records, trace, self.stop_requested, self.measure, self.folder)
-        front = front_of(session, file, data)
+        host = Host(self.records, stop_requested=self.stop_requested, measure=self.measure)
+        session = Session.of(options, host, trace, self.folder)
+        front = front_of(session, Request(file, self.folder / "never.tw", options, data))
         rounding, _ = roundings(session)
         kernels = session.backend.stored(front.fused.kernels, rounding.precision)
         tiles = tile_kernels(session, kernels, front.evaluated.kernels, rounding.tolerance, rounding.precision)

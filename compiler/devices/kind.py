@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport
 from compiler.devices.device import Backend
 from compiler.ir.machine import Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
+from compiler.request import Request
 from compiler.trace import Trace
 from compiler.tuning.proposal import Proposal
 
@@ -38,34 +38,11 @@ class DeviceKind:
     source: Callable[[str, Workload, Tile, Any], str]
 
 
-class CompilePart(Protocol):
-    """The pipeline, for a part of a model that another device than its own carries out."""
-
-    def __call__(
-        self, model: Path, artifact: Path, options: CompileOptions, *, samples: Mapping[str, Path]
-    ) -> CompileReport:
-        """As `compiler.pipeline.compile_model`."""
-        ...
-
-
-class CompileWhole(Protocol):
-    """From a model's bytes to an artifact that was judged."""
-
-    def __call__(
-        self,
-        trace: Trace,
-        model: Path,
-        artifact: Path,
-        options: CompileOptions,
-        data: Mapping[str, Path] | None,
-        samples: Mapping[str, Path],
-        compile_part: CompilePart,
-    ) -> CompileReport:
-        """As `compiler.pipeline.compile_model`, which `compile_part` is for parts of the model.
-
-        Each of its steps is one of the trace.
-        """
-        ...
+CompilePart = Callable[[Request], CompileReport]
+"""`compiler.pipeline.compile_model`, for a part of a model that another device than its own carries out."""
+CompileWhole = Callable[[Request, Trace, CompilePart], CompileReport]
+"""From a model's bytes to an artifact that was judged, as `compiler.pipeline.compile_model`; each of its steps is one
+of the trace."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,6 @@ minimise  all of it: the smallest part and its report
 Source of the algorithm: Zeller and Hildebrandt, Simplifying and Isolating Failure-Inducing Input, 2002 (ddmin).
 """
 
-from compiler.minimise.minimise import NothingFails, minimise
+from compiler.minimise.minimise import MinimiseReport, NothingFails, minimise
 
-__all__ = ["NothingFails", "minimise"]
+__all__ = ["MinimiseReport", "NothingFails", "minimise"]

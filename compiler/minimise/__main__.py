@@ -9,7 +9,7 @@ from pathlib import Path
 
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError
-from compiler.minimise.minimise import describe, minimise
+from compiler.minimise.minimise import minimise
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -41,10 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
         else:
             print(f"{given.model}: {error}", file=sys.stderr)
         return 1 if isinstance(error, TilewrightError) else 2
-    report["model"] = str(out)
-    if report["inputs"] is not None:
-        report["inputs_file"] = str(out.with_suffix(".npz"))
-    print(json.dumps(report, indent=2) if given.json else f"{out}: {describe(report)}")
+    files = {"model": str(out), **({} if report.inputs is None else {"inputs_file": str(out.with_suffix(".npz"))})}
+    print(json.dumps({**report.to_json(), **files}, indent=2) if given.json else f"{out}: {report}")
     return 0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from compiler.frontend.tensors import DTYPES
 from compiler.measure.npz import write_outputs
 from compiler.minimise.failure import TIMED_OUT, Failure, Signature
 from compiler.minimise.network import Network, Part, ValueType
-from compiler.minimise.reduce import Search
+from compiler.minimise.reduce import Search, Step
 from compiler.minimise.trials import in_own_process, trial
 from compiler.ops import OPERATORS
 from compiler.prove.inputs import sample_inputs
@@ -45,6 +45,62 @@ class NothingFails(CallerError):
     code = "nothing_fails"
 
 
+@dataclass(frozen=True)
+class BeforeAfter:
+    """A count of the whole model, and of the part."""
+
+    before: int
+    after: int
+
+
+@dataclass(frozen=True)
+class MinimiseReport:
+    """The smallest part of a model that was found to fail as the whole does.
+
+    problem    the error that the part ends with, with the phase it comes in
+    preserved  the signature that the whole model and the part share
+    operators  of the part, in order
+    bytes      of the file, with its external data before
+    trials, seconds, complete   how much was tried, and whether nothing was left to try
+    tried      of each step what was tried, how many trials, and how many nodes remained
+    sizes, filled   axes that were made shorter, and the number of weights that were filled with one number
+    options    under which the part fails
+    inputs     names of the arrays under which it does, or None
+    """
+
+    problem: Mapping[str, Any]
+    preserved: Signature
+    nodes: BeforeAfter
+    operators: tuple[str, ...]
+    bytes: BeforeAfter
+    trials: int
+    seconds: float
+    complete: bool
+    tried: tuple[Step, ...]
+    sizes: Mapping[str, int]
+    filled: int
+    options: CompileOptions
+    inputs: tuple[str, ...] | None
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
+        nested = {name: asdict(getattr(self, name)) for name in ("preserved", "nodes", "bytes")}
+        return {**vars(self), **nested, "tried": [*map(asdict, self.tried)], "options": self.options.to_json()}
+
+    def __str__(self) -> str:
+        nodes, size, problem = self.nodes, self.bytes, self.problem
+        lines = [
+            f"{nodes.after} of {nodes.before} nodes ({', '.join(self.operators[:12])}), "
+            f"{size.after} of {size.before} bytes, still end with {problem['code']} in {problem['phase']}",
+            f"  {problem['message']}",
+            *(f"  {one['operator']} {one['node']!r}: {one['reason']}" for one in problem["refusals"][:3]),
+        ]
+        lines += [f"{one.step}: {one.trials} trials, {one.nodes} nodes remain" for one in self.tried]
+        if not self.complete:
+            lines.append("time was over before everything was tried: --seconds gives more")
+        return "\n".join(lines)
+
+
 def minimise(
     model: Path,
     out: Path,
@@ -56,23 +112,12 @@ def minimise(
     inputs: Path | None = None,
     scratch: Path | None = None,
     stop_requested: StopRequest = never_stops,
-) -> dict[str, Any]:
-    """Writes the smallest part of `model` found in so many seconds that fails as the whole does to `out`; the report.
+) -> MinimiseReport:
+    """Writes the smallest part of `model` found in so many seconds that fails as the whole does to `out`.
 
     Every trial compiles a part in a process of its own, unmeasured, with the model's options. `data` and `samples` are
-    as `compile_model` takes them. Of a disagreement `inputs` becomes an .npz of inputs that show it, where they are
-    known. Temporary files lie in `scratch`, by default beside `out`. The report, plain JSON:
-
-    problem    the error that the part ends with, with the phase it comes in
-    preserved  the signature that the whole model and the part share: `code`, `phase`, `operator`, `reason`
-    nodes      before, and after
-    operators  of the part, in order
-    bytes      of the file, with its external data before
-    trials, seconds, complete   how much was tried, and whether nothing was left to try
-    tried      of each step what was tried, how many trials, and how many nodes remained
-    sizes, filled   axes that were made shorter, and the number of weights that were filled with one number
-    options    under which the part fails
-    inputs     names of the arrays in `inputs`, or null
+    as `compiler.request.Request` has them. Of a disagreement `inputs` becomes an .npz of inputs that show it, where
+    they are known. Temporary files lie in `scratch`, by default beside `out`.
 
     Raises NothingFails for a model that compiles, MalformedModel for a file that is no ONNX.
     """
@@ -118,21 +163,21 @@ def minimise(
         last = judge.failure(search.best) or found
         written = _write_inputs(judge, search.best, inputs) if inputs else None
         out.write_bytes(made.SerializeToString())
-        return {
-            "problem": dict(last.problem),
-            "preserved": vars(target),
-            "nodes": {"before": len(network.nodes), "after": len(search.best.nodes)},
-            "operators": [network.nodes[place].op_type for place in search.best.nodes],
-            "bytes": {"before": _bytes(model, network), "after": out.stat().st_size},
-            "trials": search.trials,
-            "seconds": round(time.monotonic() - begun, 3),
-            "complete": complete,
-            "tried": search.log,
-            "sizes": {str(old): new for old, new in search.best.sizes.items()},
-            "filled": len(search.best.filled),
-            "options": judge.options_of(search.best).to_json(),
-            "inputs": written,
-        }
+        return MinimiseReport(
+            problem=dict(last.problem),
+            preserved=target,
+            nodes=BeforeAfter(len(network.nodes), len(search.best.nodes)),
+            operators=tuple(network.nodes[place].op_type for place in search.best.nodes),
+            bytes=BeforeAfter(_bytes(model, network), out.stat().st_size),
+            trials=search.trials,
+            seconds=round(time.monotonic() - begun, 3),
+            complete=complete,
+            tried=tuple(search.log),
+            sizes={str(old): new for old, new in search.best.sizes.items()},
+            filled=len(search.best.filled),
+            options=judge.options_of(search.best),
+            inputs=written,
+        )
 
 
 class _Judge:
@@ -299,28 +344,13 @@ def _named(network: Network, found: Failure, target: Signature) -> list[int]:
     return list(dict.fromkeys(place for name in names for place in places.get(name, ())))
 
 
-def _write_inputs(judge: _Judge, part: Part, path: Path) -> list[str] | None:
+def _write_inputs(judge: _Judge, part: Part, path: Path) -> tuple[str, ...] | None:
     """The inputs under which a part was judged, as an .npz; None where it was judged on drawn ones, or on none."""
     if (arrays := judge.arrays(part)) is None:
         return None
     write_outputs(path, arrays)
-    return [*arrays]
+    return tuple(arrays)
 
 
 def _bytes(model: Path, network: Network) -> int:
     return model.stat().st_size + sum(path.stat().st_size for path in network.data.values() if path.exists())
-
-
-def describe(report: Mapping[str, Any]) -> str:
-    """The report in a few lines."""
-    nodes, size, problem = report["nodes"], report["bytes"], report["problem"]
-    lines = [
-        f"{nodes['after']} of {nodes['before']} nodes ({', '.join(report['operators'][:12])}), "
-        f"{size['after']} of {size['before']} bytes, still end with {problem['code']} in {problem['phase']}",
-        f"  {problem['message']}",
-        *(f"  {one['operator']} {one['node']!r}: {one['reason']}" for one in problem["refusals"][:3]),
-    ]
-    lines += [f"{one['step']}: {one['trials']} trials, {one['nodes']} nodes remain" for one in report["tried"]]
-    if not report["complete"]:
-        lines.append("time was over before everything was tried: --seconds gives more")
-    return "\n".join(lines)

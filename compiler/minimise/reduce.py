@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
-from typing import Any
 
 from compiler.minimise.network import Network, Part, floats
 
@@ -19,13 +18,22 @@ class OutOfTime(Exception):
     """The seconds or trials are spent; what was found so far holds."""
 
 
+@dataclass(frozen=True)
+class Step:
+    """A step of the search: what was tried, how many trials that took, and how many nodes remained."""
+
+    step: str
+    trials: int
+    nodes: int
+
+
 @dataclass
 class Search:
     """Parts that were tried, and the smallest that fails.
 
     fails     whether a part fails in the same way
     is_over   whether the time to search is over
-    log       for each step of the search: what was tried, how often, and how many nodes remained
+    log       the steps so far
     """
 
     network: Network
@@ -34,7 +42,7 @@ class Search:
     is_over: Callable[[], bool]
     most_trials: int
     trials: int = 0
-    log: list[dict[str, Any]] = field(default_factory=list)
+    log: list[Step] = field(default_factory=list)
     _known: dict[tuple[object, ...], bool] = field(default_factory=dict)
 
     def accept(self, part: Part) -> bool:
@@ -73,7 +81,7 @@ class Search:
         return True
 
     def _note(self, what: str, before: int) -> None:
-        self.log.append({"step": what, "trials": self.trials - before, "nodes": len(self.best.nodes)})
+        self.log.append(Step(what, self.trials - before, len(self.best.nodes)))
 
     def _named(self, named: Sequence[int]) -> None:
         """The nodes that the failure names alone, then with more and more of those before them."""

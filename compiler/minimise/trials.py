@@ -21,6 +21,7 @@ from typing import Any
 from compiler.contract import PHASES, CompileOptions, Event
 from compiler.minimise.failure import TIMED_OUT, Failure, problem
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 
 FINISHED = "compiled"
 """What stands in place of a failure for a model that compiles, or that gets past the phase which was waited for."""
@@ -102,15 +103,8 @@ def compile_once(
     unmeasured = replace(options, tuning_budget_s=0.0)
     with tempfile.TemporaryDirectory(prefix="trial-", dir=phase_file.parent) as folder:
         try:
-            compile_model(
-                model,
-                Path(folder) / "made.tw",
-                unmeasured,
-                observe=observe,
-                measure=False,
-                data=data,
-                samples=samples,
-            )
+            request = Request(model, Path(folder) / "made.tw", unmeasured, data, samples)
+            compile_model(request, Host(observe=observe, measure=False))
             return {FINISHED: True}
         except _Past:
             return {FINISHED: False}

@@ -12,6 +12,6 @@ write      QuantizeLinear and DequantizeLinear around them
 search     which layers stay in floating point until the outputs are as near as is wanted
 """
 
-from compiler.quantize.quantize import quantize
+from compiler.quantize.quantize import QuantizeReport, quantize
 
-__all__ = ["quantize"]
+__all__ = ["QuantizeReport", "quantize"]

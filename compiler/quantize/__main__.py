@@ -5,13 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 from compiler.contract import Event, QuantizeOptions
 from compiler.errors import TilewrightError
-from compiler.quantize.quantize import quantize
+from compiler.quantize.quantize import QuantizeReport, quantize
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -33,7 +31,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (TilewrightError, OSError, json.JSONDecodeError) as error:
         print(f"{given.model}: {error}", file=sys.stderr)
         return 1
-    print(json.dumps(report, indent=2) if given.json else table(report))
+    print(json.dumps(report.to_json(), indent=2) if given.json else table(report))
     return 0
 
 
@@ -46,20 +44,16 @@ def _quiet(event: Event) -> None:
     pass
 
 
-def table(report: Mapping[str, Any]) -> str:
+def table(report: QuantizeReport) -> str:
     """The layers and outputs of a report as lines of text."""
     lines = []
-    for row in report["layers"]:
-        shown = [
-            f"{name} {row[key]:.1f} dB"
-            for name, key in (("weights", "weights_db"), ("alone", "outputs_db"))
-            if row[key]
-        ]
-        lines.append("  ".join([row["node"], row["operator"], row["precision"], *shown, row["reason"] or ""]).rstrip())
-    for one in report["outputs"]:
-        said = "no difference" if one["snr_db"] is None else f"{one['snr_db']:.1f} dB"
-        lines.append(f"output {one['name']}: {said} against fp32")
-    return "\n".join([*lines, f"{report['bytes']} bytes, of {report['model_bytes']}"])
+    for row in report.layers:
+        shown = [f"{name} {db:.1f} dB" for name, db in (("weights", row.weights_db), ("alone", row.outputs_db)) if db]
+        lines.append("  ".join([row.node, row.operator, row.precision, *shown, row.reason or ""]).rstrip())
+    for one in report.outputs:
+        said = "no difference" if one.snr_db is None else f"{one.snr_db:.1f} dB"
+        lines.append(f"output {one.name}: {said} against fp32")
+    return "\n".join([*lines, f"{report.bytes} bytes, of {report.model_bytes}"])
 
 
 if __name__ == "__main__":

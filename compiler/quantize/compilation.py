@@ -16,8 +16,6 @@ from onnx import TensorProto
 from compiler.contract import (
     CompileOptions,
     Event,
-    QuantisedLayer,
-    QuantisedOutput,
     QuantisedReport,
     QuantizeOptions,
     bundle_digest,
@@ -32,8 +30,9 @@ from compiler.pack.pack import digest_of
 from compiler.quantize.layers import layers_of
 from compiler.quantize.network import Network, open_network
 from compiler.quantize.prepare import fold
-from compiler.quantize.quantize import demand_layers, quantize
+from compiler.quantize.quantize import QuantizeReport, demand_layers, quantize
 from compiler.quantize.samples import Sample, given, shaped
+from compiler.request import Request
 from compiler.trace import Trace
 
 SNR_DB = 20.0
@@ -45,51 +44,45 @@ FLOATS = (TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.DOUBLE, TensorProt
 
 @dataclass(frozen=True)
 class Source:
-    """What is compiled: a model, where its external data lies, and samples to judge it on, one in each archive.
+    """What is compiled: a request whose archives hold one sample each, and its model, if it was quantised here."""
 
-    `quantised` is the model itself, if it was quantised here.
-    """
-
-    model: Path
-    data: Mapping[str, Path] | None
-    samples: Mapping[str, Path]
+    request: Request
     quantised: QuantisedModel | None = None
 
 
 @contextmanager
-def source_of(
-    trace: Trace, model: Path, options: CompileOptions, data: Mapping[str, Path] | None, samples: Mapping[str, Path]
-) -> Iterator[Source]:
-    """What a compilation under these options compiles, as long as the context lasts.
+def source_of(trace: Trace, request: Request) -> Iterator[Source]:
+    """What a compilation compiles, as long as the context lasts.
 
-    That is what was given; in precision int8 the QDQ model made of it, whose outputs have `options.snr_db` against it.
-    Ranges come from all samples of the archives, in the shapes of the first binding where an archive has these, else in
-    the archive's own. A model that is quantised already is left as it is. `trace` gets the steps.
+    That is what was asked for; in precision int8 the QDQ model made of it, whose outputs have `options.snr_db` against
+    it. Ranges come from all samples of the archives, in the shapes of the first binding where an archive has these,
+    else in the archive's own. A model that is quantised already is left as it is. `trace` gets the steps.
 
     Raises what `compiler.quantize.quantize` raises.
     """
-    if options.precision != "int8":
-        yield Source(model, data, samples)
+    if request.options.precision != "int8":
+        yield Source(request)
         return
     with tempfile.TemporaryDirectory(prefix="tilewright-int8-") as folder:
         with trace.step("load"):
-            read, network = open_network(model, data)
-            wanted = calibration(options, network)
+            read, network = open_network(request.model, request.data)
+            wanted = calibration(request.options, network)
             already = is_quantised(network)
-            each = {} if already else _by_archive(read, model, data, samples, wanted)
+            each = {} if already else _by_archive(read, request, wanted)
         if already:
             trace.notice(ALREADY)
-            yield Source(model, data, samples)
+            yield Source(request)
             return
         with trace.step("rewrite"):
             out = Path(folder) / "model.int8.onnx"
             values = [sample for found in each.values() for sample in found]
-            made = quantize(model, out, wanted, values, _heard(trace), data)
-        report = _reported(made, out, samples, wanted)
+            made = quantize(request.model, out, wanted, values, _heard(trace), request.data)
+        report = _reported(made, out, request.samples, wanted)
         trace.notice(str(report))
-        digests = {name: digest_of(path) for name, path in (data or {}).items()}
+        digests = {name: digest_of(path) for name, path in (request.data or {}).items()}
         quantised = QuantisedModel(bundle_digest(read.digest, digests), out.read_bytes(), report)
-        yield Source(out, None, _alone(samples, each, Path(folder)), quantised)
+        alone = _alone(request.samples, each, Path(folder))
+        yield Source(replace(request, model=out, data=None, samples=alone), quantised)
 
 
 def calibration(options: CompileOptions, network: Network) -> QuantizeOptions:
@@ -133,18 +126,16 @@ def foreseen_layers(model: Path, options: CompileOptions, data: Mapping[str, Pat
     return count + budget + (f" ({kept})" if kept else "")
 
 
-def _by_archive(
-    read: Model, model: Path, data: Mapping[str, Path] | None, files: Mapping[str, Path], options: QuantizeOptions
-) -> dict[str, list[Sample]]:
+def _by_archive(read: Model, request: Request, options: QuantizeOptions) -> dict[str, list[Sample]]:
     """The samples in each archive."""
-    if not files:
+    if not request.samples:
         return {}
-    graph = load(model, shaped(options), OPERATORS, data=data).graph
+    graph = load(request.model, shaped(options), OPERATORS, data=request.data).graph
     shapes = {graph.values[id].name: graph.type(id).dims for id in graph.inputs}
     inputs = tuple(replace(one, shape=shapes.get(one.name, one.shape)) for one in read.body.inputs)
     sized = replace(read, body=replace(read.body, inputs=inputs))
     found = {}
-    for name, path in files.items():
+    for name, path in request.samples.items():
         try:
             found[name] = given(sized, {name: path}, options)
         except InputsError:
@@ -175,18 +166,14 @@ def _heard(trace: Trace) -> Any:
 
 
 def _reported(
-    found: Mapping[str, Any], made: Path, files: Mapping[str, Path], options: QuantizeOptions
+    found: QuantizeReport, made: Path, files: Mapping[str, Path], options: QuantizeOptions
 ) -> QuantisedReport:
     """The report of `compiler.quantize.quantize` as that of a compilation has it."""
-    layers = (
-        QuantisedLayer(**{**row, "weights": None if row["weights"] is None else tuple(row["weights"])})
-        for row in found["layers"]
-    )
     return QuantisedReport(
         model_digest=hashlib.sha256(made.read_bytes()).hexdigest(),
         samples=tuple(digest_of(path) for path in files.values()),
-        count=found["samples"],
+        count=found.samples,
         snr_db=options.snr_db,
-        layers=tuple(layers),
-        outputs=tuple(QuantisedOutput(**row) for row in found["outputs"]),
+        layers=found.layers,
+        outputs=found.outputs,
     )

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler.contract import QuantizeOptions
+from compiler.contract import QuantisedLayer, QuantisedOutput, QuantizeOptions
 from compiler.errors import InternalError, OptionsError, Refusal, UnsupportedModel
 from compiler.quantize.calibrate import Calibration, Evaluated, calibrate
 from compiler.quantize.layers import Layer, Product, layers_of
@@ -35,6 +36,32 @@ DERIVED = (
 )
 
 
+@dataclass(frozen=True)
+class QuantizeReport:
+    """What became of each layer of a model that was quantised, in the model's order, and of its outputs.
+
+    samples  how many; `derived`: whether they were drawn
+    tensors  how many tensors of activations are bytes
+    bytes    of the new file; `model_bytes`: of the given one, without external data
+    notices  what the user should know
+    """
+
+    options: QuantizeOptions
+    layers: tuple[QuantisedLayer, ...]
+    outputs: tuple[QuantisedOutput, ...]
+    samples: int
+    derived: bool
+    tensors: int
+    bytes: int
+    model_bytes: int
+    notices: tuple[str, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Its fields by name, ready for `json.dumps`."""
+        rows = {"layers": [*map(asdict, self.layers)], "outputs": [*map(asdict, self.outputs)]}
+        return {**vars(self), "options": self.options.to_json(), **rows}
+
+
 def quantize(
     model: Path,
     out: Path,
@@ -42,22 +69,8 @@ def quantize(
     samples: Mapping[str, Path] | Sequence[Sample] | None = None,
     observe: Observer = ignore,
     data: Mapping[str, Path] | None = None,
-) -> dict[str, Any]:
+) -> QuantizeReport:
     """Writes a QDQ model to `out`, which appears whole, and returns what became of each layer.
-
-    JSON-able:
-
-        options   as given
-        layers    in the model's order: `node`, `operator`, `weights` (their shape), `precision` (int8 or float32),
-                  `reason` (why it is float32, else null), `weights_db` (signal to noise of its result where its weights
-                  alone are rounded) and `outputs_db` (the least of all outputs where it alone is quantised, if the
-                  budget made that necessary); null where there is no noise, or it was not measured
-        outputs   for each that is a float, against the model in fp32: `name`, `snr_db` (null: no difference) and
-                  `max_relative`, the largest error over the largest value (null: one of both is not finite)
-        samples   how many; `derived`: whether they were drawn
-        tensors   how many tensors of activations are bytes
-        bytes     of the new file; `model_bytes`: of the given one, without external data
-        notices   what the user should know
 
     `samples` are .npz archives of inputs by what the caller calls them (`compiler.quantize.samples`), or what these
     hold. `data` says where external data lies, by its path in the model; None: beside it.
@@ -111,20 +124,20 @@ def quantize(
     made = written(chosen.layers)
     content = made.bytes()
     put(out, content)
-    return {
-        "options": options.to_json(),
-        "layers": _table(network, layers, left, chosen, calibration),
-        "outputs": [
-            {"name": name, "snr_db": _short(db), "max_relative": chosen.fidelity.errors[name]}
+    return QuantizeReport(
+        options,
+        layers=tuple(_table(network, layers, left, chosen, calibration)),
+        outputs=tuple(
+            QuantisedOutput(name, _short(db), chosen.fidelity.errors[name])
             for name, db in chosen.fidelity.outputs.items()
-        ],
-        "samples": len(values),
-        "derived": not samples,
-        "tensors": sum(node.op_type == "QuantizeLinear" for node in made.nodes),
-        "bytes": len(content),
-        "model_bytes": model.stat().st_size,
-        "notices": notices,
-    }
+        ),
+        samples=len(values),
+        derived=not samples,
+        tensors=sum(node.op_type == "QuantizeLinear" for node in made.nodes),
+        bytes=len(content),
+        model_bytes=model.stat().st_size,
+        notices=tuple(notices),
+    )
 
 
 def _schemes(calibration: Calibration, options: QuantizeOptions) -> dict[str, Affine]:
@@ -167,10 +180,9 @@ def _demand_same(wanted: Mapping[str, np.ndarray], found: Mapping[str, np.ndarra
 
 def _table(
     network: Network, layers: list[Layer | Product], left: list[Left], chosen: Chosen, calibration: Calibration
-) -> list[dict[str, Any]]:
+) -> Iterator[QuantisedLayer]:
     by_name = {layer.name: layer for layer in layers}
     reasons = {one.name: one.reason for one in left}
-    rows = []
     for node in network.nodes:
         name = named(node)
         if name not in by_name and name not in reasons:
@@ -179,18 +191,15 @@ def _table(
         quantised = name in chosen.layers
         costly = "the error budget does not hold with it in int8"
         weights = layer.weights if isinstance(layer, Layer) else network.constant(node.input[1])
-        rows.append(
-            {
-                "node": name,
-                "operator": network.operator(node),
-                "weights": None if weights is None else list(weights.shape),
-                "precision": "int8" if quantised else "float32",
-                "reason": None if quantised else reasons.get(name, costly),
-                "weights_db": _short(calibration.weights_db(name)) if isinstance(layer, Layer) else None,
-                "outputs_db": _short(chosen.alone.get(name)),
-            }
+        yield QuantisedLayer(
+            name,
+            network.operator(node),
+            weights=None if weights is None else tuple(weights.shape),
+            precision="int8" if quantised else "float32",
+            reason=None if quantised else reasons.get(name, costly),
+            weights_db=_short(calibration.weights_db(name)) if isinstance(layer, Layer) else None,
+            outputs_db=_short(chosen.alone.get(name)),
         )
-    return rows
 
 
 def _short(db: float | None) -> float | None:

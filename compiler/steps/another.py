@@ -8,6 +8,7 @@ from typing import Any
 from compiler.contract import CompileOptions
 from compiler.errors import TargetUnavailable
 from compiler.ir.machine import Setting
+from compiler.request import Host
 from compiler.session import Session
 from compiler.steps.tiling import tiler_of
 from compiler.trace import Observer, StopRequest, Trace
@@ -31,7 +32,7 @@ def tune_kernels(
     Raises TargetUnavailable where the device, or its C compiler, is not the one that the kernels were offered for.
     """
     trace = Trace(observe)
-    session = Session.of(options, records, trace, stop_requested)
+    session = Session.of(options, Host(records, stop_requested=stop_requested), trace)
     asked = Terms.from_json(terms)
     setting = Setting(**asked.setting)
     backend = session.backend.alike(session.records, setting)

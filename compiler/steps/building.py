@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from compiler.codegen.weights import Weights
-from compiler.contract import DemandedRange
 from compiler.contract.kinds import AUTO
-from compiler.frontend import Loaded
 from compiler.fuse.fuse import Fused
 from compiler.fuse.joins import ChosenJoins
 from compiler.ir.buffers import KernelGraph
-from compiler.ir.graph import Graph
 from compiler.ir.machine import Record
-from compiler.ir.open_shapes import Example
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.ir.region import inner_tiles
@@ -27,17 +21,14 @@ from compiler.pack.facts import Facts
 from compiler.pack.graphs import Step
 from compiler.pack.pack import PackedArtifact, pack
 from compiler.prove.agree import default_tolerance
-from compiler.prove.effort import Effort
-from compiler.prove.inputs import edge_inputs, sample_inputs
-from compiler.prove.ranges import Derived
-from compiler.prove.samples import Sample
-from compiler.prove.sizes import padded, usual_sizes
+from compiler.prove.sizes import usual_sizes
 from compiler.rewrite.rewrite import Rewritten
 from compiler.schedule import schedule
 from compiler.session import Session
 from compiler.steps.choosing import EvaluatedChoices
 from compiler.steps.explain import applications, explain, made
 from compiler.steps.lane_costs import lane_costs
+from compiler.steps.loading import Opened
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
 from compiler.steps.slices import OpenBatch, Slices, slices_of, with_slices
@@ -47,71 +38,19 @@ from compiler.steps.weights import weights_notices, weights_report
 
 @dataclass(frozen=True)
 class Front:
-    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused.
+    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused."""
 
-    effort   what proving takes; None for a target that does not run here, on which nothing is proved
-    derived  the ranges of its inputs
-    usual    the model as inputs are drawn for it: where dimensions are open, at the opt of their ranges
-    at       loads the model at exact sizes of its open dimensions, by name
-    fixed    loads the model with inputs, by name, fixed to elements in row-major order; None where it is refused so
-    samples  inputs that the caller gave, of those that have the shapes of this binding
-    """
-
-    loaded: Loaded
-    effort: Effort | None
+    opened: Opened
     rewritten: Rewritten
     evaluated: EvaluatedChoices
     fused: Fused
-    derived: Derived
-    usual: Graph
-    at: Callable[[Mapping[str, int]], Loaded]
-    fixed: Callable[[Mapping[str, Example]], Loaded | None]
-    samples: tuple[Sample, ...] = ()
-
-    def timed_inputs(self, seed: int) -> dict[str, np.ndarray]:
-        """What whole runs are timed on, by the model's names: the first sample, else random inputs in their ranges."""
-        graph, shapes = self.usual, self.loaded.open_shapes
-        arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed, shapes)
-        names = (graph.values[value].name for value in graph.inputs)
-        return dict(zip(names, arrays.values(), strict=True))
-
-    def program_inputs(self, seed: int) -> dict[str, np.ndarray]:
-        """The same as the program takes it, by its names: where dimensions are open padded, with the sizes."""
-        graph, shapes, timed = self.loaded.graph, self.loaded.open_shapes, self.timed_inputs(seed)
-        if shapes is None:
-            return timed
-        given = padded(graph, shapes, [*timed.values()])
-        return {graph.values[value].name: array for value, array in given.items()}
-
-    def judged_inputs(self, seed: int) -> Iterator[dict[int, np.ndarray]]:
-        """Those on which an artifact is proved, by value id, as the program takes them.
-
-        Random ones come first, then samples, then edge cases; where dimensions are open there are random ones alone.
-        """
-        graph, shapes = self.loaded.graph, self.loaded.open_shapes
-        if shapes is not None and shapes.dimensions:
-            yield padded(graph, shapes, [*sample_inputs(self.usual, seed, shapes).values()])
-            return
-        yield sample_inputs(graph, seed, shapes)
-        yield from (dict(sample.arrays) for sample in self.samples)
-        if graph.inputs:
-            yield from (inputs for _, inputs in edge_inputs(graph, seed, shapes))
-
-    @property
-    def input_ranges(self) -> tuple[DemandedRange, ...]:
-        """Which ranges the model's inputs must keep to, and why."""
-        graph = self.usual
-        return tuple(
-            DemandedRange(graph.values[value].name, *found.interval.ends, found.why)
-            for value, found in self.derived.ranges.items()
-        )
 
     @property
     def graphs(self) -> tuple[Step, ...]:
         """As loaded, rewritten, and with the choices that its kernels' costs decided."""
         rewritten, chosen = self.rewritten, self.evaluated.chosen
         return (
-            Step("load", self.loaded.graph),
+            Step("load", self.opened.loaded.graph),
             Step("rewrite", rewritten.graph, applications(rewritten.log)),
             Step("choose", chosen.graph, made(chosen.log)),
         )
@@ -220,8 +159,8 @@ def _precisions(session: Session, front: Front, rounding: Rounding) -> Precision
     fused, options = front.fused.kernels, session.options
     if rounding.precision != AUTO:
         return one_precision(session, fused, rounding.precision)
-    accepted = default_tolerance(front.loaded.graph, AUTO) if options.tolerance is None else options.tolerance
-    graph, inputs = front.evaluated.chosen.graph, front.judged_inputs(options.seed)
+    accepted = default_tolerance(front.opened.loaded.graph, AUTO) if options.tolerance is None else options.tolerance
+    graph, inputs = front.evaluated.chosen.graph, front.opened.judged_inputs(options.seed)
     return chosen_precisions(session, graph, fused, rounding.tolerance, SHARE * accepted, inputs)
 
 
@@ -237,14 +176,14 @@ def generated(program: Program) -> str:
 
 
 def _slices(session: Session, front: Front, precisions: Precisions) -> Slices | Entry | None:
-    shapes, costs = front.loaded.open_shapes, front.evaluated.kernels.on(session.backend, precisions.precision)
+    shapes, costs = front.opened.loaded.open_shapes, front.evaluated.kernels.on(session.backend, precisions.precision)
     open_batch = None
     if shapes is not None:
         number = next((axes[0] for axes in shapes.inputs if axes), None)
         if number is None or any(number in axes[1:] for axes in shapes.inputs):
             return None
         dimension = shapes.dimensions[number]
-        size = front.loaded.graph.inputs[len(shapes.inputs) + number]
+        size = front.opened.loaded.graph.inputs[len(shapes.inputs) + number]
         open_batch = OpenBatch(size, usual_sizes(session.options, shapes)[dimension.name], dimension.low)
     return slices_of(session, precisions.kernels, costs, open_batch)
 
@@ -262,7 +201,7 @@ def _planned(session: Session, tiles: TiledKernels, whole: ChosenJoins, front: F
         stop_requested=session.budget.stop_requested,
         place=session.place,
         share=session.budget.share("plans"),
-        inputs=front.program_inputs(session.options.seed),
+        inputs=front.opened.program_inputs(session.options.seed),
     )
     return planned(scheduled, session, tiles.machine, race)
 
@@ -272,8 +211,8 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
 
     Nothing in it may differ from run to run, such as what this run had time to measure.
     """
-    shapes = front.loaded.open_shapes
-    loaded, target, ranking = front.loaded, session.backend.target, tiles.tiled.ranking
+    shapes = front.opened.loaded.open_shapes
+    loaded, target, ranking = front.opened.loaded, session.backend.target, tiles.tiled.ranking
     return Facts(
         model_digest=loaded.digest,
         options=session.options.to_json(),
@@ -291,8 +230,8 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
         explanation=explanation,
         graphs=front.graphs,
         notices=loaded.notices,
-        ranges=front.input_ranges,
-        samples=tuple(sample.digest for sample in front.samples),
+        ranges=front.opened.input_ranges,
+        samples=tuple(sample.digest for sample in front.opened.samples),
         open=shapes,
         border=loaded.border,
         ceilings=target.ceilings(plans.plan.lanes),

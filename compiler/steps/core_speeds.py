@@ -51,7 +51,7 @@ def cores_known(
         return record
     if not session.may_measure:
         return None
-    given = front.timed_inputs(session.options.seed)
+    given = front.opened.timed_inputs(session.options.seed)
     with ExitStack() as opened:
         runs = []
         for _ in cores:

@@ -70,7 +70,7 @@ WORTH = 0.98
 
 def demand_divisible(front: Front) -> None:
     """Raises UnsupportedModel for what no plan for several devices can hold yet."""
-    loaded = front.loaded
+    loaded = front.opened.loaded
     if problem := division_problem(loaded.graph, loaded.open_shapes, loaded.border):
         raise problem
 
@@ -97,7 +97,7 @@ def divided(
     with trace.step("schedule"):
         lanes = [one.lanes for one in sessions]
         cores = cores_known(session, devices, front, built, key_of(built.kernels, tiled[0]), alone)
-        carried = carried_positions(front.loaded.graph, devices.asked.carry)
+        carried = carried_positions(front.opened.loaded.graph, devices.asked.carry)
         costs = costs_of(session, devices, built.kernels, tiled, lanes, cores, carried)
         work = _Work(devices, tiled, lanes, costs.division, built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")

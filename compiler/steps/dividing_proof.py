@@ -69,14 +69,14 @@ def proved_parts(
     of these meet the reference, step by step, each with the state that the one before made.
     """
     runner = session.backend.runner
-    if runner is None or front.effort is None:
+    if runner is None or front.opened.effort is None:
         raise InternalError("devices that are not here take part in no plan")
     with runner.open(path, plan=1, coded=True) as model:
         verdicts = [_agreement(session, front, model, turn, of, AGREE_SECONDS / 2 / len(turns)) for turn in turns]
         _demand_not_failed(verdicts)
         frames = _demand_apart(model, of, carried)
         if carried:
-            count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(front.effort.seconds, 1e-9))))
+            count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(front.opened.effort.seconds, 1e-9))))
             steps = {f"frame {number} of a stream": [*frame.values()] for number, frame in enumerate(frames[:count])}
             verdicts.append(_agreement(session, front, model, turns[0], of, 0.0, steps))
             _demand_not_failed(verdicts)
@@ -119,8 +119,8 @@ def _agreement(
 
     It is judged on random inputs, samples and edge cases, and on `more` inputs, in the model's order.
     """
-    assert front.effort is not None, "what is here was estimated"
-    case = Case(front.loaded.graph, None, front.effort, front.samples)
+    assert front.opened.effort is not None, "what is here was estimated"
+    case = Case(front.opened.loaded.graph, None, front.opened.effort, front.opened.samples)
     options = session.options
     return agree(
         in_declared_types(lambda inputs: [model.submit_flat(inputs) for _ in range(of)][turn].result_flat(), case),
@@ -216,7 +216,7 @@ def raced_parts(session: Session, front: Front, path: Path) -> Comparison | None
     """
     runner = session.backend.runner
     assert runner is not None, "the parts were proved"
-    given = front.timed_inputs(session.options.seed)
+    given = front.opened.timed_inputs(session.options.seed)
     with ExitStack() as opened:
 
         def fresh() -> Sequence[Run]:

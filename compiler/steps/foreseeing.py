@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from compiler.contract import CompileOptions
 from compiler.devices.device import Runner
 from compiler.errors import ModelTooLarge, Unverified
+from compiler.frontend import Loaded
 from compiler.ir.graph import Graph, Node
 from compiler.ops import OPERATORS
 from compiler.prove.agree import Why
 from compiler.prove.effort import Effort, reference_effort
 from compiler.prove.foresee import foresee
+from compiler.prove.samples import Sample
 from compiler.session import Session
-from compiler.steps.building import Front
 
 EMULATED = 20.0
 """Seconds that a run in an emulator takes for each second of an evaluation of the reference, at most: between 8 and 20
@@ -47,20 +48,19 @@ def foreseen(graph: Graph, options: CompileOptions, memory_bytes: int | None = N
     return effort
 
 
-def foreseen_outputs(front: Front, session: Session) -> None:
+def foreseen_outputs(session: Session, loaded: Loaded, effort: Effort | None, samples: Sequence[Sample]) -> None:
     """Tells which outputs are not finite on random inputs, before anything is built.
 
     Raises Unverified for outputs that no drawn inputs will show, where there are no samples and the options do not
     allow that. Skipped where dimensions are open, or one evaluation takes longer than FORESEEN_S.
     """
-    loaded, effort = front.loaded, front.effort
     is_open = loaded.open_shapes is not None and bool(loaded.open_shapes.dimensions)
     if effort is None or is_open or effort.seconds > FORESEEN_S or effort.bytes > FORESEEN_BYTES:
         return
     found = foresee(loaded.graph, OPERATORS, session.options.seed, loaded.open_shapes)
     if found.not_finite:
         session.trace.notice(found.not_finite)
-    if found.unshown and not front.samples and session.options.unverified != "allow":
+    if found.unshown and not samples and session.options.unverified != "allow":
         if all(why is Why.OUTSIDE for why in found.unshown.values()):
             return  # the proof says which node they lead outside of
         raise unverified(found.unshown)

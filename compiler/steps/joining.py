@@ -42,7 +42,7 @@ class Proved:
 
 def proved(session: Session, front: Front, built: Built, report: CompileReport, artifact: Path) -> Proved:
     """What is kept of a binding's artifact, which lies at `artifact`."""
-    shapes, inputs = front.loaded.open_shapes, front.timed_inputs(session.options.seed)
+    shapes, inputs = front.opened.loaded.open_shapes, front.opened.timed_inputs(session.options.seed)
     part = Part.of(artifact, dims_json(session.options, shapes))
     runner = session.backend.runner
     if runner is None:

@@ -109,7 +109,7 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
     """
     options = session.options
     runner = session.backend.runner
-    if runner is None or front.effort is None:
+    if runner is None or front.opened.effort is None:
         return Proof(None, 0.0)
     end = time.monotonic() + AGREE_SECONDS
     with ExitStack() as opened:
@@ -118,14 +118,14 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
             for number in built.plans.numbers
         ]
         arrays = cache(runner.arrays)
-        cases = _cases(front, options, front.effort)
+        cases = _cases(front, options, front.opened.effort)
         found = [_judged(session, front, built, models, case, end, arrays) for case in cases]
         agreement = reduce(merged, (_placed(case, verdict) for case, verdict in found))
         _demand_shown(session, built, agreement)
         if arrays.cache_info().currsize and (module := arrays()):
             session.trace.remark(f"float64 reference: {module}")
             module.free()
-        timed = front.timed_inputs(options.seed)
+        timed = front.opened.timed_inputs(options.seed)
         inputs = [timed[spec.name] for spec in models[0].inputs]
 
         def run_once() -> None:
@@ -158,15 +158,15 @@ def errors_of_layers(session: Session, front: Front, built: Built) -> tuple[Laye
     Kernels are built once more to run one by one, so it is left to compilations that take long anyway; empty for
     others, where dimensions are open, and where the target does not run here.
     """
-    runner, effort, shapes = session.backend.runner, front.effort, front.loaded.open_shapes
+    runner, effort, shapes = session.backend.runner, front.opened.effort, front.opened.loaded.open_shapes
     is_open = shapes is not None and bool(shapes.dimensions or shapes.examples)
     is_long = session.measures and session.options.tuning_budget_s >= LAYERS_FROM_S
     if runner is None or runner.emulator or effort is None or is_open or not is_long:
         return ()
     if effort.seconds > LAYERS_MOST_S or effort.bytes > LAYERS_MOST_BYTES:
         return ()
-    graph = front.loaded.graph
-    inputs = front.samples[0].arrays if front.samples else sample_inputs(graph, session.options.seed)
+    graph = front.opened.loaded.graph
+    inputs = front.opened.samples[0].arrays if front.opened.samples else sample_inputs(graph, session.options.seed)
     kernels, plan = built.one_by_one(built.plans.plan)
     with session.backend.stepper(kernels, plan) as stepper:
         return layer_errors(graph, kernels, stepper, inputs, OPERATORS, built.slices)
@@ -178,25 +178,25 @@ def _cases(front: Front, options: CompileOptions, whole: Effort) -> Iterator[Cas
     These last are judged while one evaluation of the reference for each, as estimated, takes no longer in all than the
     options grant for one.
     """
-    shapes = front.loaded.open_shapes
+    shapes = front.opened.loaded.open_shapes
     if shapes is None or not shapes.dimensions:
-        yield Case(front.loaded.graph, shapes, whole, front.samples)
+        yield Case(front.opened.loaded.graph, shapes, whole, front.opened.samples)
         yield from _fixed(front, shapes)
         return
     certain, drawn = judged_sizes(shapes, usual_sizes(options, shapes), options.seed)
-    certain += [dict(sample.sizes) for sample in front.samples]
+    certain += [dict(sample.sizes) for sample in front.opened.samples]
     done: list[Mapping[str, int]] = []
     spent = 0.0
     for sizes in (*certain, *drawn):
         if sizes in done:
             continue
-        exact = front.at(sizes)
+        exact = front.opened.at(sizes)
         effort = reference_effort(exact.graph)
         spent += effort.seconds
         if len(done) >= len(certain) and spent > options.proof_limit_s:
             return
         done.append(sizes)
-        samples = [sample for sample in front.samples if sample.sizes == sizes]
+        samples = [sample for sample in front.opened.samples if sample.sizes == sizes]
         yield Case(exact.graph, _with_examples(exact, shapes), effort, samples, sizes)
 
 
@@ -223,10 +223,10 @@ def _with_examples(exact: Loaded, shapes: OpenShapes) -> OpenShapes | None:
 def _fixed(front: Front, shapes: OpenShapes | None) -> Iterator[Case]:
     """The model with inputs of which there are examples fixed to the first ones."""
     examples = dict(shapes.examples) if shapes else {}
-    graph = front.loaded.graph
+    graph = front.opened.loaded.graph
     for place in range(min(FIXED, max(map(len, examples.values()), default=0))):
         each = {number: given[place % len(given)] for number, given in examples.items()}
-        loaded = front.fixed({graph.values[graph.inputs[number]].name: one for number, one in each.items()})
+        loaded = front.opened.fixed({graph.values[graph.inputs[number]].name: one for number, one in each.items()})
         if loaded is not None:
             kinds = {number: graph.type(graph.inputs[number]) for number in each}
             arrays = {at: np.array(one, kinds[at].dtype.numpy).reshape(kinds[at].dims) for at, one in each.items()}
@@ -283,7 +283,7 @@ def _blamed(
     failing: Mapping[int, np.ndarray],
 ) -> NoReturn:
     """Raises Disagreement that names what is at fault for a program that fails on inputs of the case."""
-    graph, shapes = front.loaded.graph, front.loaded.open_shapes
+    graph, shapes = front.opened.loaded.graph, front.opened.loaded.open_shapes
     inputs = failing
     if shapes is not None:
         inputs = padded(graph, shapes, case.given([failing[value] for value in case.graph.inputs]))

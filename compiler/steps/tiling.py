@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence, Set
 from dataclasses import dataclass
+from functools import partial
 
 from compiler.devices.device import Backend
 from compiler.fuse.joins import ChosenJoins, choose_joins
@@ -17,7 +18,7 @@ from compiler.session import Session
 from compiler.steps.costs import KernelCosts, offered_joins
 from compiler.steps.lane_costs import split_seconds, state_of
 from compiler.steps.regions import inner_workloads, outer_positions, settled
-from compiler.tuning.tune import Tiled, Tiler, Tuning, tune
+from compiler.tuning.tune import Measuring, Tiled, Tiler, Tunable, Tuning, tune
 
 
 @dataclass(frozen=True)
@@ -140,35 +141,18 @@ def tile_kernels(
     inner, outer = inner_workloads(kernels, backend.workload_of), outer_positions(kernels)
     joinable = [kernels.calls[at] for at in outer] + [join.call for join in offered]
     calls = (*joinable, *(one.call for one in inner))
-    workloads = [*(backend.workload_of(kernels, call) for call in joinable), *(one.workload for one in inner)]
-    company = may_run_concurrently(kernels)
+    concurrent, workload_of = may_run_concurrently(kernels), partial(backend.workload_of, kernels)
+    tunable = (
+        *(Tunable(workload_of(kernels.calls[at]), 1, at in exact, concurrent[at]) for at in outer),
+        *(Tunable(workload_of(join.call), 1, not exact.isdisjoint(join.calls), True) for join in offered),
+        *(Tunable(one.workload, one.times, bool(exact)) for one in inner),
+    )
     handover = session.handover
+    tuning = Tuning(tunable, lanes, setting, tolerance, precision, state_of(handover))
     with session.machine(setting) as machine:
-        tuning = Tuning(
-            workloads,
-            lanes,
-            setting,
-            tolerance,
-            precision,
-            state_of(handover),
-            (*(company[at] for at in outer), *(True for _ in offered), *(False for _ in inner)),
-            (*(1 for _ in joinable), *(one.times for one in inner)),
-            (
-                *(at in exact for at in outer),
-                *(not exact.isdisjoint(join.calls) for join in offered),
-                *(bool(exact) for _ in inner),
-            ),
-        )
-        tiled = tune(
-            tuning,
-            tiler_of(backend),
-            backend.starting_points(session.records, setting),
-            machine if session.measures else None,
-            session.budget,
-            session.trace,
-            session.helpers,
-            session.do_meanwhile,
-        )
+        by = machine if session.measures else None
+        measuring = Measuring(by, session.budget, session.trace, session.helpers, session.do_meanwhile)
+        tiled = tune(tuning, tiler_of(backend), backend.starting_points(session.records, setting), measuring)
     session.do_meanwhile()
     session.add_records(record for record in tiled.carried if FROM not in record.variant)
     regions = settled(kernels, tiled.menus[len(joinable) :], backend.workload_of)
@@ -176,4 +160,6 @@ def tile_kernels(
     apart = [known[at] for at in range(len(kernels.calls))]
     joined = tiled.menus[len(outer) : len(joinable)]
     chosen = choose_joins(regions.kernels, offered, apart, joined, lanes, meeting_s)
-    return TiledKernels(backend, calls, workloads, tiled, chosen, setting, facts, handover, machine)
+    return TiledKernels(
+        backend, calls, [one.workload for one in tunable], tiled, chosen, setting, facts, handover, machine
+    )

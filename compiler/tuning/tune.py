@@ -6,10 +6,10 @@ import hashlib
 import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import islice, zip_longest
+from functools import cached_property, partial
+from itertools import islice
 
 from compiler.errors import InternalError
 from compiler.ir.kernel import Routine
@@ -120,28 +120,65 @@ def workload_key(workload: Workload) -> str:
 
 
 @dataclass(frozen=True)
+class Tunable:
+    """One call whose kernel is to be tuned.
+
+    times       how often it runs
+    exact       whether it rounds no more than fp32 does, whatever the precision
+    concurrent  whether there are others that it may run beside: its menu has a `frugal` tile too
+    """
+
+    workload: Workload
+    times: int = 1
+    exact: bool = False
+    concurrent: bool = False
+
+    @cached_property
+    def key(self) -> str:
+        """That of its workload."""
+        return workload_key(self.workload)
+
+
+@dataclass(frozen=True)
 class Tuning:
     """What is to be tuned, and for what.
 
-    workloads   in call order
-    lanes       of the plan
-    tolerance   of which algorithms that are not exact may spend a part (`error_budget`)
-    precision   whose algorithms may be chosen beside those of fp32
-    state       whether the cores are `near` to each other or `far`; empty if unknown
-    may_run_concurrently  which calls have others that they may run beside: their menus have a `frugal` tile too
-    times       how often each call runs; those left out once
-    exact       which calls round no more than fp32 does, whatever the precision; those left out may
+    calls      in the model's order
+    lanes      of the plan
+    tolerance  of which algorithms that are not exact may spend a part (`error_budget`)
+    precision  whose algorithms may be chosen beside those of fp32
+    state      whether the cores are `near` to each other or `far`; empty if unknown
     """
 
-    workloads: Sequence[Workload]
+    calls: Sequence[Tunable]
     lanes: int
     setting: Setting
     tolerance: float = 0.0
     precision: str = "fp32"
     state: str = ""
-    may_run_concurrently: Sequence[bool] = ()
-    times: Sequence[int] = ()
-    exact: Sequence[bool] = ()
+
+    @cached_property
+    def workloads(self) -> Mapping[str, Workload]:
+        """Each once, by its key."""
+        return {call.key: call.workload for call in self.calls}
+
+    @cached_property
+    def uses(self) -> Mapping[str, int]:
+        """How often each workload is run, by its key."""
+        found = dict.fromkeys(self.workloads, 0)
+        for call in self.calls:
+            found[call.key] += call.times
+        return found
+
+    @cached_property
+    def rounding(self) -> Set[str]:
+        """Keys of the workloads that some call may round as the precision does."""
+        return {call.key for call in self.calls if not call.exact}
+
+    @cached_property
+    def both(self) -> Set[str]:
+        """Keys of those that another call may not round so."""
+        return {call.key for call in self.calls if call.exact} & self.rounding
 
 
 @dataclass(frozen=True)
@@ -161,17 +198,54 @@ class Tiler:
     resident: Callable[[Tile], bool] | None = None
 
 
-def tune(
-    tuning: Tuning,
-    tiler: Tiler,
-    records: Sequence[Record],
-    machine: Machine | None,
-    budget: TuningBudget,
-    trace: Trace,
-    helpers: Helpers | None = None,
-    meanwhile: Callable[[], None] = no_work,
-) -> Tiled:
-    """Menus for workloads in call order.
+@dataclass(frozen=True)
+class Measuring:
+    """By what tiles are measured, and who hears of it.
+
+    machine    None: records and the model decide
+    helpers    take a part of the trials (`compiler.tuning.helpers`); what they take counts as spent
+    meanwhile  is called once they have begun, before anything is measured here
+    """
+
+    machine: Machine | None
+    budget: TuningBudget
+    trace: Trace
+    helpers: Helpers | None = None
+    meanwhile: Callable[[], None] = no_work
+
+
+@dataclass(frozen=True)
+class _Known:
+    """What records say of the kernels that are to be tuned.
+
+    records  with those of earlier compilers that hold for this one, `held`
+    error    that an algorithm may add
+    found    the records of tiles that need not be measured
+    """
+
+    records: Records
+    held: tuple[Record, ...]
+    error: float
+    contests: Sequence[Contest]
+    found: Sequence[Record]
+
+
+@dataclass(frozen=True)
+class _Offered:
+    """By workload key the tiles whose cost is known, and menus: of all, and of those that `exact` calls have."""
+
+    tried: Mapping[str, tuple[tuple[Tile, Cost], ...]]
+    menus: Mapping[str, Menu]
+    exact: Mapping[str, Menu]
+
+    def of(self, call: Tunable) -> Menu:
+        """That of one call."""
+        menu = self.menus[call.key]
+        return self.exact.get(call.key, menu) if call.exact else menu
+
+
+def tune(tuning: Tuning, tiler: Tiler, records: Sequence[Record], measuring: Measuring) -> Tiled:
+    """Menus for calls, in their order.
 
     A record for the same workload, tile, target, hardware and setting is used before anything is measured. Then tiles
     are searched (`search`) until nothing promising is left, their share of the budget is spent or a stop request has
@@ -182,100 +256,124 @@ def tune(
     Where the state of the cores is known, kernels that are worth it are then measured on several lanes (`shared`), in a
     share of the budget, and menus say what they take there. `compiler.tuning.shared.with_shared` gives the same menus
     for another state.
-
-    Where there are `helpers`, trials are divided among them and this process (`compiler.tuning.helpers`); what they
-    take counts as spent. They begin, and `meanwhile` is called before anything is measured here.
     """
-    workloads, lanes, setting, state = tuning.workloads, tuning.lanes, tuning.setting, tuning.state
-    target = tiler.target
-    keys = [workload_key(workload) for workload in workloads]
-    distinct = dict(zip(keys, workloads, strict=True))
-    uses = dict.fromkeys(keys, 0)
-    for key, times in zip_longest(keys, tuning.times, fillvalue=1):
-        uses[str(key)] += int(times)
-    records = Records.of(records)
-    exact = [is_exact for _, is_exact in zip_longest(keys, tuning.exact, fillvalue=False)]
-    rounding = {key for key, is_exact in zip(keys, exact, strict=True) if not is_exact}
-    legal = {
-        key: _legal(tiler.legal_tiles, workload, lanes, tuning.precision if key in rounding else EXACT)
-        for key, workload in distinct.items()
-    }
-    held = [one for key, each in legal.items() for one in _carried(records, key, distinct[key], each, tiler, setting)]
-    records = Records([*records, *held]) if held else records
-    known = known_alone(records, target, setting)
-    nearby = Nearby(records, target.name, target.hardware, setting)
-    error = allowed_error([legal[key] for key in keys], tuning.tolerance)
-    contests = [
-        _contest(key, workload, uses[key], _within(legal[key], error), known, nearby)
-        for key, workload in distinct.items()
-    ]
-    found = {(contest.key, at): known[_name(contest, at)] for contest in contests for at in contest.costs}
-    measured: list[Record] = []
-    if machine and budget.seconds > 0 and not _was_searched(contests, budget, records, target, setting):
-        alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
-        search = Search(contests, machine, alone, budget.stop_requested, lanes)
-        divided = _divided(search, helpers, Terms(lanes, tuning.precision, setting.to_json()), target, trace)
-        meanwhile()
-        with budget.share(TILES).spending():
-            measured = _searched(search, trace, target, setting, budget)
-        if divided is not None:
-            divided.end()
-        budget.spent[TILES] += search.elsewhere.seconds
-        budget.tried += sum(not record.variant.get(AGAIN) for record in measured)
-    fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
-    nearby = Nearby([*records, *measured], target.name, target.hardware, setting)
-    shared_keys = {key for key, company in zip(keys, tuning.may_run_concurrently, strict=False) if company}
-    tried, menus = _offered(contests, fresh, nearby, shared_keys, lanes, tiler)
-    known = known_alone(Records([*records, *measured]), target, setting)
-    both = {key for key, is_exact in zip(keys, exact, strict=True) if is_exact and key in rounding}
-    plain = {key: propose(tiler.legal_tiles, distinct[key], lanes, error, EXACT) for key in sorted(both)}
-    known = known_alone(Records([*records, *measured]), target, setting) if both else known
-    exacts = [_contest(key, distinct[key], uses[key], options, known, nearby) for key, options in plain.items()]
-    _, exact_menus = _offered(exacts, fresh, nearby, shared_keys, lanes, tiler)
-    reused = [*found.values()]
-    if state and lanes > 1:
-        sharing = Sharing(lanes, state, budget)
-        on_lanes = share(sharing, menus, distinct, uses, records, machine, target, setting) if machine else ()
-        more = _reported(on_lanes, distinct, {record.workload for record in measured}, trace)
-        on_several = known_shared(records, target, setting, state).values()
-        reused += [record for record in on_several if record.workload in distinct]
+    known = _looked_up(tuning, tiler, Records.of(records))
+    measured = _searched(tuning, tiler.target, known, measuring)
+    offered = _offered(tuning, tiler, known, measured)
+    reused = [*known.found]
+    if tuning.state and tuning.lanes > 1:
+        of_several = known_shared(known.records, tiler.target, tuning.setting, tuning.state).values()
+        reused += [record for record in of_several if record.workload in tuning.workloads]
+        more = _shared(tuning, tiler.target, known, offered, measured, measuring)
+        offered = _with_shared(tuning, tiler.target, known, offered, more)
         measured += more
-        known_now = [*records, *more]
-        for each in (menus, exact_menus):
-            shared = with_shared([*each.values()], known_now, target, setting, state, more)
-            each |= dict(zip(each, shared, strict=True))
-    inexact = {option.tile.algorithm for one in contests for option in one.options if option.error}
     return Tiled(
-        tuple(
-            exact_menus.get(key, menus[key]) if is_exact else menus[key]
-            for key, is_exact in zip(keys, exact, strict=True)
-        ),
+        tuple(map(offered.of, tuning.calls)),
         tuple(measured),
         tuple(reused),
-        tried,
-        frozenset(inexact),
-        _ranking(contests),
-        tuple(held),
+        offered.tried,
+        frozenset(option.tile.algorithm for one in known.contests for option in one.options if option.error),
+        _ranking(known.contests),
+        known.held,
     )
 
 
-def _offered(
-    contests: Sequence[Contest],
-    fresh: set[tuple[str, Tile]],
-    nearby: Nearby,
-    shared_keys: set[str],
-    lanes: int,
-    tiler: Tiler,
-) -> tuple[dict[str, tuple[tuple[Tile, Cost], ...]], dict[str, Menu]]:
-    """Of each workload, by key, the tiles whose cost is known and the menu."""
-    choose = tiler.choose
-    tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], choose)}
-    tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
-    beside = _beside([one for one in contests if one.key in shared_keys], tried, choose)
-    menus = {
-        contest.key: _menu(contest, tried[contest.key], lanes, tiler, beside.get(contest.key)) for contest in contests
+def _looked_up(tuning: Tuning, tiler: Tiler, records: Records) -> _Known:
+    """The legal tiles of each workload, with what records say of them."""
+    target, setting, workloads = tiler.target, tuning.setting, tuning.workloads
+    legal = {
+        key: _legal(tiler.legal_tiles, workload, tuning.lanes, tuning.precision if key in tuning.rounding else EXACT)
+        for key, workload in workloads.items()
     }
-    return tried, menus
+    held = [one for key, each in legal.items() for one in _carried(records, key, workloads[key], each, tiler, setting)]
+    records = Records([*records, *held]) if held else records
+    known = known_alone(records, target, setting)
+    nearby = Nearby(records, target.name, target.hardware, setting)
+    error = allowed_error([legal[call.key] for call in tuning.calls], tuning.tolerance)
+    contests = [
+        _contest(key, workload, tuning.uses[key], _within(legal[key], error), known, nearby)
+        for key, workload in workloads.items()
+    ]
+    found = [known[_name(contest, at)] for contest in contests for at in contest.costs]
+    return _Known(records, tuple(held), error, contests, found)
+
+
+def _searched(tuning: Tuning, target: Target, known: _Known, measuring: Measuring) -> list[Record]:
+    """What a search measures, unless there is nothing to measure with, or it was done before."""
+    machine, budget, setting = measuring.machine, measuring.budget, tuning.setting
+    if not machine or budget.seconds <= 0 or _was_searched(known.contests, budget, known.records, target, setting):
+        return []
+    alone = Budget(budget.left(TILES), budget.trials_left, budget.clock)
+    search = Search(known.contests, machine, alone, budget.stop_requested, tuning.lanes)
+    terms = Terms(tuning.lanes, tuning.precision, setting.to_json())
+    elsewhere = _divided(search, measuring.helpers, terms, target, measuring.trace)
+    measuring.meanwhile()
+    with budget.share(TILES).spending():
+        measured = _run(search, measuring.trace, target, setting, budget)
+    if elsewhere is not None:
+        elsewhere.end()
+    budget.spent[TILES] += search.elsewhere.seconds
+    budget.tried += sum(not record.variant.get(AGAIN) for record in measured)
+    return measured
+
+
+def _offered(tuning: Tuning, tiler: Tiler, known: _Known, measured: Sequence[Record]) -> _Offered:
+    """Menus by what records say and what was measured."""
+    target, setting = tiler.target, tuning.setting
+    fresh = {(record.workload, Tile.from_json(record.variant)) for record in measured}
+    nearby = Nearby([*known.records, *measured], target.name, target.hardware, setting)
+    concurrent = {call.key for call in tuning.calls if call.concurrent}
+
+    def menus(contests: Sequence[Contest]) -> tuple[dict[str, tuple[tuple[Tile, Cost], ...]], dict[str, Menu]]:
+        tried = {**_chosen([_hinted(one, nearby) for one in contests if not one.costs], tiler.choose)}
+        tried |= {contest.key: _tried(contest, fresh) for contest in contests if contest.costs}
+        beside = _beside([one for one in contests if one.key in concurrent], tried, tiler.choose)
+        return tried, {
+            one.key: _menu(one, tried[one.key], tuning.lanes, tiler, beside.get(one.key)) for one in contests
+        }
+
+    costs = known_alone(Records([*known.records, *measured]), target, setting) if tuning.both else {}
+    exact = []
+    for key in sorted(tuning.both):
+        workload = tuning.workloads[key]
+        options = propose(tiler.legal_tiles, workload, tuning.lanes, known.error, EXACT)
+        exact.append(_contest(key, workload, tuning.uses[key], options, costs, nearby))
+    return _Offered(*menus(known.contests), menus(exact)[1])
+
+
+def _shared(
+    tuning: Tuning,
+    target: Target,
+    known: _Known,
+    offered: _Offered,
+    measured: Sequence[Record],
+    measuring: Measuring,
+) -> list[Record]:
+    """What kernels take on several lanes, where it is measured now."""
+    if measuring.machine is None:
+        return []
+    records = share(
+        Sharing(tuning.lanes, tuning.state, measuring.budget),
+        offered.menus,
+        tuning.workloads,
+        tuning.uses,
+        known.records,
+        measuring.machine,
+        target,
+        tuning.setting,
+    )
+    return _reported(records, tuning.workloads, {record.workload for record in measured}, measuring.trace)
+
+
+def _with_shared(tuning: Tuning, target: Target, known: _Known, offered: _Offered, more: Sequence[Record]) -> _Offered:
+    """The same with what tiles take on several lanes."""
+    records = [*known.records, *more]
+
+    def shared(menus: Mapping[str, Menu]) -> dict[str, Menu]:
+        found = with_shared([*menus.values()], records, target, tuning.setting, tuning.state, more)
+        return dict(zip(menus, found, strict=True))
+
+    return replace(offered, menus=shared(offered.menus), exact=shared(offered.exact))
 
 
 def measure_for_another(
@@ -431,13 +529,7 @@ def _divided(
     return machine
 
 
-def _searched(
-    search: Search,
-    trace: Trace,
-    target: Target,
-    setting: Setting,
-    whole: TuningBudget,
-) -> list[Record]:
+def _run(search: Search, trace: Trace, target: Target, setting: Setting, whole: TuningBudget) -> list[Record]:
     """Runs a search, which may be given a part of the whole budget, and tells of it.
 
     It tells of each workload before the first record of it. What others measured they report.

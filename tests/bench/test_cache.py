@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from bench.cache import Cache
 from bench.subject import Subject
 from bench.subjects import from_zoo
 from compiler.contract import CompileOptions, CompileReport, Event
+from compiler.request import Host, Request
 
 OPTIONS = CompileOptions(threads=1, tuning_budget_s=0.0)
 
@@ -28,19 +29,12 @@ class FakeCompiler:
     def __init__(self) -> None:
         self.known: list[list[Mapping[str, Any]]] = []
 
-    def __call__(
-        self,
-        model: Path,
-        artifact: Path,
-        options: CompileOptions,
-        records: Sequence[Mapping[str, Any]],
-        observe: Callable[[Event], None],
-    ) -> CompileReport:
-        self.known.append(list(records))
-        if not records:
-            observe(Event("record", "tile", 0.5, data={"kind": "kernel", "seconds": 1.0}))
-        artifact.write_bytes(b"artifact")
-        measured, reused = (0, 1) if records else (1, 0)
+    def __call__(self, request: Request, host: Host) -> CompileReport:
+        self.known.append(list(host.records))
+        if not host.records:
+            host.observe(Event("record", "tile", 0.5, data={"kind": "kernel", "seconds": 1.0}))
+        request.artifact.write_bytes(b"artifact")
+        measured, reused = (0, 1) if host.records else (1, 0)
         sizes = (8, "cpu", "", 1, {"load": 1.0, "tile": 2.0}, 1, 1, 1, 0, 0, 0.1)
         return CompileReport("model", "artifact", *sizes, records_measured=measured, records_reused=reused)
 

@@ -9,7 +9,7 @@ from bench.subjects import subject
 from compiler.contract import CompileOptions
 from compiler.ir.machine import Record
 from compiler.ir.tile import Menu
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 
 
 @pytest.mark.parametrize("name", ["tiny_inception", "tiny_mobile", "tiny_lstm"])
@@ -17,7 +17,7 @@ from compiler.pipeline import compile_model
 def test_what_is_scheduled_are_the_kernels_of_a_compilation(name: str, threads: int, tmp_path: Path) -> None:
     one = subject(name, tmp_path)
     options = CompileOptions(threads=threads, tuning_budget_s=0.0)
-    report = compile_model(one.file, tmp_path / "m.tw", options, measure=False)
+    report = compile_file(one.file, tmp_path / "m.tw", options, measure=False)
     found = settled(one, options, [])
     assert len(found.kernels.calls) == len(found.menus) == report.kernels
     assert (found.lanes, found.measured) == (threads, 0)

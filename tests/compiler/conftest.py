@@ -12,7 +12,7 @@ import pytest
 
 from bench.zoo import build
 from compiler.contract import CompileOptions, CompileReport
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Compiled
                     patch.setattr(sys.modules["compiler.schedule.schedule"], "_predicted", lambda one: -one.plan.lanes)
                     patch.setattr("compiler.steps.lane_costs.synchronisation_seconds", lambda handover: 0.0)
                 options = CompileOptions(threads=threads, tuning_budget_s=0)
-                report = compile_model(folder / "model.onnx", folder / "model.tw", options)
+                report = compile_file(folder / "model.onnx", folder / "model.tw", options)
             done[key] = Compiled(folder / "model.onnx", folder / "model.tw", report)
         return done[key]
 

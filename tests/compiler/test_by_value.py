@@ -17,9 +17,9 @@ from compiler.errors import Disagreement, InputsError
 from compiler.frontend.open.measured import selected
 from compiler.frontend.open.values import OpenValues
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from tests.compiler.frontend.open.at_sizes import model_of
+from tests.compiling import compile_file
 
 TEXT = """m (float[2,3,4] x, int64[1] axes, int64[2] shape, float[2] scales) => (float y, float z) {
     [sum] s = ReduceSum(x, axes)
@@ -40,7 +40,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def report(model: Path) -> CompileReport:
     options = CompileOptions(bounds=BOUNDS, threads=1, tuning_budget_s=0.0)
-    return compile_model(model, model.with_suffix(".tw"), options, measure=False)
+    return compile_file(model, model.with_suffix(".tw"), options, measure=False)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +112,7 @@ def test_a_wrong_choice_among_legal_values_is_found(tmp_path: Path, monkeypatch:
     path = tmp_path / "model.onnx"
     path.write_bytes(model_of("m (float[3,3] x, int64 a) => (float[3,3] y) { y = CumSum(x, a) }"))
     with pytest.raises(Disagreement, match=r"at input 1=0 is not what the model gives there"):
-        compile_model(path, tmp_path / "model.tw", CompileOptions(tuning_budget_s=0.0, threads=1), measure=False)
+        compile_file(path, tmp_path / "model.tw", CompileOptions(tuning_budget_s=0.0, threads=1), measure=False)
 
 
 def test_a_model_for_which_nothing_legal_is_found_asks_for_samples(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_a_model_for_which_nothing_legal_is_found_asks_for_samples(tmp_path: Pat
     )
     path.write_bytes(model_of(text))
     with pytest.raises(InputsError, match=r"Reshape .*its shape must have as many elements") as refused:
-        compile_model(path, tmp_path / "model.tw", CompileOptions(tuning_budget_s=0.0, threads=1), measure=False)
+        compile_file(path, tmp_path / "model.tw", CompileOptions(tuning_budget_s=0.0, threads=1), measure=False)
     assert "give samples" in refused.value.fix
 
 

@@ -14,8 +14,8 @@ from compiler.contract import CompileOptions
 from compiler.contract.events import Event
 from compiler.ir.parse import parse_workload
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
+from tests.compiling import compile_file
 
 OPTIONS = CompileOptions(threads=1, tuning_budget_s=0.0)
 INPUTS, HIDDEN, OUTPUTS = 320, 256, 200
@@ -73,7 +73,7 @@ def test_products_of_one_row_look_their_weights_up_and_the_artifact_holds_indice
     gathered: bool, tmp_path: Path
 ) -> None:
     model, artifact = clustered(tmp_path, gathered=gathered), tmp_path / "model.tw"
-    report = compile_model(model, artifact, OPTIONS)
+    report = compile_file(model, artifact, OPTIONS)
     assert [call["tile"].split()[0] for call in calls(artifact)] == ["gemv_codebook"] * 2
     dense = 4 * (INPUTS * HIDDEN + HIDDEN * OUTPUTS)
     assert report.weight_bytes < 0.25 * dense
@@ -97,7 +97,7 @@ def test_what_shares_values_is_told_before_and_after(tmp_path: Path) -> None:
         HIDDEN * INPUTS * 7 // 2 - 64,
         OUTPUTS * (HIDDEN * 7 // 2 - 64),
     ]
-    compile_model(model, tmp_path / "model.tw", OPTIONS, dump=tmp_path)
+    compile_file(model, tmp_path / "model.tw", OPTIONS, dump=tmp_path)
     said = next(tmp_path.glob("*_explanation.txt")).read_text()
     said = said[said.index("Weights of few values (2)") :]
     assert f"f32[{HIDDEN}, {INPUTS}]: indices of 4 bits, one codebook: 16 values; 0.04 MB for 0.33 MB in fp32" in said
@@ -108,7 +108,7 @@ def test_what_shares_values_is_told_before_and_after(tmp_path: Path) -> None:
 def test_weights_are_tried_with_as_many_values_as_the_model_has(tmp_path: Path) -> None:
     events: list[Event] = []
     options = replace(OPTIONS, tuning_budget_s=60.0, tuning_trials=8, scheduler="sequential")
-    compile_model(clustered(tmp_path, gathered=False), tmp_path / "measured.tw", options, observe=events.append)
+    compile_file(clustered(tmp_path, gathered=False), tmp_path / "measured.tw", options, observe=events.append)
     texts = [event.data["text"] for event in events if event.kind == "workload"]
     assert any(str(parse_workload(text)) == text and "codebook_4_0 constant" in text for text in texts)
     tried = [event.data for event in events if event.kind == "record" and event.data["kind"] == "kernel"]
@@ -120,7 +120,7 @@ def test_other_weights_are_neither_told_of_nor_looked_up(tmp_path: Path) -> None
     weights = rng.normal(size=(OUTPUTS, INPUTS)).astype(np.float32)
     model = written(tmp_path, [helper.make_node("Gemm", ["x", "w"], ["y"], transB=1)], {"w": weights})
     assert preflight(model, OPTIONS)["shared"] == []
-    compile_model(model, tmp_path / "model.tw", OPTIONS)
+    compile_file(model, tmp_path / "model.tw", OPTIONS)
     assert [call["tile"].split()[0] for call in calls(tmp_path / "model.tw")] == ["gemv"]
 
 
@@ -162,9 +162,9 @@ def test_kernels_that_multiply_dense_weights_find_them_expanded_to_the_bit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model, small, dense = convolutional(tmp_path), tmp_path / "small.tw", tmp_path / "dense.tw"
-    kept = compile_model(model, small, OPTIONS)
+    kept = compile_file(model, small, OPTIONS)
     monkeypatch.setattr("compiler.codegen.coded.LEAST_CODED", 1 << 62)
-    whole = compile_model(model, dense, OPTIONS)
+    whole = compile_file(model, dense, OPTIONS)
     assert kept.weight_bytes < 0.4 * whole.weight_bytes
     assert small.stat().st_size < dense.stat().st_size
     assert [call["tile"] for call in calls(small)] == [call["tile"] for call in calls(dense)]
@@ -190,7 +190,7 @@ def test_several_bindings_share_the_indices_of_an_artifact(tmp_path: Path) -> No
     model.write_bytes(made.SerializeToString())
     artifact = tmp_path / "rows.tw"
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": {"rows": [1, 16, 32]}})
-    report = compile_model(model, artifact, options)
+    report = compile_file(model, artifact, options)
     assert report.weight_bytes < 0.5 * weights.nbytes
     rng = np.random.default_rng(12)
     with Model(artifact) as loaded:
@@ -235,7 +235,7 @@ def test_loops_that_data_end_look_weights_up_or_find_them_expanded(rows: int, tm
     model = tmp_path / "loop.onnx"
     made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     model.write_bytes(made.SerializeToString())
-    report = compile_model(model, tmp_path / "loop.tw", OPTIONS)
+    report = compile_file(model, tmp_path / "loop.tw", OPTIONS)
     assert report.weight_bytes < 0.25 * weights.nbytes
     x = rng.normal(size=(rows, 256)).astype(np.float32)
     want = x.astype(np.float64)

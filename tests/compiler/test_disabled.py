@@ -14,11 +14,11 @@ from compiler.fuse import STEPS, fuse
 from compiler.ir.buffers import KernelGraph
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.rewrite import rewrite
 from compiler.rewrite.choices import CHOICES
 from compiler.rewrite.rules import RULES
+from tests.compiling import compile_file
 
 
 def network(name: str, folder: Path) -> Path:
@@ -68,7 +68,7 @@ def test_an_unknown_name_is_refused_with_those_that_there_are() -> None:
 
 def test_a_compilation_refuses_an_unknown_name_before_it_reads_the_model(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="'magic'"):
-        compile_model(tmp_path / "none.onnx", tmp_path / "m.tw", CompileOptions(without=("magic",)))
+        compile_file(tmp_path / "none.onnx", tmp_path / "m.tw", CompileOptions(without=("magic",)))
 
 
 def test_a_preflight_says_so_and_corrects_the_options(tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_what_is_compiled_without_anything_still_agrees_with_the_reference(
     for at, names in enumerate(((), without)):
         artifact = tmp_path / f"{at}.tw"
         options = CompileOptions(threads=1, tuning_budget_s=0.0, without=names)
-        report = compile_model(file, artifact, options, measure=False)
+        report = compile_file(file, artifact, options, measure=False)
         assert report.errors
         with Model(artifact) as model:
             outputs.append(model.run_flat(list(model.random_inputs(0).values())))

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions, CompileReport
 from compiler.errors import UnsupportedModel, Unverified
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
+from tests.compiling import compile_file
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 
@@ -23,7 +23,7 @@ UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 def compiled(model: onnx.ModelProto, folder: Path) -> CompileReport:
     path = folder / "model.onnx"
     path.write_bytes(model.SerializeToString())
-    return compile_model(path, folder / "model.tw", UNMEASURED)
+    return compile_file(path, folder / "model.tw", UNMEASURED)
 
 
 def one_node(

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
+from tests.compiling import compile_file
 
 OPTIONS = CompileOptions(threads=1, tuning_budget_s=0)
 
@@ -31,8 +31,8 @@ def test_a_product_by_a_matrix_of_low_rank_becomes_two_where_that_is_faster(tmp_
     model = tmp_path / "low.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), model)
     assert preflight(model, OPTIONS)["low_rank"] == [{"name": "w", "shape": [400, 640], "rank": 12}]
-    report = compile_model(model, tmp_path / "low.tw", OPTIONS, dump=tmp_path)
-    whole = compile_model(model, tmp_path / "whole.tw", replace(OPTIONS, without=("product_by_low_rank",)))
+    report = compile_file(model, tmp_path / "low.tw", OPTIONS, dump=tmp_path)
+    whole = compile_file(model, tmp_path / "whole.tw", replace(OPTIONS, without=("product_by_low_rank",)))
     assert report.weight_bytes < 0.1 * whole.weight_bytes
     assert "a matrix of 400 x 640 has rank 12" in next(tmp_path.glob("*_explanation.txt")).read_text()
     x = random.normal(size=(2, 400)).astype(np.float32)

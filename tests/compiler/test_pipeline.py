@@ -31,7 +31,6 @@ from compiler.ir.plan import Plan, Task
 from compiler.knowledge.making import handover_record
 from compiler.measure import plans as races
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.prove.array_module import ArrayModule
 from compiler.rewrite import EXACT, Rule
 from compiler.rewrite.view import Rewrite, View
@@ -40,6 +39,7 @@ from compiler.steps.guards import NEAR_S, Guarded
 from compiler.tuning import helpers as helping
 from tests.compiler.conftest import Compiled
 from tests.compiler.networks import Network
+from tests.compiling import compile_file
 from tests.device_arrays.stand_in import DeviceArray, uploaded
 
 Compile = Callable[..., Compiled]
@@ -96,7 +96,7 @@ def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come
     model = compiled("tiny_cnn").model
     events: list[Event] = []
     options = CompileOptions(threads=1, tuning_budget_s=BUDGET_S)
-    first = compile_model(model, tmp_path / "0.tw", options, observe=events.append)
+    first = compile_file(model, tmp_path / "0.tw", options, observe=events.append)
     records = [event.data for event in events if event.kind == "record"]
     kernels = [record for record in records if record["kind"] == "kernel"]
     assert {record["kind"] for record in records} == {"kernel", "machine", "search", "plan"}
@@ -109,7 +109,7 @@ def test_measured_records_leave_as_events_and_give_the_same_bytes_when_they_come
     for number, budget in ((1, 0), (2, 0), (3, BUDGET_S)):
         events.clear()
         again = CompileOptions(threads=1, tuning_budget_s=budget)
-        report = compile_model(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
+        report = compile_file(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
         assert (report.records_measured, report.records_reused) == (0, len(tiles))
         assert not [event for event in events if event.kind == "record"]
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
@@ -124,7 +124,7 @@ def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_
     one = compiled("tiny_cnn")
     events: list[Event] = []
     options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=12)
-    first = compile_model(one.model, tmp_path / "0.tw", options, observe=events.append)
+    first = compile_file(one.model, tmp_path / "0.tw", options, observe=events.append)
     assert first.ranked_kernels > 0
     assert first.rank_correlation is not None
     assert -1 <= first.rank_correlation <= 1
@@ -158,7 +158,7 @@ def test_records_edited_by_hand_make_no_compilation_fail(compiled: Compile, tmp_
     edited = [{}, {"kind": "kernel"}, *lying, *({**record, **edit} for edit in edits for record in records)]
     for budget, known in ((0, edited), (BUDGET_S, edited[::-1])):
         again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=0)
-        assert compile_model(one.model, tmp_path / "1.tw", again, known).errors
+        assert compile_file(one.model, tmp_path / "1.tw", again, known).errors
 
 
 @pytest.mark.usefixtures("near_cores")
@@ -166,13 +166,13 @@ def test_on_two_lanes_a_second_compilation_measures_nothing_either(compiled: Com
     model = compiled("tiny_cnn").model
     options = CompileOptions(threads=2, tuning_budget_s=BUDGET_S, tuning_trials=4)
     events: list[Event] = []
-    compile_model(model, tmp_path / "0.tw", options, observe=events.append)
+    compile_file(model, tmp_path / "0.tw", options, observe=events.append)
     records = [event.data for event in events if event.kind == "record"]
     kinds = {record["kind"] for record in records}
     assert {"kernel", "machine", "search", "handover", "plan"} <= kinds
     assert kinds <= {"kernel", "machine", "search", "handover", "plan", "stage"}
     events.clear()
-    reports = [compile_model(model, tmp_path / f"{at}.tw", options, records, observe=events.append) for at in (1, 2)]
+    reports = [compile_file(model, tmp_path / f"{at}.tw", options, records, observe=events.append) for at in (1, 2)]
     assert not [event for event in events if event.kind == "record"]
     assert [report.records_measured for report in reports] == [0, 0]
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
@@ -189,7 +189,7 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
     events: list[Event] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.steps.plans.HOPE", 1e9)
-        first = compile_model(model, tmp_path / "0.tw", options, observe=events.append)
+        first = compile_file(model, tmp_path / "0.tw", options, observe=events.append)
         records = [dict(event.data) for event in events if event.kind == "record"]
         plans = [record for record in records if record["kind"] == "plan"]
         assert len(plans) == sum(one.measured_s is not None for one in first.plans) > 1
@@ -199,12 +199,12 @@ def test_schedules_are_measured_once_and_their_records_decide_from_then_on(compi
         for number, budget in ((1, BUDGET_S), (2, BUDGET_S), (3, 0)):
             events.clear()
             again = CompileOptions(threads=2, tuning_budget_s=budget, tuning_trials=40)
-            report = compile_model(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
+            report = compile_file(model, tmp_path / f"{number}.tw", again, records, observe=events.append)
             assert not [event for event in events if event.kind == "record"]
             reported = [(one.scheduler, one.measured_s, one.taken) for one in report.plans if one.measured_s]
             assert reported == [(one.scheduler, one.measured_s, one.taken) for one in first.plans if one.measured_s]
         faster = [{**one, "variant": {**one["variant"], "ratio": 0.5, "low": 0.4, "high": 0.6}} for one in plans[1:]]
-        report = compile_model(model, tmp_path / "4.tw", options, [*records, *faster])
+        report = compile_file(model, tmp_path / "4.tw", options, [*records, *faster])
     assert (tmp_path / "1.tw").read_bytes() == (tmp_path / "2.tw").read_bytes()
     (taken,) = [one for one in report.plans if one.taken]
     assert (taken.ratio, taken is report.plans[0]) == (0.5, False)
@@ -231,7 +231,7 @@ def test_the_first_artifact_is_made_while_helpers_measure(compiled: Compile, tmp
 
     helpers = Gone()
     options = CompileOptions(threads=1, tuning_budget_s=BUDGET_S, tuning_trials=6)
-    report = compile_model(
+    report = compile_file(
         compiled("tiny_cnn").model,
         tmp_path / "m.tw",
         options,
@@ -252,7 +252,7 @@ def test_a_scheduler_that_is_asked_for_is_not_measured(scheduler: str, compiled:
     options = CompileOptions(threads=2, tuning_budget_s=0, scheduler=scheduler)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(sys.modules["compiler.schedule.schedule"], "_predicted", lambda found: -found.plan.lanes)
-        report = compile_model(model, tmp_path / "m.tw", options)
+        report = compile_file(model, tmp_path / "m.tw", options)
     (plan,) = report.plans
     assert (plan.scheduler.split()[0], plan.lanes, plan.measured_s) == (scheduler, 2, None)
     judged(model, tmp_path / "m.tw")
@@ -266,7 +266,7 @@ def test_after_a_stop_request_the_best_found_so_far_is_emitted_and_proven(compil
         return any(event.kind == "record" and event.data["kind"] == "kernel" for event in events)
 
     options = CompileOptions(threads=1, tuning_budget_s=BUDGET_S)
-    report = compile_model(model, tmp_path / "m.tw", options, observe=events.append, stop_requested=lambda: True)
+    report = compile_file(model, tmp_path / "m.tw", options, observe=events.append, stop_requested=lambda: True)
     assert report.records_measured == 0
     assert [notice for notice in report.notices if notice.startswith("finished early on request: 0 of ")]
     assert report.errors
@@ -274,7 +274,7 @@ def test_after_a_stop_request_the_best_found_so_far_is_emitted_and_proven(compil
     # A request that comes while the first batch's records arrive: those are kept, and no second batch is begun.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.tuning.search.FIRST_BATCH", 2)
-        report = compile_model(model, tmp_path / "n.tw", options, observe=events.append, stop_requested=stop_requested)
+        report = compile_file(model, tmp_path / "n.tw", options, observe=events.append, stop_requested=stop_requested)
     assert report.records_measured == 2
     assert [notice for notice in report.notices if notice.startswith("finished early on request: 2 of ")]
     judged(model, tmp_path / "n.tw")
@@ -282,7 +282,7 @@ def test_after_a_stop_request_the_best_found_so_far_is_emitted_and_proven(compil
 
 def test_two_builds_without_measuring_are_equal(compiled: Compile, tmp_path: Path) -> None:
     one = compiled("tiny_mobile")
-    compile_model(one.model, tmp_path / "again.tw", UNMEASURED)
+    compile_file(one.model, tmp_path / "again.tw", UNMEASURED)
     assert (tmp_path / "again.tw").read_bytes() == one.artifact.read_bytes()
 
 
@@ -302,7 +302,7 @@ def test_a_wrong_kernel_is_found_and_the_node_named(
     )
     monkeypatch.setattr("compiler.codegen.expressions.Emitter.dialect", wrong)
     with pytest.raises(Disagreement) as caught:
-        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+        compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert "n2_Elu" in str(caught.value) or "n2_Elu" in str(caught.value.details)
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
@@ -333,7 +333,7 @@ def test_a_wrong_rule_is_found_by_a_reference_that_no_rule_has_touched(
     monkeypatch.setattr("compiler.session.enabled_passes", with_wrong)
     monkeypatch.setattr("compiler.pipeline.fuse", noted)
     with pytest.raises(Disagreement):
-        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+        compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert applied == ["Conv MaxPool"]
     assert [path.name for path in tmp_path.iterdir()] == ["model.onnx"]
 
@@ -358,7 +358,7 @@ def test_a_wrong_plan_for_cores_in_the_other_state_fails_and_is_named(
     monkeypatch.setattr("compiler.steps.planning.guarded", with_wrong)
     handed_over = handover_record(Handover.of(60.0 if state == "near" else 300.0), this_machine()).to_json()
     with pytest.raises(Disagreement) as caught:
-        compile_model(model, tmp_path / "model.tw", CompileOptions(threads=2, tuning_budget_s=0), [handed_over])
+        compile_file(model, tmp_path / "model.tw", CompileOptions(threads=2, tuning_budget_s=0), [handed_over])
     assert caught.value.details["plan"] is True
     assert f"its plan for cores that are {'far' if state == 'near' else 'near'}" in caught.value.message
     assert not (tmp_path / "model.tw").exists()
@@ -378,7 +378,7 @@ def test_a_failed_compilation_leaves_an_older_artifact_as_it_was(
 
     monkeypatch.setattr("compiler.devices.cpu.device.emit", broken)
     with pytest.raises(Disagreement, match="seeded"):
-        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+        compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     assert (tmp_path / "model.tw").read_bytes() == b"older"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model.onnx", "model.tw"]
 
@@ -389,7 +389,7 @@ CROSS = [profile.name for profile in PROFILES if profile.machine == "x86_64" and
 @pytest.mark.parametrize("target", CROSS)
 def test_every_profile_of_this_machine_builds_and_runs(target: str, compiled: Compile, tmp_path: Path) -> None:
     model = compiled("tiny_mobile").model
-    report = compile_model(model, tmp_path / "m.tw", CompileOptions(target=target, threads=1, tuning_budget_s=0))
+    report = compile_file(model, tmp_path / "m.tw", CompileOptions(target=target, threads=1, tuning_budget_s=0))
     assert report.target == target
     judged(model, tmp_path / "m.tw")
 
@@ -419,7 +419,7 @@ def odd_network() -> onnx.ModelProto:
 
 def test_outputs_that_are_inputs_constants_or_twins(tmp_path: Path) -> None:
     onnx.save(odd_network(), tmp_path / "model.onnx")
-    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+    compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
     judged(tmp_path / "model.onnx", tmp_path / "model.tw")
 
 
@@ -456,7 +456,7 @@ def test_paddings_that_differ_in_the_sign_of_zero_are_kernels_of_their_own(tmp_p
     onnx.save(
         helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), tmp_path / "zeros.onnx"
     )
-    compile_model(tmp_path / "zeros.onnx", tmp_path / "zeros.tw", UNMEASURED)
+    compile_file(tmp_path / "zeros.onnx", tmp_path / "zeros.tw", UNMEASURED)
     with Model(tmp_path / "zeros.tw") as ours:
         found = ours.run({"x": np.ones(9, np.float32)})
     assert [np.signbit(found[name][[0, 1, -2, -1]]).tolist() for name in ("a", "b")] == [[False] * 4, [True] * 4]
@@ -465,7 +465,7 @@ def test_paddings_that_differ_in_the_sign_of_zero_are_kernels_of_their_own(tmp_p
 @pytest.mark.parametrize("threads", [1, 2])
 def test_what_moves_to_another_place_of_a_concat_is_not_written_over_what_is_read(threads: int, tmp_path: Path) -> None:
     onnx.save(shifted_slices(), tmp_path / "model.onnx")
-    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", replace(UNMEASURED, threads=threads))
+    compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", replace(UNMEASURED, threads=threads))
     judged(tmp_path / "model.onnx", tmp_path / "model.tw")
 
 
@@ -524,7 +524,7 @@ def test_an_operator_without_a_definition_is_refused_by_name(tmp_path: Path) -> 
     net = Network()
     onnx.save(net.model([net.node("StringNormalizer", [net.input(1, 8)], (1, 8))]), tmp_path / "model.onnx")
     with pytest.raises(UnsupportedModel, match="StringNormalizer"):
-        compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
+        compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED)
 
 
 @pytest.mark.parametrize("from_s", [0.0, 1e9])
@@ -540,7 +540,7 @@ def test_a_reference_that_takes_long_is_evaluated_in_the_devices_arrays(
     y = net.node("Softmax", [net.node("MatMul", [x, net.weight(8, 5)], (2, 5))], (2, 5), axis=1)
     onnx.save(net.model([y]), tmp_path / "model.onnx")
     said: list[Event] = []
-    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED, observe=said.append)
+    compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", UNMEASURED, observe=said.append)
     reported = [event.message for event in said if event.kind == "notice" and "reference" in event.message]
     evaluations = 0 if from_s else module.there["MatMul"]
     assert bool(evaluations) == (from_s == 0.0)

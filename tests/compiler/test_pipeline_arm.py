@@ -17,10 +17,10 @@ from compiler.contract import CompileOptions, CompileReport
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import ToolchainMissing
 from compiler.pack.loader import Model, WrongMachine
-from compiler.pipeline import compile_model
 from compiler.steps import foreseeing
 from tests.compiler.devices.cpu.emulation.arm import DOT, NEON, arm, emulator
 from tests.compiler.networks import Network
+from tests.compiling import compile_file
 
 ON_X86 = this_machine().machine == "x86_64"
 
@@ -30,7 +30,7 @@ def compiled(model: bytes, folder: Path, **options: Any) -> tuple[CompileReport,
     folder.mkdir(exist_ok=True)
     (folder / "net.onnx").write_bytes(model)
     chosen = CompileOptions(tuning_budget_s=0, **options)
-    return compile_model(folder / "net.onnx", folder / "net.tw", chosen), folder / "net.tw"
+    return compile_file(folder / "net.onnx", folder / "net.tw", chosen), folder / "net.tw"
 
 
 def quantised_network() -> bytes:

@@ -28,13 +28,13 @@ from compiler.fuse.storage import with_storage
 from compiler.ir.machine import Record
 from compiler.ir.tensor import DType
 from compiler.ops import OPERATORS
-from compiler.pipeline import compile_model
 from compiler.rewrite import rewrite
 from compiler.steps.precisions import NO_FASTER
 from compiler.tuning.tune import workload_key
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.networks import Network
+from tests.compiling import compile_file
 from tests.cuda_double import double
 
 needs_nvrtc = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
@@ -84,7 +84,7 @@ def stored(artifact: Path) -> dict[str, object]:
 )
 def test_without_a_gpu_an_artifact_is_made_and_said_to_be_unproven(target: str, precision: str, tmp_path: Path) -> None:
     options = CompileOptions(target=target, precision=precision)
-    report = compile_model(branches(tmp_path / "m.onnx"), tmp_path / "m.tw", options)
+    report = compile_file(branches(tmp_path / "m.onnx"), tmp_path / "m.tw", options)
     assert (report.target, report.hardware, report.threads, report.latency_s, report.errors) == (target, "", 1, 0.0, ())
     assert set(report.phase_seconds) == set(PHASES)
     assert [notice for notice in report.notices if "nothing was run" in notice and target in notice]
@@ -97,7 +97,7 @@ def test_without_a_gpu_an_artifact_is_made_and_said_to_be_unproven(target: str, 
 def test_activations_and_weights_take_half_the_bytes_in_fp16(tmp_path: Path) -> None:
     model = branches(tmp_path / "m.onnx")
     whole, half = (
-        compile_model(model, tmp_path / "m.tw", CompileOptions(target="cuda:sm_90", precision=precision))
+        compile_file(model, tmp_path / "m.tw", CompileOptions(target="cuda:sm_90", precision=precision))
         for precision in ("fp32", "fp16")
     )
     assert half.arena_bytes <= 0.6 * whole.arena_bytes
@@ -110,7 +110,7 @@ def test_two_builds_without_a_gpu_are_equal(tmp_path: Path) -> None:
     model = branches(tmp_path / "m.onnx")
     options = CompileOptions(target="cuda:sm_90", precision="fp16")
     for name in ("a.tw", "b.tw"):
-        compile_model(model, tmp_path / name, options)
+        compile_file(model, tmp_path / name, options)
     assert (tmp_path / "a.tw").read_bytes() == (tmp_path / "b.tw").read_bytes()
 
 
@@ -128,7 +128,7 @@ def test_without_a_gpu_a_kernel_is_tiled_as_records_of_such_a_gpu_say(tmp_path: 
     reported = ("Conv", workload.shapes, "cuda:sm_90", "cuda:sm_90/elsewhere")
     record = Record("kernel", workload_key(workload), *reported, variant, 1, *spread, 9)
     for records in ([], [record.to_json()]):
-        report = compile_model(model, tmp_path / "m.tw", options, records)
+        report = compile_file(model, tmp_path / "m.tw", options, records)
         with zipfile.ZipFile(tmp_path / "m.tw") as archive:
             first = json.loads(archive.read("plan.json"))["calls"][0]
             kept = [json.loads(line) for line in archive.read("records.jsonl").splitlines()]
@@ -154,10 +154,10 @@ def test_the_command_line_explains_what_each_kernel_needs(tmp_path: Path, capsys
 def test_a_job_that_no_target_can_do_is_refused_before_the_model_is_read(tmp_path: Path) -> None:
     missing = tmp_path / "none.onnx"
     with pytest.raises(TargetUnavailable, match="there is none") as caught:
-        compile_model(missing, tmp_path / "m.tw", CompileOptions(target="cuda"))
+        compile_file(missing, tmp_path / "m.tw", CompileOptions(target="cuda"))
     assert all(profile.name in caught.value.fix for profile in PROFILES)
     with pytest.raises(TargetUnavailable, match="cuda:sm_70"):
-        compile_model(missing, tmp_path / "m.tw", CompileOptions(target="cuda:sm_70"))
+        compile_file(missing, tmp_path / "m.tw", CompileOptions(target="cuda:sm_70"))
     with pytest.raises(OptionsError, match="cuda targets alone"):
         CompileOptions(target="cpu", precision="fp16")
 
@@ -184,10 +184,10 @@ def compiled_on_double(model: Path, folder: Path, options: CompileOptions, also:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: replace(gpu, fingerprint=""))
         for precision in (options.precision, *also):
-            compile_model(model, folder / "image.tw", replace(options, precision=precision))
+            compile_file(model, folder / "image.tw", replace(options, precision=precision))
             settings += on_double(folder / "image.tw").settings.split()
     with gpu_with(" ".join(dict.fromkeys(settings))):
-        return compile_model(model, folder / "m.tw", options)
+        return compile_file(model, folder / "m.tw", options)
 
 
 @needs_nvrtc

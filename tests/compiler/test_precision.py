@@ -18,8 +18,8 @@ from compiler.contract import CompileOptions
 from compiler.devices.cpu.target import PROFILES, runs_here, this_machine
 from compiler.errors import TargetUnavailable
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from tests.compiler.networks import Network
+from tests.compiling import compile_file
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 needs_bf16 = pytest.mark.skipif(not this_machine().multiplies_bf16, reason="this machine does not multiply bf16")
@@ -80,7 +80,7 @@ def error(got: np.ndarray, want: np.ndarray) -> float:
 @needs_bf16
 def test_a_job_of_precision_bf16_gets_contractions_that_round_and_an_artifact_that_agrees(tmp_path: Path) -> None:
     model = stages(tmp_path / "m.onnx", quantised=False)
-    report = compile_model(model, tmp_path / "m.tw", CompileOptions(threads=1, tuning_budget_s=0, precision="bf16"))
+    report = compile_file(model, tmp_path / "m.tw", CompileOptions(threads=1, tuning_budget_s=0, precision="bf16"))
     assert {"bf16", "amx_bf16"} & {*algorithms(tmp_path / "m.tw")}
     with zipfile.ZipFile(tmp_path / "m.tw") as archive:
         storages = json.loads(archive.read("plan.json"))["storages"]
@@ -98,27 +98,27 @@ def test_a_job_of_precision_bf16_gets_contractions_that_round_and_an_artifact_th
 def test_a_job_that_permits_bf16_but_states_a_tolerance_that_it_misses_is_computed_in_fp32(tmp_path: Path) -> None:
     model = stages(tmp_path / "m.onnx", quantised=False)
     options = CompileOptions(threads=1, tuning_budget_s=0, precision="bf16", tolerance=1e-5)
-    report = compile_model(model, tmp_path / "m.tw", options)
+    report = compile_file(model, tmp_path / "m.tw", options)
     assert not {"bf16", "amx_bf16"} & {*algorithms(tmp_path / "m.tw")}
     assert max(one.max_relative for one in report.errors) <= 1e-5
     assert [notice for notice in report.notices if "compiled again without bf16" in notice]
 
 
 def test_a_job_of_precision_fp32_rounds_to_nothing_shorter(tmp_path: Path) -> None:
-    compile_model(stages(tmp_path / "m.onnx", quantised=False), tmp_path / "m.tw", UNMEASURED)
+    compile_file(stages(tmp_path / "m.onnx", quantised=False), tmp_path / "m.tw", UNMEASURED)
     assert not {"bf16", "amx_bf16"} & {*algorithms(tmp_path / "m.tw")}
 
 
 @pytest.mark.parametrize("name", [profile.name for profile in PROFILES if not profile.multiplies_bf16])
 def test_a_target_without_bf16_refuses_the_job_before_it_reads_the_model(name: str, tmp_path: Path) -> None:
     with pytest.raises(TargetUnavailable, match=r"needs the CPU feature (avx512_)?bf16"):
-        compile_model(tmp_path / "none.onnx", tmp_path / "m.tw", CompileOptions(target=name, precision="bf16"))
+        compile_file(tmp_path / "none.onnx", tmp_path / "m.tw", CompileOptions(target=name, precision="bf16"))
 
 
 @pytest.mark.parametrize("name", [profile.name for profile in PROFILES if runs_here(profile)])
 def test_a_qdq_network_is_computed_from_bytes_within_a_step_of_another_runtime(name: str, tmp_path: Path) -> None:
     model = stages(tmp_path / "m.onnx", quantised=True)
-    report = compile_model(model, tmp_path / "m.tw", CompileOptions(target=name, threads=1, tuning_budget_s=0))
+    report = compile_file(model, tmp_path / "m.tw", CompileOptions(target=name, threads=1, tuning_budget_s=0))
     assert sum(one.startswith(("integer", "amx_integer")) for one in algorithms(tmp_path / "m.tw")) == 3
     assert report.kernels <= 4
     with Model(tmp_path / "m.tw") as ours:

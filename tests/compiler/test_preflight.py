@@ -18,10 +18,10 @@ from compiler.errors import InternalError, UnsupportedModel
 from compiler.frontend import load
 from compiler.ops import OPERATORS
 from compiler.ops.operator import Unsupported
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from tests.compiler.networks import Network
 from tests.compiler.pipelines import boosting
+from tests.compiling import compile_file
 
 
 def looked_at(model: onnx.ModelProto, tmp_path: Path, options: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -454,7 +454,7 @@ def test_what_keeps_a_model_from_several_devices_is_told_as_by_a_job(
     assert [one["operator"] for one in answer["operators"] if one["verdict"] == "refused"] == [node[1]]
     path = tmp_path / "model.onnx"
     with pytest.raises(UnsupportedModel) as raised:
-        compile_model(path, tmp_path / "model.tw", CompileOptions.from_json(asked))
+        compile_file(path, tmp_path / "model.tw", CompileOptions.from_json(asked))
     assert (raised.value.message, raised.value.fix) == (answer["problem"]["message"], answer["problem"]["fix"])
     assert [one.node for one in raised.value.refusals] == [node[0]]
 

@@ -18,9 +18,9 @@ from compiler.devices.cpu.target import this_machine
 from compiler.ir.parse import parse_workload
 from compiler.ir.tile import Tile
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.quantize import quantize
+from tests.compiling import compile_file
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 LEFT_OUT = "multiply no zero weights"
@@ -85,13 +85,13 @@ def explained(folder: Path) -> str:
 
 def test_bytes_leave_blocks_of_zeros_out_and_say_so(quantised: Path, tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
-    report = compile_model(quantised, tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path / "dump")
+    report = compile_file(quantised, tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path / "dump")
     judged(quantised, tmp_path / "sparse.tw", STEPS / 255)
     said = explained(tmp_path / "dump")
     assert "i8[64, 64, 3, 3]: 16x4 blocks" in said
     assert KEPT in said
     assert not any(LEFT_OUT in notice for notice in report.notices), "no byte is NaN"
-    full = compile_model(quantised, tmp_path / "dense.tw", replace(UNMEASURED, sparsity="off"))
+    full = compile_file(quantised, tmp_path / "dense.tw", replace(UNMEASURED, sparsity="off"))
     judged(quantised, tmp_path / "dense.tw", STEPS / 255)
     assert report.weight_bytes < 0.5 * full.weight_bytes
 
@@ -99,7 +99,7 @@ def test_bytes_leave_blocks_of_zeros_out_and_say_so(quantised: Path, tmp_path: P
 def test_they_are_measured_on_weights_like_those_of_the_model(quantised: Path, tmp_path: Path) -> None:
     events: list[Event] = []
     options = replace(UNMEASURED, tuning_budget_s=60.0, tuning_trials=12, scheduler="sequential")
-    compile_model(quantised, tmp_path / "measured.tw", options, observe=events.append)
+    compile_file(quantised, tmp_path / "measured.tw", options, observe=events.append)
     judged(quantised, tmp_path / "measured.tw", STEPS / 255)
     kernels = [event.data for event in events if event.kind == "record" and event.data["kind"] == "kernel"]
     assert "sparse_integer" in {Tile.from_json(record["variant"]).algorithm for record in kernels}
@@ -111,7 +111,7 @@ def test_they_are_measured_on_weights_like_those_of_the_model(quantised: Path, t
 def test_bf16_leaves_them_out_too(pruned: Path, tmp_path: Path) -> None:
     (tmp_path / "dump").mkdir()
     options = replace(UNMEASURED, precision="bf16")
-    report = compile_model(pruned, tmp_path / "sparse.tw", options, dump=tmp_path / "dump")
+    report = compile_file(pruned, tmp_path / "sparse.tw", options, dump=tmp_path / "dump")
     judged(pruned, tmp_path / "sparse.tw", 2e-2)
     assert "sparse_bf16" in next((tmp_path / "dump").glob("*_tile.txt")).read_text()
     assert KEPT in explained(tmp_path / "dump")
@@ -122,9 +122,9 @@ def test_bf16_leaves_them_out_too(pruned: Path, tmp_path: Path) -> None:
 def test_zeros_anywhere_are_left_out_of_bytes(pruned: Path, tmp_path: Path) -> None:
     options = CompressOptions(sparsity=0.9, method="magnitude", precision="int8", tuning_budget_s=0.0)
     report = compress(pruned.with_name("dense.onnx"), tmp_path / "any.onnx", options)
-    assert report["predicted_ms"] < 0.8 * report["dense_ms"]
+    assert report.predicted_ms < 0.8 * report.dense_ms
     quantize(tmp_path / "any.onnx", tmp_path / "int8.onnx", QuantizeOptions())
-    compile_model(tmp_path / "int8.onnx", tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path)
+    compile_file(tmp_path / "int8.onnx", tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path)
     judged(tmp_path / "int8.onnx", tmp_path / "sparse.tw", STEPS / 255)
     tiles = next(tmp_path.glob("*_tile.txt")).read_text()
     assert "sparse_near_integer" in tiles or "sparse_far_integer" in tiles
@@ -151,7 +151,7 @@ def test_a_dense_layer_with_combined_columns_brings_its_inputs_into_their_order(
     )
     model = tmp_path / "combined.onnx"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), model)
-    report = compile_model(model, tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path)
+    report = compile_file(model, tmp_path / "sparse.tw", UNMEASURED, dump=tmp_path)
     judged(model, tmp_path / "sparse.tw", 1e-5)
     tiles = next(tmp_path.glob("*_tile.txt")).read_text()
     assert "sparse_picked_gemv" in tiles
@@ -161,6 +161,6 @@ def test_a_dense_layer_with_combined_columns_brings_its_inputs_into_their_order(
     assert any("multiplies no zero weights" in notice for notice in report.notices)
     (found,) = preflight(model, CompileOptions())["sparse"]
     assert (found["form"], found["columns"], found["packed"], found["filled"]) == ("combined", 480, 96, 1.0)
-    full = compile_model(model, tmp_path / "dense.tw", replace(UNMEASURED, sparsity="off"))
+    full = compile_file(model, tmp_path / "dense.tw", replace(UNMEASURED, sparsity="off"))
     judged(model, tmp_path / "dense.tw", 1e-5)
     assert report.weight_bytes < 0.5 * full.weight_bytes

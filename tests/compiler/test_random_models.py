@@ -13,9 +13,9 @@ from compiler.contract import CompileOptions
 from compiler.ir.graph import Node
 from compiler.ops.random import OPERATORS
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.test_pipeline_cuda import needs_double, needs_nvrtc, no_gpu
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES
 from tilewright.arrays import write_npz
 
@@ -43,7 +43,7 @@ def compiled(folder: Path, target: str) -> Path:
     options = CompileOptions.from_json(
         {"target": target, "tuning_budget_s": 0, **({"threads": 1} if target == "cpu" else {})}
     )
-    compile_model(file, artifact, options, measure=False, samples={"x": sample})
+    compile_file(file, artifact, options, measure=False, samples={"x": sample})
     return artifact
 
 

@@ -22,8 +22,8 @@ from compiler.ir.graph import Graph
 from compiler.pack.alike import difference
 from compiler.pack.graphs import Step, steps_json
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.redeploy import redeploy
+from tests.compiling import compile_file
 from tests.parse import parse_graph
 
 OPTIONS = {"tuning_budget_s": 600, "tuning_trials": 3, "threads": 1}
@@ -38,7 +38,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("artifact") / "model.tw"
-    assert compile_model(model, path, CompileOptions.from_json(OPTIONS)).records_measured
+    assert compile_file(model, path, CompileOptions.from_json(OPTIONS)).records_measured
     return path
 
 

@@ -18,8 +18,8 @@ from compiler.devices.cpu.algorithms.region import RegionLowering
 from compiler.devices.cpu.codegen.lowered import Lowered
 from compiler.errors import Disagreement
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from tests.compiler.frontend.open.at_sizes import model_of
+from tests.compiling import compile_file
 
 SEED = 5
 F32 = np.float32
@@ -28,7 +28,7 @@ F32 = np.float32
 def compiled(model: bytes, folder: Path, threads: int = 1) -> Path:
     file, artifact = folder / "model.onnx", folder / "model.tw"
     file.write_bytes(model)
-    compile_model(file, artifact, CompileOptions(tuning_budget_s=0, threads=threads), measure=False)
+    compile_file(file, artifact, CompileOptions(tuning_budget_s=0, threads=threads), measure=False)
     return artifact
 
 

@@ -17,8 +17,8 @@ from compiler.errors import ArtifactUnusable, OptionsError
 from compiler.knowledge.replay import MEMBER, Log
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import files_json, to_bytes
-from compiler.pipeline import compile_model
 from compiler.reproduce import reproduce
+from tests.compiling import compile_file
 
 OPTIONS = {"tuning_budget_s": 600, "tuning_trials": 12, "threads": 1}
 
@@ -31,7 +31,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def artifact(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("artifact") / "model.tw"
-    report = compile_model(model, path, CompileOptions.from_json(OPTIONS))
+    report = compile_file(model, path, CompileOptions.from_json(OPTIONS))
     assert report.records_measured
     return path
 
@@ -124,7 +124,7 @@ def test_bindings_are_replayed_each_with_its_own_log(model: Path, tmp_path: Path
         one.type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.save(loaded, tmp_path / "open.onnx")
     options = CompileOptions.from_json({**OPTIONS, "tuning_trials": 4, "dims": {"batch": [1, 2]}})
-    compile_model(tmp_path / "open.onnx", tmp_path / "two.tw", options)
+    compile_file(tmp_path / "open.onnx", tmp_path / "two.tw", options)
     found = reproduce(tmp_path / "two.tw", tmp_path / "open.onnx", tmp_path / "again.tw")
     assert found.is_same, str(found)
     assert f"bindings/2/{MEMBER}" in members(tmp_path / "two.tw")

@@ -29,13 +29,13 @@ from compiler.fuse import fuse
 from compiler.measure import streaming
 from compiler.measure.benchmark import added_seconds
 from compiler.pack.loader import Model, RunError
-from compiler.pipeline import compile_model
 from compiler.runner import benchmark, infer
 from compiler.steps import dividing_costs
 from tests.compiler.conftest import Compiled
 from tests.compiler.devices.cuda.artifact_on_double import artifact_of, on_double, plan_of
 from tests.compiler.devices.cuda.measure.fake_nvml import install
 from tests.compiler.networks import Network, graph_of
+from tests.compiling import compile_file
 from tests.cuda_double.double import compiler_there
 
 pytestmark = pytest.mark.usefixtures("host_as_shipped")
@@ -64,7 +64,7 @@ def chain(folder: Path, length: int) -> Path:
     model = net.model([x])
     model.graph.output[0].name = model.graph.node[-1].output[0] = "y"
     onnx.save(model, folder / "model.onnx")
-    compile_model(folder / "model.onnx", folder / "model.tw", CompileOptions(threads=1, tuning_budget_s=0))
+    compile_file(folder / "model.onnx", folder / "model.tw", CompileOptions(threads=1, tuning_budget_s=0))
     return folder / "model.tw"
 
 
@@ -143,7 +143,7 @@ def test_of_an_artifact_for_several_devices_throughput_and_idle_time_are_told_to
     monkeypatch.setattr(dividing_costs, "usual_seconds", lambda bytes: 0.0)  # it takes longer than so small a model
     options = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput", "tuning_budget_s": 0}
     divided = tmp_path / "divided.tw"
-    compile_model(small.with_name("model.onnx"), divided, CompileOptions.from_json(options))
+    compile_file(small.with_name("model.onnx"), divided, CompileOptions.from_json(options))
     events: list[Event] = []
     report = benchmark([("one", small), ("both", divided)], replace(SHORT, profile=False), events.append)
     assert [event.phase for event in events if event.kind == "phase"] == ["open", "warm", "time", "stream", "profile"]
@@ -307,7 +307,7 @@ def test_an_inference_with_scalars_integers_and_a_strange_name(tmp_path: Path) -
     graph = helper.make_graph([helper.make_node("Neg", ["the/x:0"], ["file"])], "neg", [x], [y])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     onnx.save(model, tmp_path / "m.onnx")
-    compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", CompileOptions(threads=1, tuning_budget_s=0))
+    compile_file(tmp_path / "m.onnx", tmp_path / "m.tw", CompileOptions(threads=1, tuning_budget_s=0))
     save: Callable[..., None] = np.savez
     save(tmp_path / "in.npz", **{"the/x:0": np.array([1, 2, -3], np.int8)})
     infer(tmp_path / "m.tw", tmp_path / "in.npz", tmp_path / "out.npz")

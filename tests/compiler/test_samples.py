@@ -21,10 +21,10 @@ from compiler.devices import whole
 from compiler.errors import InputsError
 from compiler.measure.latency import model_latency
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.prove.agree import agree
 from compiler.steps import proving
-from compiler.steps.building import Front
+from compiler.steps.loading import Opened
+from tests.compiling import compile_file
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 
@@ -98,7 +98,7 @@ def test_inputs_that_are_indices_are_drawn_from_their_ranges_by_compiler_and_art
     text: str, tmp_path: Path
 ) -> None:
     model = saved(tmp_path / "model.onnx", text)
-    report = compile_model(model, tmp_path / "model.tw", UNMEASURED)
+    report = compile_file(model, tmp_path / "model.tw", UNMEASURED)
     assert report.samples == ()
     wanted = (
         {"edges": (0, 19)}
@@ -121,7 +121,7 @@ def test_an_artifact_says_which_nodes_demand_a_range(tmp_path: Path) -> None:
     text = NETWORK.replace("sent = Gather", "[gathered] sent = Gather").replace(
         "received = Sc", "[added] received = Sc"
     )
-    report = compile_model(saved(tmp_path / "m.onnx", text), tmp_path / "m.tw", UNMEASURED)
+    report = compile_file(saved(tmp_path / "m.onnx", text), tmp_path / "m.tw", UNMEASURED)
     why = "Gather 'gathered' reads it as a position among 20; ScatterND 'added' reads it as a position among 20"
     assert report.input_ranges == (DemandedRange("edges", 0, 19, why),)
 
@@ -129,11 +129,11 @@ def test_an_artifact_says_which_nodes_demand_a_range(tmp_path: Path) -> None:
 def test_a_model_that_computes_its_indices_asks_for_samples_and_is_compiled_with_them(tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", COMPUTED)
     with pytest.raises(InputsError, match="random inputs: these inputs lead node") as caught:
-        compile_model(model, tmp_path / "model.tw", UNMEASURED)
+        compile_file(model, tmp_path / "model.tw", UNMEASURED)
     assert "samples" in caught.value.fix
     assert not (tmp_path / "model.tw").exists()
     np.savez(tmp_path / "x.npz", x=np.full((3, 8), 0.01, np.float32))
-    report = compile_model(model, tmp_path / "model.tw", UNMEASURED, samples={"x": tmp_path / "x.npz"})
+    report = compile_file(model, tmp_path / "model.tw", UNMEASURED, samples={"x": tmp_path / "x.npz"})
     assert report.samples == (hashlib.sha256((tmp_path / "x.npz").read_bytes()).hexdigest(),)
     with Model(tmp_path / "model.tw") as opened:
         assert opened.manifest["samples"] == list(report.samples)
@@ -145,7 +145,7 @@ def test_a_wrong_sample_is_refused_before_anything_is_built(tmp_path: Path) -> N
     events: list[Any] = []
     samples = {"wrong.npz": tmp_path / "wrong.npz"}
     with pytest.raises(InputsError) as caught:
-        compile_model(model, tmp_path / "model.tw", UNMEASURED, observe=events.append, samples=samples)
+        compile_file(model, tmp_path / "model.tw", UNMEASURED, observe=events.append, samples=samples)
     assert "sample 'wrong.npz': input 'edges' has shape [2, 49], not [2, 50]" in str(caught.value)
     assert {event.phase for event in events} == {"load"}
 
@@ -173,7 +173,7 @@ def test_whole_runs_are_timed_on_the_first_sample(tmp_path: Path, monkeypatch: p
     monkeypatch.setattr(proving, "model_latency", latency)
     options = CompileOptions(threads=1, tuning_budget_s=600, tuning_trials=2, scheduler="sequential")
     samples = {name: tmp_path / f"{name}.npz" for name in "ab"}
-    report = compile_model(model, tmp_path / "model.tw", options, samples=samples)
+    report = compile_file(model, tmp_path / "model.tw", options, samples=samples)
     assert len(report.samples) == 2
     assert raced
     assert all(np.all(given["nodes"] == 0.25) and not given["edges"].any() for given in raced)
@@ -211,7 +211,7 @@ def picked(path: Path, count: int, first: int = 0) -> Path:
 
 def test_each_binding_has_its_own_ranges_and_its_random_inputs_are_drawn_from_there(tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", PICKED)
-    report = compile_model(model, tmp_path / "model.tw", BOTH)
+    report = compile_file(model, tmp_path / "model.tw", BOTH)
     assert [[(one.input, one.low, one.high) for one in each.input_ranges] for each in report.bindings] == [
         [("picks", 0, 3)],
         [("picks", 0, 19)],
@@ -232,24 +232,24 @@ def test_a_sample_is_judged_at_the_binding_that_has_its_shapes_and_the_others_dr
     sample = picked(tmp_path / "large.npz", 20, 15)
     cases: list[list[str]] = []
     timed: list[dict[str, np.ndarray]] = []
-    judge, timed_inputs = agree, Front.timed_inputs
+    judge, timed_inputs = agree, Opened.timed_inputs
 
     def noted(*arguments: Any, samples: Any, **named: Any) -> Any:
         cases.append([*samples])
         return judge(*arguments, samples=samples, **named)
 
-    def on(front: Front, seed: int) -> dict[str, np.ndarray]:
-        timed.append(timed_inputs(front, seed))
+    def on(opened: Opened, seed: int) -> dict[str, np.ndarray]:
+        timed.append(timed_inputs(opened, seed))
         return timed[-1]
 
     monkeypatch.setattr(proving, "agree", noted)
-    monkeypatch.setattr(Front, "timed_inputs", on)
-    compile_model(model, tmp_path / "without.tw", BOTH)
+    monkeypatch.setattr(Opened, "timed_inputs", on)
+    compile_file(model, tmp_path / "without.tw", BOTH)
     without = [given for given in timed if len(given["nodes"]) == 4]
     assert cases == [[], []]
     cases.clear()
     timed.clear()
-    report = compile_model(model, tmp_path / "model.tw", BOTH, samples={"large.npz": sample})
+    report = compile_file(model, tmp_path / "model.tw", BOTH, samples={"large.npz": sample})
     digest = hashlib.sha256(sample.read_bytes()).hexdigest()
     assert cases == [[], ["sample 'large.npz'"]]
     assert report.samples == (digest,)
@@ -275,7 +275,7 @@ def test_samples_that_fit_no_binding_are_refused_before_anything_is_built(tmp_pa
     }
     events: list[Any] = []
     with pytest.raises(InputsError) as caught:
-        compile_model(model, tmp_path / "model.tw", BOTH, observe=events.append, samples=samples)
+        compile_file(model, tmp_path / "model.tw", BOTH, observe=events.append, samples=samples)
     said = str(caught.value)
     assert "sample 'seven', sample 'torn' cannot be used: the inputs fit none of the model's 2 bindings" in said
     assert "sample 'seven': input 'nodes' has shape [7, 8], not [4, 8]" in said
@@ -286,4 +286,4 @@ def test_samples_that_fit_no_binding_are_refused_before_anything_is_built(tmp_pa
     assert not (tmp_path / "model.tw").exists()
     torn = {"torn": tmp_path / "torn.npz"}
     with pytest.raises(InputsError, match=r"not a whole \.npz archive"):
-        compile_model(model, tmp_path / "model.tw", BOTH, samples=torn)
+        compile_file(model, tmp_path / "model.tw", BOTH, samples=torn)

@@ -17,10 +17,11 @@ from compiler.ir.lanes import Handover
 from compiler.ir.machine import Record
 from compiler.knowledge.budget import SHARES, TILES
 from compiler.knowledge.making import handover_record
-from compiler.pipeline import compile_model
+from compiler.request import Host
 from compiler.session import ALONE_S, Session
 from compiler.steps.lane_costs import WAKE_SECONDS, split_seconds
 from compiler.trace import Trace
+from tests.compiling import compile_file
 
 RECORD = Record("kernel", "key", "Conv", "", "cpu", "here", {"lanes": 1}, 1, 1e-3, 1e-3, 1e-3, 9)
 OTHER = replace(RECORD, workload="another")
@@ -29,7 +30,7 @@ OTHER = replace(RECORD, workload="another")
 def test_new_records_are_told_once_and_those_that_were_known_never() -> None:
     events: list[Event] = []
     wrong = {**OTHER.to_json(), "seconds": -1.0}
-    session = Session.of(CompileOptions(), [RECORD.to_json(), wrong], Trace(events.append))
+    session = Session.of(CompileOptions(), Host([RECORD.to_json(), wrong]), Trace(events.append))
     assert [*session.records] == [RECORD], "what nobody can have measured is left out"
     session.add_records([RECORD, OTHER, OTHER])
     session.keep([replace(RECORD, samples=3), OTHER])
@@ -43,7 +44,7 @@ def test_new_records_are_told_once_and_those_that_were_known_never() -> None:
 )
 def test_nothing_is_measured_that_is_not_granted(measures: bool, budget_s: float, stopping: bool, may: bool) -> None:
     options = CompileOptions(tuning_budget_s=budget_s)
-    session = Session.of(options, stop_requested=lambda: stopping, measures=measures)
+    session = Session.of(options, Host(stop_requested=lambda: stopping, measure=measures))
     assert session.may_measure is may
     assert session.measures is (measures and budget_s > 0)
 
@@ -114,7 +115,7 @@ def test_choices_joins_and_schedules_go_by_the_same_hand_over(
         )
     known = handover_record(Handover.of(ns), this_machine()).to_json()
     options = CompileOptions(threads=2, tuning_budget_s=0)
-    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", options, [known])
+    compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", options, [known])
     assert seen == pytest.approx({"FusedCosts": 2e-9 * ns + WAKE_SECONDS, "choose_joins": 2e-9 * ns + WAKE_SECONDS})
-    compile_model(tmp_path / "model.onnx", tmp_path / "model.tw", options)
+    compile_file(tmp_path / "model.onnx", tmp_path / "model.tw", options)
     assert seen == pytest.approx({"FusedCosts": 4 * WAKE_SECONDS, "choose_joins": 4 * WAKE_SECONDS})

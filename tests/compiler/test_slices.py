@@ -25,7 +25,6 @@ from compiler.fuse.batch import Batch, batch_of
 from compiler.fuse.sliced import runs_once, sliced
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.reproduce import reproduce
 from compiler.schedule import schedule
 from compiler.steps import slices
@@ -34,6 +33,7 @@ from compiler.steps.regions import REGION
 from tests.compiler.fuse.test_batch import attention, rows_and_heads
 from tests.compiler.fuse.test_batch import opened as with_open_batch
 from tests.compiler.networks import Network
+from tests.compiling import compile_file
 
 SIZE = 6
 
@@ -68,7 +68,7 @@ def compiled(folder: Path, build: Any, name: str = "model.tw", **options: Any) -
     onnx.save(model, folder / "model.onnx")
     artifact = folder / name
     given = CompileOptions(**{"threads": 1, "tuning_budget_s": 0, **options})
-    return artifact, compile_model(folder / "model.onnx", artifact, given)
+    return artifact, compile_file(folder / "model.onnx", artifact, given)
 
 
 def plan_of(artifact: Path) -> Any:
@@ -242,7 +242,7 @@ def opened(folder: Path, build: Any, sizes: DimRange, threads: int = 1, **option
         one.type.tensor_type.shape.dim[0].dim_param = "batch"
     onnx.save(model, folder / "open.onnx")
     given = CompileOptions(threads=threads, tuning_budget_s=0, dims={"batch": sizes}, **options)
-    return folder / "open.tw", compile_model(folder / "open.onnx", folder / "open.tw", given)
+    return folder / "open.tw", compile_file(folder / "open.onnx", folder / "open.tw", given)
 
 
 @pytest.mark.usefixtures("always")

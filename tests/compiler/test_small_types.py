@@ -19,8 +19,8 @@ from compiler.errors import UnsupportedModel
 from compiler.ir.small import BITS
 from compiler.ir.tensor import DType
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
 from tests.compiler.small_values import codes
+from tests.compiling import compile_file
 
 OPTIONS = CompileOptions(threads=1, tuning_budget_s=0)
 ONNX = {dtype: helper.np_dtype_to_tensor_dtype(dtype.numpy) for dtype in BITS}
@@ -48,7 +48,7 @@ def compiled(model: onnx.ModelProto, folder: Path, *, checked: bool = True) -> P
         onnx.checker.check_model(model)
     file, artifact = folder / "model.onnx", folder / "model.tw"
     file.write_bytes(model.SerializeToString())
-    compile_model(file, artifact, OPTIONS, measure=False)
+    compile_file(file, artifact, OPTIONS, measure=False)
     return artifact
 
 

@@ -11,11 +11,11 @@ from onnx import TensorProto, helper
 from compiler.contract import CompileOptions
 from compiler.ir.arithmetic import cast
 from compiler.ir.tensor import DType
-from compiler.pipeline import compile_model
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.small_values import codes
 from tests.compiler.test_pipeline_cuda import needs_double, needs_nvrtc, no_gpu
 from tests.compiler.test_small_types import F32, model_of, value
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES
 
 __all__ = ["no_gpu"]
@@ -41,7 +41,7 @@ def test_a_product_with_weights_of_four_bits_becomes_float8(tmp_path: Path, prec
     model = model_of(nodes, inputs, outputs, {"w": w, "scale": scale}, opset=28)
     file, artifact = tmp_path / "model.onnx", tmp_path / "model.tw"
     file.write_bytes(model.SerializeToString())
-    compile_model(file, artifact, CompileOptions(target="cuda:sm_90", tuning_budget_s=0, precision=precision))
+    compile_file(file, artifact, CompileOptions(target="cuda:sm_90", tuning_budget_s=0, precision=precision))
     x = random.integers(-4, 5, (4, 32)).astype(np.float32)
     c = codes(DType.F6E2M3).reshape(4, 16)
     outcome = on_double(artifact, "checked").run({"x": x, "c": c.view(np.uint8)}, MODES[4])

@@ -15,8 +15,8 @@ from compiler.contract import CompileOptions, CompileReport, Event
 from compiler.ir.parse import parse_workload
 from compiler.ir.tile import Tile
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
+from tests.compiling import compile_file
 
 UNMEASURED = CompileOptions(threads=1, tuning_budget_s=0)
 LEFT_OUT = "multiply no zero weights"
@@ -81,7 +81,7 @@ def reported(report: CompileReport) -> bool:
 
 def test_zeros_are_left_out_told_of_and_take_no_room(model: Path, tmp_path: Path) -> None:
     sparse, dense = tmp_path / "sparse.tw", tmp_path / "dense.tw"
-    report = compile_model(model, sparse, UNMEASURED, dump=tmp_path)
+    report = compile_file(model, sparse, UNMEASURED, dump=tmp_path)
     judged(model, sparse)
     assert reported(report)
     explained = next(tmp_path.glob("*_explanation.txt")).read_text()
@@ -89,7 +89,7 @@ def test_zeros_are_left_out_told_of_and_take_no_room(model: Path, tmp_path: Path
     assert "f32[64, 64, 3, 3]: unstructured" in said
     assert "such as at strided" in said
     assert "kept and multiplied without zeros" in said
-    full = compile_model(model, dense, replace(UNMEASURED, sparsity="off"))
+    full = compile_file(model, dense, replace(UNMEASURED, sparsity="off"))
     judged(model, dense)
     assert not reported(full)
     assert report.weight_bytes < 0.3 * full.weight_bytes
@@ -100,7 +100,7 @@ def test_kernels_that_leave_zeros_out_are_measured_on_weights_like_those_of_the_
 ) -> None:
     events: list[Event] = []
     options = replace(UNMEASURED, tuning_budget_s=60.0, tuning_trials=12, scheduler="sequential")
-    compile_model(model, tmp_path / "measured.tw", options, observe=events.append)
+    compile_file(model, tmp_path / "measured.tw", options, observe=events.append)
     judged(model, tmp_path / "measured.tw")
     kernels = [event.data for event in events if event.kind == "record" and event.data["kind"] == "kernel"]
     tried = [Tile.from_json(record["variant"]) for record in kernels]
@@ -153,10 +153,10 @@ def test_products_of_one_row_leave_zeros_anywhere_out(transposed: int, tmp_path:
         [numpy_helper.from_array(array.astype(np.float32), name) for name, array in arrays.items()],
     )
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=8), model)
-    report = compile_model(model, artifact, UNMEASURED)
+    report = compile_file(model, artifact, UNMEASURED)
     judged(model, artifact)
     assert any("multiplies no zero weights" in notice for notice in report.notices)
-    whole = compile_model(model, artifact, replace(UNMEASURED, sparsity="off"))
+    whole = compile_file(model, artifact, replace(UNMEASURED, sparsity="off"))
     assert report.weight_bytes < 0.45 * whole.weight_bytes
 
 
@@ -168,10 +168,10 @@ def test_recurrent_layers_leave_zeros_anywhere_out(tmp_path: Path) -> None:
         mask = np.random.default_rng(4).random(array.shape) < 0.1
         tensor.CopyFrom(numpy_helper.from_array(np.asarray(array * mask), tensor.name))
     onnx.save(pruned, model)
-    report = compile_model(model, artifact, UNMEASURED, dump=tmp_path)
+    report = compile_file(model, artifact, UNMEASURED, dump=tmp_path)
     judged(model, artifact)
     assert "kept and multiplied without zeros" in next(tmp_path.glob("*_explanation.txt")).read_text()
-    whole = compile_model(model, artifact, replace(UNMEASURED, sparsity="off"))
+    whole = compile_file(model, artifact, replace(UNMEASURED, sparsity="off"))
     assert report.weight_bytes < 0.45 * whole.weight_bytes
 
 
@@ -179,13 +179,13 @@ def test_recurrent_layers_leave_zeros_anywhere_out(tmp_path: Path) -> None:
 def test_recurrent_layers_leave_blocks_of_zeros_out(share: float, tmp_path: Path) -> None:
     model, artifact = tmp_path / "recurrent.onnx", tmp_path / "recurrent.tw"
     onnx.save(recurrent(share), model)
-    report = compile_model(model, artifact, UNMEASURED, dump=tmp_path)
+    report = compile_file(model, artifact, UNMEASURED, dump=tmp_path)
     judged(model, artifact)
     explained = next(tmp_path.glob("*_explanation.txt")).read_text()
     assert ("f32[2, 256, 64]: 16x1 vectors" in explained) == (share < 1)
     assert ("kept and multiplied without zeros" in explained) == (share < 1)
     assert any("multiplies no zero weights" in notice for notice in report.notices) == (share < 1)
-    whole = compile_model(model, artifact, replace(UNMEASURED, sparsity="off"))
+    whole = compile_file(model, artifact, replace(UNMEASURED, sparsity="off"))
     assert report.weight_bytes < (0.3 if share < 1 else 1.01) * whole.weight_bytes
 
 
@@ -193,7 +193,7 @@ def test_recurrent_layers_tell_of_their_zeros_in_their_workloads(tmp_path: Path)
     model, events = tmp_path / "recurrent.onnx", list[Event]()
     onnx.save(recurrent(0.1), model)
     options = replace(UNMEASURED, tuning_budget_s=60.0, tuning_trials=6, scheduler="sequential")
-    compile_model(model, tmp_path / "measured.tw", options, observe=events.append)
+    compile_file(model, tmp_path / "measured.tw", options, observe=events.append)
     judged(model, tmp_path / "measured.tw")
     kernels = [event.data for event in events if event.kind == "record" and event.data["kind"] == "kernel"]
     assert "sparse_recurrent" in {Tile.from_json(record["variant"]).algorithm for record in kernels}

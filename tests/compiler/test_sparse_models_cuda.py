@@ -21,13 +21,13 @@ from compiler.encodings.two_of_four import TwoOfFour
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.ops import OPERATORS
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.prove.agree import agree
 from compiler.rewrite import rewrite
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.quantize.models import samples
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES
 
 pytestmark = pytest.mark.skipif(nvrtc.library_path() is None, reason="NVRTC is not installed (nvidia-cuda-nvrtc)")
@@ -94,7 +94,7 @@ def algorithms(artifact: Path) -> list[str]:
 @pytest.mark.usefixtures("no_gpu")
 def test_zeros_are_left_out_and_reported_and_the_artifact_agrees(model: Path, tmp_path: Path) -> None:
     artifact = tmp_path / "model.tw"
-    report = compile_model(model, artifact, OPTIONS, dump=tmp_path)
+    report = compile_file(model, artifact, OPTIONS, dump=tmp_path)
     assert algorithms(artifact).count("sparse") == 3
     assert any("multiply no zero weights" in notice for notice in report.notices)
     assert report.weight_bytes < 0.85 * 2 * sum(array.size for array in CONSTANTS.values())
@@ -219,7 +219,7 @@ def test_zeros_among_bytes_are_left_out_and_no_bit_of_a_result_changes(
     x = np.random.default_rng(8).uniform(-6, 6, (6, 32, 9, 9)).astype(np.float32)
     for sparsity, count in (("auto", without), ("off", 0)):
         artifact = tmp_path / f"{sparsity}.tw"
-        report = compile_model(quantised, artifact, replace(options, sparsity=sparsity), dump=tmp_path / sparsity)
+        report = compile_file(quantised, artifact, replace(options, sparsity=sparsity), dump=tmp_path / sparsity)
         assert algorithms(artifact).count(algorithm) == count
         assert algorithms(artifact).count("integer") == 3 - count
         assert not any("no zero weights" in notice for notice in report.notices)  # bytes are never infinite
@@ -241,7 +241,7 @@ def test_a_preflight_says_how_zeros_among_bytes_lie(quantised: Path) -> None:
 def test_a_pruned_model_that_is_quantised_in_the_same_job_keeps_its_zeros(model: Path, tmp_path: Path) -> None:
     x = np.random.default_rng(9).normal(size=(2, 6, 8, 9, 9)).astype(np.float32)
     archive, artifact = samples(tmp_path / "s.npz", x=x), tmp_path / "model.tw"
-    report = compile_model(model, artifact, replace(OPTIONS, precision="int8"), samples={"s.npz": archive})
+    report = compile_file(model, artifact, replace(OPTIONS, precision="int8"), samples={"s.npz": archive})
     assert report.quantised is not None
     taken = algorithms(artifact)
     # The first layer is dense, and the pointwise one has a single step of k, in which by the model nothing is gained.

@@ -13,10 +13,10 @@ from onnx import TensorProto, helper
 from compiler.contract import BenchmarkOptions, CompileOptions
 from compiler.errors import InputsError
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.runner import benchmark, infer
 from tests.compiler.pipelines import LABELS, boosting, people
+from tests.compiling import compile_file
 from tilewright.arrays import read_npz, write_npz
 
 ROWS = 24
@@ -28,7 +28,7 @@ def compiled(model: onnx.ModelProto, folder: Path, **options: object) -> tuple[P
     write_npz(folder / "sample.npz", people(ROWS, 3))
     samples = {} if options else {"people": folder / "sample.npz"}
     asked = CompileOptions.from_json({**QUICK, **options})
-    report = compile_model(folder / "model.onnx", folder / "model.tw", asked, measure=False, samples=samples)
+    report = compile_file(folder / "model.onnx", folder / "model.tw", asked, measure=False, samples=samples)
     return folder / "model.tw", report.notices
 
 

@@ -31,7 +31,7 @@ from compiler.errors import (
     machine_error,
 )
 from compiler.pack import archive
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 from worker.limits import Limits
 from worker.problems import from_exception
 
@@ -113,7 +113,7 @@ def test_trouble_of_a_compiler_is_told_through_every_door(
     trouble = TROUBLES[name]
     monkeypatch.setenv("CC", fake(tmp_path, trouble))
     with pytest.raises(trouble.error, match=trouble.says) as caught:
-        compile_model(model, tmp_path / "model.tw", CompileOptions(threads=1, tuning_budget_s=0))
+        compile_file(model, tmp_path / "model.tw", CompileOptions(threads=1, tuning_budget_s=0))
     assert type(caught.value) is trouble.error
     assert trouble.fix in caught.value.fix
     problem = from_exception(caught.value, Limits()).to_json()

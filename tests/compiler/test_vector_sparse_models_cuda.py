@@ -18,12 +18,12 @@ from compiler.encodings.zeros import leaves_out
 from compiler.frontend import load
 from compiler.fuse import fuse
 from compiler.ops import OPERATORS
-from compiler.pipeline import compile_model
 from compiler.prove.agree import agree
 from compiler.rewrite import rewrite
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.test_sparse_models_cuda import algorithms, no_gpu
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES
 
 __all__ = ["no_gpu"]
@@ -83,7 +83,7 @@ def test_zeros_are_left_out_and_reported_and_the_artifact_agrees(
     model: Path, tmp_path: Path, precision: str, tolerance: float, count: int
 ) -> None:
     artifact, options = tmp_path / "model.tw", replace(OPTIONS, precision=precision)
-    report = compile_model(model, artifact, options, dump=tmp_path)
+    report = compile_file(model, artifact, options, dump=tmp_path)
     assert len([name for name in algorithms(artifact) if leaves_out(name)]) == count
     assert any("multiply no zero weights" in notice for notice in report.notices)
     assert report.weight_bytes < 0.5 * (4 if precision == "fp32" else 2) * sum(one.size for one in CONSTANTS.values())

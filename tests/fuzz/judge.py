@@ -22,8 +22,8 @@ from bench.conformance.judge import draws
 from compiler.contract import CompileOptions
 from compiler.errors import TilewrightError
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
+from tests.compiling import compile_file
 from tests.fuzz import graphs, hostile, mutants
 
 MOST_SECONDS = 60
@@ -150,7 +150,7 @@ def ended(subject: Subject, number: int) -> Reported:
             foretold = problem["code"] if problem else OK
             if subject.only_preflight:
                 return (foretold, foretold, problem["fault"], problem["message"]) if problem else (OK, OK, "", "")
-            compile_model(model, artifact, options, measure=False)
+            compile_file(model, artifact, options, measure=False)
             wrong = unlike_others(subject, artifact)
         except TilewrightError as error:
             return foretold, error.code, error.fault, f"{error!s:.600}"

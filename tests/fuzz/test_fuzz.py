@@ -65,7 +65,7 @@ def raising(subject: Subject, number: int) -> Reported:
         raise RuntimeError("nobody expects this")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(judge, "compile_model", raises)
+        patch.setattr(judge, "compile_file", raises)
         return ended(subject, number)
 
 

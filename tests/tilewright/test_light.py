@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 import tilewright
 from bench import subjects
 from compiler.contract import CompileOptions
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 from tilewright.cli import app
 from tilewright.errors import NotGenuine, UsageError
 from tilewright.light import refit, strip
@@ -20,7 +20,7 @@ from tilewright.light import refit, strip
 def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("whole")
     model = subjects.from_zoo("tiny_cnn", folder).file
-    compile_model(model, folder / "cnn.tw", CompileOptions.from_json({"tuning_budget_s": 0, "threads": 1}))
+    compile_file(model, folder / "cnn.tw", CompileOptions.from_json({"tuning_budget_s": 0, "threads": 1}))
     return folder / "cnn.tw"
 
 

@@ -169,6 +169,7 @@ def _outcome(spec: Spec, outbox: _Outbox, missing: Sequence[str]) -> dict[str, A
 def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
     from compiler.contract import CompileOptions, CompileReport, Event, kinds
     from compiler.pipeline import compile_model
+    from compiler.request import Host, Request
 
     options = CompileOptions.from_json(spec.options)
     (_, model), *data = spec.inputs
@@ -178,20 +179,17 @@ def _compile(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         os.replace(made, spec.output.with_name(FIRST))
         outbox.send({"kind": "first", "report": come.to_json()})
 
-    report = compile_model(
-        model,
-        spec.output,
-        options,
-        records=spec.records,
-        observe=outbox.event,
+    host = Host(
+        spec.records,
+        outbox.event,
         stop_requested=lambda: os.path.exists(finish),
         measure=spec.measures,
-        data=dict(data),
         memory_bytes=spec.limits.memory_bytes,
-        samples=dict(spec.samples),
         helpers=Mailbox(outbox.send, spec.answers) if spec.answers else None,
         first=first,
-    ).to_json()
+    )
+    request = Request(model, spec.output, options, dict(data), dict(spec.samples))
+    report = compile_model(request, host).to_json()
     if not spec.measures and not kinds.of(options.compiled_for).whole:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "agree", 1.0, NOT_MEASURED))
@@ -227,7 +225,7 @@ def _quantize(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
 
     (_, model), *data = spec.inputs
     options = QuantizeOptions.from_json(spec.options)
-    return quantize(model, spec.output, options, dict(spec.samples), outbox.event, dict(data))
+    return quantize(model, spec.output, options, dict(spec.samples), outbox.event, dict(data)).to_json()
 
 
 def _compress(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
@@ -246,7 +244,7 @@ def _compress(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         records=spec.records,
         stop_requested=lambda: os.path.exists(finish),
         measure=spec.measures,
-    )
+    ).to_json()
     if not spec.measures:
         report["notices"] = [*report["notices"], NOT_MEASURED]
         outbox.event(Event("notice", "write", 1.0, NOT_MEASURED))
@@ -269,7 +267,7 @@ def _minimise(spec: Spec, outbox: _Outbox) -> dict[str, Any]:
         outbox.event,
         scratch=spec.scratch,
         stop_requested=lambda: os.path.exists(finish),
-    )
+    ).to_json()
 
 
 def _benchmark(spec: Spec, outbox: _Outbox) -> dict[str, Any]:

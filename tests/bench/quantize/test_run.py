@@ -14,6 +14,7 @@ from bench.quantize.run import (
     quantised_of,
     time_table,
 )
+from compiler.contract import QuantisedOutput
 
 
 def test_every_method_quantises_a_network_and_the_least_output_counts(tmp_path: Path) -> None:
@@ -22,7 +23,7 @@ def test_every_method_quantises_a_network_and_the_least_output_counts(tmp_path: 
     assert all(row[method] > 10 for method in METHODS)
     assert quantised_of("tiny_mobile", tmp_path).is_file()
     assert f"| tiny_mobile | {row['layers']} | {row['minmax']:.1f} |" in noise_table([row])
-    assert least({"outputs": [{"snr_db": 3.0}, {"snr_db": None}, {"snr_db": 2.0}]}) == 2.0
+    assert least(QuantisedOutput("y", snr_db, None) for snr_db in (3.0, None, 2.0)) == 2.0
 
 
 def test_times_are_told_as_ratios() -> None:

@@ -8,7 +8,7 @@ import pytest
 from bench.race.run import main
 from bench.zoo import build
 from compiler.contract import CompileOptions
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 
 
 @pytest.fixture(scope="module")
@@ -17,7 +17,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
     folder = tmp_path_factory.mktemp("race")
     model, artifact = folder / "m.onnx", folder / "m.tw"
     model.write_bytes(build("tiny_cnn").SerializeToString())
-    compile_model(model, artifact, CompileOptions(threads=1, tuning_budget_s=0.0))
+    compile_file(model, artifact, CompileOptions(threads=1, tuning_budget_s=0.0))
     return str(model), str(artifact)
 
 

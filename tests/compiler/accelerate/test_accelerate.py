@@ -21,11 +21,12 @@ from compiler.accelerate.compile import compile_for_accelerator, ranges_of
 from compiler.accelerate.convert import Converter
 from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.vela import reasons_of
-from compiler.contract import QuantizeOptions
+from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.errors import TargetUnavailable, UnsupportedModel
 from compiler.pipeline import compile_model
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import open_network
+from compiler.request import Request
 from tilewright.cli import app
 
 IMAGE = (1, 8, 12, 10)
@@ -152,23 +153,24 @@ def test_a_model_is_compiled_placed_and_run_through_its_artifact(tmp_path: Path)
     x = _array(1, 3, 16, 16, seed=9)
     np.savez(tmp_path / "s.npz", x=x)
     samples = {"s": tmp_path / "s.npz"}
-    made = compile_for_accelerator(model, artifact, "npu:ethos-u55-128", compile_model, samples, tolerance=None)
-    totals = made["placement"]["totals"]
+    options = CompileOptions(target="npu:ethos-u55-128", tuning_budget_s=0.0)
+    made = compile_for_accelerator(Request(model, artifact, options, samples=samples), compile_model, tolerance=None)
+    totals = made.placement["totals"]
     assert totals["cycles"] > 0
     assert totals["calls"] == 2
-    left = [row for row in made["placement"]["operators"] if row["on"] == "cpu"]
+    left = [row for row in made.placement["operators"] if row["on"] == "cpu"]
     assert [row["node"] for row in left] == ["ConvTranspose up"]
     assert "stride" in left[0]["why"]
     assert left[0]["cpu_s"] == totals["cpu_s"] > 0
-    assert "estimated by Vela" in made["text"]
-    assert [part["on"] for part in made["placement"]["parts"]] == ["npu:ethos-u55-128", "cpu", "npu:ethos-u55-128"]
-    assert [part["bytes_in"] for part in made["placement"]["parts"]] == [3 * 16 * 16, 16 * 8 * 8, 8 * 32 * 32]
-    modelled, others, *measured = made["placement"]["cpus"]
+    assert "estimated by Vela" in str(made)
+    assert [part["on"] for part in made.placement["parts"]] == ["npu:ethos-u55-128", "cpu", "npu:ethos-u55-128"]
+    assert [part["bytes_in"] for part in made.placement["parts"]] == [3 * 16 * 16, 16 * 8 * 8, 8 * 32 * 32]
+    modelled, others, *measured = made.placement["cpus"]
     assert (modelled["on"], others["on"]) == ("cpu:cortex-a53", "cpu:cortex-a76")
     assert modelled["seconds"] > others["seconds"]
     assert len(measured) == 1
     assert "measured on" in measured[0]["source"]
-    (agreed,) = made["agreement"]
+    (agreed,) = made.agreement
     assert agreed["snr_db"] > 15
     wanted = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"]).run(None, {"x": x})[0]
     with tilewright.load(artifact) as runs:
@@ -196,14 +198,15 @@ def test_operators_that_the_accelerator_lacks_are_made_of_others_first(tmp_path:
     model = _save(tmp_path / "m.onnx", nodes, constants, IMAGE)
     samples = tmp_path / "s.npz"
     np.savez(samples, x=np.random.default_rng(5).standard_normal((8, *IMAGE)).astype(np.float32))
-    made = compile_for_accelerator(model, tmp_path / "m.tw", "npu:ethos-u55-256", compile_model, {"s": samples})
-    report = made["placement"]["legalised"]
+    options = CompileOptions(target="npu:ethos-u55-256", tuning_budget_s=0.0)
+    made = compile_for_accelerator(Request(model, tmp_path / "m.tw", options, samples={"s": samples}), compile_model)
+    report = made.placement["legalised"]
     assert {row["operator"] for row in report["left"] if row["where"] == "cpu"} == {"Mish", "Softplus"}
     assert report["after"]["share"] == 1.0
-    assert made["placement"]["totals"]["on_cpu"] == 0
-    (one,) = made["agreement"]
+    assert made.placement["totals"]["on_cpu"] == 0
+    (one,) = made.agreement
     assert one["snr_db"] > 20
-    assert "legalised: " in made["text"]
+    assert "legalised: " in str(made)
 
 
 @pytest.mark.parametrize(("low", "high"), [(0.5, 2.0), (-0.5, 2.0)])

@@ -26,6 +26,7 @@ from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.runner import benchmark
 from tests.compiler.accelerate.models import array, convolution, saved, tall
+from tests.compiling import compile_file
 
 U65 = "npu:ethos-u65-256"
 U55 = "npu:ethos-u55-64"
@@ -84,7 +85,7 @@ def _compiled(model: Path, artifact: Path, *devices: str, objective: str = "late
     shape = [dim.dim_value for dim in onnx.load(model).graph.input[0].type.tensor_type.shape.dim]
     np.savez(real, x=array(*shape))
     options = CompileOptions(devices=devices, objective=objective, tuning_budget_s=0.0)
-    return compile_model(model, artifact, options, samples={"real": real})
+    return compile_file(model, artifact, options, samples={"real": real})
 
 
 def _checked(report: CompileReport, artifact: Path) -> dict[str, float]:

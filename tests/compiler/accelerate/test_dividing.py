@@ -19,8 +19,8 @@ from compiler.accelerate.operators import OPERATORS
 from compiler.accelerate.parts import place
 from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel
-from compiler.pipeline import compile_model
 from compiler.quantize.network import open_network
+from tests.compiling import compile_file
 
 U65 = "npu:ethos-u65-256"
 PORT = Port("", (1, 4, 6, 5), (0.05, 3), True, (1, 6, 5, 4))
@@ -143,7 +143,7 @@ def test_a_model_that_begins_and_ends_on_the_cpu_is_compiled_placed_and_run(tmp_
     model, artifact = _tokens(tmp_path / "m.onnx"), tmp_path / "m.tw"
     ids = np.random.default_rng(2).integers(0, 50, (4, 16))
     np.savez(tmp_path / "s.npz", ids=ids)
-    report = compile_model(
+    report = compile_file(
         model, artifact, CompileOptions(target=U65, tuning_budget_s=0.0), samples={"s": tmp_path / "s.npz"}
     )
     assert report.placement is not None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +13,12 @@ from onnx import helper
 import tilewright
 from compiler.accelerate import formats, vela
 from compiler.accelerate.chips import Chip
-from compiler.accelerate.compile import compile_for_accelerator
+from compiler.accelerate.compile import Accelerated, compile_for_accelerator
 from compiler.accelerate.tosa.execute import read
+from compiler.contract import CompileOptions
 from compiler.errors import InternalError
 from compiler.pipeline import compile_model
+from compiler.request import Request
 from tests.compiler.accelerate.models import array, saved
 
 FAMILIES = ("npu:ethos-u55-128", "npu:ethos-u65-256", "npu:ethos-u85-256")
@@ -46,10 +47,11 @@ def network(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     return model, folder / "s.npz"
 
 
-def _made(network: tuple[Path, Path], target: str, format: str, out: Path) -> dict[str, Any]:
+def _made(network: tuple[Path, Path], target: str, format: str, out: Path) -> Accelerated:
     pytest.importorskip("ethosu")
     model, samples = network
-    return compile_for_accelerator(model, out, target, compile_model, {"s": samples}, tolerance=None, format=format)
+    options = CompileOptions(target=target, format=format, tuning_budget_s=0.0)
+    return compile_for_accelerator(Request(model, out, options, samples={"s": samples}), compile_model, tolerance=None)
 
 
 @pytest.mark.parametrize("target", FAMILIES)
@@ -57,7 +59,7 @@ def test_a_network_is_compiled_from_tosa_with_the_outputs_of_tflite(
     target: str, network: tuple[Path, Path], tmp_path: Path
 ) -> None:
     by = {format: tmp_path / f"{format}.tw" for format in ("tflite", "tosa")}
-    placed = {format: _made(network, target, format, out)["placement"] for format, out in by.items()}
+    placed = {format: _made(network, target, format, out).placement for format, out in by.items()}
     totals = {format: one["totals"] for format, one in placed.items()}
     assert totals["tosa"]["on_cpu"] == 0
     assert (totals["tosa"]["calls"], totals["tosa"]["handovers"]) == (1, 0)
@@ -89,11 +91,11 @@ def test_the_artifact_holds_the_file_that_was_compiled_and_what_runs_it(
         (part,) = manifest["parts"]
         graph = read(archive.read(part["model"]))
         assert {"tosa.py", "model.tosa", "accelerator.tflite", "placement.json"} <= {*archive.namelist()}
-        assert made["weight_bytes"] == len(archive.read("model.tosa"))
+        assert made.weight_bytes == len(archive.read("model.tosa"))
     assert {"CONV2D", "DEPTHWISE_CONV2D", "RESCALE", "ADD", "MAX_POOL2D", "TABLE"} <= {
         one.kind for one in graph.operators
     }
-    assert made["agreement"][0]["snr_db"] > 20
+    assert made.agreement[0]["snr_db"] > 20
 
 
 def test_what_vela_refuses_of_tosa_runs_on_the_cpu_with_its_reason(tmp_path: Path) -> None:
@@ -106,9 +108,9 @@ def test_what_vela_refuses_of_tosa_runs_on_the_cpu_with_its_reason(tmp_path: Pat
     model = saved(tmp_path / "m.onnx", nodes, weights, IMAGE)
     np.savez(tmp_path / "s.npz", x=np.random.default_rng(7).standard_normal((2, *IMAGE)).astype(np.float32))
     made = _made((model, tmp_path / "s.npz"), FAMILIES[0], "tosa", tmp_path / "m.tw")
-    left = {row["node"]: row["why"] for row in made["placement"]["operators"] if row["on"] == "cpu"}
+    left = {row["node"]: row["why"] for row in made.placement["operators"] if row["on"] == "cpu"}
     assert "TransposeConv2D" in left["ConvTranspose up"]
-    assert made["placement"]["totals"]["accelerated"] > 0
+    assert made.placement["totals"]["accelerated"] > 0
 
 
 def test_a_file_that_vela_refuses_without_an_operator_at_fault_ends_the_job(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from importlib import util
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,12 @@ from compiler.accelerate.parts import Assembled, Assembly, Placed
 from compiler.accelerate.tosa.lower import lowered
 from compiler.accelerate.tosa.write import to_bytes
 from compiler.accelerate.vela import Compiled
-from compiler.contract import QuantizeOptions
+from compiler.contract import CompileOptions, QuantizeOptions
 from compiler.errors import Disagreement, Unverified
 from compiler.pipeline import compile_model
 from compiler.quantize import quantize
 from compiler.quantize.network import open_network
+from compiler.request import Request
 
 TARGET = "npu:ethos-u55-128"
 
@@ -134,12 +136,14 @@ def test_without_litert_the_artifact_is_judged_all_the_same(tmp_path: Path, monk
     model, found = network(tmp_path / "m.onnx"), util.find_spec
     archive = tmp_path / "s.npz"
     np.savez(archive, x=np.random.default_rng(2).normal(size=(1, 3, 12, 12)).astype(np.float32))
-    by_litert = compile_for_accelerator(model, tmp_path / "a.tw", TARGET, compile_model, {"s": archive})
+    options = CompileOptions(target=TARGET, tuning_budget_s=0.0)
+    asked = Request(model, tmp_path / "a.tw", options, samples={"s": archive})
+    by_litert = compile_for_accelerator(asked, compile_model)
     monkeypatch.setattr(util, "find_spec", lambda name: None if name == "ai_edge_litert" else found(name))
-    alone = compile_for_accelerator(model, tmp_path / "b.tw", TARGET, compile_model, {"s": archive})
-    assert alone["agreement"] == by_litert["agreement"]
-    assert any("LiteRT is not installed" in notice for notice in alone["notices"])
-    assert alone["judged"] == 1
+    alone = compile_for_accelerator(replace(asked, artifact=tmp_path / "b.tw"), compile_model)
+    assert alone.agreement == by_litert.agreement
+    assert any("LiteRT is not installed" in notice for notice in alone.notices)
+    assert alone.judged == 1
     with Model(tmp_path / "b.tw") as runs:
         one = compared(tmp_path)
         np.testing.assert_array_equal(runs.run(one.samples[0])["y"], one.made.run(one.samples[0])["y"])

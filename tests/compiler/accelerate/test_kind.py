@@ -13,10 +13,10 @@ from compiler.accelerate.chips import TARGETS
 from compiler.contract import BenchmarkOptions, CompileOptions
 from compiler.devices.kinds import kind_of, resolved_name, whole_kind_of
 from compiler.errors import ArtifactUnusable, Disagreement, OptionsError, TargetUnavailable
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.runner import benchmark, infer, is_whole
 from tests.compiler.accelerate.models import SHAPE, convolution, sample
+from tests.compiling import compile_file
 
 U65 = "npu:ethos-u65-256"
 
@@ -41,7 +41,7 @@ def test_options_of_kernels_are_refused_before_anything_is_compiled(
 ) -> None:
     options = CompileOptions.from_json({"target": U65, **asked})
     with pytest.raises(OptionsError, match=said):
-        compile_model(model, tmp_path / "m.tw", options)
+        compile_file(model, tmp_path / "m.tw", options)
     foreseen = preflight(model, options)
     assert not foreseen["ok"]
     assert foreseen["target"] == {"name": U65, "reason": None}
@@ -68,7 +68,7 @@ def test_a_whole_kind_is_no_kind_of_kernels() -> None:
 def test_a_job_names_the_format_of_what_vela_is_given(model: Path, tmp_path: Path) -> None:
     pytest.importorskip("ethosu.regor")
     artifact, asked = tmp_path / "m.tw", {"target": U65, "inputs": {"x": list(SHAPE)}, "format": "tosa"}
-    report = compile_model(model, artifact, CompileOptions.from_json(asked), samples={"s": sample(tmp_path / "s.npz")})
+    report = compile_file(model, artifact, CompileOptions.from_json(asked), samples={"s": sample(tmp_path / "s.npz")})
     with zipfile.ZipFile(artifact) as archive:
         assert {"model.tosa", "tosa.py"} <= {*archive.namelist()}
     assert report.placement is not None
@@ -83,8 +83,8 @@ def test_an_estimate_stands_beside_what_was_timed_and_is_not_compared(model: Pat
     samples = {"real": sample(tmp_path / "real.npz")}
     npu, cpu = tmp_path / "npu.tw", tmp_path / "cpu.tw"
     shaped = CompileOptions.from_json({"target": U65, "inputs": {"x": list(SHAPE)}})
-    report = compile_model(model, npu, shaped, samples=samples)
-    compile_model(model, cpu, CompileOptions(dims={"batch": 1}, tuning_budget_s=0.0, threads=1), measure=False)
+    report = compile_file(model, npu, shaped, samples=samples)
+    compile_file(model, cpu, CompileOptions(dims={"batch": 1}, tuning_budget_s=0.0, threads=1), measure=False)
     assert (is_whole(npu), is_whole(cpu), is_whole(model)) == (True, False, False)
     found = benchmark([("n", npu), ("c", cpu)], BenchmarkOptions(seconds=0.05))
     assert [one["artifact"] for one in found["artifacts"]] == ["n", "c"]
@@ -99,9 +99,9 @@ def test_an_estimate_stands_beside_what_was_timed_and_is_not_compared(model: Pat
         benchmark([("n", npu)], BenchmarkOptions(dims={"batch": 1}))
 
     with pytest.raises(Disagreement, match=r"in int8, more than 0\.0001"):
-        compile_model(model, npu, CompileOptions(target=U65, dims={"batch": 1}, tolerance=1e-4), samples=samples)
+        compile_file(model, npu, CompileOptions(target=U65, dims={"batch": 1}, tolerance=1e-4), samples=samples)
     with pytest.raises(Disagreement, match=r"in int8, less than 90; most is lost at CONV_2D of Conv"):
-        compile_model(model, npu, CompileOptions(target=U65, dims={"batch": 1}, snr_db=90.0), samples=samples)
+        compile_file(model, npu, CompileOptions(target=U65, dims={"batch": 1}, snr_db=90.0), samples=samples)
     broken = tmp_path / "broken.tw"
     with zipfile.ZipFile(broken, "w") as archive:
         archive.writestr("manifest.json", json.dumps({"target": U65}))

@@ -18,9 +18,9 @@ from compiler.accelerate.dividing import Divisible
 from compiler.accelerate.states import demand_carried, recurrence_s
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError, UnsupportedModel
-from compiler.pipeline import compile_model
 from compiler.quantize.network import open_network
 from tests.compiler.accelerate.models import array, convolution
+from tests.compiling import compile_file
 from tests.seeds import each
 
 SHAPE = (1, 8, 6, 6)
@@ -162,7 +162,7 @@ def test_a_job_carries_a_state_by_its_options(tmp_path: Path) -> None:
     asked = {"devices": ["cpu:cortex-a53", "npu:ethos-u55-32"], "objective": "throughput", "carry": {"next": "h"}}
     options = CompileOptions.from_json({**asked, "tuning_budget_s": 0.0})
     assert CompileOptions.from_json(options.to_json()) == options
-    compile_model(model, artifact, options, samples={"real": real})
+    compile_file(model, artifact, options, samples={"real": real})
     with tilewright.load(artifact) as runs:
         first, second = runs.stream([{"x": array(*SHAPE)}] * 2)
         assert runs.run({"x": array(*SHAPE), "h": first["next"]})["y"].tobytes() == second["y"].tobytes()

@@ -14,14 +14,16 @@ import pytest
 from onnx import helper
 
 from compiler.accelerate.chips import chip_of
-from compiler.accelerate.compile import compile_for_accelerator
+from compiler.accelerate.compile import Accelerated, compile_for_accelerator
 from compiler.accelerate.convert import Converter
 from compiler.accelerate.formats import by_tosa
 from compiler.accelerate.tables import TABLES, operators_of
 from compiler.accelerate.tosa.execute import read
+from compiler.contract import CompileOptions
 from compiler.errors import UnsupportedModel
 from compiler.pipeline import compile_model
 from compiler.quantize.network import open_network
+from compiler.request import Request
 from tests.compiler.accelerate.models import array, saved
 
 U55 = "npu:ethos-u55-128"
@@ -156,14 +158,15 @@ def test_without_tables_such_a_function_is_refused(tmp_path: Path) -> None:
         Converter(network, {"x": (-1.0, 1.0), "y": (0.0, 2.0)}).convert(operators_of(chip_of(U55)))
 
 
-def _compiled(path: Path, nodes: list[onnx.NodeProto], samples: Path) -> tuple[dict[str, Any], list[str]]:
+def _compiled(path: Path, nodes: list[onnx.NodeProto], samples: Path) -> tuple[Accelerated, list[str]]:
     """What a job says, and the operators of its TOSA file."""
     pytest.importorskip("ethosu")
     weights = {"w": array(8, 4, 3, 3), "v": array(4, 8, 3, 3)}
     weights |= {"least": np.array(0.1, np.float32), "most": np.array(0.7, np.float32)}
     model, out = saved(path, nodes, weights, IMAGE), path.with_suffix(".tw")
     np.savez(samples, x=np.random.default_rng(5).standard_normal((3, *IMAGE)).astype(np.float32))
-    made = compile_for_accelerator(model, out, U55, compile_model, {"s": samples}, format="tosa")
+    options = CompileOptions(target=U55, format="tosa", tuning_budget_s=0.0)
+    made = compile_for_accelerator(Request(model, out, options, samples={"s": samples}), compile_model)
     with zipfile.ZipFile(out) as archive:
         return made, [one.kind for one in read(archive.read("model.tosa")).operators]
 
@@ -177,10 +180,10 @@ def test_activations_that_tflite_lacks_are_tables(tmp_path: Path) -> None:
         helper.make_node("Softplus", ["c"], ["y"], "plus"),
     ]
     made, kinds = _compiled(tmp_path / "m.onnx", nodes, tmp_path / "s.npz")
-    assert made["placement"]["legalised"] is None
-    assert made["placement"]["totals"]["on_cpu"] == 0
+    assert made.placement["legalised"] is None
+    assert made.placement["totals"]["on_cpu"] == 0
     assert kinds.count("TABLE") == 2
-    tables = [row for row in made["placement"]["operators"] if row["made"] == "LUT"]
+    tables = [row for row in made.placement["operators"] if row["made"] == "LUT"]
     assert [row["node"] for row in tables] == ["Clip between_2", "Softplus plus_4"]
     assert tables[0]["cycles"] == 0
 

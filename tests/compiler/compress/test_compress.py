@@ -22,11 +22,11 @@ from compiler.contract import CompileOptions, CompressOptions
 from compiler.devices.cuda import nvrtc
 from compiler.errors import BudgetMissed, InputsError, OptionsError, UnsupportedModel
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.quantize.calibrate import Evaluated
 from compiler.quantize.network import open_network
 from tests.compiler.compress.models import cnn, samples
 from tests.compiler.quantize.models import Drawn, saved
+from tests.compiling import compile_file
 
 
 def pruned(folder: Path, model: onnx.ModelProto | None = None, **options: Any) -> tuple[Path, dict[str, Any]]:
@@ -35,7 +35,7 @@ def pruned(folder: Path, model: onnx.ModelProto | None = None, **options: Any) -
     given = CompressOptions(tuning_budget_s=0.0, **options)
     report = compress(source, out, given, {"s.npz": samples(folder / "s.npz")})
     onnx.checker.check_model(out, full_check=True)
-    return out, report
+    return out, report.to_json()
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:
@@ -138,7 +138,7 @@ def test_layers_of_low_rank_are_two_nodes_of_the_ranks_that_are_told(tmp_path: P
     unseen = np.load(tmp_path / "s.npz")["x"][6:]
     both = [np.stack([of_runtime(file, x) for x in unseen]) for file in (tmp_path / "model.onnx", out)]
     assert np.linalg.norm(both[1] - both[0]) / np.linalg.norm(both[0]) == pytest.approx(report["error"], rel=1e-3)
-    compile_model(out, tmp_path / "low.tw", CompileOptions(tuning_budget_s=0.0))
+    compile_file(out, tmp_path / "low.tw", CompileOptions(tuning_budget_s=0.0))
     with Model(tmp_path / "low.tw") as model:
         assert np.allclose(model.run({"x": unseen[0]})["y"], both[1][0], rtol=1e-4, atol=1e-5)
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_factored_stays_as_it_is(tmp_path: Path) -> None:
     d.node("GRU", ["z", *gates], "s", "steps", hidden_size=32)
     source = saved(d.model({"x": (2, 40), "z": (3, 1, 16)}, {"y": (2, 1), "s": (3, 1, 1, 32)}), tmp_path)
     options = CompressOptions(sparsity=0.5, form="low_rank", ends=True, tuning_budget_s=0.0, derived_samples=2)
-    rows = {row["node"]: row for row in compress(source, tmp_path / "low.onnx", options)["layers"]}
+    rows = {row["node"]: row for row in compress(source, tmp_path / "low.onnx", options).to_json()["layers"]}
     assert 0 < rows["wide"]["rank"] <= rank_of(1100, 40, 0.5)
     assert "rank 1 save less than half" in rows["narrow"]["reason"]
     assert "recurrent" in rows["steps"]["reason"]
@@ -250,7 +250,7 @@ def test_blocks_of_zeros_pay_in_bytes(tmp_path: Path) -> None:
         options = CompressOptions(
             sparsity=0.9, form="4x16", method="magnitude", precision=precision, tuning_budget_s=0.0, derived_samples=2
         )
-        report = compress(source, tmp_path / f"{precision}.onnx", options)
+        report = compress(source, tmp_path / f"{precision}.onnx", options).to_json()
         layers = {layer["node"]: layer for layer in report["layers"] if layer["levels"]}
         assert set(layers) == {"window", "product"}
         assert report["predicted_ms"] < report["dense_ms"]
@@ -307,9 +307,8 @@ def test_two_of_four_zeros_pay_on_gpus_in_16_bits(tmp_path: Path, monkeypatch: p
         options = CompressOptions(
             sparsity=0.4, form="2:4", method="magnitude", target="cuda:sm_80", precision=precision, tuning_budget_s=0.0
         )
-        (layer,) = (
-            one for one in compress(source, tmp_path / "o.onnx", options, {"s": archive})["layers"] if one["levels"]
-        )
+        report = compress(source, tmp_path / "o.onnx", options, {"s": archive}).to_json()
+        (layer,) = (one for one in report["layers"] if one["levels"])
         found[precision] = layer["us"] / layer["dense_us"]
     assert found["fp16"] < 0.95 < found["fp32"]
 

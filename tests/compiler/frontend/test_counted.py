@@ -13,9 +13,9 @@ from compiler.frontend import load
 from compiler.ir.region import WHILE
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.prove.reference import evaluate_graph
 from tests.compiler.frontend.open.at_sizes import agree_at, model_of, opened
+from tests.compiling import compile_file
 
 
 def counting(condition: str, rows: str = "n") -> bytes:
@@ -51,7 +51,7 @@ def test_a_long_loop_that_counts_is_one_of_the_artifact(tmp_path: Path) -> None:
     assert [node.attrs["most"] for node in graph.nodes if node.op == WHILE] == [rows]
     file, artifact = tmp_path / "model.onnx", tmp_path / "model.tw"
     file.write_bytes(model)
-    compile_model(file, artifact, CompileOptions(threads=1, tuning_budget_s=0), measure=False)
+    compile_file(file, artifact, CompileOptions(threads=1, tuning_budget_s=0), measure=False)
     x = np.random.default_rng(0).normal(size=(rows, 3)).astype(np.float32)
     wanted = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, {"x": x})
     with Model(artifact) as opened_one:

@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from tests.compiler.frontend.one_node import agree, by_onnxruntime, computed, refusal
+from tests.compiling import compile_file
 
 MS = "com.microsoft"
 Arrays = list[np.ndarray | None]
@@ -160,7 +160,7 @@ def test_a_layer_of_a_decoder_is_compiled_as_exporters_write_it(tmp_path: Path) 
     path, artifact = tmp_path / "model.onnx", tmp_path / "model.tw"
     onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=8), path)
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "inputs": {"mask": [1, 7]}})
-    compile_model(path, artifact, options)
+    compile_file(path, artifact, options)
     with Model(artifact) as model:
         found = model.run(feeds)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])

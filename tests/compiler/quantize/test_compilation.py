@@ -16,12 +16,12 @@ from compiler.contract import CompileOptions, CompileReport, QuantizeOptions
 from compiler.devices.cuda import nvrtc
 from compiler.errors import BudgetMissed, InputsError, OptionsError, UnsupportedModel
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.quantize import quantize
 from compiler.reproduce import reproduce
 from compiler.trace import Trace
 from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
+from tests.compiling import compile_file
 
 UNMEASURED = {"precision": "int8", "tuning_budget_s": 0.0, "threads": 1}
 
@@ -31,7 +31,7 @@ def compiled(
 ) -> tuple[CompileReport, dict[str, Any], Path]:
     """The report, the manifest and the artifact."""
     out = path.with_suffix(".tw")
-    report = compile_model(path, out, CompileOptions.from_json({**UNMEASURED, **options}), samples=archives)
+    report = compile_file(path, out, CompileOptions.from_json({**UNMEASURED, **options}), samples=archives)
     with zipfile.ZipFile(out) as archive:
         return report, json.loads(archive.read("manifest.json")), out
 
@@ -178,13 +178,13 @@ def test_external_data_become_part_of_the_quantised_model(tmp_path: Path) -> Non
     path = tmp_path / "model.onnx"
     proto = network()
     onnx.save(proto, path, save_as_external_data=True, location="weights.bin", size_threshold=0)
-    report = compile_model(
+    report = compile_file(
         path,
         tmp_path / "m.tw",
         CompileOptions.from_json({**UNMEASURED, "dims": {"N": 1}}),
         data={"weights.bin": tmp_path / "weights.bin"},
     )
-    plain = compile_model(
+    plain = compile_file(
         path,
         tmp_path / "plain.tw",
         CompileOptions(tuning_budget_s=0.0, threads=1, dims={"N": 1}),
@@ -287,7 +287,7 @@ def test_events_never_fall_and_the_quantising_is_told(tmp_path: Path) -> None:
     heard: list[Any] = []
     path = saved(network(), tmp_path)
     options = CompileOptions.from_json({**UNMEASURED, "dims": {"N": 1}})
-    compile_model(path, tmp_path / "m.tw", options, observe=heard.append)
+    compile_file(path, tmp_path / "m.tw", options, observe=heard.append)
     fractions = [event.fraction for event in heard]
     assert fractions == sorted(fractions)
     assert fractions[-1] <= 1

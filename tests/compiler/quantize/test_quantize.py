@@ -17,11 +17,11 @@ from compiler.errors import InputsError, OptionsError, UnsupportedModel
 from compiler.frontend import load
 from compiler.ops import OPERATORS
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
 from compiler.quantize import quantize
 from compiler.quantize.calibrate import Evaluated
 from compiler.rewrite import rewrite
 from tests.compiler.quantize.models import Drawn, attention, network, samples, saved
+from tests.compiling import compile_file
 
 
 def quantised(
@@ -30,7 +30,7 @@ def quantised(
     out = folder / "quantised.onnx"
     report = quantize(saved(model, folder), out, QuantizeOptions(**options), {"s.npz": archive} if archive else {})
     onnx.checker.check_model(out, full_check=True)
-    return out, report
+    return out, report.to_json()
 
 
 def stored(path: Path) -> dict[str, np.ndarray]:
@@ -85,7 +85,7 @@ def test_an_artifact_gives_what_onnx_runtime_gives_up_to_one_step(
 ) -> None:
     path, _ = whole
     options = CompileOptions.from_json({"inputs": {"x": [2, 3, 16, 16]}, "tuning_budget_s": 0, "threads": 1})
-    compile_model(path, tmp_path / "model.tw", options)
+    compile_file(path, tmp_path / "model.tw", options)
     with zipfile.ZipFile(tmp_path / "model.tw") as archive:
         calls = json.loads(archive.read("plan.json"))["calls"]
     by_bytes = [call for call in calls if call["tile"].startswith(("integer", "amx_integer"))]

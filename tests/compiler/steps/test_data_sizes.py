@@ -12,10 +12,10 @@ from onnx import numpy_helper, parser
 
 from compiler.contract import CompileOptions
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.frontend.open.test_control_flow import BRANCHES, HALVING
 from tests.compiler.frontend.test_branches import RATES
+from tests.compiling import compile_file
 
 KEPT = model_of("""m (float[8] x, float[8,3] table) => (float[n,3] y, float s)
 <float zero = {0.0}, int64[1] one = {1}> {
@@ -31,7 +31,7 @@ OPEN_AND_KEPT = model_of("""m (float[n] x, float[n,3] table) => (float[k,3] y)
 def compiled(folder: Path, model: bytes, **options: Any) -> Path:
     source, artifact = folder / "m.onnx", folder / "m.tw"
     source.write_bytes(model)
-    compile_model(source, artifact, CompileOptions(tuning_budget_s=0, threads=1, **options))
+    compile_file(source, artifact, CompileOptions(tuning_budget_s=0, threads=1, **options))
     return artifact
 
 

@@ -32,7 +32,6 @@ from compiler.measure import streaming
 from compiler.measure.cores import CoreSeconds
 from compiler.measure.streaming import Streamed, undisturbed_s
 from compiler.pack.loader import InputError, Model, RunError
-from compiler.pipeline import compile_model
 from compiler.schedule.parts.corrections import Ran, corrected
 from compiler.schedule.parts.dividing import division_of, pipeline, replicas
 from compiler.schedule.solvers.ideals import Division
@@ -41,6 +40,7 @@ from compiler.steps import core_speeds, dividing, dividing_costs, dividing_devic
 from compiler.steps.caller import usual_seconds
 from compiler.steps.dividing_proof import ByItself
 from tests.compiler.schedule.kernel_graphs import chain
+from tests.compiling import compile_file
 from tilewright.loading import load
 
 pytestmark = pytest.mark.skipif(this_machine().lanes < 2, reason="needs two cores")
@@ -61,7 +61,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def compiled(model: Path, options: dict[str, Any], name: str) -> tuple[Path, CompileReport]:
     artifact = model.with_name(name)
-    return artifact, compile_model(model, artifact, CompileOptions.from_json(options))
+    return artifact, compile_file(model, artifact, CompileOptions.from_json(options))
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +213,7 @@ def test_a_core_of_another_target_is_predicted_by_the_program_that_it_runs(
     cores = [(one["target"], one["variant"]["cores"]) for one in records if one["kind"] == "cores"]
     _, _, profile = str([*CompileOptions.from_json(UNEQUAL).devices][1]).partition("@")
     assert sorted(cores) == sorted([(report.target, [0, 1]), (f"cpu:{profile}", [1])])
-    compile_model(model, artifact, CompileOptions.from_json({**UNEQUAL, "tuning_budget_s": 0.05}), records=records)
+    compile_file(model, artifact, CompileOptions.from_json({**UNEQUAL, "tuning_budget_s": 0.05}), records=records)
     assert timed == [2, 1]
 
 
@@ -687,7 +687,7 @@ def test_the_next_division_is_planned_with_what_parts_took_beside_each_other(
     monkeypatch.setattr(dividing_proof, "_measured", lambda *given: (Streamed(1, 1.0, [1.0, 1.0]), ByItself(1.0, 1.0)))
     repeated = artifact.with_name("repeated.tw")
     options = CompileOptions.from_json({**EQUAL, "tuning_budget_s": 0.05})
-    compile_model(model, repeated, options, records=records)
+    compile_file(model, repeated, options, records=records)
     assert runs == given
     for whole_s, slowdown in speeds:
         assert whole_s == pytest.approx([4.0, 6.0])

@@ -23,11 +23,11 @@ from compiler.ir.lanes import NOTHING
 from compiler.ir.parts import Parts
 from compiler.measure.streaming import FILLING, stream
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
 from compiler.schedule.parts.dividing import division_of, parts_of
 from compiler.schedule.solvers.ideals import Division
 from compiler.steps import dividing, dividing_devices, dividing_proof
 from tests.compiler.schedule.parts.test_states import LAYERS
+from tests.compiling import compile_file
 
 pytestmark = pytest.mark.skipif(this_machine().lanes < 2, reason="needs two cores")
 
@@ -80,7 +80,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, CompileReport]
         patch.setattr(dividing, "pipeline", across)
         patch.setattr(dividing_proof, "STREAM_SECONDS", 0.02)
         options = CompileOptions.from_json(OPTIONS)
-        return folder / "m.tw", compile_model(recurrent(folder / "m.onnx"), folder / "m.tw", options)
+        return folder / "m.tw", compile_file(recurrent(folder / "m.onnx"), folder / "m.tw", options)
 
 
 def test_a_stream_is_the_model_step_by_step(made: tuple[Path, CompileReport]) -> None:
@@ -178,7 +178,7 @@ def test_a_c_program_gives_no_data_for_a_state(made: tuple[Path, CompileReport],
 def test_what_cannot_be_carried_is_refused(carry: dict[str, str], says: str, tmp_path: Path) -> None:
     options = CompileOptions.from_json({**OPTIONS, "carry": carry})
     with pytest.raises(OptionsError, match=says) as raised:
-        compile_model(recurrent(tmp_path / "m.onnx"), tmp_path / "m.tw", options)
+        compile_file(recurrent(tmp_path / "m.onnx"), tmp_path / "m.tw", options)
     assert raised.value.fix
     assert not (tmp_path / "m.tw").exists()
 
@@ -244,7 +244,8 @@ def test_steps_of_a_stream_are_judged_against_the_reference(monkeypatch: pytest.
         outputs=(),
         values={id: SimpleNamespace(type=SimpleNamespace(dtype=SimpleNamespace(numpy=np.float32))) for id in (0, 1)},
     )
-    front = SimpleNamespace(loaded=SimpleNamespace(graph=graph), effort=SimpleNamespace(seconds=1e-3), samples=())
+    opened = SimpleNamespace(loaded=SimpleNamespace(graph=graph), effort=SimpleNamespace(seconds=1e-3), samples=())
+    front = SimpleNamespace(opened=opened)
     runner = SimpleNamespace(open=lambda *given, **more: Opened(forgets=None))
     options = SimpleNamespace(tolerance=None, seed=0, arithmetic="fp32")
     session = SimpleNamespace(backend=SimpleNamespace(runner=runner), options=options)

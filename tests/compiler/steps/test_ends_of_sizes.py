@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 
 SAME = [1, 1, 1, 1]
 SIDE = {"min": 4, "opt": 8, "max": 20}
@@ -60,7 +60,7 @@ def test_every_height_and_width_gives_what_another_runtime_gives_in_any_order(tm
     path = tmp_path / "detector.onnx"
     onnx.save(detector(), path)
     options = {"threads": 1, "tuning_budget_s": 0, "dims": {"height": SIDE, "width": SIDE}}
-    compile_model(path, tmp_path / "detector.tw", CompileOptions.from_json(options))
+    compile_file(path, tmp_path / "detector.tw", CompileOptions.from_json(options))
     with zipfile.ZipFile(tmp_path / "detector.tw") as files:
         zeroed = ["zeroed_alloc" in files.read(f"{folder}source/model.c").decode() for folder in ("", "bindings/2/")]
     assert zeroed == [False, True], "what lies beyond sizes is read; a program at exact sizes has nothing there"

@@ -10,12 +10,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions, Event
 from compiler.errors import ModelTooLarge
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.prove.effort import Effort
 from compiler.steps.foreseeing import foreseen, proof_notices
 from compiler.steps.proving import Progress
 from compiler.trace import Trace
+from tests.compiling import compile_file
 from tests.parse import parse_graph
 
 HUGE = parse_graph(
@@ -72,10 +72,10 @@ def test_a_small_file_over_a_large_input_is_refused_by_compiler_and_preflight_al
     assert answer["memory_bytes"]["compile"] > answer["proof"]["bytes"]
     assert any("float64 reference" in notice for notice in answer["notices"])
     with pytest.raises(ModelTooLarge) as no:
-        compile_model(path, tmp_path / "model.tw", options)
+        compile_file(path, tmp_path / "model.tw", options)
     assert no.value.to_json() == answer["problem"]
     with pytest.raises(ModelTooLarge, match="GiB of memory"):
-        compile_model(path, tmp_path / "model.tw", replace(options, proof_limit_s=600.0), memory_bytes=1 << 30)
+        compile_file(path, tmp_path / "model.tw", replace(options, proof_limit_s=600.0), memory_bytes=1 << 30)
 
 
 def test_a_model_that_fits_is_proved_and_preflight_tells_what_that_takes(tmp_path: Path) -> None:
@@ -85,7 +85,7 @@ def test_a_model_that_fits_is_proved_and_preflight_tells_what_that_takes(tmp_pat
     answer = preflight(path, options)
     assert answer["ok"]
     assert 0 < answer["proof"]["seconds"] < 1
-    assert compile_model(path, tmp_path / "model.tw", options).errors[0].max_relative < 1e-4
+    assert compile_file(path, tmp_path / "model.tw", options).errors[0].max_relative < 1e-4
 
 
 def test_the_progress_of_a_long_evaluation_is_told_and_who_is_after_a_stop_request_hears_what_is_left() -> None:

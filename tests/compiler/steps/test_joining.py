@@ -18,9 +18,9 @@ from compiler.contract import BenchmarkOptions, CompileOptions, CompileReport, E
 from compiler.errors import InputsError, InternalError, ModelTooLarge, OptionsError
 from compiler.pack.join import join
 from compiler.pack.loader import ArtifactError, InputError, Model, NoSuchBinding, RunError
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.runner import benchmark, infer
+from tests.compiling import compile_file
 
 OPTIONS = {"threads": 1, "tuning_budget_s": 0, "dims": {"batch": [1, 3], "length": [4, 9]}}
 SHAPES = ((1, 4), (1, 9), (3, 4), (3, 9))
@@ -64,7 +64,7 @@ def events() -> list[Event]:
 @pytest.fixture(scope="module")
 def report(model: Path, events: list[Event]) -> CompileReport:
     options = CompileOptions.from_json(OPTIONS)
-    return compile_model(model, model.with_name("open.tw"), options, observe=events.append)
+    return compile_file(model, model.with_name("open.tw"), options, observe=events.append)
 
 
 @pytest.fixture(scope="module")
@@ -105,7 +105,7 @@ def test_the_manifest_lists_the_bindings_and_the_first_lies_where_an_only_one_do
 
 def test_weights_that_bindings_share_are_stored_once(model: Path, report: CompileReport, tmp_path: Path) -> None:
     alone = {**OPTIONS, "dims": {"batch": 1, "length": 4}}
-    one = compile_model(model, tmp_path / "one.tw", CompileOptions.from_json(alone))
+    one = compile_file(model, tmp_path / "one.tw", CompileOptions.from_json(alone))
     assert one.weight_bytes <= report.weight_bytes < len(SHAPES) * one.weight_bytes
 
 
@@ -119,7 +119,7 @@ def test_the_report_tells_each_binding_and_progress_never_goes_back(report: Comp
 
 
 def test_equal_options_give_equal_bytes(model: Path, artifact: Path, report: CompileReport, tmp_path: Path) -> None:
-    again = compile_model(model, tmp_path / "again.tw", CompileOptions.from_json(OPTIONS))
+    again = compile_file(model, tmp_path / "again.tw", CompileOptions.from_json(OPTIONS))
     assert (tmp_path / "again.tw").read_bytes() == artifact.read_bytes()
     assert again.artifact_digest == report.artifact_digest
 
@@ -127,7 +127,7 @@ def test_equal_options_give_equal_bytes(model: Path, artifact: Path, report: Com
 def test_a_single_binding_in_a_list_is_an_ordinary_artifact(model: Path, tmp_path: Path) -> None:
     plain, listed = ({**OPTIONS, "dims": dims} for dims in ({"batch": 1, "length": 4}, [{"batch": [1], "length": 4}]))
     for name, options in (("plain.tw", plain), ("listed.tw", listed)):
-        compile_model(model, tmp_path / name, CompileOptions.from_json(options))
+        compile_file(model, tmp_path / name, CompileOptions.from_json(options))
     assert (tmp_path / "plain.tw").read_bytes() == (tmp_path / "listed.tw").read_bytes()
 
 
@@ -199,7 +199,7 @@ def test_damaged_files_of_a_binding_are_refused_when_it_is_needed(artifact: Path
 def test_a_binding_that_cannot_be_compiled_leaves_nothing_behind(model: Path, tmp_path: Path) -> None:
     dims = [{"batch": 1, "length": 4}, {"batch": 1, "length": 10**9}]
     with pytest.raises(ModelTooLarge):
-        compile_model(model, tmp_path / "open.tw", CompileOptions.from_json({**OPTIONS, "dims": dims}))
+        compile_file(model, tmp_path / "open.tw", CompileOptions.from_json({**OPTIONS, "dims": dims}))
     assert not [*tmp_path.iterdir()]
 
 
@@ -212,7 +212,7 @@ def test_a_binding_whose_results_change_in_the_common_artifact_is_an_error(
 
     monkeypatch.setattr("compiler.steps.joining.join", mixed_up)
     with pytest.raises(InternalError, match="binding 1 gives other results"):
-        compile_model(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS))
+        compile_file(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS))
     assert not [*tmp_path.iterdir()]
 
 

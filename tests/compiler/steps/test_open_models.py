@@ -16,7 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 
 Shape = list[Any]
 node = helper.make_node
@@ -205,7 +205,7 @@ def test_a_model_for_ranges_gives_what_another_runtime_gives_at_each_size(
     made = sort()
     model = made.saved(tmp_path / "model.onnx")
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": made.dims})
-    report = compile_model(model, tmp_path / "model.tw", options)
+    report = compile_file(model, tmp_path / "model.tw", options)
     assert len(report.bindings) == 2
     assert len(report.bindings[1].sizes) >= 3
     theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
@@ -224,7 +224,7 @@ def test_a_model_for_ranges_gives_what_another_runtime_gives_at_each_size(
 def test_a_dimension_with_two_sizes_is_refused_by_both_inputs(tmp_path: Path) -> None:
     made = attention()
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": made.dims})
-    compile_model(made.saved(tmp_path / "model.onnx"), tmp_path / "model.tw", options)
+    compile_file(made.saved(tmp_path / "model.onnx"), tmp_path / "model.tw", options)
     ids, mask = np.zeros((2, 5), np.int64), np.ones((2, 6), np.int64)
     said = "dimension 'length' has two sizes: 5 in axis 1 of input 'ids', 6 in axis 1 of input 'mask'"
     with Model(tmp_path / "model.tw") as ours:
@@ -240,7 +240,7 @@ def test_a_dimension_with_two_sizes_is_refused_by_both_inputs(tmp_path: Path) ->
 def test_sizes_that_a_model_takes_only_as_multiples_are_told_and_others_refused(tmp_path: Path) -> None:
     made = hourglass()
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": made.dims})
-    report = compile_model(made.saved(tmp_path / "model.onnx"), tmp_path / "model.tw", options)
+    report = compile_file(made.saved(tmp_path / "model.onnx"), tmp_path / "model.tw", options)
     assert {one.dims["n"] for one in report.bindings[1].sizes} <= {2, 4, 6, 8}
     assert report.bindings[1].dims == {"n": {"min": 2, "opt": 4, "max": 8}}
     with Model(tmp_path / "model.tw") as ours:
@@ -255,7 +255,7 @@ def test_of_several_ranges_the_smallest_that_holds_the_sizes_runs(tmp_path: Path
     ranges = [{"min": 1, "max": 40}, {"min": 1, "opt": 2, "max": 6}]
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": {"n": ranges}})
     model = made.saved(tmp_path / "model.onnx")
-    compile_model(model, tmp_path / "model.tw", options)
+    compile_file(model, tmp_path / "model.tw", options)
     with Model(tmp_path / "model.tw") as ours:
         assert [str(one) for one in ours.bindings] == ["n=40", "n=1..40", "n=2", "n=1..6"]
         for rows, number in ((40, 1), (7, 2), (2, 3), (5, 4)):
@@ -279,7 +279,7 @@ def test_sizes_that_follow_from_data_are_those_of_another_runtime(dims: dict[str
     made = Sort({"x": (TensorProto.FLOAT, [first, 4])}, places(), ["y"], {"zero": np.array(0, np.float32)}, dims)
     model = made.saved(tmp_path / "model.onnx")
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": dims})
-    compile_model(model, tmp_path / "model.tw", options)
+    compile_file(model, tmp_path / "model.tw", options)
     theirs = onnxruntime.InferenceSession(str(model), providers=["CPUExecutionProvider"])
     with Model(tmp_path / "model.tw") as ours:
         for seed, rows in enumerate((5, 5, 5) if not dims else (1, 3, 6, 3, 2)):
@@ -300,7 +300,7 @@ def test_what_an_earlier_run_left_beyond_the_sizes_is_never_summed(tmp_path: Pat
     nodes = [node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)]
     made = Sort({"x": (TensorProto.FLOAT, ["n", "m", "l"])}, nodes, ["y"], {"axes": np.array([0, 2])}, dims)
     options = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, "dims": dims})
-    compile_model(made.saved(tmp_path / "model.onnx"), tmp_path / "model.tw", options)
+    compile_file(made.saved(tmp_path / "model.onnx"), tmp_path / "model.tw", options)
     random = np.random.default_rng(0)
     with Model(tmp_path / "model.tw") as ours:
         for _ in range(200):

@@ -25,11 +25,12 @@ from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType
 from compiler.knowledge.making import machine_record
 from compiler.measure.spread import Spread
-from compiler.pipeline import compile_model
+from compiler.request import Host
 from compiler.session import Session
 from compiler.steps.precisions import NO_FASTER, NOTHING, Precisions, chosen_precisions, nodes_of
 from tests.compiler.networks import Network
 from tests.compiler.rewrite.sketch import Sketch
+from tests.compiling import compile_file
 
 BF16_TARGET = "cpu:x86-64-v4-bf16"
 GPU_TARGET = "cuda:sm_90"
@@ -39,9 +40,9 @@ needs_bf16 = pytest.mark.skipif(not this_machine().multiplies_bf16, reason="this
 
 def session(target: str = BF16_TARGET, dots_per_fma: float | None = 1.0) -> Session:
     if target == GPU_TARGET:
-        return Session.of(CompileOptions(target=target, precision="auto", tuning_budget_s=0), measures=False)
+        return Session.of(CompileOptions(target=target, precision="auto", tuning_budget_s=0), Host(measure=False))
     options = CompileOptions(target=target, precision="auto", threads=1, tuning_budget_s=0)
-    made = Session.of(options, measures=False)
+    made = Session.of(options, Host(measure=False))
     cpu = resolve(target)
     made.backend = replace(made.backend, target=replace(cpu, rates=replace(cpu.rates, dots_per_fma=dots_per_fma)))  # type: ignore[type-var]
     return made
@@ -193,7 +194,7 @@ def rates() -> list[dict[str, Any]]:
 
 def compiled(path: Path, **options: object) -> tuple[CompileReport, Callable[[str], bytes]]:
     wanted = CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0, **options})
-    report = compile_model(convolutions(path / "m.onnx"), path / "m.tw", wanted, rates())
+    report = compile_file(convolutions(path / "m.onnx"), path / "m.tw", wanted, rates())
 
     def read(ending: str) -> bytes:
         with zipfile.ZipFile(path / "m.tw") as archive:

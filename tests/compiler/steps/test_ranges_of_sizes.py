@@ -17,16 +17,15 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import tilewright
-from compiler import pipeline
 from compiler.contract import BenchmarkOptions, CompileOptions, CompileReport
 from compiler.errors import Disagreement, InputsError, OptionsError
 from compiler.frontend import Loaded, load
 from compiler.ir.graph import Node
 from compiler.pack import loader
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
 from compiler.preflight import preflight
 from compiler.runner import benchmark, infer
+from tests.compiling import compile_file
 from tilewright.cli.run import drawn
 from tilewright.errors import UsageError
 
@@ -64,7 +63,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def report(model: Path) -> CompileReport:
-    return compile_model(model, model.with_name("open.tw"), CompileOptions.from_json(OPTIONS))
+    return compile_file(model, model.with_name("open.tw"), CompileOptions.from_json(OPTIONS))
 
 
 @pytest.fixture(scope="module")
@@ -316,7 +315,7 @@ def test_everything_that_takes_inputs_takes_those_of_any_size(artifact: Path) ->
 
 
 def test_equal_options_give_equal_bytes(model: Path, artifact: Path, report: CompileReport, tmp_path: Path) -> None:
-    again = compile_model(model, tmp_path / "again.tw", CompileOptions.from_json(OPTIONS))
+    again = compile_file(model, tmp_path / "again.tw", CompileOptions.from_json(OPTIONS))
     assert again.artifact_digest == report.artifact_digest
 
 
@@ -324,18 +323,18 @@ def test_a_sample_judges_the_program_at_its_sizes(model: Path, tmp_path: Path) -
     np.savez(tmp_path / "usual.npz", x=given(2, 4)["x"])
     np.savez(tmp_path / "odd.npz", x=given(4, 9)["x"])
     samples = {name: tmp_path / f"{name}.npz" for name in ("usual", "odd")}
-    report = compile_model(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS), samples=samples)
+    report = compile_file(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS), samples=samples)
     exact, ranged = report.bindings
     assert (len(exact.samples), len(ranged.samples)) == (1, 1)
     assert {"batch": 4, "length": 9} in [one.dims for one in ranged.sizes]
     np.savez(tmp_path / "odd.npz", x=given(6, 9)["x"])
     with pytest.raises(InputsError, match="sample 'odd' cannot be used: the inputs fit none"):
-        compile_model(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS), samples=samples)
+        compile_file(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS), samples=samples)
 
 
 def test_sizes_are_drawn_as_long_as_the_proof_may_take(model: Path, tmp_path: Path) -> None:
     options = CompileOptions.from_json({**OPTIONS, "proof_limit_s": 3e-4})
-    report = compile_model(model, tmp_path / "open.tw", options)
+    report = compile_file(model, tmp_path / "open.tw", options)
     assert [tuple(one.dims.values()) for one in report.bindings[1].sizes] == [(2, 4), (1, 1), (5, 9)]
 
 
@@ -351,9 +350,9 @@ def test_dimensions_that_were_opened_wrongly_are_found_and_named(
         loaded = load(*given, **more)
         return replace(loaded, graph=replace(loaded.graph, nodes=tuple(map(ones, loaded.graph.nodes))))
 
-    monkeypatch.setattr(pipeline, "load", unpadded)
+    monkeypatch.setattr("compiler.steps.loading.load", unpadded)
     with pytest.raises(Disagreement, match="output 'total' at batch=2, length=4 is not what the model gives there"):
-        compile_model(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS))
+        compile_file(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS))
     assert not [*tmp_path.iterdir()]
 
 
@@ -368,9 +367,9 @@ def test_a_program_that_says_other_sizes_than_the_model_is_found(
         (batch, length, _), total = shapes.outputs
         return replace(loaded, open_shapes=replace(shapes, outputs=((length, batch, None), total)))
 
-    monkeypatch.setattr(pipeline, "load", exchanged)
+    monkeypatch.setattr("compiler.steps.loading.load", exchanged)
     with pytest.raises(Disagreement, match=r"output 'y' has shape \[4, 2, 24\] at batch=2, length=4"):
-        compile_model(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS))
+        compile_file(model, tmp_path / "open.tw", CompileOptions.from_json(OPTIONS))
 
 
 def test_the_example_for_c_runs_an_open_binding(artifact: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler.contract import CompileOptions
 from compiler.errors import Unverified
 from compiler.pack.loader import Model
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 
 QUICK = {"threads": 1, "tuning_budget_s": 0}
 MAGNIFIED = 1e7
@@ -50,7 +50,7 @@ def model(tmp_path: Path) -> Path:
 
 def test_a_model_that_only_an_empty_output_has_passed_is_not_verified(model: Path, tmp_path: Path) -> None:
     with pytest.raises(Unverified, match=r"'y'.*rounding alone") as caught:
-        compile_model(model, tmp_path / "m.tw", CompileOptions.from_json(QUICK))
+        compile_file(model, tmp_path / "m.tw", CompileOptions.from_json(QUICK))
     assert "samples" in caught.value.fix
     assert "tolerance" in caught.value.fix
     assert caught.value.fault == "caller"
@@ -60,7 +60,7 @@ def test_a_model_that_only_an_empty_output_has_passed_is_not_verified(model: Pat
 def test_it_is_taken_on_request_and_the_report_says_of_every_case_why_it_shows_nothing(
     model: Path, tmp_path: Path
 ) -> None:
-    report = compile_model(model, tmp_path / "m.tw", CompileOptions.from_json({**QUICK, "unverified": "allow"}))
+    report = compile_file(model, tmp_path / "m.tw", CompileOptions.from_json({**QUICK, "unverified": "allow"}))
     assert (report.verified, report.unshown) == (False, ("y",))
     assert any("not verified" in notice for notice in report.notices)
     assert {case.inputs for case in report.cases} >= {"random", "one sign", "zeros"}
@@ -96,7 +96,7 @@ def test_an_artifact_of_several_bindings_says_which_one_nothing_shows(model: Pat
     graph = helper.make_graph(nodes, "g", [x], [y], tensors)
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), model)
     options = CompileOptions.from_json({**QUICK, "unverified": "allow", "dims": {"n": [first, 3 - first]}})
-    assert not compile_model(model, tmp_path / "m.tw", options).verified
+    assert not compile_file(model, tmp_path / "m.tw", options).verified
     with zipfile.ZipFile(tmp_path / "m.tw") as archive:
         manifest = json.loads(archive.read("manifest.json"))
     assert (manifest["verified"], manifest["unshown"]) == (False, ["y"])
@@ -118,7 +118,7 @@ def test_what_the_precisions_rounding_leaves_undecided_is_compiled_again_without
     graph = helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(weights, "w")])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), tmp_path / "m.onnx")
     options = CompileOptions.from_json({**QUICK, "precision": "bf16", "unverified": unverified})
-    report = compile_model(tmp_path / "m.onnx", tmp_path / "m.tw", options)
+    report = compile_file(tmp_path / "m.onnx", tmp_path / "m.tw", options)
     assert report.verified
     assert any("compiled again without" in notice for notice in report.notices)
 
@@ -132,7 +132,7 @@ def test_a_sample_that_rounding_does_not_decide_verifies_it(model: Path, tmp_pat
     )
     onnx.save(tame, model)
     np.savez(tmp_path / "x.npz", x=x)
-    report = compile_model(model, tmp_path / "m.tw", CompileOptions.from_json(QUICK), samples={"x": tmp_path / "x.npz"})
+    report = compile_file(model, tmp_path / "m.tw", CompileOptions.from_json(QUICK), samples={"x": tmp_path / "x.npz"})
     assert report.verified
     assert any(case.inputs.startswith("sample") and case.decided == ("y",) for case in report.cases)
 
@@ -148,7 +148,7 @@ def test_what_the_reference_shows_not_to_be_finite_is_told_before_anything_is_bu
     graph = helper.make_graph(nodes, "g", [x], [y], [w])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), tmp_path / "m.onnx")
     phases: list[str] = []
-    report = compile_model(
+    report = compile_file(
         tmp_path / "m.onnx",
         tmp_path / "m.tw",
         CompileOptions.from_json(QUICK),

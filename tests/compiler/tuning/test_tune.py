@@ -17,7 +17,7 @@ from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
 from compiler.tuning.frugal import frugal
-from compiler.tuning.tune import MOST_FRUGAL, Ranking, Tiler, Tuning, tune, workload_key
+from compiler.tuning.tune import MOST_FRUGAL, Measuring, Ranking, Tiler, Tunable, Tuning, tune, workload_key
 from tests.compiler.tuning.fakes import (
     MAP,
     POINTWISE,
@@ -428,7 +428,7 @@ def test_a_menu_has_the_fastest_tile_for_blocks_that_stay_where_one_was_measured
             for at, tile in enumerate(measured)
         ]
         tiler = Tiler(target, tiles_of(target), lambda *_: 4, resident=lambda tile: tile in resident)
-        found = tune(Tuning([work], 1, SETTING), tiler, records, None, TuningBudget(0.0), Trace())
+        found = tune(Tuning([Tunable(work)], 1, SETTING), tiler, records, Measuring(None, TuningBudget(0.0), Trace()))
         return [variant.tile for variant in found.menus[0].variants]
 
     assert menu(tiles[3:], tiles) == [tiles[0], tiles[3]]

@@ -13,7 +13,7 @@ from compiler.ir.parse import parse_workload
 from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
-from compiler.tuning.tune import SourceOf, Tiled, Tiler, Tuning, tune, workload_key
+from compiler.tuning.tune import Measuring, SourceOf, Tiled, Tiler, Tunable, Tuning, tune, workload_key
 from tests.compiler.tuning.fakes import (
     SETTING,
     TARGET,
@@ -35,9 +35,9 @@ def test_records_of_another_version_of_the_compiler_are_measured_anew() -> None:
 
 def carried_by(source_of: SourceOf, records: Sequence[Record], machine: FakeMachine | None = None) -> Tiled:
     """Tiled with records, by a compiler whose code has these digests."""
-    tuning = Tuning(WORKLOADS, 2, SETTING)
+    tuning = Tuning([*map(Tunable, WORKLOADS)], 2, SETTING)
     tiler = Tiler(TARGET, tiles_of(TARGET), lambda workload, tile: 4, source_of=source_of)
-    return tune(tuning, tiler, records, machine, TuningBudget(60.0), Trace())
+    return tune(tuning, tiler, records, Measuring(machine, TuningBudget(60.0), Trace()))
 
 
 def test_records_of_an_earlier_compiler_count_where_the_code_is_the_same_and_are_told_as_of_this_one() -> None:

@@ -3,12 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 
 from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.target import Target
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
-from compiler.tuning.tune import Choose, CountTiles, LegalTiles, Tiled, Tiler, Tuning, best_by_model, tune
+from compiler.tuning.tune import (
+    Choose,
+    CountTiles,
+    LegalTiles,
+    Measuring,
+    Tiled,
+    Tiler,
+    Tunable,
+    Tuning,
+    best_by_model,
+    tune,
+)
 
 
 def tuned(
@@ -30,5 +42,7 @@ def tuned(
     exact: Sequence[bool] = (),
 ) -> Tiled:
     """Menus for workloads in call order."""
-    tuning = Tuning(workloads, lanes, setting, tolerance, precision, state, may_run_concurrently, exact=exact)
-    return tune(tuning, Tiler(target, legal_tiles, count_tiles, choose), records, machine, budget, trace)
+    each = zip_longest(workloads, exact, may_run_concurrently, fillvalue=False)
+    calls = [Tunable(one, exact=is_exact, concurrent=is_concurrent) for one, is_exact, is_concurrent in each]  # type: ignore[arg-type]
+    tuning = Tuning(calls, lanes, setting, tolerance, precision, state)
+    return tune(tuning, Tiler(target, legal_tiles, count_tiles, choose), records, Measuring(machine, budget, trace))

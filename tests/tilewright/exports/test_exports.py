@@ -25,7 +25,7 @@ from onnx import TensorProto, helper
 
 import tilewright
 from compiler.contract import CompileOptions
-from compiler.pipeline import compile_model
+from tests.compiling import compile_file
 from tilewright.errors import UsageError
 from tilewright.exports import oci_layout, triton_repository
 from tilewright.exports.triton import TYPES, config_of
@@ -89,7 +89,7 @@ def artifact(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph = helper.make_graph(nodes, "g", [x], [y, total])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9), folder / "sum.onnx")
     options = {"dims": {"batch": {"min": 1, "opt": 2, "max": 4}}, "tuning_budget_s": 0, "threads": 1}
-    compile_model(folder / "sum.onnx", folder / "sum.tw", CompileOptions.from_json(options))
+    compile_file(folder / "sum.onnx", folder / "sum.tw", CompileOptions.from_json(options))
     return folder / "sum.tw"
 
 

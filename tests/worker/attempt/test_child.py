@@ -18,10 +18,9 @@ WITH_PIPELINE = """
 import sys, types
 from compiler import contract, errors
 pipeline = types.ModuleType("compiler.pipeline")
-def compile_model(
-    model, artifact, options, records=(), observe=None, stop_requested=None, measure=True, data=None, samples=None,
-    memory_bytes=None, helpers=None, first=None,
-):
+def compile_model(request, host):
+    model, artifact, options, samples = request.model, request.artifact, request.options, request.samples
+    records, observe, stop_requested, first = host.records, host.observe, host.stop_requested, host.first
 {body}
 pipeline.compile_model = compile_model
 sys.modules["compiler.pipeline"] = pipeline

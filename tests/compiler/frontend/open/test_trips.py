@@ -10,8 +10,8 @@ import pytest
 
 from compiler.contract import CompileOptions
 from compiler.pack.loader import InputError, Model
-from compiler.pipeline import compile_model
 from tests.compiler.frontend.open.at_sizes import model_of
+from tests.compiling import compile_file
 
 MODEL = model_of(
     """m (float[2] x, int64 turns, float limit) => (float[2] y, float[n,2] rows, float[m,2] kept)
@@ -33,7 +33,7 @@ def test_a_trip_count_that_data_say_has_a_bound(tmp_path: Path) -> None:
     file, artifact = tmp_path / "model.onnx", tmp_path / "model.tw"
     file.write_bytes(MODEL)
     options = CompileOptions(bounds={"steps": 20}, threads=1, tuning_budget_s=0)
-    compile_model(file, artifact, options, measure=False)
+    compile_file(file, artifact, options, measure=False)
     peer = onnxruntime.InferenceSession(MODEL, providers=["CPUExecutionProvider"])
     with Model(artifact) as model:
         for turns, limit in ((3, -1.0), (20, -1.0), (20, 0.3), (0, -1.0), (-5, -1.0), (1, 9.0)):

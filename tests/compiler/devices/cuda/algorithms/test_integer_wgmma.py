@@ -24,7 +24,6 @@ from compiler.devices.cuda.emit.persistent import can_be_resident
 from compiler.devices.cuda.target import PROFILES
 from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.tile import Level, Tile
-from compiler.pipeline import compile_model
 from tests.compiler.devices.cpu.library import Case
 from tests.compiler.devices.cuda import on_double
 from tests.compiler.devices.cuda.algorithms import test_integer as by_warps
@@ -34,6 +33,7 @@ from tests.compiler.devices.cuda.algorithms.test_sparse_integer import ASKED, BA
 from tests.compiler.devices.cuda.artifact_on_double import on_double as artifact_on_double
 from tests.compiler.devices.cuda.on_double import ADVERSARIAL, Subject, needs_double, workload_of
 from tests.compiler.devices.cuda.test_nvrtc import disassembler, needs_nvrtc
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES, Fault, Mode
 
 
@@ -274,7 +274,7 @@ def test_a_model_with_a_large_product_of_bytes_takes_it_and_no_bit_differs(
     model, artifact = tmp_path / "m.onnx", tmp_path / "m.tw"
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10), model)
     options = CompileOptions(target="cuda:sm_90", precision="fp32", tuning_budget_s=0.0)
-    compile_model(model, artifact, options, measure=False)
+    compile_file(model, artifact, options, measure=False)
     with zipfile.ZipFile(artifact) as archive:
         calls = json.loads(archive.read("plan.json"))["calls"]
         assert "source/tw_wgmma_bytes.h" in archive.namelist()

@@ -21,7 +21,6 @@ from compiler.devices.cuda.emit.persistent import can_be_resident
 from compiler.encodings.two_of_four import TwoOfFour
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
-from compiler.pipeline import compile_model
 from tests.compiler.devices.cpu.library import Case
 from tests.compiler.devices.cuda import on_double
 from tests.compiler.devices.cuda.algorithms.test_contraction import TARGET, convolution, matrix, sass, within
@@ -33,6 +32,7 @@ from tests.compiler.devices.cuda.on_double import ADVERSARIAL, Subject, needs_do
 from tests.compiler.devices.cuda.test_nvrtc import disassembler, needs_nvrtc
 from tests.compiler.networks import Network
 from tests.compiler.test_sparse_models_cuda import algorithms
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES, Fault
 
 F16, BF16 = DType.F16, DType.BF16
@@ -170,7 +170,7 @@ def test_a_model_with_a_large_product_takes_it_and_agrees(tmp_path: Path, monkey
     model, artifact = tmp_path / "m.onnx", tmp_path / "m.tw"
     onnx.save(net.model([net.node("Relu", [product], (rows, outer))]), model)
     options = CompileOptions(target="cuda:sm_90", precision="fp16", tuning_budget_s=0.0)
-    compile_model(model, artifact, options, measure=False)
+    compile_file(model, artifact, options, measure=False)
     assert "sparse_wgmma" in algorithms(artifact)
     with zipfile.ZipFile(artifact) as archive:
         assert "source/tw_wgmma_sp.h" in archive.namelist()

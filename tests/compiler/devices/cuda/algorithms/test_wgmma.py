@@ -20,7 +20,6 @@ from compiler.devices.cuda.codegen.lowered import PREAMBLE
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Level, Tile
-from compiler.pipeline import compile_model
 from tests.compiler.devices.cpu.library import Case
 from tests.compiler.devices.cuda import on_double
 from tests.compiler.devices.cuda.algorithms.test_contraction import (
@@ -37,6 +36,7 @@ from tests.compiler.devices.cuda.artifact_on_double import on_double as artifact
 from tests.compiler.devices.cuda.on_double import Subject, needs_double
 from tests.compiler.devices.cuda.test_nvrtc import disassembler, needs_nvrtc
 from tests.compiler.networks import Network
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES, Fault
 
 F16, BF16 = DType.F16, DType.BF16
@@ -221,7 +221,7 @@ def test_a_model_with_a_large_product_takes_it_and_agrees(tmp_path: Path, monkey
     model, artifact = tmp_path / "m.onnx", tmp_path / "m.tw"
     onnx.save(net.model([net.node("Add", [y, z], (rows, outer))]), model)
     options = CompileOptions(target="cuda:sm_90", precision="fp16", tuning_budget_s=0.0)
-    compile_model(model, artifact, options, measure=False)
+    compile_file(model, artifact, options, measure=False)
     with zipfile.ZipFile(artifact) as archive:
         calls = json.loads(archive.read("plan.json"))["calls"]
     assert "wgmma" in {call["blocking"]["algorithm"] for call in calls}

@@ -10,6 +10,7 @@ import pytest
 
 from compiler.contract import CompileOptions
 from compiler.pipeline import compile_binding
+from compiler.request import Host, Request
 from compiler.session import Session
 from tests.compiler.devices.cuda.artifact_on_double import on_double
 from tests.compiler.devices.cuda.on_double import needs_double
@@ -34,8 +35,8 @@ def test_as_many_results_come_as_data_say(tmp_path: Path, model: bytes, shape: t
     with pytest.MonkeyPatch.context() as patch:
         # No GPU is here, whatever this machine has and whatever double another test left loaded.
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
-        session = Session.of(options, measures=False, place=tmp_path)
-        compile_binding(session, tmp_path / "m.onnx", tmp_path / "m.tw", None, None, {})
+        session = Session.of(options, Host(measure=False), place=tmp_path)
+        compile_binding(session, Request(tmp_path / "m.onnx", tmp_path / "m.tw", options))
     arrays = {str(at): at * np.random.default_rng(at).normal(size=shape).astype(np.float32) for at in range(3)}
     outcome = on_double(tmp_path / "m.tw").run(arrays, script=RUNS)
     assert (outcome.error, outcome.fault) == ("", "")

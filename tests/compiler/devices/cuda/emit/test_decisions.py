@@ -26,6 +26,7 @@ from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Place, Plan
 from compiler.ops import OPERATORS
 from compiler.pipeline import compile_binding
+from compiler.request import Host, Request
 from compiler.schedule.memory.buffers import place_buffers
 from compiler.session import Session
 from tests.compiler.devices.cuda.artifact_on_double import Outcome, Twin, on_double
@@ -104,8 +105,8 @@ def artifact(model: bytes, folder: Path, target: str = "cuda:sm_90") -> Path:
     asked = CompileOptions(target=target, tuning_budget_s=0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
-        session = Session.of(asked, measures=False, place=folder)
-        compile_binding(session, folder / "m.onnx", folder / "m.tw", None, None, {})
+        session = Session.of(asked, Host(measure=False), place=folder)
+        compile_binding(session, Request(folder / "m.onnx", folder / "m.tw", asked))
     return folder / "m.tw"
 
 

@@ -9,6 +9,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler.contract import CompileOptions
 from compiler.pipeline import compile_binding
+from compiler.request import Host, Request
 from compiler.session import Session
 from tests.compiler.devices.cuda.artifact_on_double import Twin, on_double
 from tests.compiler.devices.cuda.on_double import needs_double
@@ -52,8 +53,8 @@ def twin(tmp_path_factory: pytest.TempPathFactory) -> Twin:
     with pytest.MonkeyPatch.context() as patch:
         # No GPU is here, whatever this machine has and whatever double another test left loaded.
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
-        session = Session.of(options, measures=False, place=folder)
-        compile_binding(session, folder / "open.onnx", folder / "open.tw", None, None, {})
+        session = Session.of(options, Host(measure=False), place=folder)
+        compile_binding(session, Request(folder / "open.onnx", folder / "open.tw", options))
     return on_double(folder / "open.tw")
 
 

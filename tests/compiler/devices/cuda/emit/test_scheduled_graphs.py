@@ -24,7 +24,6 @@ from compiler.frontend import load
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.plan import Plan
 from compiler.ops import OPERATORS
-from compiler.pipeline import compile_model
 from compiler.prove.reference import evaluate_graph
 from compiler.schedule.plans.dependencies import predecessors
 from compiler.schedule.plans.found import Found
@@ -32,6 +31,7 @@ from compiler.steps import Subject
 from tests.compiler.devices.cuda.artifact_on_double import Twin, artifact_of, on_double
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.devices.cuda.test_nvrtc import needs_nvrtc
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES, Mode
 
 pytestmark = [needs_double, needs_nvrtc]
@@ -152,7 +152,7 @@ def network(folder: Path, name: str, target: str = HOPPER, precision: str = "fp3
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
         patch.setattr("compiler.steps.planning.choose_plan", caught_plans)
         with pytest.raises(_Scheduled):
-            compile_model(model, folder / "never.tw", options, measure=False, dump=dump)
+            compile_file(model, folder / "never.tw", options, measure=False, dump=dump)
     graph = load(model, options, OPERATORS).graph
     ((image,), (output,)) = graph.inputs, graph.outputs
     given = np.random.default_rng(5).standard_normal(graph.values[image].type.dims).astype(np.float32)

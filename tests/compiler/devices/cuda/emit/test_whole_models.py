@@ -24,11 +24,11 @@ from compiler.devices.cuda.target import resolve
 from compiler.frontend import load
 from compiler.ir.graph import Graph
 from compiler.ops import OPERATORS
-from compiler.pipeline import compile_model
 from compiler.prove.agree import agree
 from tests.compiler.devices.cuda.artifact_on_double import Twin, on_double
 from tests.compiler.devices.cuda.on_double import needs_double
 from tests.compiler.devices.cuda.test_nvrtc import disassembler, needs_nvrtc
+from tests.compiling import compile_file
 from tests.cuda_double.double import MODES, Mode
 
 pytestmark = needs_nvrtc
@@ -95,7 +95,7 @@ def made(folder: Path, name: str, precision: str, target: str) -> Made:
         # No GPU is here, whatever this machine has and whatever double another test left loaded.
         patch.setattr("compiler.devices.cuda.device.gpu_here", lambda: None)
         patch.setattr(nvrtc, "compile_cuda", observed)
-        compile_model(model, artifact, options, measure=False)
+        compile_file(model, artifact, options, measure=False)
     return Made(model, artifact, options, tuple(images))
 
 

@@ -1,0 +1,139 @@
+"""Reads the model of a request: its graph, what its inputs may be, and the same at other sizes and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from compiler.contract import CompileOptions, DemandedRange, InputSpec
+from compiler.errors import CallerError, InternalError
+from compiler.frontend import Loaded, load
+from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import Example
+from compiler.ops import OPERATORS
+from compiler.prove.effort import Effort
+from compiler.prove.inputs import edge_inputs, sample_inputs
+from compiler.prove.ranges import Derived, derive
+from compiler.prove.samples import Sample, read_samples, read_sized, share_out, specs_of
+from compiler.prove.sizes import exactly, nested, padded, usual_sizes
+from compiler.request import Request
+from compiler.session import Session
+from compiler.steps.foreseeing import foreseen, is_run, proof_notices
+from compiler.trace import Trace
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A model as it was loaded, with what is read of it before anything is rewritten.
+
+    effort   what proving takes; None for a target that does not run here, on which nothing is proved
+    derived  the ranges of its inputs
+    usual    the model as inputs are drawn for it: where dimensions are open, at the opt of their ranges
+    at       loads the model at exact sizes of its open dimensions, by name
+    fixed    loads the model with inputs, by name, fixed to elements in row-major order; None where it is refused so
+    samples  inputs that the caller gave, of those that have the shapes of this binding
+    """
+
+    loaded: Loaded
+    effort: Effort | None
+    derived: Derived
+    usual: Graph
+    at: Callable[[Mapping[str, int]], Loaded]
+    fixed: Callable[[Mapping[str, Example]], Loaded | None]
+    samples: tuple[Sample, ...]
+
+    def timed_inputs(self, seed: int) -> dict[str, np.ndarray]:
+        """What whole runs are timed on, by the model's names: the first sample, else random inputs in their ranges."""
+        graph, shapes = self.usual, self.loaded.open_shapes
+        arrays = self.samples[0].arrays if self.samples else sample_inputs(graph, seed, shapes)
+        names = (graph.values[value].name for value in graph.inputs)
+        return dict(zip(names, arrays.values(), strict=True))
+
+    def program_inputs(self, seed: int) -> dict[str, np.ndarray]:
+        """The same as the program takes it, by its names: where dimensions are open padded, with the sizes."""
+        graph, shapes, timed = self.loaded.graph, self.loaded.open_shapes, self.timed_inputs(seed)
+        if shapes is None:
+            return timed
+        given = padded(graph, shapes, [*timed.values()])
+        return {graph.values[value].name: array for value, array in given.items()}
+
+    def judged_inputs(self, seed: int) -> Iterator[dict[int, np.ndarray]]:
+        """Those on which an artifact is proved, by value id, as the program takes them.
+
+        Random ones come first, then samples, then edge cases; where dimensions are open there are random ones alone.
+        """
+        graph, shapes = self.loaded.graph, self.loaded.open_shapes
+        if shapes is not None and shapes.dimensions:
+            yield padded(graph, shapes, [*sample_inputs(self.usual, seed, shapes).values()])
+            return
+        yield sample_inputs(graph, seed, shapes)
+        yield from (dict(sample.arrays) for sample in self.samples)
+        if graph.inputs:
+            yield from (inputs for _, inputs in edge_inputs(graph, seed, shapes))
+
+    @property
+    def input_ranges(self) -> tuple[DemandedRange, ...]:
+        """Which ranges the model's inputs must keep to, and why."""
+        graph = self.usual
+        return tuple(
+            DemandedRange(graph.values[value].name, *found.interval.ends, found.why)
+            for value, found in self.derived.ranges.items()
+        )
+
+
+def open_model(session: Session, request: Request) -> Opened:
+    """Loads the model, and reads the samples that were given for it. Notices go to the session's trace."""
+    options = request.options
+    loaded = load_for(request, options)
+    if session.quantised is not None:
+        loaded = replace(loaded, digest=session.quantised.given_digest)
+    at, fixed = partial(at_sizes, request, loaded), partial(with_values, request, loaded.graph)
+    runs = is_run(loaded.graph, options, session.backend.runner)
+    effort = foreseen(loaded.graph, options, session.memory_bytes) if runs else None
+    for notice in (*loaded.notices, *(proof_notices(effort) if effort else ())):
+        session.trace.notice(notice)
+    shapes = loaded.open_shapes
+    if shapes is None or not shapes.dimensions:
+        if options.ranges:
+            raise InternalError("the front end left no dimension open")
+        usual, samples = loaded.graph, read_samples(request.samples, loaded.graph, loaded.border)
+    else:
+        usual = at(usual_sizes(options, shapes)).graph
+        samples = read_sized(request.samples, loaded.graph, shapes, lambda sizes: at(sizes).graph, loaded.border)
+    return Opened(loaded, effort, derive(usual), usual, at, fixed, samples)
+
+
+def load_for(request: Request, options: CompileOptions) -> Loaded:
+    """The model of a request under options that are nearly its own."""
+    return load(request.model, options, OPERATORS, data=request.data)
+
+
+def at_sizes(request: Request, loaded: Loaded, sizes: Mapping[str, int]) -> Loaded:
+    """A model whose dimensions are open, at exact sizes of these."""
+    assert loaded.open_shapes is not None
+    return load_for(request, exactly(request.options, loaded.graph, loaded.open_shapes, sizes))
+
+
+def with_values(request: Request, graph: Graph, given: Mapping[str, Example]) -> Loaded | None:
+    """A model with inputs fixed to elements in row-major order; None where it is refused so."""
+    shaped = {graph.values[id].name: graph.type(id).dims for id in graph.inputs}
+    specs = {name: InputSpec(value=nested(elements, shaped[name])) for name, elements in given.items()}
+    try:
+        return load_for(request, replace(request.options, inputs={**request.options.inputs, **specs}))
+    except CallerError:
+        return None
+
+
+def requests_of_bindings(trace: Trace, request: Request) -> list[Request]:
+    """One for each, with the samples that have its shapes. Raises InputsError for one that has those of none."""
+    bindings = request.options.bindings
+    shares: list[dict[str, Path]] = [{} for _ in bindings]
+    if request.samples:
+        with trace.step("load"):
+            each = [load_for(request, one) for one in bindings]
+            shares = share_out(request.samples, [specs_of(one.graph, one.open_shapes, one.border) for one in each])
+    return [replace(request, options=one, samples=share) for one, share in zip(bindings, shares, strict=True)]
