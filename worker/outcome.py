@@ -5,7 +5,6 @@ What it made goes into the blob store, then the outcome into the database under 
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 import time
@@ -13,34 +12,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compiler.contract import PHASES
+from compiler.contract import job_kinds
 from compiler.errors import DiskFull, TilewrightError
 from service.blobs.store import CHUNK, StoredBlob
-from service.db.models import JobKind
 from service.db.plain import storable
 from service.errors import DatabaseUnavailable, StorageUnavailable
 from service.jobs import lease
-from service.jobs.lease import NOTHING, Claim, Measured
+from service.jobs.lease import NOTHING, Claim
 from service.logs import logger
 from worker import problems
 from worker.desk import Desk
 from worker.heartbeat import Heartbeat
-from worker.kind import Kind
 from worker.problems import JobKilled, TimeLimit
 from worker.supervise import Ending
 
 LOAD_TRIES = 2
 """Attempts at a job of which the model was not read in time: the machine may have been too busy, once."""
-
-WORDS: Mapping[JobKind, Kind] = {
-    JobKind.COMPILE: "compile",
-    JobKind.BENCHMARK: "benchmark",
-    JobKind.INFERENCE: "inference",
-    JobKind.QUANTIZATION: "quantization",
-    JobKind.COMPRESSION: "compression",
-    JobKind.MINIMISATION: "minimisation",
-}
-"""What the child calls each kind of job."""
 
 STOP_PATIENCE_S = 0.1
 _BEAT_PATIENCE_S = 5.0
@@ -55,10 +42,10 @@ def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[Store
 
     The ending is a problem when that fails, or the child says that it compiled another model than the claim's.
     """
-    if ending.kind != "report" or claim.kind == JobKind.BENCHMARK:
+    if ending.kind != "report" or not job_kinds.of(claim.kind).writes:
         return None, ending
     used = ending.report.get("model_digest", claim.model_digest)
-    if claim.kind == JobKind.COMPILE and used != claim.model_digest:
+    if job_kinds.of(claim.kind).reads and used != claim.model_digest:
         other = problems.read_otherwise(str(claim.model_digest), str(used))
         return None, Ending("problem", problem=other.to_json(), standing=ending.standing, log=ending.log)
     try:
@@ -67,7 +54,7 @@ def store(desk: Desk, claim: Claim, output: Path, ending: Ending) -> tuple[Store
         problem = storage_problem(error)
     except OSError as error:
         full = error.errno in problems.OUT_OF_SPACE
-        problem = problems.from_os_error(error) if full else problems.unreadable(WORDS[claim.kind], str(error.strerror))
+        problem = problems.from_os_error(error) if full else problems.unreadable(claim.kind, str(error.strerror))
     return None, Ending("problem", problem=problem.to_json(), standing=ending.standing, log=ending.log)
 
 
@@ -120,7 +107,11 @@ def settle(desk: Desk, claim: Claim, heartbeat: Heartbeat, ending: Ending, made:
             written = persist(desk, lambda: lease.cancelled(desk.db, claim, measured=measured, log=said))
         case "report":
             became = "succeeded"
-            written = persist(desk, lambda: _succeed(desk, claim, ending, made, measured, said))
+            how = _circumstances(desk, ending)
+            report = ending.report
+            written = persist(
+                desk, lambda: lease.succeed(desk.db, claim, report, made, how, measured=measured, log=said)
+            )
         case _:
             became = "failed"
             problem = ending.problem
@@ -148,30 +139,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _succeed(desk: Desk, claim: Claim, ending: Ending, made: StoredBlob | None, measured: Measured, said: str) -> bool:
-    """The outcome of each kind of job that did its work."""
-    if claim.kind == JobKind.BENCHMARK:
-        return lease.benchmarked(desk.db, claim, ending.report, log=said)
-    assert made is not None, "`store` makes a problem of an output that is missing"
-    if claim.kind == JobKind.INFERENCE:
-        return lease.inferred(desk.db, claim, outputs=made, report=ending.report, log=said)
-    if claim.kind == JobKind.QUANTIZATION:
-        return lease.quantized(desk.db, claim, model=made, report=ending.report, log=said)
-    if claim.kind == JobKind.COMPRESSION:
-        return lease.compressed(desk.db, claim, model=made, report=ending.report, measured=measured, log=said)
-    if claim.kind == JobKind.MINIMISATION:
-        return lease.minimised(desk.db, claim, model=made, report=ending.report, log=said)
-    report = {
-        **ending.report,
-        "model_digest": claim.model_digest,
-        "artifact_digest": made.sha256,
-        "artifact_bytes": made.bytes,
-        "phase_seconds": _phase_seconds(ending.report.get("phase_seconds")),
-    }
-    receipt = _receipt(desk, claim, report, ending)
-    return lease.succeed(desk.db, claim, artifact=made, report=report, receipt=receipt, measured=measured, log=said)
-
-
 def _give_back(desk: Desk, claim: Claim, heartbeat: Heartbeat, became: str, reason: str, said: str) -> str:
     """One try only: a worker that goes down has no time, and the lease runs out by itself."""
     try:
@@ -194,24 +161,8 @@ def persist(desk: Desk, write: Callable[[], T]) -> T | None:
                 return None
 
 
-def _phase_seconds(claimed: object) -> dict[str, float]:
-    """What the child says of its phases, as far as it is that: these become sums that all jobs share."""
-    seconds = claimed if isinstance(claimed, Mapping) else {}
+def _circumstances(desk: Desk, ending: Ending) -> dict[str, Any]:
     return {
-        phase: float(seconds[phase])
-        for phase in PHASES
-        if isinstance(seconds.get(phase), int | float) and math.isfinite(seconds[phase]) and seconds[phase] >= 0
-    }
-
-
-def _receipt(desk: Desk, claim: Claim, report: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
-    return {
-        "report": dict(report),
-        "job": str(claim.job_id),
-        "attempt": claim.attempt,
-        "fence": claim.fence,
-        "model_digest": claim.model_digest,
-        "options": claim.options,
         "worker": desk.name,
         "hardware": dict(desk.hardware),
         "sandbox": list(ending.standing),

@@ -9,24 +9,22 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from compiler.contract import Event, kinds
+from compiler.contract import Event, job_kinds, kinds
 from compiler.contract.devices import held
 from compiler.errors import TilewrightError
 from service.blobs.store import AGAIN
-from service.db.models import JobKind
 from service.errors import BlobDamaged, BlobLost, NotFound, StorageUnavailable
 from service.jobs import lease
 from service.jobs.lease import Claim
 from service.jobs.printed import Printed
 from worker import device, holder, outcome, problems
 from worker.bell import Bell
-from worker.child import FIRST, Spec
+from worker.child import Spec
 from worker.desk import Desk
 from worker.fan_out import Answers
 from worker.group import Group
 from worker.heartbeat import Heartbeat
 from worker.helping import may_help
-from worker.kind import READING
 from worker.layout import ARRAYS, Laid, lay_out, lay_out_samples
 from worker.limits import Limits
 from worker.measured import Intake
@@ -108,9 +106,9 @@ def _attempt(desk: Desk, claim: Claim, place: Folder, lock: int, bell: Bell, hea
             limits,
             bell,
             _observer(heartbeat, Intake(claim)),
-            outcome.WORDS[claim.kind],
+            claim.kind,
             asked,
-            lambda report: outcome.store_first(desk, claim, place.output.with_name(FIRST), report),
+            lambda report: outcome.store_first(desk, claim, spec.first, report),
             lambda text: heartbeat.tell(Printed(text)),
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
@@ -129,16 +127,16 @@ def _limits(desk: Desk, claim: Claim) -> Limits:
     limits = desk.limits
     if claim.max_run_s is not None:
         limits = replace(limits, wall_s=min(limits.wall_s, claim.max_run_s))
-    return limits if outcome.WORDS[claim.kind] in READING else replace(limits, load_s=limits.wall_s)
+    return limits if job_kinds.of(claim.kind).reads else replace(limits, load_s=limits.wall_s)
 
 
 def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, limits: Limits) -> Spec:
     """The orders of the child. Raises `NotFound` when an artifact of a run is gone with its row."""
     artifacts = sum(name != ARRAYS for name, _ in laid)
-    if outcome.WORDS[claim.kind] not in READING and artifacts == 0:
+    if not job_kinds.of(claim.kind).reads and artifacts == 0:
         raise NotFound("there is no artifact left", fix="compile the model again")
     return Spec(
-        kind=outcome.WORDS[claim.kind],
+        kind=claim.kind,
         inputs=laid,
         output=place.output,
         scratch=place.work,
@@ -146,16 +144,12 @@ def _spec(desk: Desk, claim: Claim, place: Folder, laid: Laid, samples: Laid, li
         options=claim.options,
         records=tuple(_records(desk, claim)),
         limits=limits,
-        measures=device.measures(_target(claim), desk.device) if claim.kind in TIMING else desk.measures,
+        measures=device.measures(_target(claim), desk.device) if job_kinds.of(claim.kind).times else desk.measures,
         gpu=kinds.CUDA.index_of(desk.device) is not None,
         samples=samples,
         walls=desk.walls,
-        answers=place.answers if claim.kind == JobKind.COMPILE and may_help(desk) else None,
+        answers=place.answers if claim.kind == job_kinds.COMPILE.name and may_help(desk) else None,
     )
-
-
-TIMING = (JobKind.COMPILE, JobKind.COMPRESSION)
-"""Those that measure on the device of their target, with earlier records."""
 
 
 def _target(claim: Claim) -> str:
@@ -163,7 +157,7 @@ def _target(claim: Claim) -> str:
 
 
 def _records(desk: Desk, claim: Claim) -> list[dict[str, Any]]:
-    if claim.kind not in TIMING:
+    if not job_kinds.of(claim.kind).times:
         return []
     measured = device.measured_as(_target(claim), desk.hardware)
     if measured is None:

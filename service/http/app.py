@@ -30,7 +30,7 @@ from service.http.pools import Pools
 from service.http.processes import end_with_parent
 from service.http.rates import Rates
 from service.http.requests import RequestIds
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 from service.http.state import State
 from service.http.turns import Turns
 from service.http.versions import SERVERS, Versioned
@@ -76,11 +76,11 @@ def create_app(settings: Settings, *, ring: Ring | None = None, oracle: Oracle |
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        routes=[route for router in ROUTERS for route in router.routes],
+        routes=[route for router in routers() for route in router.routes],
     )
     app.state.tilewright = state
     app.state.broken = broken(state.metrics)
-    app.add_middleware(Ahead, routers=ROUTERS)  # the innermost: each of the next is around those before
+    app.add_middleware(Ahead, routers=routers())  # the innermost: each of the next is around those before
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
     app.add_middleware(Versioned)

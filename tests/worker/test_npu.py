@@ -20,7 +20,6 @@ from worker.bell import Bell
 from worker.catalogue import targets
 from worker.child import Spec
 from worker.group import Group
-from worker.kind import Kind
 from worker.limits import Limits
 from worker.supervise import Ending, supervise
 
@@ -28,7 +27,7 @@ U55 = "npu:ethos-u55-128"
 
 
 def _job(
-    kind: Kind, folder: Path, inputs: tuple[tuple[str, Path], ...], options: Mapping[str, Any], **more: Any
+    kind: str, folder: Path, inputs: tuple[tuple[str, Path], ...], options: Mapping[str, Any], **more: Any
 ) -> tuple[Ending, list[Event], Path]:
     """One job in a child of its own, behind its walls."""
     scratch = folder / kind

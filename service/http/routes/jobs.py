@@ -15,7 +15,7 @@ from fastapi.sse import format_sse_event
 
 from compiler.errors import OptionsError
 from service.db.jobs import Wanted
-from service.db.models import JobKind, JobState
+from service.db.models import JobState
 from service.db.plain import dumps
 from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused, JobInUse, JobNotFinished, NotFound
 from service.http import waiting
@@ -29,7 +29,7 @@ from service.http.label_schemas import LabelsIn, Saying, Tagged
 from service.http.model_schemas import DIGEST
 from service.http.moments import Moment, seconds_of
 from service.http.run_schemas import CloneIn
-from service.http.schemas import JobOut, JobPage, PurgeOut, ReportOut, event_json
+from service.http.schemas import JobKind, JobOut, JobPage, PurgeOut, ReportOut, event_json
 from service.http.state import Here, State
 from service.http.waiting import Prefer
 from service.http.wishes import demand_storable
