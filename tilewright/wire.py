@@ -247,7 +247,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is known of a compilation before it is queued.
+    """What is known of a compilation before it is queued; the server's OpenAPI describes the whole of `said`.
 
     ok         whether nothing speaks against it
     operators  the verdict on each operator of the model
