@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from compiler.contract import CompileOptions, kinds
+from compiler.contract.preflight import unread
 from compiler.devices.kinds import profiles_like, resolved_name, whole_kind_of
 from compiler.disabled import enabled_passes, known
 from compiler.encodings import FINDINGS
@@ -69,45 +70,9 @@ GFLOP_COUNTS = (
 
 
 def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | None = None) -> dict[str, Any]:
-    """What would become of a model, as plain JSON. Raises nothing for any model.
+    """What would become of a model: a `compiler.contract.preflight.ModelAnswer` as JSON. Raises nothing for any model.
 
     `data` says where all external data lies, by its path in the model; None: beside the model.
-
-    ok               whether the model would be compiled as asked
-    problem          why not: `TilewrightError.to_json` of the first thing in the way, else null
-    nodes            operators called in the file, dead ones not counted
-    operators        for each: `operator`, `domain`, `count`, `verdict` (`supported` or `refused`), `reasons` and
-                     `fixes` (without repetition), `nodes` (the first few by name), `unchecked` (calls of which only the
-                     name was looked at, because they read what a refused call makes)
-    refusals         all of them: `reason`, `fix`, `node`, `operator`
-    inputs           `name`, `dtype`, `shape` (ints, names of symbolic dimensions, null where the file says nothing;
-                     null for an unknown rank), `taken` (the sizes that it would be compiled for, of a range the one to
-                     tune for; null where none are known), `bound` (whether the options leave nothing open), `range`
-                     (what random inputs are drawn from, [low, high] with null for an end without a bound; null where
-                     nothing is demanded of it), `why` (the nodes that demand it)
-    samples          nodes for whose sake samples should be given, since no range of the inputs is known to keep what
-                     they read inside: `reason`, `fix`, `node`, `operator`, `inputs`
-    outputs          `name`, `dtype`, `shape`; as inference finds them (for an axis with a range what the file calls it,
-                     or null), else as the file declares them, with dtype null
-    carried          states that go from inference to inference by the option `carry`: `output`, `input`, and the
-                     `dtype` and `shape` of both, null where they are not known; none where a pair is refused
-    parameters       elements of the file's tensors that are read
-    weight_bytes     their bytes
-    sparse, low_rank, shared  of the largest weight tensors of which many elements are zero, that are products of two
-                     with at most half as many elements, and whose elements share at most 256 values: `name`, `shape`,
-                     and what each finding tells (`compiler.encodings.FINDINGS`)
-    activation_bytes peak of all other tensors alive at once, inputs and outputs included, if no two nodes were fused;
-    null
-                     unless every node is supported
-    gflop            `value` (null unless every node is supported) and what it `counts`
-    proof            estimates of one evaluation of the float64 reference, by which the artifact is proved: wall
-                     `seconds`, `bytes` of memory; null unless every node is supported
-    memory_bytes     estimates of resident memory: `compile`, `run`; null unless every node is supported
-    notices          what the user should know
-    corrected        options under which no option and no dimension is in the way; null when those given are so
-    target           `name` of the profile that the target stands for on this machine, or null and the `reason`; for an
-                     accelerator's kind alone (`cuda`) this name itself: only a worker that holds one can say what it
-                     is
 
     Nodes are judged under the corrected options, so that a model with open dimensions has its verdicts too. Of options
     for several bindings the one with the largest dimensions is judged, and all are corrected. Where dimensions have
@@ -225,22 +190,8 @@ def _answer(
 
 def _unread(error: TilewrightError, target: Mapping[str, Any]) -> dict[str, Any]:
     """The answer for a file that cannot be read."""
-    empty = ("operators", "inputs", "samples", "outputs", "carried", "notices", *(kind.key for kind in FINDINGS))
-    return {
-        "ok": False,
-        "problem": error.to_json(),
-        "nodes": 0,
-        **{name: [] for name in empty},
-        "refusals": [asdict(refusal) for refusal in error.refusals],
-        "parameters": 0,
-        "weight_bytes": 0,
-        "activation_bytes": None,
-        "gflop": {"value": None, "counts": GFLOP_COUNTS},
-        "proof": {"seconds": None, "bytes": None},
-        "memory_bytes": {"compile": None, "run": None},
-        "corrected": None,
-        "target": dict(target),
-    }
+    refusals = [asdict(refusal) for refusal in error.refusals]
+    return unread(error.to_json(), refusals, target, GFLOP_COUNTS).model_dump()
 
 
 def _target(options: CompileOptions) -> tuple[dict[str, Any], CompileOptions]:

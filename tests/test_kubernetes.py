@@ -12,7 +12,7 @@ import yaml
 
 from service.config import Settings
 from service.http.metrics import DESCRIPTIONS, PREFIX
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 from tests.compose import ROOT
 from tests.docs.test_monitoring import LABELS
 from tests.test_compose import STAGES, parsed
@@ -155,7 +155,7 @@ def test_commands_and_probes_are_there(key: tuple[str, str], monkeypatch: pytest
     parsed(one["command"], monkeypatch)
     probes = [probe for name, probe in one.items() if name.endswith("Probe")]
     assert bool(probes) == (key[0] == "Deployment")
-    routes = {getattr(route, "path", "") for router in ROUTERS for route in router.routes}
+    routes = {getattr(route, "path", "") for router in routers() for route in router.routes}
     ports = {port["name"]: str(port["containerPort"]) for port in one.get("ports", [])}
     for probe in probes:
         if "exec" in probe:

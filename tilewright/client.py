@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self, TypedDict, TypeVar, Unpack, overloa
 import httpx
 
 from tilewright import download as downloads
-from tilewright import inferences, records
+from tilewright import inferences, job_kinds, records
 from tilewright import samples as given_samples
 from tilewright.artifacts import Artifacts
 from tilewright.batches import Batches
@@ -82,6 +82,24 @@ class Beside(TypedDict, total=False):
     max_queue_s: float
     max_run_s: float
     compiler: str
+
+
+class Changing(Beside, total=False):
+    """Of a job that makes another model of one.
+
+    data             as for `upload`
+    samples          .npz files, or arrays by the names of the model's inputs, to calibrate on: one sample each, or
+                     several along a first axis. Without any, random ones are drawn
+    priority         greater goes first
+    idempotency_key  by which the server knows a request that comes twice
+    progress         of the upload
+    """
+
+    data: Sequence[str | Path]
+    samples: Sequence[str | Path | Mapping[str, Any]]
+    priority: int
+    idempotency_key: str
+    progress: Progress
 
 
 class Wishes(Beside, total=False):
@@ -233,75 +251,47 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         answer = self._submit("/compile", key=idempotency_key, **request)
         return Job.from_json(answer) if one else [Job.from_json(said) for said in answer["jobs"]]
 
-    def quantize(
-        self,
-        model: ModelGiven,
-        options: Options | None = None,
-        *,
-        data: Sequence[str | Path] = (),
-        samples: Sequence[str | Path | Mapping[str, Any]] = (),
-        priority: int = 0,
-        idempotency_key: str = "",
-        progress: Progress = unheard,
-        **beside: Unpack[Beside],
-    ) -> Job:
+    def change(self, kind: str, model: ModelGiven, options: Options | None = None, **given: Unpack[Changing]) -> Job:
+        """Queue a job that makes another model of one; `wait` for it, then `download_made`. Raises as `compile` does.
+
+        kind  `quantization`, `compression`, or another one of `tilewright.job_kinds` that has a path
+        """
+        of = job_kinds.find(kind)
+        if of is None or not of.path:
+            known = ", ".join(one.name for one in job_kinds.KINDS if one.path)
+            raise UsageError(f"no job of kind {kind!r} is made of a model and options", fix=f"use one of {known}")
+        data, progress = given.pop("data", ()), given.pop("progress", unheard)
+        key, samples = given.pop("idempotency_key", ""), given.pop("samples", ())
+        body = {
+            "model": self._digest(model, data, progress),
+            "options": dict(options or {}),
+            "priority": 0,
+            **_said(given),
+        }
+        request = given_samples.form(body, samples) if samples else {"json": body}
+        return Job.from_json(self._submit(of.path, key=key, **request))
+
+    def quantize(self, model: ModelGiven, options: Options | None = None, **given: Unpack[Changing]) -> Job:
         """Queue the quantisation of a model to 8-bit integers; `wait` for it, then `download_quantized`.
 
         options  ranges, percentile, activations, bias_correction, equalise, snr_db, keep, attention, outputs, inputs,
                  dims, derived_samples, seed
-        samples  .npz files, or arrays by the names of the model's inputs, to calibrate on: one sample each, or several
-                 along a first axis. Without any, random ones are drawn
 
         `report` then has a row for each layer, and the signal to noise of each output. Raises as `compile` does.
         """
-        path = "/quantizations"
-        return self._changed(path, model, options, data, samples, priority, idempotency_key, progress, beside)
+        return self.change("quantization", model, options, **given)
 
-    def compress(
-        self,
-        model: ModelGiven,
-        options: Options,
-        *,
-        data: Sequence[str | Path] = (),
-        samples: Sequence[str | Path | Mapping[str, Any]] = (),
-        priority: int = 0,
-        idempotency_key: str = "",
-        progress: Progress = unheard,
-        **beside: Unpack[Beside],
-    ) -> Job:
+    def compress(self, model: ModelGiven, options: Options, **given: Unpack[Changing]) -> Job:
         """Queue the compression of a model's weights; `wait` for it, then `download_compressed`.
 
         options  one of largest_error, latency_ms and sparsity; form, method, keep, ends, target, precision, threads,
                  tuning_budget_s, inputs, dims, derived_samples, seed
-        samples  as of `quantize`; a quarter of them is held out, to judge the result on
 
-        `report` then has each layer's choice with error and time, and the curve of error against time. What that
-        does to the accuracy on your task only a test on your own data can tell. Raises as `compile` does.
+        A quarter of the samples is held out, to judge the result on. `report` then has each layer's choice with error
+        and time, and the curve of error against time. What that does to the accuracy on your task only a test on your
+        own data can tell. Raises as `compile` does.
         """
-        path = "/compressions"
-        return self._changed(path, model, options, data, samples, priority, idempotency_key, progress, beside)
-
-    def _changed(
-        self,
-        path: str,
-        model: ModelGiven,
-        options: Options | None,
-        data: Sequence[str | Path],
-        samples: Sequence[str | Path | Mapping[str, Any]],
-        priority: int,
-        idempotency_key: str,
-        progress: Progress,
-        beside: Beside,
-    ) -> Job:
-        """Queue a job that makes another model of one."""
-        body = {
-            "model": self._digest(model, data, progress),
-            "options": dict(options or {}),
-            "priority": priority,
-            **_said(beside),
-        }
-        request = given_samples.form(body, samples) if samples else {"json": body}
-        return Job.from_json(self._submit(path, key=idempotency_key, **request))
+        return self.change("compression", model, options, **given)
 
     def minimise(self, job: Job | str, seconds: float = 300.0, *, priority: int = 0, idempotency_key: str = "") -> Job:
         """Queue the search for the smallest part of a failed compilation's model that fails in the same way.
@@ -312,29 +302,17 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         body = {"seconds": seconds, "priority": priority}
         return Job.from_json(self._submit(f"/jobs/{id_of(job)}/minimise", json=body, key=idempotency_key))
 
-    def download_minimised(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
-        """Fetch the part that a minimisation found to the file `target`, checked. Raises as `download_quantized`."""
-        found = job.require_success().minimised
-        if not found:
-            raise UsageError(f"job {job.id} made no part of a model", fix="wait for a minimisation, and give that job")
-        return downloads.download(self._http, found, job.id, Path(target), progress)
-
-    def download_quantized(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
-        """Fetch the model that a quantization made to the file `target`, checked.
+    def download_made(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
+        """Fetch the model that a quantization, compression or minimisation made to the file `target`, checked.
 
         Raises `JobFailed` when it failed, `UsageError` for what made none, `BrokenDownload`.
         """
-        found = job.require_success().quantized
+        found = job.require_success().made
         if not found:
-            raise UsageError(f"job {job.id} made no quantised model", fix="wait for a quantization, and give that job")
+            raise UsageError(f"job {job.id} made no model", fix="give a quantization or the like that has ended")
         return downloads.download(self._http, found, job.id, Path(target), progress)
 
-    def download_compressed(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
-        """Fetch the model that a compression made to the file `target`, checked. Raises as `download_quantized`."""
-        found = job.require_success().compressed
-        if not found:
-            raise UsageError(f"job {job.id} made no compressed model", fix="wait for a compression, and give that job")
-        return downloads.download(self._http, found, job.id, Path(target), progress)
+    download_quantized = download_compressed = download_minimised = download_made
 
     def preflight(
         self,

@@ -64,14 +64,13 @@ class Work:
 
 @dataclass(frozen=True)
 class Job(Work):
-    """Work of any kind: `compile`, `benchmark`, `inference`, `quantization`, `compression` or `minimisation`.
+    """Work of any kind: `compile`, `benchmark`, or another of `tilewright.job_kinds`.
 
     artifact_id  that a compilation makes, known before it is made; None for the other kinds
     cached       whether it was answered with an artifact that was there already
     name, tags   what its owner calls it
-    quantized    where the model is that a quantization made; empty before, and for the other kinds
-    compressed   the same of a compression
-    minimised    the same of a minimisation
+    made         where the model is that it made, of a kind that makes one; empty before, and for the other kinds;
+                 `quantized`, `compressed` and `minimised` are other names of it
     batch        the id of what it shares with the other jobs of its request, or ""
     """
 
@@ -82,13 +81,12 @@ class Job(Work):
     cached: bool
     name: str
     tags: tuple[str, ...]
-    quantized: str
-    compressed: str
-    minimised: str
+    made: str
     batch: str
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
+        links = (said.get("links") or {}).values()
         return {
             **super()._fields(said),
             "batch": said.get("batch") or "",
@@ -97,10 +95,15 @@ class Job(Work):
             "cached": bool(said.get("cached")),
             "name": said.get("name") or "",
             "tags": tuple(said.get("tags") or ()),
-            "quantized": (said.get("links") or {}).get("quantized", ""),
-            "minimised": (said.get("links") or {}).get("minimised", ""),
-            "compressed": (said.get("links") or {}).get("compressed", ""),
+            "made": next((link for link in links if link.startswith("/models/")), ""),
         }
+
+    @property
+    def quantized(self) -> str:
+        """The same as `made`."""
+        return self.made
+
+    compressed = minimised = quantized
 
 
 @dataclass(frozen=True)
@@ -244,7 +247,7 @@ class Operator:
 
 @dataclass(frozen=True)
 class Preflight:
-    """What is known of a compilation before it is queued.
+    """What is known of a compilation before it is queued; the server's OpenAPI describes the whole of `said`.
 
     ok         whether nothing speaks against it
     operators  the verdict on each operator of the model

@@ -21,8 +21,8 @@ import traceback
 from collections.abc import Iterable
 from typing import Any
 
+from compiler.contract import job_kinds
 from compiler.errors import DiskFull, InternalError, MachineError, TilewrightError
-from worker.kind import READING, Kind
 from worker.limits import GIB, Limits
 
 
@@ -153,9 +153,9 @@ def read_otherwise(given: str, read: str) -> InputsMissing:
     )
 
 
-def garbled(kind: Kind, reason: str) -> TilewrightError:
+def garbled(kind: str, reason: str) -> TilewrightError:
     """The process that does a job of this kind does not keep to what is agreed."""
-    if kind in READING:
+    if job_kinds.of(kind).reads:
         return CompilerCrashed(
             f"the compiling process sent what is not a message: {reason}",
             fix="report this model: its compilation corrupted the compiling process",
@@ -166,16 +166,16 @@ def garbled(kind: Kind, reason: str) -> TilewrightError:
     )
 
 
-def unreadable(kind: Kind, reason: str) -> TilewrightError:
+def unreadable(kind: str, reason: str) -> TilewrightError:
     """It reported success, and what it should have made cannot be read."""
-    if kind in READING:
+    if job_kinds.of(kind).reads:
         return CompilerCrashed(
             f"the compiler reported success and left no readable artifact: {reason}", fix="report this model"
         )
     return RunCrashed(f"the run reported success and left no readable outputs: {reason}", fix="report this artifact")
 
 
-def from_exit(kind: Kind, code: int, limits: Limits, phase: str, log_tail: str) -> TilewrightError:
+def from_exit(kind: str, code: int, limits: Limits, phase: str, log_tail: str) -> TilewrightError:
     """Why a process that ended with `code` (negative: by that signal), and without a result, did so.
 
     Not for SIGKILL, of which `worker.processes.watch` knows more.
@@ -192,7 +192,7 @@ def from_exit(kind: Kind, code: int, limits: Limits, phase: str, log_tail: str) 
         details["exit_status"] = code
         end = f"left with status {code} and no result"
     where = _named(phase)
-    if kind not in READING:
+    if not job_kinds.of(kind).reads:
         return RunCrashed(
             f"the running process {end} in phase {where}",
             fix="compile the model again; if it happens again, report it: generated code must not crash",

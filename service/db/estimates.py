@@ -8,7 +8,8 @@ from collections.abc import Sequence
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
-from service.db.models import Job, JobKind, JobState
+from compiler.contract import job_kinds
+from service.db.models import Job, JobState
 
 
 def compile_seconds(
@@ -20,7 +21,7 @@ def compile_seconds(
     """
     query = sa.select(Job.report["nodes"].as_integer(), Job.finished_at - Job.started_at).where(
         Job.owner_id == owner_id,
-        Job.kind == JobKind.COMPILE,
+        Job.kind == job_kinds.COMPILE.name,
         Job.queue == queue,
         Job.state == JobState.SUCCEEDED,
         Job.cached.is_(False),

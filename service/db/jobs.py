@@ -10,23 +10,19 @@ from typing import Any
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from compiler.contract import job_kinds
 from service.db import labels
 from service.db.engine import clock
-from service.db.models import Artifact, Blob, Job, JobKind, JobState, Share
+from service.db.models import Artifact, Blob, Job, JobState, Share
 
 HELD = (JobState.LEASED, JobState.RUNNING)
 """States in which a worker holds the job."""
-KINDS = tuple(JobKind)
-"""Kinds of job that this program knows. A newer one beside it may have put others into the same table."""
-
 StatusRow = sa.Row[Any]
 """What of a job is told to those who ask for its state, by the names of `Job`'s columns. Objects of `Job`, with reports
 to be parsed, would cost twice as much."""
 UNTOLD = ("report", "samples_bytes", "cache_key", "idempotency_key", "body_hash", "fence", "event_seq", "published_at")
-_REPORT = sa.case((Job.kind.in_((JobKind.QUANTIZATION, JobKind.COMPRESSION, JobKind.MINIMISATION)), Job.report)).label(
-    "report"
-)
-"""Of quantizations, compressions and minimisations alone, whose reports name what they made."""
+_REPORT = sa.case((Job.artifact_id.is_(None), Job.report)).label("report")
+"""Not of compilations, whose reports are long: others' name the model that they made."""
 _STATUS: sa.Select[Any] = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT)
 
 
@@ -70,7 +66,7 @@ class Wanted:
     """
 
     states: Collection[JobState] = ()
-    kinds: Collection[JobKind] = ()
+    kinds: Collection[str] = ()
     tags: Collection[str] = ()
     text: str = ""
     model: str | None = None
@@ -214,7 +210,7 @@ def _ready(queues: Collection[str], barred: sa.Select[uuid.UUID] | None, compile
         Job.queue.in_(queues),
         Job.state == JobState.QUEUED,
         Job.blocked_by == 0,
-        Job.kind.in_(KINDS),
+        Job.kind.in_(job_kinds.names()),  # a newer program beside this one may know others
         _may_take(compiler),
     )
     return query if barred is None else query.where(Job.owner_id.not_in(barred))
@@ -224,7 +220,7 @@ def _ready(queues: Collection[str], barred: sa.Select[uuid.UUID] | None, compile
 class Moved:
     """A job whose state was changed."""
 
-    kind: JobKind
+    kind: str
     queue: str
     owner_id: uuid.UUID
     artifact_id: uuid.UUID | None

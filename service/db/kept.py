@@ -10,8 +10,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.orm import Session
 
+from compiler.contract import job_kinds
 from service.db.engine import clock
-from service.db.models import Artifact, Blob, BlobFault, Job, JobKind, JobState
+from service.db.models import Artifact, Blob, BlobFault, Job, JobState
 
 BATCH = 500
 """Keys that are named in one statement."""
@@ -54,7 +55,7 @@ def blame(session: Session, key: str, fault: BlobFault) -> bool:
 
 def jobs_of(session: Session, key: str) -> Sequence[Job]:
     """The jobs whose artifact has these bytes, in the order of their ids."""
-    query = sa.select(Job).where(Job.artifact_id.in_(_made_of([key])), Job.kind == JobKind.COMPILE)
+    query = sa.select(Job).where(Job.artifact_id.in_(_made_of([key])), Job.kind == job_kinds.COMPILE.name)
     return session.scalars(query.order_by(Job.id)).all()
 
 

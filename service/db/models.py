@@ -11,6 +11,7 @@ import uuid_utils.compat
 from sqlalchemy.dialects.postgresql import JSONB
 from sqlalchemy.orm import DeclarativeBase, Mapped, mapped_column
 
+from compiler.contract import job_kinds
 from service.db.engine import clock
 
 NAMING = {
@@ -38,17 +39,6 @@ class JobState(StrEnum):
 def new_id() -> uuid.UUID:
     """A UUIDv7: ids made later sort later."""
     return uuid_utils.compat.uuid7()
-
-
-class JobKind(StrEnum):
-    """What a worker is to do."""
-
-    COMPILE = "compile"
-    BENCHMARK = "benchmark"
-    INFERENCE = "inference"
-    QUANTIZATION = "quantization"
-    COMPRESSION = "compression"
-    MINIMISATION = "minimisation"
 
 
 class Row(DeclarativeBase):
@@ -162,7 +152,6 @@ class Job(Row):
     __tablename__ = "jobs"
     __table_args__ = (
         sa.CheckConstraint(sa.column("state").in_([str(state) for state in JobState]), name="state"),
-        sa.CheckConstraint(sa.column("kind").in_([str(kind) for kind in JobKind]), name="kind"),
         sa.ForeignKeyConstraint(["owner_id", "model_digest"], ["models.owner_id", "models.digest"]),
         sa.UniqueConstraint("owner_id", "idempotency_key"),
         sa.Index("ix_jobs_owner_id_id", "owner_id", "id"),
@@ -177,7 +166,8 @@ class Job(Row):
 
     id: Mapped[uuid.UUID] = mapped_column(primary_key=True, default=new_id)
     owner_id: Mapped[uuid.UUID] = mapped_column(sa.ForeignKey("owners.id", ondelete="CASCADE"))
-    kind: Mapped[JobKind] = mapped_column(sa.String(16), default=JobKind.COMPILE)
+    kind: Mapped[str] = mapped_column(sa.String(16), default=job_kinds.COMPILE.name)
+    """The name of one of `compiler.contract.job_kinds`."""
     artifact_id: Mapped[uuid.UUID | None] = mapped_column(index=True)
     """Of a compilation: the id the artifact has or will have. One answered from the cache names the artifact that was
     there."""

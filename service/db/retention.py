@@ -9,13 +9,13 @@ from dataclasses import dataclass
 import sqlalchemy as sa
 from sqlalchemy.orm import Session, aliased
 
+from compiler.contract import job_kinds
 from service.db.engine import clock
 from service.db.models import (
     Artifact,
     Delivery,
     Inference,
     Job,
-    JobKind,
     JobState,
     Model,
     Need,
@@ -68,8 +68,9 @@ def delete_jobs(session: Session, job_ids: Sequence[uuid.UUID]) -> Gone:
         made = session.scalar(sa.select(sa.func.count()).select_from(Artifact).where(Artifact.job_id.in_(ids)))
         session.execute(sa.delete(Delivery).where(Delivery.job_id.in_(ids)), execution_options=_UNSYNCED)
         rows = session.execute(sa.delete(Job).where(Job.id.in_(ids)).returning(Job.kind), execution_options=_UNSYNCED)
-        kinds = [str(kind) for kind in rows.scalars()]
-        gone += Gone(len(kinds), made or 0, kinds.count(JobKind.BENCHMARK), kinds.count(JobKind.INFERENCE))
+        kinds = list(rows.scalars())
+        benchmarks, inferences = (kinds.count(kind.name) for kind in (job_kinds.BENCHMARK, job_kinds.INFERENCE))
+        gone += Gone(len(kinds), made or 0, benchmarks, inferences)
     return gone
 
 
@@ -202,7 +203,7 @@ def unused_models(session: Session, older_than_s: float, digest: str | None = No
 def forget_arrays(session: Session, older_than_s: float) -> int:
     """Let go of inputs and outputs of inferences that ended longer ago than this; of how many."""
     old = sa.select(Job.id).where(
-        Job.kind == JobKind.INFERENCE, Job.state.in_(ENDED), Job.finished_at < clock() - older_than_s
+        Job.kind == job_kinds.INFERENCE.name, Job.state.in_(ENDED), Job.finished_at < clock() - older_than_s
     )
     update = sa.update(Inference).where(Inference.job_id.in_(old), Inference.input_key != "")
     update = update.values(input_key="", output_key=None).returning(Inference.job_id)

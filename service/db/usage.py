@@ -8,10 +8,11 @@ from datetime import UTC, datetime
 import sqlalchemy as sa
 from sqlalchemy.orm import Session
 
+from compiler.contract import job_kinds
 from service.db.engine import clock
 from service.db.insert import add_up
 from service.db.jobs import HELD
-from service.db.models import Artifact, Inference, Job, JobKind, JobState, Model, Owner, Upload, Usage
+from service.db.models import Artifact, Inference, Job, JobState, Model, Owner, Upload, Usage
 
 
 def now(session: Session) -> float:
@@ -50,7 +51,7 @@ def stored_bytes(session: Session, owner_id: uuid.UUID) -> int:
 
     An upload counts with the size that was announced until it has become a model.
     """
-    mine = sa.select(Job.id).where(Job.owner_id == owner_id, Job.kind == JobKind.INFERENCE)
+    mine = sa.select(Job.id).where(Job.owner_id == owner_id, Job.kind == job_kinds.INFERENCE.name)
     parts = (
         sa.select(sa.func.sum(Model.bytes)).where(Model.owner_id == owner_id),
         sa.select(sa.func.sum(Artifact.bytes)).where(Artifact.owner_id == owner_id),

@@ -33,7 +33,7 @@ from service.http.responses import errors
 from service.http.responses.answers import Answers
 from service.http.responses.cached import Kept
 from service.http.responses.headers import RequestIds
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 from service.http.state import State
 from service.http.versions import SERVERS, Versioned
 from service.jobs.accounts import access
@@ -79,11 +79,11 @@ def create_app(settings: Settings, *, ring: Ring | None = None, inspector: Inspe
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
-        routes=[route for router in ROUTERS for route in router.routes],
+        routes=[route for router in routers() for route in router.routes],
     )
     app.state.tilewright = state
     app.state.broken = broken(state.metrics)
-    app.add_middleware(Ahead, routers=ROUTERS)  # the innermost: each of the next is around those before
+    app.add_middleware(Ahead, routers=routers())  # the innermost: each of the next is around those before
     app.add_middleware(RequestIds)
     app.add_middleware(Meter, answers=answers(state.metrics))
     app.add_middleware(Versioned)

@@ -36,6 +36,7 @@ Answering = Callable[[State, Caller], Awaitable[Response]]
 Direct = Callable[[Mapping[str, str], Mapping[bytes, bytes]], Answering | None]
 """Given the parts of the path and the headers: how to answer, or None to leave it to the function of the route."""
 DIRECT = "tilewright_direct"
+TERMS = "tilewright_terms"
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 OF_BODY = (b"content-length", b"transfer-encoding")
 
@@ -53,12 +54,22 @@ def direct(how: Direct) -> Callable[[Endpoint], Endpoint]:
     return mark
 
 
+def on_terms(terms: Terms) -> Callable[[Endpoint], Endpoint]:
+    """Mark a function of a route with its terms, one that `service.http.limits.ROUTES` does not name."""
+
+    def mark(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, TERMS, terms)
+        return endpoint
+
+    return mark
+
+
 class GatedRoute(APIRoute):
     """A route that is reached with a body within its limit, and, where it demands a scope, by a caller who has it."""
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        self.terms = ROUTES.get(self.name, Terms())
+        self.terms: Terms = getattr(self.endpoint, TERMS, None) or ROUTES.get(self.name, Terms())
         self.demands = demanded(self.dependant)
         self.direct: Direct | None = getattr(self.endpoint, DIRECT, None)
         assert self.direct is None or (self.demands is not None and self.terms.lane is Lane.STATUS)

@@ -13,6 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.zoo import ZOO, build
 from compiler.contract import CompileOptions
+from compiler.contract.preflight import ModelAnswer
 from compiler.devices.cpu.target import this_machine
 from compiler.errors import InternalError, UnsupportedModel
 from compiler.frontend import load
@@ -29,6 +30,7 @@ def looked_at(model: onnx.ModelProto, tmp_path: Path, options: dict[str, Any] | 
     path = tmp_path / "model.onnx"
     path.write_bytes(model.SerializeToString())
     answer = preflight(path, CompileOptions.from_json(options or {}))
+    assert ModelAnswer.model_validate(answer, strict=True).model_dump() == answer, "nothing more, nothing less"
     assert json.loads(json.dumps(answer, allow_nan=False)) == answer
     return answer
 

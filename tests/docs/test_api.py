@@ -19,7 +19,7 @@ from service.http.admission.auth import KEY_HELP
 from service.http.app import create_app
 from service.http.responses.error_pages import KINDS
 from service.http.responses.errors import BY_STATUS, response_to
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 from tests.docs.pages import DOCS, PAGES, ROOT, commands
 from worker import problems
 
@@ -29,7 +29,7 @@ OPEN = ("/", "/docs", "/docs/errors/$CODE", "/openapi.json", "/healthz", "/ready
 VARIABLE = re.compile(r"\$[A-Z]+")
 ROUTES = [
     route
-    for router in ROUTERS
+    for router in routers()
     for route in router.routes
     if isinstance(route, APIRoute) and not route.path.startswith("/web/")  # files of the page: no operations
 ]

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from service.db.models import JobState
 from service.http.metrics import DESCRIPTIONS, METHODS, PREFIX, answers, broken
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 from tests.docs.pages import DOCS
 
 GAUGES = {"jobs", "queue_age_seconds", "blob_unchecked_seconds", "blobs_faulty", "workers"}
@@ -77,7 +77,7 @@ def test_an_expression_asks_for_metrics_and_labels_that_there_are(expression: st
             assert name != "state" or value in {*JobState}
             assert name != "method" or value in METHODS
             assert name != "route" or value in {
-                getattr(route, "path", "") for router in ROUTERS for route in router.routes
+                getattr(route, "path", "") for router in routers() for route in router.routes
             }
 
 

@@ -182,7 +182,7 @@ def test_releases_work_side_by_side_during_an_upgrade(site: Site, tmp_path: Path
             assert str(claim.job_id) == job["id"]
             assert CompileOptions.from_json(claim.options).threads == 1
             stored = LocalBlobs(site.settings().blob_root).put_bytes(job["id"].encode())
-            assert lease.succeed(db, claim, artifact=stored, report={"kernels": 1}, receipt={})
+            assert lease.succeed(db, claim, made=stored, report={"kernels": 1}, circumstances={})
             for client in (before, after):
                 assert client.get(f"/jobs/{job['id']}").json()["state"] == "SUCCEEDED"
                 assert client.get(f"/artifacts/{job['artifact_id']}").content == job["id"].encode()

@@ -16,7 +16,7 @@ from sqlalchemy.orm import Session
 
 from service.db import migrate, records
 from service.db.engine import Database
-from service.db.models import ApiKey, Job, JobKind, Model, Row, TuningRecord
+from service.db.models import ApiKey, Job, Model, Row, TuningRecord
 from service.db.records import Wanted
 from service.errors import NotReady
 
@@ -174,7 +174,7 @@ def test_the_models_read_what_was_written_at_the_first_step(url: str, db: Databa
         record = session.scalars(sa.select(TuningRecord)).one()
     assert (job.id, job.kind, job.blocked_by, job.finish_requested, job.cloned_from) == (
         JOB,
-        JobKind.COMPILE,
+        "compile",
         0,
         False,
         None,

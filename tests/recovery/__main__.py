@@ -95,7 +95,7 @@ def work(db: Database, blobs: LocalBlobs, first: int, count: int, size: int) -> 
         with blobs.writer() as writer:
             writer.write(os.urandom(size))
             made = writer.commit()
-        assert lease.succeed(db, claim, artifact=made, report={"kernels": 20}, receipt={})
+        assert lease.succeed(db, claim, made=made, report={"kernels": 20}, circumstances={})
 
 
 def rows(db: Database) -> dict[str, list[tuple[Any, ...]]]:

@@ -135,7 +135,7 @@ def measure(server: Postgres, count: int) -> dict[str, Any]:
     def ended(number: int) -> None:
         key = f"{number:064x}"
         made = StoredBlob(key=key, sha256=key, bytes=1_000_000)
-        assert lease.succeed(db, claims[number], artifact=made, report=report, receipt=report)
+        assert lease.succeed(db, claims[number], made=made, report=report, circumstances=report)
 
     meter("succeed", count, ended)
     after = _sizes(db)

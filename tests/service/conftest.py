@@ -179,9 +179,9 @@ def finish(db: Database, blobs: LocalBlobs, claimed: Callable[..., lease.Claim])
         assert lease.succeed(
             db,
             claim,
-            artifact=stored,
+            made=stored,
             report={"kernels": 3},
-            receipt={"latency_s": 0.5},
+            circumstances={"latency_s": 0.5},
             measured=lease.Measured(records),
         )
         return claim

@@ -18,7 +18,7 @@ import pytest
 from service.blobs.local import LocalBlobs
 from service.db import attempts, events
 from service.db.engine import Database
-from service.db.models import Artifact, Attempt, Event, Job, JobKind, JobState, Model, Owner
+from service.db.models import Artifact, Attempt, Event, Job, JobState, Model, Owner
 from service.jobs.accounts.quotas import UNLIMITED
 from service.jobs.submission import runs
 from tests.worker.valkey import Valkey
@@ -104,9 +104,9 @@ class Office:
             session.add(Artifact(id=job.artifact_id, owner_id=self.owner, job_id=job_id, **fields))
             return job.artifact_id
 
-    def run_of(self, kind: JobKind) -> uuid.UUID:
+    def run_of(self, kind: str) -> uuid.UUID:
         """A queued benchmark or inference of one artifact."""
-        inputs = self.blobs.put_bytes(b"arrays") if kind is JobKind.INFERENCE else None
+        inputs = self.blobs.put_bytes(b"arrays") if kind == "inference" else None
         wanted = runs.Run(self.owner, [self.made()], {}, inputs)
         return runs.run(self.db, wanted, limits=UNLIMITED).job.id
 

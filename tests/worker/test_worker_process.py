@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from compiler.contract import COMPILER_VERSION
 from compiler.devices.cpu import target as cpu
 from service.db import workers
-from service.db.models import Artifact, Job, JobKind, JobState, Worker
+from service.db.models import Artifact, Job, JobState, Worker
 from service.jobs.operations.reconcile import reconcile
 from service.jobs.scheduling.doorbell import CeleryRing
 from tests.cuda_double.double import build_runtime, compiler_there
@@ -94,7 +94,7 @@ def test_a_doorbell_of_any_of_its_queues_wakes_a_worker(
 ) -> None:
     start_worker('send(kind="report", report={"verdict": "fast"})', broker, TILEWRIGHT_LOOK_EVERY_S="600")
     eventually(lambda: alive(office))
-    job_id = office.run_of(JobKind.BENCHMARK)
+    job_id = office.run_of("benchmark")
     CeleryRing(broker)("run:cpu")
     eventually(lambda: office.job(job_id).state == JobState.SUCCEEDED)
 
@@ -103,7 +103,7 @@ def test_a_builder_works_beside_the_device_and_takes_nothing_that_runs_on_it(
     office: Any, start_worker: Callable[..., Any], broker: str, eventually: Callable[..., Any], tmp_path: Path
 ) -> None:
     profile = cpu.this_machine().name
-    foreign = office.run_of(JobKind.BENCHMARK)
+    foreign = office.run_of("benchmark")
     (tmp_path / "scratch").mkdir(mode=0o700)
     with device.hold(tmp_path / "scratch", "cpu") as lock:
         assert lock is not None

@@ -10,32 +10,29 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import typer
 
+from tilewright import job_kinds
 from tilewright.cli import (
     accelerate,
     attest,
     batches,
-    bench,
     changes,
-    compress,
     download,
     export,
-    infer,
     jobs,
     keys,
     legalise,
     light,
-    minimise,
     models,
     output,
     owners,
     place,
     preflight,
     profiles,
-    quantize,
     queue,
     recommend,
     records,
@@ -49,21 +46,15 @@ from tilewright.cli import (
     watch,
     webhooks,
 )
-from tilewright.cli import compile as compile_command
 from tilewright.errors import UsageError
 
 COMMANDS: tuple[tuple[str, Callable[..., Any]], ...] = (
     ("up", up.up),
-    ("compile", compile_command.compile_model),
+    *(import_module(kind.cli).COMMAND for kind in job_kinds.KINDS),
     ("preflight", preflight.preflight),
-    ("quantize", quantize.quantize),
-    ("compress", compress.compress),
     ("legalise", legalise.legalise),
     ("accelerate", accelerate.accelerate),
     ("place", place.place),
-    ("minimise", minimise.minimise),
-    ("bench", bench.bench),
-    ("infer", infer.infer),
     ("jobs", jobs.jobs),
     ("compare", batches.compare),
     ("watch", watch.watch),

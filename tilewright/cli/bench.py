@@ -183,3 +183,6 @@ def _kernels(found: Any) -> Any:
             _printable(" ".join(kernel.get("nodes") or ())),
         )
     return shown
+
+
+COMMAND = ("bench", bench)

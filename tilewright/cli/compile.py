@@ -183,3 +183,6 @@ def _outputs(model: str, output: Path | None, targets: Sequence[str]) -> list[Pa
     except OSError as error:
         raise UsageError(f"cannot make {folder}: {error.strerror}", fix="name another folder with --output") from error
     return [folder / f"{name.stem}.{target.replace(':', '-')}.tw" for target in targets]
+
+
+COMMAND = ("compile", compile_model)

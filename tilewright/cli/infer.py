@@ -61,3 +61,6 @@ def show(found: Inference) -> None:
     for name, about in found.outputs.items():
         out.print(f"{name}: {about.get('dtype')} {about.get('shape')}", markup=False)
     out.print(f"run: {seconds(found.seconds)}", markup=False)
+
+
+COMMAND = ("infer", infer)

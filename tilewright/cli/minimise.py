@@ -12,11 +12,10 @@ from typing import Annotated, Any
 
 import typer
 
+from tilewright.cli import made
 from tilewright.cli import options as given
 from tilewright.cli.here import needs_compiler
-from tilewright.cli.output import Json, Key, ProfileName, Url, connect, console, failures, print_json, results
-from tilewright.cli.progress import job_bar, transfer_bar
-from tilewright.client import Client
+from tilewright.cli.output import Json, Key, ProfileName, Url, connect, failures, print_json, results
 from tilewright.errors import ClientError, UsageError
 
 
@@ -50,7 +49,8 @@ def minimise(
     with failures(as_json, output):
         if not Path(model).exists() and _is_id(model):
             with connect(url, key, profile) as client:
-                _of_job(client, model, output or Path(f"{model}.minimised.onnx"), seconds, as_json)
+                queued = client.minimise(model, seconds)
+                made.fetch(client, queued, output or Path(f"{model}.minimised.onnx"), show, as_json=as_json)
             return
         needs_compiler()
         options = given.build_options(threads, dim, shape, None, tolerance, precision, option)
@@ -69,21 +69,6 @@ def minimise(
             kind = UsageError if done.returncode == 2 else ClientError
             raise kind(said["error"]["message"], fix=said["error"]["fix"])
         print_json(said)
-
-
-def _of_job(client: Client, job: str, output: Path, seconds: float, as_json: bool) -> None:
-    """Have the server search, wait, and fetch the part."""
-    queued = client.minimise(job, seconds)
-    with job_bar(quiet=as_json) as show_event:
-        ended = client.wait(queued, show_event).require_success()
-    report = client.report(ended)["report"]
-    with transfer_bar("download", quiet=as_json) as progress:
-        client.download_minimised(ended, output, progress)
-    if as_json:
-        print_json({**report, "job": ended.id, "model": str(output)})
-        return
-    show(report)
-    console().print(f"{output}  (model {report.get('minimised_model')}, job {ended.id})", markup=False)
 
 
 def show(report: Mapping[str, Any]) -> None:
@@ -106,3 +91,6 @@ def _is_id(text: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+COMMAND = ("minimise", minimise)

@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from tilewright.cli import made
 from tilewright.cli import options as given
 from tilewright.cli.output import (
     Json,
@@ -15,15 +16,13 @@ from tilewright.cli.output import (
     ProfileName,
     Url,
     connect,
-    console,
     failures,
     number_column,
-    print_json,
     results,
     size,
     table,
 )
-from tilewright.cli.progress import job_bar, transfer_bar
+from tilewright.cli.progress import transfer_bar
 
 
 def quantize(
@@ -79,16 +78,7 @@ def quantize(
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
             queued = client.quantize(source, wanted, samples=samples or (), priority=priority, **said)
-            with job_bar(quiet=as_json) as show_event:
-                ended = client.wait(queued, show_event, timeout=timeout).require_success()
-            report = client.report(ended)["report"]
-            with transfer_bar("download", quiet=as_json) as progress:
-                client.download_quantized(ended, target, progress)
-        if as_json:
-            print_json({**report, "job": ended.id, "model": str(target)})
-            return
-        show(report)
-        console().print(f"{target}  (model {report.get('quantized_model')}, job {ended.id})", markup=False)
+            made.fetch(client, queued, target, show, as_json=as_json, timeout=timeout)
 
 
 def show(report: Mapping[str, Any]) -> None:
@@ -119,3 +109,6 @@ def show(report: Mapping[str, Any]) -> None:
 
 def _decibels(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
+
+
+COMMAND = ("quantize", quantize)

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Annotated
 
 import typer
 
-from tilewright.benchmark import Benchmark
-from tilewright.cli import bench, compress, infer, minimise, quantize
+from tilewright import job_kinds
 from tilewright.cli import options as given
 from tilewright.cli.output import Json, Key, ProfileName, Url, connect, console, failures, print_json
 from tilewright.cli.progress import job_bar
-from tilewright.client import Client
-from tilewright.wire import Inference, Job
 
 
 def watch(
@@ -35,20 +33,9 @@ def watch(
             print_json(ended.said)
         ended.require_success()
         if not as_json:
-            _result(client, ended)
-
-
-def _result(client: Client, ended: Job) -> None:
-    match ended.kind:
-        case "benchmark":
-            bench.show(client.result(ended, Benchmark))
-        case "inference":
-            infer.show(client.result(ended, Inference))
-        case "quantization":
-            quantize.show(client.report(ended)["report"])
-        case "minimisation":
-            minimise.show(client.report(ended)["report"])
-        case "compression":
-            compress.show(client.report(ended)["report"])
-        case _:
-            console().print(f"done: tilewright download {ended.id}", markup=False)
+            kind = job_kinds.find(ended.kind)
+            if kind and (kind.result or ended.made):
+                found = client.result(ended, kind.result) if kind.result else client.report(ended)["report"]
+                import_module(kind.cli).show(found)
+            else:
+                console().print(f"done: tilewright download {ended.id}", markup=False)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compiler.contract import Event, kinds
+from compiler.contract import Event, job_kinds, kinds
 from compiler.errors import TilewrightError
 from service.errors import DatabaseUnavailable
 from service.jobs.scheduling import fan_out, lease
@@ -93,7 +93,7 @@ def _spec(context: WorkerContext, taken: Taken, place: Folder) -> Spec:
     granted = float(taken.claim.options.get("tuning_budget_s", 0.0))
     wall_s = min(context.limits.wall_s, START_S + SLACK * granted)
     return Spec(
-        kind="tuning",
+        kind=job_kinds.TUNING.name,
         inputs=(),
         output=place.output,
         scratch=place.work,

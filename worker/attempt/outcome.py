@@ -5,7 +5,6 @@ What it made goes into the blob store, then the outcome into the database under 
 
 from __future__ import annotations
 
-import math
 import os
 import stat
 import time
@@ -13,34 +12,22 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from compiler.contract import PHASES
+from compiler.contract import job_kinds
 from compiler.errors import DiskFull, TilewrightError
 from service.blobs.store import CHUNK, StoredBlob
-from service.db.models import JobKind
 from service.db.plain import storable
 from service.errors import DatabaseUnavailable, StorageUnavailable
 from service.jobs.scheduling import lease
-from service.jobs.scheduling.lease import NOTHING, Claim, Measured
+from service.jobs.scheduling.lease import NOTHING, Claim
 from service.logs import logger
 from worker import problems
 from worker.attempt.context import WorkerContext
 from worker.attempt.supervise import Ending
-from worker.kind import Kind
 from worker.lease.heartbeat import Heartbeat
 from worker.problems import JobKilled, TimeLimit
 
 LOAD_TRIES = 2
 """Attempts at a job of which the model was not read in time: the machine may have been too busy, once."""
-
-WORDS: Mapping[JobKind, Kind] = {
-    JobKind.COMPILE: "compile",
-    JobKind.BENCHMARK: "benchmark",
-    JobKind.INFERENCE: "inference",
-    JobKind.QUANTIZATION: "quantization",
-    JobKind.COMPRESSION: "compression",
-    JobKind.MINIMISATION: "minimisation",
-}
-"""What the child calls each kind of job."""
 
 STOP_PATIENCE_S = 0.1
 _BEAT_PATIENCE_S = 5.0
@@ -55,10 +42,10 @@ def store(context: WorkerContext, claim: Claim, output: Path, ending: Ending) ->
 
     The ending is a problem when that fails, or the child says that it compiled another model than the claim's.
     """
-    if ending.kind != "report" or claim.kind == JobKind.BENCHMARK:
+    if ending.kind != "report" or not job_kinds.of(claim.kind).writes:
         return None, ending
     used = ending.report.get("model_digest", claim.model_digest)
-    if claim.kind == JobKind.COMPILE and used != claim.model_digest:
+    if job_kinds.of(claim.kind).reads and used != claim.model_digest:
         other = problems.read_otherwise(str(claim.model_digest), str(used))
         return None, Ending("problem", problem=other.to_json(), standing=ending.standing, log=ending.log)
     try:
@@ -67,7 +54,7 @@ def store(context: WorkerContext, claim: Claim, output: Path, ending: Ending) ->
         problem = storage_problem(error)
     except OSError as error:
         full = error.errno in problems.OUT_OF_SPACE
-        problem = problems.from_os_error(error) if full else problems.unreadable(WORDS[claim.kind], str(error.strerror))
+        problem = problems.from_os_error(error) if full else problems.unreadable(claim.kind, str(error.strerror))
     return None, Ending("problem", problem=problem.to_json(), standing=ending.standing, log=ending.log)
 
 
@@ -122,7 +109,11 @@ def settle(context: WorkerContext, claim: Claim, heartbeat: Heartbeat, ending: E
             written = persist(context, lambda: lease.cancelled(context.db, claim, measured=measured, log=said))
         case "report":
             became = "succeeded"
-            written = persist(context, lambda: _succeed(context, claim, ending, made, measured, said))
+            how = _circumstances(context, ending)
+            report = ending.report
+            written = persist(
+                context, lambda: lease.succeed(context.db, claim, report, made, how, measured=measured, log=said)
+            )
         case _:
             became = "failed"
             problem = ending.problem
@@ -150,32 +141,6 @@ def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
 
 
-def _succeed(
-    context: WorkerContext, claim: Claim, ending: Ending, made: StoredBlob | None, measured: Measured, said: str
-) -> bool:
-    """The outcome of each kind of job that did its work."""
-    if claim.kind == JobKind.BENCHMARK:
-        return lease.benchmarked(context.db, claim, ending.report, log=said)
-    assert made is not None, "`store` makes a problem of an output that is missing"
-    if claim.kind == JobKind.INFERENCE:
-        return lease.inferred(context.db, claim, outputs=made, report=ending.report, log=said)
-    if claim.kind == JobKind.QUANTIZATION:
-        return lease.quantized(context.db, claim, model=made, report=ending.report, log=said)
-    if claim.kind == JobKind.COMPRESSION:
-        return lease.compressed(context.db, claim, model=made, report=ending.report, measured=measured, log=said)
-    if claim.kind == JobKind.MINIMISATION:
-        return lease.minimised(context.db, claim, model=made, report=ending.report, log=said)
-    report = {
-        **ending.report,
-        "model_digest": claim.model_digest,
-        "artifact_digest": made.sha256,
-        "artifact_bytes": made.bytes,
-        "phase_seconds": _phase_seconds(ending.report.get("phase_seconds")),
-    }
-    receipt = _receipt(context, claim, report, ending)
-    return lease.succeed(context.db, claim, artifact=made, report=report, receipt=receipt, measured=measured, log=said)
-
-
 def _give_back(context: WorkerContext, claim: Claim, heartbeat: Heartbeat, became: str, reason: str, said: str) -> str:
     """One try only: a worker that goes down has no time, and the lease runs out by itself."""
     try:
@@ -198,24 +163,8 @@ def persist(context: WorkerContext, write: Callable[[], T]) -> T | None:
                 return None
 
 
-def _phase_seconds(claimed: object) -> dict[str, float]:
-    """What the child says of its phases, as far as it is that: these become sums that all jobs share."""
-    seconds = claimed if isinstance(claimed, Mapping) else {}
+def _circumstances(context: WorkerContext, ending: Ending) -> dict[str, Any]:
     return {
-        phase: float(seconds[phase])
-        for phase in PHASES
-        if isinstance(seconds.get(phase), int | float) and math.isfinite(seconds[phase]) and seconds[phase] >= 0
-    }
-
-
-def _receipt(context: WorkerContext, claim: Claim, report: Mapping[str, Any], ending: Ending) -> dict[str, Any]:
-    return {
-        "report": dict(report),
-        "job": str(claim.job_id),
-        "attempt": claim.attempt,
-        "fence": claim.fence,
-        "model_digest": claim.model_digest,
-        "options": claim.options,
         "worker": context.name,
         "hardware": dict(context.hardware),
         "sandbox": list(ending.standing),

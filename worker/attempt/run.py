@@ -9,18 +9,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
-from compiler.contract import Event, kinds
+from compiler.contract import Event, job_kinds, kinds
 from compiler.contract.devices import held
 from compiler.errors import TilewrightError
 from service.blobs.store import AGAIN
-from service.db.models import JobKind
 from service.errors import BlobDamaged, BlobLost, NotFound, StorageUnavailable
 from service.jobs.lifecycle.printed import Printed
 from service.jobs.scheduling import lease
 from service.jobs.scheduling.lease import Claim
 from worker import problems
 from worker.attempt import outcome
-from worker.attempt.child import FIRST, Spec
+from worker.attempt.child import Spec
 from worker.attempt.context import WorkerContext
 from worker.attempt.fan_out import Answers
 from worker.attempt.helper import may_help
@@ -28,7 +27,6 @@ from worker.attempt.layout import ARRAYS, Laid, lay_out, lay_out_samples
 from worker.attempt.measurements import Intake
 from worker.attempt.supervise import MEASUREMENTS, Ending, supervise
 from worker.devices import device, holder
-from worker.kind import READING
 from worker.lease.heartbeat import Heartbeat
 from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
@@ -112,9 +110,9 @@ def _attempt(
             limits,
             wakeup,
             _observer(heartbeat, Intake(claim)),
-            outcome.WORDS[claim.kind],
+            claim.kind,
             asked,
-            lambda report: outcome.store_first(context, claim, place.output.with_name(FIRST), report),
+            lambda report: outcome.store_first(context, claim, spec.first, report),
             lambda text: heartbeat.tell(Printed(text)),
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
@@ -133,16 +131,16 @@ def _limits(context: WorkerContext, claim: Claim) -> Limits:
     limits = context.limits
     if claim.max_run_s is not None:
         limits = replace(limits, wall_s=min(limits.wall_s, claim.max_run_s))
-    return limits if outcome.WORDS[claim.kind] in READING else replace(limits, load_s=limits.wall_s)
+    return limits if job_kinds.of(claim.kind).reads else replace(limits, load_s=limits.wall_s)
 
 
 def _spec(context: WorkerContext, claim: Claim, place: Folder, laid: Laid, samples: Laid, limits: Limits) -> Spec:
     """The orders of the child. Raises `NotFound` when an artifact of a run is gone with its row."""
     artifacts = sum(name != ARRAYS for name, _ in laid)
-    if outcome.WORDS[claim.kind] not in READING and artifacts == 0:
+    if not job_kinds.of(claim.kind).reads and artifacts == 0:
         raise NotFound("there is no artifact left", fix="compile the model again")
     return Spec(
-        kind=outcome.WORDS[claim.kind],
+        kind=claim.kind,
         inputs=laid,
         output=place.output,
         scratch=place.work,
@@ -150,16 +148,14 @@ def _spec(context: WorkerContext, claim: Claim, place: Folder, laid: Laid, sampl
         options=claim.options,
         records=tuple(_records(context, claim)),
         limits=limits,
-        measures=device.measures(_target(claim), context.device) if claim.kind in TIMING else context.measures,
+        measures=device.measures(_target(claim), context.device)
+        if job_kinds.of(claim.kind).times
+        else context.measures,
         gpu=kinds.CUDA.index_of(context.device) is not None,
         samples=samples,
         walls=context.walls,
-        answers=place.answers if claim.kind == JobKind.COMPILE and may_help(context) else None,
+        answers=place.answers if claim.kind == job_kinds.COMPILE.name and may_help(context) else None,
     )
-
-
-TIMING = (JobKind.COMPILE, JobKind.COMPRESSION)
-"""Those that measure on the device of their target, with earlier records."""
 
 
 def _target(claim: Claim) -> str:
@@ -167,7 +163,7 @@ def _target(claim: Claim) -> str:
 
 
 def _records(context: WorkerContext, claim: Claim) -> list[dict[str, Any]]:
-    if claim.kind not in TIMING:
+    if not job_kinds.of(claim.kind).times:
         return []
     measured = device.measured_as(_target(claim), context.hardware)
     if measured is None:

@@ -12,10 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from compiler.contract import Event
+from compiler.contract import Event, job_kinds
 from compiler.errors import TilewrightError
 from worker import problems
-from worker.kind import Kind
 from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
 from worker.processes.frames import Decoder, GarbledFrame
@@ -73,7 +72,7 @@ def supervise(
     limits: Limits,
     wakeup: Wakeup,
     observe: Callable[[Event], None],
-    kind: Kind = "compile",
+    kind: str = job_kinds.COMPILE.name,
     answer: Callable[[Mapping[str, Any]], None] | None = None,
     first: First = ignored,
     printed: Callable[[str], None] | None = None,
@@ -106,7 +105,7 @@ class _Attendance:
         group: Group,
         limits: Limits,
         observe: Callable[[Event], None],
-        kind: Kind,
+        kind: str,
         answer: Callable[[Mapping[str, Any]], None] | None,
         first: First,
     ) -> None:
@@ -198,7 +197,7 @@ class _Attendance:
             case "sandbox":
                 self.standing = _standing(message, first=self.messages == 1)
             case "first":
-                if self.first is None or self.kind != "compile":
+                if self.first is None or self.kind != job_kinds.COMPILE.name:
                     raise GarbledFrame("a first artifact is told of twice, or by what makes none")
                 first, self.first = self.first, None
                 first(_mapping(message, "report"))

@@ -6,9 +6,9 @@ import time
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from compiler.contract import job_kinds
 from compiler.errors import TilewrightError
 from worker import problems
-from worker.kind import READING, Kind
 from worker.limits import Limits
 from worker.processes import usage
 from worker.processes.usage import Usage
@@ -38,7 +38,7 @@ class Watch:
 
     group: Watched
     limits: Limits
-    kind: Kind
+    kind: str
     phase: str = ""
     loaded_at: float | None = None
     started: float = field(default_factory=time.monotonic)
@@ -81,7 +81,7 @@ class Watch:
 
     @property
     def _loading(self) -> bool:
-        return self.kind in READING and self.loaded_at is None and self.phase in ("", problems.LOAD)
+        return job_kinds.of(self.kind).reads and self.loaded_at is None and self.phase in ("", problems.LOAD)
 
     def _broken_while_loading(self, cpu_s: float, wall_s: float) -> TilewrightError | None:
         if cpu_s > self.limits.load_s:

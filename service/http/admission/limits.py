@@ -58,8 +58,6 @@ ROUTES: Mapping[str, Terms] = {
     "upload_model": Terms(Body.FILES, Lane.UPLOAD),
     "append_to_upload": Terms(Body.FILES, Lane.UPLOAD),
     "make_inference": Terms(Body.FILES, Lane.UPLOAD),
-    "quantize_model": Terms(Body.FILES, Lane.UPLOAD),
-    "compress_model": Terms(Body.FILES, Lane.UPLOAD),
     "import_records": Terms(Body.FILES, Lane.UPLOAD),
     "preflight_model": Terms(Body.FILES, Lane.PREFLIGHT),
     "get_source": Terms(lane=Lane.PREFLIGHT),

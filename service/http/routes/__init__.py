@@ -2,31 +2,28 @@
 
 from __future__ import annotations
 
+from importlib import import_module
+
 from fastapi import APIRouter
 
+from compiler.contract import job_kinds
 from service.http.routes import (
     artifacts,
     audit,
     batches,
-    benchmarks,
     capabilities,
-    compile,
-    compressions,
     exchange,
     graphs,
     health,
-    inferences,
     jobs,
     keys,
     log,
     me,
     metrics,
-    minimisations,
     models,
     owners,
     page,
     preflight,
-    quantizations,
     records,
     shares,
     tuning,
@@ -36,8 +33,6 @@ from service.http.routes import (
 )
 
 ROUTERS: tuple[APIRouter, ...] = (
-    compile.router,
-    minimisations.router,
     models.router,
     workloads.router,
     uploads.router,
@@ -49,10 +44,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     batches.router,
     log.router,
     artifacts.router,
-    benchmarks.router,
-    inferences.router,
-    quantizations.router,
-    compressions.router,
     exchange.router,
     records.router,
     capabilities.router,
@@ -65,3 +56,9 @@ ROUTERS: tuple[APIRouter, ...] = (
     metrics.router,
     page.router,
 )
+"""Those that make no kind of job."""
+
+
+def routers() -> tuple[APIRouter, ...]:
+    """All: what makes jobs, by kind, then the others."""
+    return (*(import_module(kind.routes).router for kind in job_kinds.KINDS), *ROUTERS)

@@ -15,7 +15,7 @@ from fastapi.sse import format_sse_event
 
 from compiler.errors import OptionsError
 from service.db.jobs import Wanted
-from service.db.models import JobKind, JobState
+from service.db.models import JobState
 from service.db.plain import dumps
 from service.errors import BadRequest, DatabaseUnavailable, IdempotencyKeyReused, JobInUse, JobNotFinished, NotFound
 from service.http.admission.auth import Reader, Submitter
@@ -26,7 +26,7 @@ from service.http.requests.request_options import demand_storable
 from service.http.requests.waiting import Prefer
 from service.http.responses.cursors import Cursor, Following, Limit, decode, encode
 from service.http.responses.errors import QUOTAS, problem_responses
-from service.http.schemas.common import JobOut, JobPage, PurgeOut, ReportOut, event_json
+from service.http.schemas.common import JobKind, JobOut, JobPage, PurgeOut, ReportOut, event_json
 from service.http.schemas.ids import JobId
 from service.http.schemas.labels import LabelsIn, Saying, Tagged
 from service.http.schemas.models import DIGEST

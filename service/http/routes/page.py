@@ -18,6 +18,7 @@ from typing import Any
 from fastapi import Request, Response
 from fastapi.responses import HTMLResponse
 
+from compiler.contract import job_kinds
 from service.db.plain import dumps
 from service.errors import NotFound
 from service.http.gate import Gated
@@ -44,7 +45,10 @@ def _web(folder: Traversable, prefix: str = "") -> Iterator[tuple[str, bytes]]:
             yield prefix + entry.name, entry.read_bytes()
 
 
-WEB: Mapping[str, bytes] = dict(_web(files("service.http").joinpath("web")))
+WEB: Mapping[str, bytes] = {
+    **dict(_web(files("service.http").joinpath("web"))),
+    "job_kinds.js": f"export const KINDS = {list(job_kinds.names())};\n".encode(),
+}
 """The page's files by their paths below `/web/`."""
 
 

@@ -7,10 +7,12 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
+from compiler.contract import job_kinds
 from service.db.jobs import StatusRow
-from service.db.models import Event, Job, JobKind, JobState, Worker
+from service.db.models import Event, Job, JobState, Worker
 from service.jobs.lifecycle.find import Found
 from service.jobs.operations.health import Check
 from service.jobs.operations.removal import Purge
@@ -109,6 +111,29 @@ class Problem(BaseModel):
     details: dict[str, Any]
 
 
+class JobKind(str):
+    """What a worker is to do."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        """Checked against the kinds that are registered then."""
+        return core_schema.no_info_plain_validator_function(cls._known, ref=cls.__name__)
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, checked: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        """Lists the kinds."""
+        names = list(job_kinds.names())
+        return {"type": "string", "enum": names, "title": cls.__name__, "description": cls.__doc__}
+
+    @classmethod
+    def _known(cls, value: Any) -> JobKind:
+        names = [repr(name) for name in job_kinds.names()]
+        if value not in job_kinds.names():
+            listed = f"{', '.join(names[:-1])} or {names[-1]}"
+            raise PydanticCustomError("enum", "Input should be {expected}", {"expected": listed})
+        return cls(value)
+
+
 class SampleOut(BaseModel):
     """An .npz archive of inputs."""
 
@@ -172,7 +197,7 @@ class JobOut(BaseModel):
         """From a row."""
         return cls(
             id=job.id,
-            kind=job.kind,
+            kind=JobKind(job.kind),
             state=job.state,
             phase=job.phase,
             fraction=job.fraction,
@@ -227,26 +252,12 @@ def _links(job: Job | StatusRow) -> dict[str, str]:
     links = {"self": here, "events": f"{here}/events", "log": f"{here}/log"}
     if job.batch_id is not None:
         links["batch"] = f"/batches/{job.batch_id}"
-    match job.kind:
-        case JobKind.COMPILE:
-            artifact = f"/artifacts/{job.artifact_id}"
-            return {**links, "report": f"{here}/report", "artifact": artifact, "receipt": f"{artifact}/receipt"}
-        case JobKind.BENCHMARK:
-            return {**links, "benchmark": f"/benchmarks/{job.id}"}
-        case JobKind.QUANTIZATION:
-            made = (job.report or {}).get("quantized_model")
-            quantized = {"quantized": f"/models/{made}/file"} if made else {}
-            return {**links, "report": f"{here}/report", **quantized}
-        case JobKind.COMPRESSION:
-            made = (job.report or {}).get("compressed_model")
-            compressed = {"compressed": f"/models/{made}/file"} if made else {}
-            return {**links, "report": f"{here}/report", **compressed}
-        case JobKind.MINIMISATION:
-            made = (job.report or {}).get("minimised_model")
-            minimised = {"minimised": f"/models/{made}/file"} if made else {}
-            return {**links, "report": f"{here}/report", **minimised}
-        case _:
-            return {**links, "inference": f"/inferences/{job.id}", "outputs": f"/inferences/{job.id}/outputs"}
+    kind = job_kinds.of(job.kind)
+    made = (job.report or {}).get(f"{kind.made}_model") if kind.made else None
+    for name, where in kind.links.items():
+        if made or "{made}" not in where:
+            links[name] = where.format(job=job.id, artifact=job.artifact_id, made=made)
+    return links
 
 
 class JobPage(BaseModel):

@@ -2,11 +2,11 @@
 
 import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 import { ask, download, follow, get } from "/web/api.js";
+import { KINDS } from "/web/job_kinds.js";
 import { Tags } from "/web/labels.js";
 import { Act, brief, Failure, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
-const KINDS = ["compile", "benchmark", "inference", "quantization", "compression", "minimisation"];
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const MOST_FOLLOWED = 3; // a browser opens six connections to a service that speaks HTTP/1.1

@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import kinds
+from compiler.contract import job_kinds, kinds
 from compiler.contract.devices import compiled_for
 from service.db import batches, jobs
 from service.db.engine import Database
-from service.db.models import Benchmark, Job, JobKind
+from service.db.models import Benchmark, Job
 from service.errors import NotFound, WrongKind
 from service.jobs.lifecycle.find import no_such_job
 
@@ -80,7 +80,7 @@ def compare_batch(db: Database, owner: uuid.UUID, batch_id: uuid.UUID) -> Compar
 
 def _compared(session: Session, owner: uuid.UUID, rows: Sequence[Job]) -> Comparison:
     for row in rows:
-        if row.kind != JobKind.COMPILE:
+        if row.kind != job_kinds.COMPILE.name:
             raise WrongKind(
                 f"job {row.id} is of kind {row.kind}, which compiles nothing",
                 fix="compare compilations; GET /benchmarks/{id} compares what a benchmark ran",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 
+from compiler.contract import job_kinds
 from service.db import events, jobs
 from service.db.engine import Database
-from service.db.models import Job, JobKind
+from service.db.models import Job
 from service.errors import JobFinished, WrongKind
 from service.jobs.accounts import audit
 from service.jobs.lifecycle import transitions
@@ -20,7 +21,7 @@ def finish(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Job:
     """
     with db.write() as session:
         job = required(session, owner, job_id, lock=True)
-        if job.kind != JobKind.COMPILE:
+        if job.kind != job_kinds.COMPILE.name:
             raise WrongKind(f"job {job_id} is of kind {job.kind}, which has no best so far", fix="cancel it instead")
         if job.state in transitions.TERMINAL:
             raise JobFinished(f"job {job_id} has ended as {job.state}", fix="there is nothing left to finish")

@@ -9,10 +9,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from compiler.contract import job_kinds
 from service.blobs.store import StoredBlob
 from service.db import jobs, needs, results
 from service.db.engine import Database
-from service.db.models import Inference, Job, JobKind, JobState
+from service.db.models import Inference, Job, JobState
 from service.errors import ArtifactNeverMade, JobNotFinished, NotFound, Removed
 from service.jobs.lifecycle import transitions
 
@@ -32,7 +33,7 @@ class Outcome:
 def benchmark(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Outcome:
     """One benchmark. Raises `NotFound`, also for a job of another kind."""
     with db.read() as session:
-        job = _required(session, owner, job_id, JobKind.BENCHMARK)
+        job = _required(session, owner, job_id, job_kinds.BENCHMARK.name)
         made = results.benchmark(session, job_id)
         return Outcome(
             job, jobs.positions(session, [job]).get(job.id), needs.of(session, job_id), made.report if made else None
@@ -42,7 +43,7 @@ def benchmark(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Outcome:
 def inference(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> Outcome:
     """One inference. Raises `NotFound`, also for a job of another kind."""
     with db.read() as session:
-        job = _required(session, owner, job_id, JobKind.INFERENCE)
+        job = _required(session, owner, job_id, job_kinds.INFERENCE.name)
         row = results.inference(session, job_id)
         assert row is not None, "it is made with the job"
         return Outcome(job, jobs.positions(session, [job]).get(job.id), needs.of(session, job_id), row.report, row)
@@ -83,14 +84,14 @@ def benchmarks(
 ) -> tuple[list[Outcome], uuid.UUID | None]:
     """Benchmarks of the owner without their reports, newest first, and the cursor of the next page (None: none)."""
     with db.read() as session:
-        wanted = jobs.Wanted(kinds=(JobKind.BENCHMARK,))
+        wanted = jobs.Wanted(kinds=(job_kinds.BENCHMARK.name,))
         rows = list(jobs.page(session, owner, wanted, before=before, limit=limit + 1))
         found = needs.of_all(session, [row.id for row in rows[:limit]])
     page = [Outcome(row, None, found.get(row.id, ())) for row in rows[:limit]]
     return page, rows[limit - 1].id if len(rows) > limit else None
 
 
-def _required(session: Session, owner: uuid.UUID, job_id: uuid.UUID, kind: JobKind) -> Job:
+def _required(session: Session, owner: uuid.UUID, job_id: uuid.UUID, kind: str) -> Job:
     job = jobs.of_owner(session, owner, job_id)
     if job is None or job.kind != kind:
         raise NotFound(f"there is no {kind} {job_id}", fix=f"list them with GET /jobs?kind={kind}")

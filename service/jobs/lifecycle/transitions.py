@@ -9,9 +9,10 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
+from compiler.contract import job_kinds
 from service.db import attempts, events, jobs, needs, shares, totals, usage
 from service.db.engine import clock
-from service.db.models import JobKind, JobState
+from service.db.models import JobState
 from service.errors import ArtifactNeverMade
 from service.jobs.notifications import webhooks
 
@@ -82,7 +83,7 @@ def move(
     if to in TERMINAL:
         webhooks.tell(session, moved.owner_id, job_id)
         totals.count(session, "jobs_ended", kind=str(moved.kind), state=str(to), queue=moved.queue)
-        if moved.kind == JobKind.COMPILE and moved.artifact_id is not None:
+        if moved.kind == job_kinds.COMPILE.name and moved.artifact_id is not None:
             _release_waiting(session, job_id, moved.artifact_id, to)
     return True
 

@@ -9,13 +9,15 @@ answer: nothing is known then, and the call may be repeated.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
+from types import MappingProxyType
 from typing import Any, Literal
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import COMPILER_VERSION, Event, bundle_digest
+from compiler.contract import COMPILER_VERSION, Event, job_kinds
 from service.blobs.store import StoredBlob
 from service.db import (
     artifacts,
@@ -32,7 +34,7 @@ from service.db import (
     workloads,
 )
 from service.db.engine import Database, clock
-from service.db.models import Artifact, Job, JobKind, JobState, PartialArtifact
+from service.db.models import Job, JobState, PartialArtifact
 from service.db.plain import storable
 from service.jobs.accounts import quotas
 from service.jobs.accounts.quotas import UNLIMITED, Limits
@@ -45,18 +47,13 @@ __all__ = [
     "Claim",
     "Input",
     "Measured",
-    "benchmarked",
     "cancelled",
     "claim",
-    "compressed",
     "fail",
     "first_made",
     "heartbeat",
-    "inferred",
     "is_ready",
     "keep",
-    "minimised",
-    "quantized",
     "records_for",
     "release",
     "seen",
@@ -89,7 +86,7 @@ class Claim:
     """
 
     job_id: uuid.UUID
-    kind: JobKind
+    kind: str
     fence: int
     owner: uuid.UUID
     model_digest: str | None
@@ -119,6 +116,9 @@ Said = Event | Printed
 """What becomes a line of a job's log."""
 
 NOTHING = Measured()
+
+Store = Callable[[Session, Claim, Mapping[str, Any], StoredBlob | None, Mapping[str, Any]], None]
+"""Writes what a job made: of the claim the report, the file and the circumstances (`succeed`)."""
 
 TALLY_S = 5.0
 """Device seconds that a heartbeat adds to the owner's tally, at the least; the end of the attempt adds the rest."""
@@ -195,42 +195,27 @@ def heartbeat(
 def succeed(
     db: Database,
     claim: Claim,
-    *,
-    artifact: StoredBlob,
     report: Mapping[str, Any],
-    receipt: Mapping[str, Any],
+    made: StoredBlob | None = None,
+    circumstances: Mapping[str, Any] = MappingProxyType({}),
+    *,
     measured: Measured = NOTHING,
     log: str = "",
 ) -> bool:
-    """Artifact row, what is left of the measurements, and SUCCEEDED in one transaction.
+    """What the job made, what is left of the measurements, and SUCCEEDED in one transaction.
 
-    False (nothing written) when fenced out.
+    report         what the process that did the job says of it
+    made           what it made, already in the blob store; None for a kind that writes no file
+    circumstances  of the attempt: worker, hardware, walls, when it ended
 
-    `artifact` is already in the blob store; `report` is `CompileReport.to_json`. Raises `InternalError` for a
-    record that breaks the form in `service.jobs.tuning.records`.
+    False (nothing written) when fenced out. Raises `InternalError` for a record that breaks the form in
+    `service.jobs.tuning.records`.
     """
+    store: Store = import_module(job_kinds.of(claim.kind).stored).store
     with db.write() as session:
-        made = {"report": dict(report), "fraction": 1.0}
-        if not _end(session, claim, JobState.SUCCEEDED, measured, also=made, log=log):
+        if not _end(session, claim, JobState.SUCCEEDED, measured, also={"fraction": 1.0}, log=log):
             return _ended_as(session, claim, JobState.SUCCEEDED)
-        row = jobs.locked(session, claim.job_id)
-        assert row.artifact_id is not None, "a compilation names its artifact from the start"
-        artifacts.add(
-            session,
-            Artifact(
-                id=row.artifact_id,
-                owner_id=row.owner_id,
-                job_id=row.id,
-                sha256=artifact.sha256,
-                bytes=artifact.bytes,
-                blob_key=artifact.key,
-                receipt=dict(receipt),
-            ),
-        )
-        artifacts.drop_partial(session, claim.job_id)
-        for phase, seconds in dict(report.get("phase_seconds", {})).items():
-            totals.count(session, "phase_seconds", float(seconds), phase=str(phase))
-            totals.count(session, "phases", phase=str(phase))
+        store(session, claim, report, made, circumstances)
         return True
 
 
@@ -249,68 +234,6 @@ def first_made(db: Database, claim: Claim, *, artifact: StoredBlob, report: Mapp
                 report=storable(dict(report)),
             ),
         )
-        return True
-
-
-def benchmarked(db: Database, claim: Claim, report: Mapping[str, Any], *, log: str = "") -> bool:
-    """The result of a benchmark and SUCCEEDED in one transaction; False (nothing written) when fenced out."""
-    with db.write() as session:
-        if not _end(session, claim, JobState.SUCCEEDED, also={"fraction": 1.0}, log=log):
-            return _ended_as(session, claim, JobState.SUCCEEDED)
-        results.add_benchmark(session, claim.job_id, storable(report))
-        return True
-
-
-def inferred(db: Database, claim: Claim, *, outputs: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
-    """The outputs of an inference (in the blob store) and SUCCEEDED in one transaction; False when fenced out."""
-    with db.write() as session:
-        if not _end(session, claim, JobState.SUCCEEDED, also={"fraction": 1.0}, log=log):
-            return _ended_as(session, claim, JobState.SUCCEEDED)
-        results.end_inference(session, claim.job_id, outputs.key, outputs.bytes, outputs.sha256, storable(report))
-        return True
-
-
-def quantized(db: Database, claim: Claim, *, model: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
-    """The quantised model (in the blob store) as one of its owner's models, and SUCCEEDED in one transaction.
-
-    The report names it as `quantized_model`. False (nothing written) when fenced out.
-    """
-    return _model_made(db, claim, "quantized_model", model, report, NOTHING, log)
-
-
-def compressed(
-    db: Database,
-    claim: Claim,
-    *,
-    model: StoredBlob,
-    report: Mapping[str, Any],
-    measured: Measured = NOTHING,
-    log: str = "",
-) -> bool:
-    """The same for a compressed model, which the report names as `compressed_model`; what was measured is kept."""
-    return _model_made(db, claim, "compressed_model", model, report, measured, log)
-
-
-def minimised(db: Database, claim: Claim, *, model: StoredBlob, report: Mapping[str, Any], log: str = "") -> bool:
-    """The same for the part of a model that fails, which the report names as `minimised_model`."""
-    return _model_made(db, claim, "minimised_model", model, report, NOTHING, log)
-
-
-def _model_made(
-    db: Database,
-    claim: Claim,
-    called: str,
-    model: StoredBlob,
-    report: Mapping[str, Any],
-    measured: Measured,
-    log: str,
-) -> bool:
-    digest = bundle_digest(model.sha256, {})
-    with db.write() as session:
-        made = {"report": storable({**report, called: digest}), "fraction": 1.0}
-        if not _end(session, claim, JobState.SUCCEEDED, measured, also=made, log=log):
-            return _ended_as(session, claim, JobState.SUCCEEDED)
-        artifacts.keep_model(session, claim.owner, digest, model.bytes, model.key, [])
         return True
 
 
@@ -410,9 +333,8 @@ def _inputs(session: Session, job: Job) -> tuple[Input, ...]:
         )
     made = needs.artifacts(session, job.id)
     inputs = [Input(str(artifact.id), artifact.blob_key, artifact.bytes) for artifact in made]
-    if job.kind == JobKind.INFERENCE:
-        given = results.inference(session, job.id)
-        assert given is not None, "it was made with the job"
+    given = results.inference(session, job.id)
+    if given is not None:
         inputs.append(Input("inputs", given.input_key, given.input_bytes))
     return tuple(inputs)
 

@@ -6,9 +6,8 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from compiler.contract import CompileOptions
+from compiler.contract import CompileOptions, job_kinds
 from service.db.engine import Database
-from service.db.models import JobKind
 from service.errors import WrongKind
 from service.jobs.accounts.quotas import Limits
 from service.jobs.lifecycle import find
@@ -34,7 +33,7 @@ def clone(
     Raises `NotFound`, `WrongKind` for what is no compilation, `OptionsError`, and the errors of `submit`.
     """
     source = find.job(db, owner, job_id).job
-    if source.kind != JobKind.COMPILE or source.model_digest is None:
+    if source.kind != job_kinds.COMPILE.name or source.model_digest is None:
         raise WrongKind(
             f"job {job_id} is of kind {source.kind}, which compiles no model",
             fix="clone a compilation; list them with GET /jobs?kind=compile",

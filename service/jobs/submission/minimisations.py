@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
+from compiler.contract import job_kinds
 from compiler.contract.devices import held
 from service.db.engine import Database
-from service.db.models import JobKind, JobState
+from service.db.models import JobState
 from service.errors import JobNotFinished, WrongKind
 from service.jobs.accounts.quotas import Limits
 from service.jobs.lifecycle import find
@@ -30,19 +31,10 @@ class MinimiseOptions:
         """As the job's row holds it."""
         return {"seconds": self.seconds, "compile": self.compile}
 
-
-@dataclass(frozen=True)
-class Minimisation(ModelChange):
-    """What a request asks for."""
-
-    kind: ClassVar[JobKind] = JobKind.MINIMISATION
-    options: MinimiseOptions
-
     @property
-    def queue(self) -> str:
+    def held(self) -> str:
         """The device class that the compilation was for."""
-        asked = self.options.compile
-        return held(str(asked.get("target", "cpu")), asked.get("devices", ()))
+        return held(str(self.compile.get("target", "cpu")), self.compile.get("devices", ()))
 
 
 def minimise(
@@ -61,7 +53,7 @@ def minimise(
     the errors of `change`.
     """
     source = find.job(db, owner, job_id).job
-    if source.kind != JobKind.COMPILE or source.model_digest is None:
+    if source.kind != job_kinds.COMPILE.name or source.model_digest is None:
         raise WrongKind(
             f"job {job_id} is of kind {source.kind}, which compiles no model",
             fix="name a compilation that failed; list them with GET /jobs?kind=compile&state=FAILED",
@@ -73,10 +65,13 @@ def minimise(
             f"job {job_id} ended as {source.state}, so there is no failure to minimise",
             fix="name a compilation that failed; list them with GET /jobs?kind=compile&state=FAILED",
         )
-    wanted = Minimisation(
+    options = MinimiseOptions(seconds, dict(source.options))
+    wanted = ModelChange(
+        kind=job_kinds.MINIMISATION.name,
         owner=owner,
         model=source.model_digest,
-        options=MinimiseOptions(seconds, dict(source.options)),
+        options=options,
+        queue=options.held,
         samples=of_row(source.samples),
         priority=priority,
         idempotency_key=idempotency_key,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
+from compiler.contract import kinds
 from service.db import artifacts
 from service.db.engine import Database
-from service.db.models import Job, JobKind, JobState, new_id
+from service.db.models import Job, JobState, new_id
 from service.jobs.accounts import quotas
 from service.jobs.accounts.quotas import Limits
 from service.jobs.storage import models, samples
@@ -29,11 +30,11 @@ class Plain(Protocol):
 class ModelChange:
     """What a request asks for. The model (its digest) is already kept, and has not been read; nor have the samples.
 
-    `queue` names the workers that may do it.
+    kind   the name of its kind in `compiler.contract.job_kinds`
+    queue  names the workers that may do it
     """
 
-    kind: ClassVar[JobKind]
-
+    kind: str
     owner: uuid.UUID
     model: str
     options: Plain
@@ -41,18 +42,14 @@ class ModelChange:
     idempotency_key: str | None = None
     priority: int = 0
     beside: Beside = NOTHING
-
-    @property
-    def queue(self) -> str:
-        """Models are changed on CPUs, whatever they are for."""
-        return "cpu"
+    queue: str = kinds.CPU.name
 
     @property
     def body_hash(self) -> str:
         """What two requests with one idempotency key must share (SHA-256, hex)."""
         digests = [sample.blob.sha256 for sample in self.samples]
         further = [said] if (said := self.beside.said) else []
-        return fingerprint(str(self.kind), self.model, self.options.to_json(), digests, *further)
+        return fingerprint(self.kind, self.model, self.options.to_json(), digests, *further)
 
 
 def change(db: Database, wanted: ModelChange, *, limits: Limits) -> Submitted:

@@ -12,11 +12,11 @@ from typing import Any
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import BenchmarkOptions
+from compiler.contract import BenchmarkOptions, job_kinds
 from service.blobs.store import StoredBlob
 from service.db import artifacts, jobs, kept, needs, results
 from service.db.engine import Database
-from service.db.models import Job, JobKind, JobState, new_id
+from service.db.models import Job, JobState, new_id
 from service.errors import ArtifactNeverMade, NotFound
 from service.jobs.accounts import quotas
 from service.jobs.accounts.quotas import Limits
@@ -48,9 +48,9 @@ class Run:
     samples: tuple[SampleFile, ...] = ()
 
     @property
-    def kind(self) -> JobKind:
+    def kind(self) -> str:
         """What the worker is to do with them."""
-        return JobKind.BENCHMARK if self.inputs is None else JobKind.INFERENCE
+        return job_kinds.BENCHMARK.name if self.inputs is None else job_kinds.INFERENCE.name
 
     @property
     def body_hash(self) -> str:

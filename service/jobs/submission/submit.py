@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 from sqlalchemy.orm import Session
 
-from compiler.contract import COMPILER_VERSION, CompileOptions
+from compiler.contract import COMPILER_VERSION, CompileOptions, job_kinds
 from compiler.errors import OptionsError
 from service.db import arrivals, artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
-from service.db.models import Job, JobKind, JobState, Owner, new_id
+from service.db.models import Job, JobState, Owner, new_id
 from service.errors import IdempotencyKeyReused, NotFound
 from service.jobs.accounts import audit, quotas
 from service.jobs.accounts.quotas import Limits
@@ -132,7 +132,7 @@ def enqueue(session: Session, job: Job, limits: Limits) -> None:
     owner = owners.by_id(session, job.owner_id)
     assert owner is not None, "it is locked"
     quotas.demand_turn(session, owner, limits)
-    if job.kind == JobKind.COMPILE:
+    if job.kind == job_kinds.COMPILE.name:
         quotas.demand_room(session, owner, 0, limits)
     shares.arrive(session, job.queue, job.owner_id)
     job.published_at = None if job.blocked_by else clock()
@@ -162,7 +162,7 @@ def _submit(session: Session, opened: Owner, submission: Submission, limits: Lim
     job = Job(
         id=new_id(),
         owner_id=owner,
-        kind=JobKind.COMPILE,
+        kind=job_kinds.COMPILE.name,
         artifact_id=new_id(),
         model_digest=digest,
         options=submission.options.to_json(),

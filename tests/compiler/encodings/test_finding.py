@@ -5,9 +5,9 @@ from typing import get_args
 import numpy as np
 import pytest
 
+from compiler.contract.preflight import ModelAnswer
 from compiler.encodings import FINDINGS, REPORTED
 from compiler.encodings.finding import Finding
-from service.http.preflight_schemas import ModelAnswer
 from tests.compiler.encodings.test_encoded_keys import anywhere, clustered, floats
 
 

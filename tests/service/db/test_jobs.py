@@ -9,14 +9,14 @@ import sqlalchemy as sa
 from service.db import jobs
 from service.db.engine import Database
 from service.db.jobs import Wanted
-from service.db.models import Job, JobKind, JobState, new_id
+from service.db.models import Job, JobState, new_id
 from tests.service.db.test_records import fill, plan, walks
 
 QUESTIONS = (
     Wanted(),
     Wanted(states=[JobState.FAILED]),
-    Wanted(kinds=[JobKind.COMPILE]),
-    Wanted(states=[JobState.QUEUED, JobState.RUNNING], kinds=[JobKind.COMPILE]),
+    Wanted(kinds=["compile"]),
+    Wanted(states=[JobState.QUEUED, JobState.RUNNING], kinds=["compile"]),
     Wanted(text="night"),
     Wanted(queue="cpu"),
     Wanted(since=5.0, until=9.0),

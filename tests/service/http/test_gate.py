@@ -18,10 +18,10 @@ from fastapi.testclient import TestClient
 from service.config import Settings
 from service.db.engine import Database
 from service.db.models import ApiKey, TuningRecord
-from service.http.admission.limits import JSON_BYTES, ROUTES, Terms
+from service.http.admission.limits import JSON_BYTES, ROUTES
 from service.http.app import create_app
 from service.http.gate import GatedRoute
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 from service.http.schemas.common import RequestBody
 from service.jobs.accounts import access
 from service.jobs.scheduling import lease
@@ -59,6 +59,12 @@ class Operation:
     @property
     def reported(self) -> dict[str, Any]:
         found: dict[str, Any] = document()["paths"][self.path][self.method]
+        return found
+
+    @property
+    def route(self) -> GatedRoute:
+        routes = [route for router in routers() for route in router.routes]
+        (found,) = [one for one in routes if isinstance(one, GatedRoute) and one.name == self.name]
         return found
 
     @property
@@ -173,12 +179,12 @@ def test_the_app_has_no_other_routes_than_gated_ones() -> None:
 
 
 def test_the_table_of_limits_names_routes_that_there_are() -> None:
-    names = [route.name for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    names = [route.name for router in routers() for route in router.routes if isinstance(route, APIRoute)]
     assert set(ROUTES) <= set(names)
 
 
 def test_every_json_body_is_strict_about_types_and_names() -> None:
-    fields = [route.body_field for router in ROUTERS for route in router.routes if isinstance(route, APIRoute)]
+    fields = [route.body_field for router in routers() for route in router.routes if isinstance(route, APIRoute)]
     kinds = [field.field_info.annotation for field in fields if field is not None]
     assert kinds
     for kind in kinds:
@@ -219,7 +225,7 @@ def test_a_key_without_the_scope_has_no_body_read(operation: Operation, client: 
 
 READS = {
     (method.lower(), route.path_format)
-    for router in ROUTERS
+    for router in routers()
     for route in router.routes
     if isinstance(route, GatedRoute) and route.demands == "read"
     for method in route.methods or ()
@@ -261,7 +267,7 @@ def test_a_body_that_does_not_end_is_read_up_to_its_limit(
     answer = ask(client.app, operation.method.upper(), place(operation, there), headers(key, operation), endless())
     refused = (400, "bad_request") if operation.name in ENDS_SOONER else (413, "body_too_large")
     assert (answer.status, answer.problem["code"]) == refused
-    most = ROUTES.get(operation.name, Terms()).body.most(settings)
+    most = operation.route.terms.body.most(settings)
     assert 0 < answer.read <= most + CHUNK
 
 

@@ -18,11 +18,11 @@ from compiler.contract import BenchmarkOptions, CompileOptions, schema
 from service.config import Settings
 from service.http.app import create_app
 from service.http.responses.errors import PROBLEM
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 
 PUBLIC = {"/healthz", "/readyz", "/metrics", "/version"}
 SHOWN = [
-    route for router in ROUTERS for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema
+    route for router in routers() for route in router.routes if isinstance(route, APIRoute) and route.include_in_schema
 ]
 OPERATIONS = sorted((route.path_format, method.lower()) for route in SHOWN for method in route.methods or ())
 BINARY = {"type": "string", "format": "binary"}

@@ -19,7 +19,7 @@ from service.config import Settings
 from service.db.engine import Database
 from service.db.models import Row
 from service.http.app import create_app
-from service.http.routes import ROUTERS
+from service.http.routes import routers
 from service.jobs.accounts import access
 from service.jobs.accounts.access import ROLES
 from service.jobs.inspection.inspector import Inspector
@@ -29,7 +29,7 @@ from tests.service.databases import any_database
 
 CHANGING = sorted(
     (method, route.path)
-    for router in ROUTERS
+    for router in routers()
     for route in router.routes
     if isinstance(route, APIRoute)
     for method in route.methods or ()
@@ -125,7 +125,7 @@ def test_an_operator_sees_no_models_jobs_or_artifacts_of_others(
     job = server.post("/compile", files={"model": b"m"}, headers=mine).json()
     claim = lease.claim(db, "w", ["cpu"], 60.0)
     assert claim is not None
-    assert lease.succeed(db, claim, artifact=blobs.put_bytes(b"a"), report={}, receipt={})
+    assert lease.succeed(db, claim, made=blobs.put_bytes(b"a"), report={}, circumstances={})
     for path in (
         f"/jobs/{job['id']}",
         f"/jobs/{job['id']}/log",
@@ -152,7 +152,7 @@ def test_every_call_that_changes_something_leaves_an_entry(server: TestClient, d
         job = compiled()
         claim = lease.claim(db, "w", ["cpu"], 60.0)
         assert claim is not None
-        assert lease.succeed(db, claim, artifact=blobs.put_bytes(b"a"), report={}, receipt={})
+        assert lease.succeed(db, claim, made=blobs.put_bytes(b"a"), report={}, circumstances={})
         return job
 
     def failed() -> dict[str, Any]:

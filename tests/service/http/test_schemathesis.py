@@ -160,15 +160,15 @@ def there(app: FastAPI, key: str, zipped: Callable[..., bytes]) -> dict[str, str
     }
     artifact = state.blobs.put_bytes(zipped(files))
     measured = lease.Measured((record,), {"b7c4f1": "workload text"})
-    assert lease.succeed(db, claim, artifact=artifact, report={"kernels": 3}, receipt={"x": 1}, measured=measured)
+    assert lease.succeed(db, claim, made=artifact, report={"kernels": 3}, circumstances={"x": 1}, measured=measured)
     benchmark = client.post("/benchmarks", json={"artifacts": [compiled["artifact_id"]]}).json()
     claim = lease.claim(db, "w1", ["run:cpu"], 600.0)
     assert claim is not None
-    assert lease.benchmarked(db, claim, {"artifacts": [{"samples_s": [0.1]}], "comparisons": []})
+    assert lease.succeed(db, claim, {"artifacts": [{"samples_s": [0.1]}], "comparisons": []})
     inference = client.post(f"/inferences?artifact={compiled['artifact_id']}", content=b"inputs").json()
     claim = lease.claim(db, "w1", ["run:cpu"], 600.0)
     assert claim is not None
-    assert lease.inferred(db, claim, outputs=state.blobs.put_bytes(b"outputs"), report={"seconds": 0.1})
+    assert lease.succeed(db, claim, made=state.blobs.put_bytes(b"outputs"), report={"seconds": 0.1})
     with db.write() as session:
         workers.report(session, "w1", ["cpu", "run:cpu"], {"cpu": "test"}, "0.1.0", None)
     catalogue.publish(db, "targets", "0.1.0", [{"name": "cpu", "description": "x"}])

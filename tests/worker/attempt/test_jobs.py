@@ -24,7 +24,7 @@ from service.blobs.members import member
 from service.blobs.store import StoredBlob
 from service.db import results
 from service.db.artifacts import keep_model
-from service.db.models import Artifact, JobKind, JobState, Model, TuningRecord, Workload
+from service.db.models import Artifact, JobState, Model, TuningRecord, Workload
 from service.errors import JobNotFinished
 from service.jobs.accounts.quotas import UNLIMITED
 from service.jobs.lifecycle.early_finish import finish
@@ -32,20 +32,19 @@ from service.jobs.lifecycle.find import artifact_so_far
 from service.jobs.scheduling import lease
 from service.jobs.storage.samples import SampleFile
 from service.jobs.submission import runs
-from service.jobs.submission.compressions import Compression, compress
 from service.jobs.submission.minimisations import minimise
-from service.jobs.submission.quantizations import Quantization, quantize
+from service.jobs.submission.model_changes import ModelChange, change
 from service.jobs.submission.submit import Submission, submit
 from tests.compiler.compress.models import cnn
 from tests.compiler.networks import Network
 from tilewright import load
-from worker.attempt.child import NOT_MEASURED
 from worker.attempt.context import WorkerContext
 from worker.attempt.run import run
 from worker.devices import device
 from worker.limits import Limits
 from worker.processes import group
 from worker.sandbox import landlock
+from worker.work import NOT_MEASURED
 
 WEIGHTS = np.random.default_rng(0).standard_normal((16, 8), dtype=np.float32)
 X = np.random.default_rng(1).standard_normal((4, 16), dtype=np.float32)
@@ -238,7 +237,7 @@ def test_an_artifact_that_is_gone_fails_the_run_with_the_reason(
     with office.db.write() as session:
         session.execute(sa.delete(Artifact))
     claim = claimed(worker)
-    assert claim.kind == JobKind.BENCHMARK
+    assert claim.kind == "benchmark"
     assert run(worker, claim) == "failed"
     assert office.job(lost.id).problem["code"] == "inputs_missing"
 
@@ -247,8 +246,8 @@ def test_a_model_becomes_a_quantised_one_of_its_owner(office: Any, worker: Worke
     upload(office, "data/weights.bin")
     stacked = np.random.default_rng(2).standard_normal((3, *X.shape), dtype=np.float32)
     sample = SampleFile("s.npz", arrays(office, x=stacked))
-    wanted = Quantization(office.owner, office.model, QuantizeOptions(snr_db=20.0), (sample,))
-    job_id = quantize(office.db, wanted, limits=UNLIMITED).job.id
+    wanted = ModelChange("quantization", office.owner, office.model, QuantizeOptions(snr_db=20.0), (sample,))
+    job_id = change(office.db, wanted, limits=UNLIMITED).job.id
     assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
     report = office.job(job_id).report
     assert [(row["operator"], row["precision"]) for row in report["layers"]] == [("MatMul", "int8")]
@@ -263,8 +262,8 @@ def test_a_model_becomes_a_quantised_one_of_its_owner(office: Any, worker: Worke
 
 def test_a_quantization_that_names_no_layer_fails_with_the_names_there_are(office: Any, worker: WorkerContext) -> None:
     upload(office)
-    wanted = Quantization(office.owner, office.model, QuantizeOptions(keep=("nowhere",)))
-    job_id = quantize(office.db, wanted, limits=UNLIMITED).job.id
+    wanted = ModelChange("quantization", office.owner, office.model, QuantizeOptions(keep=("nowhere",)))
+    job_id = change(office.db, wanted, limits=UNLIMITED).job.id
     assert run(worker, claimed(worker)) == "failed"
     assert office.job(job_id).problem["code"] == "invalid_options"
     assert "'nowhere'" in office.job(job_id).problem["message"]
@@ -277,7 +276,8 @@ def test_a_model_becomes_a_pruned_one_of_its_owner(office: Any, worker: WorkerCo
     with office.db.write() as session:
         keep_model(session, office.owner, blob.sha256, blob.bytes, blob.key, [])
     options = CompressOptions(sparsity=0.6, form="1x4", tuning_budget_s=0.0)
-    job_id = compress(office.db, Compression(office.owner, blob.sha256, options, (sample,)), limits=UNLIMITED).job.id
+    wanted = ModelChange("compression", office.owner, blob.sha256, options, (sample,))
+    job_id = change(office.db, wanted, limits=UNLIMITED).job.id
     assert run(worker, claimed(worker)) == "succeeded", office.job(job_id).problem
     report = office.job(job_id).report
     assert report["sparsity"] >= 0.6

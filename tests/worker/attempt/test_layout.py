@@ -10,13 +10,13 @@ import pytest
 
 from service.blobs import copies
 from service.blobs.local import LocalBlobs
-from service.db.models import JobKind, new_id
+from service.db.models import new_id
 from service.errors import BlobDamaged, BlobLost
 from service.jobs.scheduling.lease import Claim, Input
 from worker.attempt.layout import lay_out, lay_out_samples
 
 
-def claim(kind: JobKind, *inputs: Input) -> Claim:
+def claim(kind: str, *inputs: Input) -> Claim:
     return Claim(new_id(), kind, 1, new_id(), None, inputs, {}, 1, 30.0, False)
 
 
@@ -37,9 +37,7 @@ def file(blobs: LocalBlobs, name: str, content: bytes = b"x") -> Input:
 
 
 def test_a_model_comes_first_and_external_data_by_its_paths_follows(blobs: LocalBlobs, folder: Path) -> None:
-    given = claim(
-        JobKind.COMPILE, file(blobs, "model", b"onnx"), file(blobs, "a/b.bin", b"1"), file(blobs, "model", b"2")
-    )
+    given = claim("compile", file(blobs, "model", b"onnx"), file(blobs, "a/b.bin", b"1"), file(blobs, "model", b"2"))
     laid = lay_out(given, blobs, folder)
     assert [(name, path.read_bytes()) for name, path in laid] == [
         ("model", b"onnx"),
@@ -52,7 +50,7 @@ def test_a_model_comes_first_and_external_data_by_its_paths_follows(blobs: Local
 
 def test_samples_lie_beside_the_inputs_under_names_of_ours(blobs: LocalBlobs, folder: Path) -> None:
     given = replace(
-        claim(JobKind.COMPILE, file(blobs, "model", b"onnx")),
+        claim("compile", file(blobs, "model", b"onnx")),
         samples=(file(blobs, "../a.npz", b"1"), file(blobs, "model", b"2")),
     )
     lay_out(given, blobs, folder)
@@ -65,34 +63,34 @@ def test_samples_lie_beside_the_inputs_under_names_of_ours(blobs: LocalBlobs, fo
 
 @pytest.mark.parametrize("name", ["../x", "/etc/x", "a/../x", "", "a//b", "./a", "a\0b"])
 def test_no_name_becomes_a_path(blobs: LocalBlobs, folder: Path, name: str) -> None:
-    given = claim(JobKind.COMPILE, file(blobs, "model"), file(blobs, name))
+    given = claim("compile", file(blobs, "model"), file(blobs, name))
     _, (laid, path) = lay_out(given, blobs, folder)
     assert (laid, path.parent) == (name, folder)
 
 
 def test_one_artifact_may_be_given_twice(blobs: LocalBlobs, folder: Path) -> None:
     artifact = file(blobs, "id", b"artifact")
-    laid = lay_out(claim(JobKind.BENCHMARK, artifact, artifact), blobs, folder)
+    laid = lay_out(claim("benchmark", artifact, artifact), blobs, folder)
     assert [(name, path.read_bytes()) for name, path in laid] == [("id", b"artifact")] * 2
     assert laid[0][1] != laid[1][1]
 
 
 def test_the_arrays_of_an_inference_follow_its_artifact(blobs: LocalBlobs, folder: Path) -> None:
-    given = claim(JobKind.INFERENCE, file(blobs, "id", b"artifact"), file(blobs, "inputs", b"npz"))
+    given = claim("inference", file(blobs, "id", b"artifact"), file(blobs, "inputs", b"npz"))
     laid = lay_out(given, blobs, folder)
     assert [(name, path.read_bytes()) for name, path in laid] == [("id", b"artifact"), ("inputs", b"npz")]
 
 
 def test_a_blob_that_is_gone_is_lost(blobs: LocalBlobs, folder: Path) -> None:
     lost = file(blobs, "data")
-    given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), lost)
+    given = claim("compile", file(blobs, "model", b"onnx"), lost)
     blobs.delete(lost.key)
     with pytest.raises(BlobLost):
         lay_out(given, blobs, folder)
 
 
 def test_a_blob_of_another_length_than_its_row_says_is_damaged(blobs: LocalBlobs, folder: Path) -> None:
-    given = claim(JobKind.COMPILE, replace(file(blobs, "model", b"onnx"), bytes=5))
+    given = claim("compile", replace(file(blobs, "model", b"onnx"), bytes=5))
     with pytest.raises(BlobDamaged):
         lay_out(given, blobs, folder)
 
@@ -104,7 +102,7 @@ def test_a_full_disk_is_an_error_of_the_file_system(
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr(copies, "_copy_in_kernel", full)
-    given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), file(blobs, "data"))
+    given = claim("compile", file(blobs, "model", b"onnx"), file(blobs, "data"))
     with pytest.raises(OSError, match="No space"):
         lay_out(given, blobs, folder)
 
@@ -118,12 +116,12 @@ def test_where_the_kernel_does_not_copy_between_files_the_bytes_are_copied_all_t
         raise OSError(number, "not here")
 
     monkeypatch.setattr(copies, "_copy_in_kernel", refuse)
-    ((_, path),) = lay_out(claim(JobKind.COMPILE, file(blobs, "model", b"onnx" * 1000)), blobs, folder)
+    ((_, path),) = lay_out(claim("compile", file(blobs, "model", b"onnx" * 1000)), blobs, folder)
     assert path.read_bytes() == b"onnx" * 1000
 
 
 def test_whatever_a_job_does_to_its_input_the_blob_stays_as_it_was(blobs: LocalBlobs, folder: Path) -> None:
-    given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"))
+    given = claim("compile", file(blobs, "model", b"onnx"))
     blob = blobs.path(given.inputs[0].key)
     before = blob.stat()
     ((_, path),) = lay_out(given, blobs, folder)
@@ -137,14 +135,14 @@ def test_whatever_a_job_does_to_its_input_the_blob_stays_as_it_was(blobs: LocalB
 
 
 def test_a_job_keeps_the_file_it_was_given_when_the_blob_is_removed(blobs: LocalBlobs, folder: Path) -> None:
-    given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"))
+    given = claim("compile", file(blobs, "model", b"onnx"))
     ((_, model),) = lay_out(given, blobs, folder)
     blobs.delete(given.inputs[0].key)
     assert model.read_bytes() == b"onnx"
 
 
 def test_a_job_is_never_given_bytes_that_changed_at_the_same_length(blobs: LocalBlobs, folder: Path) -> None:
-    given = claim(JobKind.COMPILE, file(blobs, "model", b"onnx"), file(blobs, "w.bin", b"weights"))
+    given = claim("compile", file(blobs, "model", b"onnx"), file(blobs, "w.bin", b"weights"))
     blobs.path(given.inputs[1].key).write_bytes(b"Weights")
     with pytest.raises(BlobDamaged, match=given.inputs[1].key):
         lay_out(given, blobs, folder)

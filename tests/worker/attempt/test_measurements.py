@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from compiler.contract import Event
-from service.db.models import JobKind, new_id
+from service.db.models import new_id
 from service.jobs.scheduling.lease import Claim, Measured
 from service.jobs.tuning.records import MAX_TEXT_BYTES, MAX_VARIANT_BYTES
 from worker.attempt import measurements
@@ -15,7 +15,7 @@ from worker.processes.frames import GarbledFrame
 
 @pytest.fixture
 def intake() -> Intake:
-    return Intake(Claim(new_id(), JobKind.COMPILE, 1, new_id(), None, (), {}, 1, 30.0, False))
+    return Intake(Claim(new_id(), "compile", 1, new_id(), None, (), {}, 1, 30.0, False))
 
 
 def event(said: Any, **data: Any) -> Event:

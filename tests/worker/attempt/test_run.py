@@ -13,7 +13,7 @@ import sqlalchemy as sa
 
 from compiler.devices.cpu import target as cpu
 from service.db import kept, results
-from service.db.models import Artifact, Job, JobKind, JobState, TuningRecord, Workload
+from service.db.models import Artifact, Job, JobState, TuningRecord, Workload
 from service.errors import DatabaseUnavailable
 from service.jobs.lifecycle.early_finish import finish
 from service.jobs.scheduling import lease
@@ -185,10 +185,10 @@ def test_the_log_of_a_job_that_was_stopped_is_kept(
 
 
 @pytest.mark.parametrize(
-    ("kind", "made"), [(JobKind.BENCHMARK, "pass"), (JobKind.INFERENCE, 'open(spec["output"], "wb").write(b"npz")')]
+    ("kind", "made"), [("benchmark", "pass"), ("inference", 'open(spec["output"], "wb").write(b"npz")')]
 )
 def test_a_run_that_dies_is_said_to_have_crashed_and_makes_nothing(
-    office: Any, context_with: DeskWith, kind: JobKind, made: str
+    office: Any, context_with: DeskWith, kind: str, made: str
 ) -> None:
     job_id = office.run_of(kind)
     context = context_with(f'{made}\nevent("time", 0.5); os.kill(os.getpid(), signal.SIGSEGV)')
@@ -199,9 +199,9 @@ def test_a_run_that_dies_is_said_to_have_crashed_and_makes_nothing(
         assert results.benchmark(session, job_id) is None
 
 
-@pytest.mark.parametrize("kind", [JobKind.BENCHMARK, JobKind.INFERENCE])
+@pytest.mark.parametrize("kind", ["benchmark", "inference"])
 def test_going_down_gives_a_run_back(
-    office: Any, context_with: DeskWith, eventually: Callable[..., Any], kind: JobKind
+    office: Any, context_with: DeskWith, eventually: Callable[..., Any], kind: str
 ) -> None:
     job_id = office.run_of(kind)
     context = context_with('event("time", 0.5); time.sleep(600)')
@@ -216,13 +216,13 @@ def test_going_down_gives_a_run_back(
 
 
 def test_a_run_that_is_quiet_for_long_does_not_meet_the_limit_on_loading(office: Any, context_with: DeskWith) -> None:
-    office.run_of(JobKind.BENCHMARK)
+    office.run_of("benchmark")
     context = context_with('time.sleep(0.8); send(kind="report", report={})', limits=Limits(wall_s=30.0, load_s=0.2))
     assert run(context, claimed(context)) == "succeeded"
 
 
 def test_a_report_beyond_all_measure_is_garbled(office: Any, context_with: DeskWith) -> None:
-    job_id = office.run_of(JobKind.BENCHMARK)
+    job_id = office.run_of("benchmark")
     context = context_with('send(kind="report", report={"x": "y" * (9 << 20)})')
     assert run(context, claimed(context)) == "failed"
     assert office.job(job_id).problem["code"] == "run_crashed"

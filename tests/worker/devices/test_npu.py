@@ -19,7 +19,6 @@ from worker.attempt.child import Spec
 from worker.attempt.supervise import Ending, supervise
 from worker.devices import npu, queues
 from worker.devices.catalogue import targets
-from worker.kind import Kind
 from worker.lease.wakeup import Wakeup
 from worker.limits import Limits
 from worker.processes.group import Group
@@ -28,7 +27,7 @@ U55 = "npu:ethos-u55-128"
 
 
 def _job(
-    kind: Kind, folder: Path, inputs: tuple[tuple[str, Path], ...], options: Mapping[str, Any], **more: Any
+    kind: str, folder: Path, inputs: tuple[tuple[str, Path], ...], options: Mapping[str, Any], **more: Any
 ) -> tuple[Ending, list[Event], Path]:
     """One job in a child of its own, behind its walls."""
     scratch = folder / kind

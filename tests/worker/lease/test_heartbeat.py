@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from compiler.contract import Event
-from service.db.models import JobKind
 from service.errors import DatabaseUnavailable
 from service.jobs.scheduling import lease
 from service.jobs.scheduling.lease import Measured
@@ -17,7 +16,7 @@ from worker.lease.wakeup import Wakeup
 
 CLAIM = lease.Claim(
     job_id=uuid.uuid4(),
-    kind=JobKind.COMPILE,
+    kind="compile",
     fence=1,
     owner=uuid.uuid4(),
     model_digest="d",

@@ -93,7 +93,7 @@ def test_a_cancelled_job_has_no_artifact(client: TestClient) -> None:
 
 def test_the_receipt_is_served_beside_it(client: TestClient, artifact: str) -> None:
     body = client.get(f"{artifact}/receipt").json()
-    assert (body["receipt"], body["bytes"]) == ({"latency_s": 0.5}, len(DATA))
+    assert (body["receipt"]["latency_s"], body["bytes"]) == (0.5, len(DATA))
     assert f'"{body["sha256"]}"' == ETAG
 
 
@@ -198,7 +198,7 @@ def test_what_was_made_before_measuring_is_there_until_the_artifact_is(
         keys = {*referenced(session)}
     assert blobs.put_bytes(b"first").key in keys
     assert first.key not in keys
-    assert lease.succeed(db, claim, artifact=blobs.put_bytes(b"best"), report={}, receipt={})
+    assert lease.succeed(db, claim, made=blobs.put_bytes(b"best"), report={}, circumstances={})
     assert client.get(f"{path}?partial=true").content == client.get(path).content == b"best"
     with db.read() as session:
         assert blobs.put_bytes(b"first").key not in {*referenced(session)}

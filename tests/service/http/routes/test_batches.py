@@ -98,7 +98,7 @@ def test_compilations_are_compared_by_what_differs_what_came_of_them_and_what_be
         errors = [{"output": "y", "max_absolute": 1e-6, "max_relative": seconds / 10, "max_ulp": 2.0}]
         report = {"latency_s": seconds, "artifact_bytes": 100, "kernels": 3, "errors": errors, "target": "cpu"}
         assert lease.succeed(
-            db, claim, artifact=blobs.put_bytes(b"a"), report=report, receipt={}, measured=lease.Measured()
+            db, claim, made=blobs.put_bytes(b"a" * 100), report=report, circumstances={}, measured=lease.Measured()
         )
     lease.fail(db, claimed(), {"code": "time_limit", "fault": "machine", "message": "m"})
     artifacts = [job["artifact_id"] for job in made["jobs"][:2]]
@@ -106,7 +106,7 @@ def test_compilations_are_compared_by_what_differs_what_came_of_them_and_what_be
     run = lease.claim(db, "w", ["run:cpu"], 60.0)
     assert run is not None
     found = [{"artifact": one, "median_s": median} for one, median in zip(artifacts, (0.003, 0.001), strict=True)]
-    assert lease.benchmarked(db, run, {"artifacts": found})
+    assert lease.succeed(db, run, {"artifacts": found})
 
     compared = client.get(f"/batches/{made['batch']}/comparison").json()
     assert [one["options"] for one in compared["jobs"]] == SEVERAL, "and no option that is the same in all"

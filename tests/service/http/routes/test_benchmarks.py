@@ -52,7 +52,7 @@ def test_a_benchmark_is_a_job_that_ends_in_a_report_and_a_verdict(
     claim = run(db)
     assert [given.name for given in claim.inputs] == artifacts
     assert client.get(f"/benchmarks/{made['id']}").json()["state"] == "LEASED"
-    assert lease.benchmarked(db, claim, REPORT)
+    assert lease.succeed(db, claim, REPORT)
     ended = client.get(f"/benchmarks/{made['id']}").json()
     assert (ended["state"], ended["fraction"], ended["report"]) == ("SUCCEEDED", 1.0, REPORT)
     assert ended["verdict"] == "a is faster by 2.00x ± 0.10"

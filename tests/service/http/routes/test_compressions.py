@@ -40,8 +40,8 @@ def test_what_was_made_is_a_model_of_the_owner_alone(
     made = blobs.put_bytes(b"pruned")
     report = {"layers": [{"node": "a", "sparsity": 0.8}], "curve": [], "error": 0.01}
     claim = claimed()
-    assert lease.compressed(db, claim, model=made, report=report)
-    assert lease.compressed(db, claim, model=made, report=report), "an answer that was lost"
+    assert lease.succeed(db, claim, made=made, report=report)
+    assert lease.succeed(db, claim, made=made, report=report), "an answer that was lost"
     found = client.get(f"/jobs/{job}").json()
     assert found["state"] == "SUCCEEDED"
     assert found["links"]["compressed"] == f"/models/{made.sha256}/file"
@@ -60,7 +60,7 @@ def test_a_fenced_out_worker_makes_no_model(
     lease.release(db, claim)
     claimed()
     made = blobs.put_bytes(b"late")
-    assert not lease.compressed(db, claim, model=made, report={})
+    assert not lease.succeed(db, claim, made=made, report={})
     assert client.get(f"/models/{made.sha256}").status_code == 404
 
 

@@ -47,7 +47,7 @@ def test_inputs_go_in_and_outputs_come_out(
     claim = run(db)
     assert [given.name for given in claim.inputs] == [artifact, "inputs"]
     assert b"".join(blobs.read(claim.inputs[1].key)) == INPUTS
-    lease.inferred(db, claim, outputs=blobs.put_bytes(b"0123456789"), report=REPORT)
+    lease.succeed(db, claim, made=blobs.put_bytes(b"0123456789"), report=REPORT)
     ended = client.get(f"/inferences/{made['id']}").json()
     digest = hashlib.sha256(b"0123456789").hexdigest()
     assert (ended["state"], ended["report"], ended["output_sha256"]) == ("SUCCEEDED", REPORT, digest)

@@ -14,6 +14,7 @@ import structlog
 from fastapi.testclient import TestClient
 
 from bench.zoo import build
+from compiler.contract.preflight import ModelAnswer
 from compiler.errors import InternalError
 from service.blobs.local import LocalBlobs
 from service.config import Settings
@@ -21,7 +22,7 @@ from service.db import workers
 from service.db.engine import Database, clock
 from service.db.models import Job, JobState
 from service.http.app import create_app
-from service.http.schemas.preflight import PREFLIGHT_EXAMPLE, ModelAnswer, PreflightOut
+from service.http.schemas.preflight import PREFLIGHT_EXAMPLE, PreflightOut
 from service.jobs.accounts import access
 from service.jobs.inspection.inspector import BUSY, Inspector
 from service.jobs.scheduling import lease

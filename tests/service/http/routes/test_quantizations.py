@@ -42,8 +42,8 @@ def test_what_was_made_is_a_model_of_the_owner(
     made = blobs.put_bytes(b"quantised")
     report = {"layers": [{"node": "a", "precision": "int8"}], "outputs": [{"name": "y", "snr_db": None}]}
     claim = claimed()
-    assert lease.quantized(db, claim, model=made, report=report)
-    assert lease.quantized(db, claim, model=made, report=report), "an answer that was lost"
+    assert lease.succeed(db, claim, made=made, report=report)
+    assert lease.succeed(db, claim, made=made, report=report), "an answer that was lost"
     found = client.get(f"/jobs/{job}").json()
     assert found["state"] == "SUCCEEDED"
     assert found["links"]["quantized"] == f"/models/{made.sha256}/file"
@@ -61,7 +61,7 @@ def test_a_fenced_out_worker_makes_no_model(
     lease.release(db, claim)
     claimed()
     made = blobs.put_bytes(b"late")
-    assert not lease.quantized(db, claim, model=made, report={})
+    assert not lease.succeed(db, claim, made=made, report={})
     assert client.get(f"/models/{made.sha256}").status_code == 404
 
 

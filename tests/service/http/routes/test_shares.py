@@ -23,8 +23,8 @@ from service.db.share_links import ShareLink
 from service.errors import NotAuthenticated
 from service.http.admission import shared_access
 from service.http.gate import GatedRoute
-from service.http.routes import ROUTERS
 from service.http.routes import jobs as jobs_routes
+from service.http.routes import routers
 from service.jobs.accounts import access
 from service.jobs.lifecycle import share_links
 from service.jobs.lifecycle.attestation import Signer
@@ -72,7 +72,7 @@ def test_a_link_opens_no_other_route(
     opened = shared_access.PAGE | (shared_access.DOWNLOAD if download else set())
     names = {
         (method.lower(), route.path_format): route.name
-        for router in ROUTERS
+        for router in routers()
         for route in router.routes
         if isinstance(route, GatedRoute)
         for method in route.methods or ()

@@ -132,7 +132,7 @@ def test_what_counts_as_stored_is_models_artifacts_uploads_and_arrays_that_are_k
     assert stored() == 5 + 8 + 6
     claim = lease.claim(db, "w", ["run:cpu"], 60)
     assert claim is not None
-    assert lease.inferred(db, claim, outputs=blobs.put_bytes(b"out"), report={})
+    assert lease.succeed(db, claim, made=blobs.put_bytes(b"out"), report={})
     assert stored() == 5 + 8 + 6 + 3
 
 

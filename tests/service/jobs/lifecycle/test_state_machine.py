@@ -115,7 +115,7 @@ class Life(RuleBasedStateMachine):
     def succeed(self, claim: lease.Claim, data: bytes) -> None:
         stored = self.blobs.put_bytes(data)
         written = lease.succeed(
-            self.db, claim, artifact=stored, report={}, receipt={}, measured=lease.Measured([self.record])
+            self.db, claim, made=stored, report={}, circumstances={}, measured=lease.Measured([self.record])
         )
         self.end(claim, written, JobState.SUCCEEDED)
 

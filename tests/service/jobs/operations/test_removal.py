@@ -80,7 +80,7 @@ def test_a_worker_whose_job_was_removed_is_told_that_it_lost_it(
     assert lease.heartbeat(db, claim, [Event("progress", "tile", 0.5)]) == "lost"
     assert not lease.cancelled(db, claim)
     assert not lease.fail(db, claim, {"code": "x"})
-    assert not lease.succeed(db, claim, artifact=blobs.put_bytes(b"a"), report={}, receipt={})
+    assert not lease.succeed(db, claim, made=blobs.put_bytes(b"a"), report={}, circumstances={})
 
 
 def test_a_submission_at_the_same_moment_comes_before_or_after(
@@ -133,7 +133,7 @@ def compiled(
     lease.heartbeat(db, claim, [reported], lease.Measured(records, texts))
     stored = blobs.put_bytes(MARKS["artifact"].encode())
     assert lease.succeed(
-        db, claim, artifact=stored, report={"r": MARKS["told"]}, receipt={"r": MARKS["told"]}, log=MARKS["log"]
+        db, claim, made=stored, report={"r": MARKS["told"]}, circumstances={"r": MARKS["told"]}, log=MARKS["log"]
     )
 
 

@@ -219,7 +219,7 @@ def test_arrays_of_old_inferences_go_and_the_job_says_so(
     claim = lease.claim(db, "w", ["run:cpu"], 60)
     assert claim is not None
     output = blobs.put_bytes(b"outputs")
-    assert lease.inferred(db, claim, outputs=output, report={"seconds": 1.0})
+    assert lease.succeed(db, claim, made=output, report={"seconds": 1.0})
     rules = Rules(0, 1e12, DAY, 3600)
     assert outcomes.outputs(db, owner, job.id).key == output.key
     for stored in (inputs, output):

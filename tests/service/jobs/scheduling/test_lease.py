@@ -171,7 +171,10 @@ def test_success_writes_artifact_records_and_state_at_once(
     job = queued()
     claim = finish(b"bytes", (record, record))
     now = row(db, job.id)
-    assert (now.state, now.fraction, now.report) == (JobState.SUCCEEDED, 1.0, {"kernels": 3})
+    stored: dict[str, Any] = {"model_digest": claim.model_digest, "artifact_bytes": 5, "phase_seconds": {}}
+    assert (now.state, now.fraction) == (JobState.SUCCEEDED, 1.0)
+    assert now.report is not None
+    assert {**now.report, "kernels": 3, **stored} == now.report
     with db.read() as session:
         artifact = session.scalars(sa.select(Artifact)).one()
     assert (artifact.id, artifact.job_id, artifact.bytes) == (job.artifact_id, job.id, 5)
@@ -189,14 +192,14 @@ def test_a_bad_record_leaves_nothing_of_the_success_behind(
         lease.succeed(
             db,
             claim,
-            artifact=stored,
+            made=stored,
             report={},
-            receipt={},
+            circumstances={},
             measured=lease.Measured([record, {**record, "seconds": "fast"}]),
         )
     assert row(db, claim.job_id).state == JobState.LEASED
     assert (count(db, Artifact), count(db, TuningRecord)) == (0, 0)
-    assert lease.succeed(db, claim, artifact=stored, report={}, receipt={}, measured=lease.Measured([record]))
+    assert lease.succeed(db, claim, made=stored, report={}, circumstances={}, measured=lease.Measured([record]))
 
 
 @pytest.mark.parametrize("outcome", ["succeed", "fail", "cancelled", "release", "heartbeat"])
@@ -219,7 +222,7 @@ def test_a_worker_that_lost_its_lease_cannot_write(
     before = [(line.seq, line.kind) for line in log(db, dead.job_id)]
     if outcome == "succeed":
         stored = blobs.put_bytes(b"stale")
-        assert not lease.succeed(db, dead, artifact=stored, report={}, receipt={}, measured=lease.Measured([record]))
+        assert not lease.succeed(db, dead, made=stored, report={}, circumstances={}, measured=lease.Measured([record]))
     elif outcome == "heartbeat":
         assert lease.heartbeat(db, dead, [Said("progress", "tile", 0.9)]) == "lost"
     elif outcome == "fail":
@@ -239,7 +242,7 @@ def test_an_outcome_may_be_repeated_when_its_answer_was_lost(
     claim = claimed()
     stored = blobs.put_bytes(b"x")
     for _ in range(2):
-        assert lease.succeed(db, claim, artifact=stored, report={}, receipt={}, measured=lease.Measured([record]))
+        assert lease.succeed(db, claim, made=stored, report={}, circumstances={}, measured=lease.Measured([record]))
     assert count(db, TuningRecord) == 1
     assert not lease.fail(db, claim, PROBLEM)
     assert row(db, claim.job_id).state == JobState.SUCCEEDED

@@ -10,7 +10,7 @@ from compiler.contract import BenchmarkOptions
 from service.blobs.local import LocalBlobs
 from service.db import jobs, owners, results
 from service.db.engine import Database
-from service.db.models import Job, JobKind, JobState
+from service.db.models import Job, JobState
 from service.errors import ArtifactNeverMade, IdempotencyKeyReused, NotFound
 from service.jobs.accounts.quotas import UNLIMITED
 from service.jobs.operations.reconcile import reconcile
@@ -48,11 +48,11 @@ def test_a_benchmark_of_what_is_made_is_claimed_with_its_artifacts(
     finish(b"one")
     finish(b"two")
     job = bench(second.artifact_id, first.artifact_id)
-    assert (job.kind, job.queue, job.blocked_by) == (JobKind.BENCHMARK, "run:cpu", 0)
+    assert (job.kind, job.queue, job.blocked_by) == ("benchmark", "run:cpu", 0)
     taken = claim(db)
     assert taken is not None
     assert [input.name for input in taken.inputs] == [str(second.artifact_id), str(first.artifact_id)]
-    assert lease.benchmarked(db, taken, {"rounds": 5})
+    assert lease.succeed(db, taken, {"rounds": 5})
     assert now(db, job).state == JobState.SUCCEEDED
     with db.read() as session:
         found = results.benchmark(session, job.id)
@@ -133,10 +133,10 @@ def test_an_inference_carries_its_inputs_and_keeps_its_outputs(
     asked = runs.infer(db, owner, compiled.artifact_id, blobs.put_bytes(b"npz"), threads=1, limits=UNLIMITED)
     taken = claim(db)
     assert taken is not None
-    assert (taken.kind, taken.options) == (JobKind.INFERENCE, {"threads": 1})
+    assert (taken.kind, taken.options) == ("inference", {"threads": 1})
     assert [input.name for input in taken.inputs] == [str(compiled.artifact_id), "inputs"]
     assert blobs.path(taken.inputs[1].key).read_bytes() == b"npz"
-    assert lease.inferred(db, taken, outputs=blobs.put_bytes(b"out"), report={"seconds": 0.1})
+    assert lease.succeed(db, taken, made=blobs.put_bytes(b"out"), report={"seconds": 0.1})
     with db.read() as session:
         found = results.inference(session, asked.job.id)
     assert found is not None

@@ -1,0 +1,18 @@
+"""Run an artifact once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from compiler.contract import Event
+from compiler.runner import infer
+
+if TYPE_CHECKING:
+    from worker.attempt.child import Outbox, Spec
+
+
+def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
+    """The report."""
+    outbox.event(Event("phase", "run", 0.0))
+    (_, artifact), (_, arrays) = spec.inputs
+    return infer(artifact, arrays, spec.output, spec.options.get("threads"))

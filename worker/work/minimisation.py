@@ -1,0 +1,29 @@
+"""Find the smallest part of a model that fails as the whole does."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from compiler.contract import CompileOptions
+from compiler.minimise import minimise
+
+if TYPE_CHECKING:
+    from worker.attempt.child import Outbox, Spec
+
+
+def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
+    """The report."""
+    (_, model), *data = spec.inputs
+    finish = str(spec.finish)
+    return minimise(
+        model,
+        spec.output,
+        CompileOptions.from_json(spec.options["compile"]),
+        spec.options["seconds"],
+        dict(data),
+        dict(spec.samples),
+        outbox.event,
+        scratch=spec.scratch,
+        stop_requested=lambda: os.path.exists(finish),
+    ).to_json()
