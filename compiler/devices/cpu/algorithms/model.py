@@ -21,6 +21,11 @@ PICK_BYTES = 1.25
 
 WIDEN_COST = 2.0
 """What a vector of 24-bit numbers takes beside a row's multiply-adds: a shuffle, a conversion, and a load by itself."""
+INT24_ERROR = 3e-7
+"""Error of a product with 24-bit numbers, relative to its largest value.
+
+It is what rounding to about 2^-21 of a usual element comes to.
+"""
 
 
 def widen_cost(target: CpuTarget) -> float:
