@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct
+from compiler.devices.cpu.blocking import even_part
+from compiler.devices.cpu.codegen.amx import A_REST, B_REST, COLUMNS, GROUPS, ROWS, SUMS, A, B
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import LINE_BYTES
@@ -33,11 +34,6 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
-ROWS, GROUPS, COLUMNS = 16, 16, 16
-"""Of the largest tiles: rows of A, groups of k, columns of B."""
-SUMS = 4
-"""Registers for sums; the others hold A and B, each for whole tiles of k and for what is left of it."""
-A, A_REST, B, B_REST = 4, 5, 6, 7
 CYCLES_PER_FMA = 0.5
 """Of a core with tiles: it has two units for vectors of fp32."""
 

@@ -16,19 +16,7 @@ from math import prod
 
 from compiler.devices.cpu.algorithms import amx, bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.amx import (
-    GROUPS,
-    ROWS,
-    SUMS,
-    A,
-    B,
-    Bf16Tiles,
-    ByteTiles,
-    TileProduct,
-    as_tiles,
-    declare_shapes,
-    parts_of,
-)
+from compiler.devices.cpu.algorithms.amx import Bf16Tiles, ByteTiles, TileProduct, as_tiles, declare_shapes, parts_of
 from compiler.devices.cpu.algorithms.dot import Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
@@ -40,6 +28,7 @@ from compiler.devices.cpu.algorithms.dot.images import (
 )
 from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.codegen.amx import GROUPS, ROWS, SUMS, A, B
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds

@@ -13,7 +13,7 @@ from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shap
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
-from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.groups import PAIR, Groups
 from compiler.forms.normal_form import Slots
 from compiler.forms.operand import guarded
 from compiler.ir.expr import Apply, Const, Expr, Load
@@ -23,7 +23,6 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
-GROUP = LANE_BYTES // DType.BF16.bytes
 FINISH_NS = 0.6
 """One vector of sums through the maps that follow, which are few, and to memory as bf16."""
 FEW_STEPS = 16
@@ -49,7 +48,7 @@ def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
     return DotProduct(
         "bf16",
         view,
-        group=GROUP,
+        group=PAIR,
         steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(view, Slots(workload)),
         packed=packing_of(view, workload, target.vector_floats) is not None,
@@ -86,7 +85,7 @@ def row_step(view: Contraction, slots: Slots) -> int:
     """
     if not isinstance(view.a, Load) or slots.buffers[view.a.slot].element is not DType.BF16:
         return 0
-    if len(view.m) != 1 or len(view.k) != 1 or view.depth % GROUP:
+    if len(view.m) != 1 or len(view.k) != 1 or view.depth % PAIR:
         return 0
     offset = slots.address(view.a.slot, view.a.index)[1]
     step = DType.BF16.bytes * (offset.coefficient(view.m[0]) or 0)

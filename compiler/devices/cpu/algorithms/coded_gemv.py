@@ -11,8 +11,8 @@ saves. Tables of a column's own have 16 values at most.
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.blocking import TASKS_PER_LANE
 from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
+from compiler.devices.cpu.blocking import TASKS_PER_LANE
 from compiler.devices.cpu.codegen.coded_rows import CodedRows
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.rows import is_fetched

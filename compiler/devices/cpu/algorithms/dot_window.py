@@ -16,7 +16,6 @@ from dataclasses import dataclass, field, replace
 
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part, parts
 from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
@@ -27,6 +26,7 @@ from compiler.devices.cpu.algorithms.dot.images import (
     with_line_cuts,
 )
 from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.blocking import even_part, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds

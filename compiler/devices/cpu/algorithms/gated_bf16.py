@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.bf16 import GROUP, Bf16, finished, row_step, staged_of
+from compiler.devices.cpu.algorithms.bf16 import Bf16, finished, row_step, staged_of
 from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.gated import gate_on_other_operand
-from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.groups import LANE_BYTES, PAIR, Groups
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.kernel import Kernel
@@ -63,7 +63,7 @@ def gated_bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[
     product = DotProduct(
         "gated_bf16",
         found.view,
-        group=GROUP,
+        group=PAIR,
         steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(found.view, Slots(found.workload)),
         packed=False,
@@ -105,7 +105,7 @@ class _GatedBf16(Bf16):
             writer.line(f"const char *const plain = (const char *){slot} + panel * {self.panel_bytes}L;")
             writer.line(f"char *const packed = panels + (panel - first_panel) * {self.panel_bytes}L;")
             with writer.block(f"for (long group = 0; group < {self.groups.groups}; group++)"):
-                for at in range(GROUP):
+                for at in range(PAIR):
                     self._declare_gate(at)
                 with writer.block(f"for (long column = 0; column < {shape.panel}; column += {lanes})"):
                     place = f"(group * {shape.panel} + column) * {LANE_BYTES}"
@@ -117,8 +117,8 @@ class _GatedBf16(Bf16):
         """Declares `gate{at}`, what element `at` of group `group` is multiplied by; past the last element, by 0."""
         writer, depth = self.writer, self.view.depth
         writer.line(f"float of{at} = 0;")
-        place = f"group * {GROUP} + {at}"
-        with writer.block(f"if ({place} < {depth})" if depth % GROUP and at else ""):
+        place = f"group * {PAIR} + {at}"
+        with writer.block(f"if ({place} < {depth})" if depth % PAIR and at else ""):
             writer.line(f"const long k = {place};")
             decode(writer, self.view.k, "k")
             emitter = Emitter(writer, self.slots.address)

@@ -11,8 +11,8 @@ A tile says how many panels lie side by side, and into how many tasks the column
 from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.blocking import TASKS_PER_LANE
 from compiler.devices.cpu.algorithms.model import CALL_NS, INT24_ERROR, arrival_rate, widen_cost
+from compiler.devices.cpu.blocking import TASKS_PER_LANE
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
 from compiler.devices.cpu.products.few_rows.dense import DensePanels

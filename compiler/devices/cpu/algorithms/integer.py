@@ -25,7 +25,7 @@ from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shap
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import LINE_BYTES, whole_lines
 from compiler.forms.groups import LANE_BYTES, Groups
-from compiler.forms.integer import IntegerContraction, as_integer, row_step
+from compiler.forms.integer import IntegerContraction, as_integer, plus, row_step
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.machine import Workload
@@ -112,13 +112,6 @@ def held(target: CpuTarget, by_bytes: type[Bytes] | None = None) -> type[Bytes |
 def holds_signed(form: IntegerContraction, target: CpuTarget) -> bool:
     """Whether the bytes of A are held as signed ones."""
     return target.takes_signed(form.a.value.dtype is DType.I8)
-
-
-def plus(expr: Expr | None, number: int) -> Expr:
-    """An int32 expression, 0 when absent, and a number."""
-    if expr is None:
-        return Const(number, I32)
-    return Apply("add", (expr, Const(number, I32))) if number else expr
 
 
 @dataclass

@@ -9,6 +9,8 @@ from compiler.devices.cpu.target import CpuTarget
 
 CALL_NS = 150.0
 """What a kernel costs beside its work."""
+EXP_NS = 3.0
+"""One vector of scores of attention through the maps, the largest value and the exponential."""
 STEP_COST = 2.0
 """What a row that is kept takes, beside a row of a dense panel: its place, and an element for fewer columns."""
 PICK_COST, WINDOW_COST = 1.5, 1.5

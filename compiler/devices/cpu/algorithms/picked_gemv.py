@@ -19,8 +19,8 @@ import itertools
 from collections.abc import Iterator
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.blocking import TASKS_PER_LANE, even_part
 from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, arrival_rate, pick_cost
+from compiler.devices.cpu.blocking import TASKS_PER_LANE, even_part
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.products.few_rows.placed import PlacedPanels, is_ordered
 from compiler.devices.cpu.products.few_rows.product import FewRows
