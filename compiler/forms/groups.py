@@ -11,6 +11,8 @@ from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType
 
 LANE_BYTES = 4
+PAIR = LANE_BYTES // DType.BF16.bytes
+"""Elements of bf16 in a lane."""
 
 
 @dataclass(frozen=True)

@@ -135,3 +135,10 @@ def operand_of(expr: Expr) -> Operand | None:
 
 def _with_b(view: Contraction, b: Expr) -> Contraction:
     return Contraction(view.kernel, view.product, view.epilogue, view.a, b, view.batch, view.m, view.n, view.k)
+
+
+def plus(expr: Expr | None, number: int) -> Expr:
+    """An int32 expression, 0 when absent, and a number."""
+    if expr is None:
+        return Const(number, DType.I32)
+    return Apply("add", (expr, Const(number, DType.I32))) if number else expr

@@ -31,7 +31,6 @@ region       loops and branches that are decided while running, around kernels o
 
 algorithm    what an algorithm is
 dot          what integer and bf16 share: k in steps of a group that fills a lane
-blocking     what those that block products share: how axes are cut and registers filled
 row_cuts     what those that work on images share: tiles that give each lane some rows
 model        what all of them cost beside their work, and how fast caches are read
 """

@@ -22,8 +22,9 @@ from dataclasses import dataclass, replace
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct
+from compiler.devices.cpu.blocking import even_part
+from compiler.devices.cpu.codegen.amx import A_REST, B_REST, COLUMNS, GROUPS, ROWS, SUMS, A, B
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import LINE_BYTES
@@ -33,11 +34,6 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
-ROWS, GROUPS, COLUMNS = 16, 16, 16
-"""Of the largest tiles: rows of A, groups of k, columns of B."""
-SUMS = 4
-"""Registers for sums; the others hold A and B, each for whole tiles of k and for what is left of it."""
-A, A_REST, B, B_REST = 4, 5, 6, 7
 CYCLES_PER_FMA = 0.5
 """Of a core with tiles: it has two units for vectors of fp32."""
 
@@ -80,120 +76,132 @@ def parts_of(rows: int) -> tuple[int, int]:
     return parts, -(-rows // parts)
 
 
-@dataclass
-class Tiles(DotContraction):
-    """The inner kernel of a lowering by tiles; what remains is that of the dot products."""
+@dataclass(frozen=True)
+class Registers:
+    """Those of a product's register tiles.
+
+    block_rows    rows of a block, of which the last one may have fewer
+    tiles_before  how many register tiles of a panel come before that which begins at `row0`, in C
+    """
+
+    product: DotContraction
+    block_rows: int
+    tiles_before: str
 
     @property
-    def in_registers(self) -> bool:
-        """Sums leave tiles through memory."""
-        return False
-
-    @property
-    def tile_dot(self) -> str:
+    def _dot(self) -> str:
         """The C macro of a product."""
-        return "tw_tile_dot_bf16" if self.total is DType.F32 else "tw_tile_dot_bytes"
+        return "tw_tile_dot_bf16" if self.product.held.total is DType.F32 else "tw_tile_dot_bytes"
 
-    def before_tasks(self) -> None:
-        """The registers get the shapes of whole register tiles."""
-        self.writer.line(f"tw_tiles_begin(&{self.shapes(self.shape.rows)});")
-
-    def after_tasks(self) -> None:
-        """The registers are given back."""
-        self.writer.line("tw_tiles_end();")
+    def begin(self, rows: int) -> None:
+        """The registers get the shapes of register tiles of so many rows."""
+        self.product.writer.line(f"tw_tiles_begin(&{self.shapes(rows)});")
 
     def multiply(self, rows: int) -> str:
         """With the place of what is fetched meanwhile: this register tile's share of the next panel of constants."""
-        share = self.lines_ahead * LINE_BYTES * (self.groups.groups // GROUPS)
+        product = self.product
+        share = self.lines_ahead * LINE_BYTES * (product.groups.groups // GROUPS)
         if not share:
-            return f"{self.name}_{rows}(a, b, c, 0);"
-        first = f"tile - begin < {self.column_blocks}"
+            return f"{product.name}_{rows}(a, b, c, 0);"
+        first = f"tile - begin < {product.column_blocks}"
         at = f"{self.tiles_before} * {share}L"
-        is_more = f"{at} < {self.panel_bytes}L"
-        return f"{self.name}_{rows}(a, b, c, {first} && {is_more} ? b + {self.panel_bytes}L + {at} : 0);"
-
-    @property
-    def tiles_before(self) -> str:
-        """How many register tiles of a panel come before that which begins at `row0`, in C."""
-        return f"(row0 - first_row) / {self.shape.rows}"
-
-    @property
-    def block_rows(self) -> int:
-        """Rows of a block, of which the last one may have fewer."""
-        return min(self.shape.block_m, self.view.rows)
+        is_more = f"{at} < {product.panel_bytes}L"
+        return f"{product.name}_{rows}(a, b, c, {first} && {is_more} ? b + {product.panel_bytes}L + {at} : 0);"
 
     @property
     def lines_ahead(self) -> int:
         """How many lines of the next panel are fetched at each whole tile of k, so that a block's rows fetch it all."""
-        if not self.packing:
-            return 0
-        return -(-GROUPS * self.shape.vectors // -(-self.block_rows // self.shape.rows))
+        shape = self.product.shape
+        return -(-GROUPS * shape.vectors // -(-self.block_rows // shape.rows)) if self.product.packing else 0
 
     def shapes(self, rows: int) -> str:
         """The name of the table of registers' shapes."""
-        return f"{self.name}_{rows}_shapes"
-
-    def _micro(self, rows: int) -> None:
-        """c[rows][panel] = a[rows][groups] b[groups][panel], by registers of the shapes that it declares."""
-        writer, vectors = self.writer, self.shape.vectors
-        parts, part = parts_of(rows)
-        whole, rest = divmod(self.groups.groups, GROUPS)
-        declare_shapes(writer, self.shapes(rows), parts * vectors, part, rest)
-        head = f"void {self.name}_{rows}(const char *a, const char *b, {self.scalar_type} *c, const char *ahead)"
-        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
-            if rows != self.shape.rows:
-                writer.line(f"tw_tiles_begin(&{self.shapes(rows)});")
-            self.clear_sums(rows)
-            if whole:
-                with writer.block(f"for (long k = 0; k < {whole}; k++)"):
-                    self.fetch_ahead("k")
-                    self.products(rows, "k", A, B)
-            if rest:
-                self.products(rows, f"{whole}L", A_REST, B_REST)
-            self.store_sums(rows)
-            if rows != self.shape.rows:
-                writer.line(f"tw_tiles_begin(&{self.shapes(self.shape.rows)});")
-        writer.line()
+        return f"{self.product.name}_{rows}_shapes"
 
     def clear_sums(self, rows: int) -> None:
         """All sums of a register tile are 0."""
-        for register in range(parts_of(rows)[0] * self.shape.vectors):
-            self.writer.line(f"tw_tile_zero({register});")
+        for register in range(parts_of(rows)[0] * self.product.shape.vectors):
+            self.product.writer.line(f"tw_tile_zero({register});")
 
     def store_sums(self, rows: int) -> None:
         """From registers to `c`, row by row."""
-        panel, vectors = self.shape.panel, self.shape.vectors
+        panel, vectors = self.product.shape.panel, self.product.shape.vectors
         for at in range(parts_of(rows)[0]):
             for vector in range(vectors):
-                place = f"c + {self._first(rows, at) * panel + vector * COLUMNS}"
-                self.writer.line(f"tw_tile_store({at * vectors + vector}, {place}, {panel * LANE_BYTES}L);")
+                place = f"c + {_first(rows, at) * panel + vector * COLUMNS}"
+                self.product.writer.line(f"tw_tile_store({at * vectors + vector}, {place}, {panel * LANE_BYTES}L);")
 
     def fetch_ahead(self, k: str) -> None:
         """A share of the next panel, at step `k` of whole tiles of k."""
         if lines := self.lines_ahead:
-            self.writer.line(f"if (ahead) tw_tile_ahead(ahead + {k} * {lines * LINE_BYTES}L, {lines});")
+            self.product.writer.line(f"if (ahead) tw_tile_ahead(ahead + {k} * {lines * LINE_BYTES}L, {lines});")
 
     def products(self, rows: int, k: str, a: int, b: int) -> None:
         """All products of one tile of k: by each tile of B all parts of A, back and forth, so that few are loaded."""
-        writer, shape = self.writer, self.shape
-        step, parts = self.row_step or self.row_bytes, parts_of(rows)[0]
+        product, writer, shape = self.product, self.product.writer, self.product.shape
+        step, parts = product.row_step or product.row_bytes, parts_of(rows)[0]
         order, loaded = list(range(parts)), -1
         for vector in range(shape.vectors):
             place = f"b + {k} * {GROUPS * shape.panel * LANE_BYTES} + {vector * COLUMNS * LANE_BYTES}"
             writer.line(f"tw_tile_load({b}, {place}, {shape.panel * LANE_BYTES}L);")
             for at in order:
                 if at != loaded:
-                    place = f"a + {k} * {GROUPS * LANE_BYTES} + {self._first(rows, at) * step}L"
+                    place = f"a + {k} * {GROUPS * LANE_BYTES} + {_first(rows, at) * step}L"
                     writer.line(f"tw_tile_load({a}, {place}, {step}L);")
                     loaded = at
-                writer.line(f"{self.tile_dot}({at * shape.vectors + vector}, {a}, {b});")
+                writer.line(f"{self._dot}({at * shape.vectors + vector}, {a}, {b});")
             order.reverse()
 
+
+def _first(rows: int, at: int) -> int:
+    """The first row of a part."""
+    part = parts_of(rows)[1]
+    return min(at * part, rows - part)
+
+
+class TileStep:
+    """The `Step` of tiles whose rows are staged row by row, or read in place."""
+
+    keeps_sums = False
+
     @staticmethod
-    def _first(rows: int, at: int) -> int:
-        """The first row of a part."""
-        part = parts_of(rows)[1]
-        return min(at * part, rows - part)
+    def _registers(product: DotContraction) -> Registers:
+        shape = product.shape
+        return Registers(product, min(shape.block_m, product.view.rows), f"(row0 - first_row) / {shape.rows}")
+
+    def begin(self, product: DotContraction) -> None:
+        """The registers get the shapes of whole register tiles."""
+        self._registers(product).begin(product.shape.rows)
+
+    def end(self, product: DotContraction) -> None:
+        """The registers are given back."""
+        product.writer.line("tw_tiles_end();")
+
+    def multiply(self, product: DotContraction, rows: int) -> str:
+        """With what is fetched meanwhile."""
+        return self._registers(product).multiply(rows)
+
+    def write(self, product: DotContraction, rows: int) -> None:
+        """c[rows][panel] = a[rows][groups] b[groups][panel], by registers of the shapes that it declares."""
+        writer, shape, registers = product.writer, product.shape, self._registers(product)
+        parts, part = parts_of(rows)
+        whole, rest = divmod(product.groups.groups, GROUPS)
+        declare_shapes(writer, registers.shapes(rows), parts * shape.vectors, part, rest)
+        head = f"void {product.name}_{rows}(const char *a, const char *b, {product.scalar_type} *c, const char *ahead)"
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            if rows != shape.rows:
+                registers.begin(rows)
+            registers.clear_sums(rows)
+            if whole:
+                with writer.block(f"for (long k = 0; k < {whole}; k++)"):
+                    registers.fetch_ahead("k")
+                    registers.products(rows, "k", A, B)
+            if rest:
+                registers.products(rows, f"{whole}L", A_REST, B_REST)
+            registers.store_sums(rows)
+            if rows != shape.rows:
+                registers.begin(shape.rows)
+        writer.line()
 
 
 def declare_shapes(writer: Writer, name: str, sums: int, rows: int, rest: int) -> None:
@@ -204,16 +212,6 @@ def declare_shapes(writer: Writer, name: str, sums: int, rows: int, rest: int) -
         octets, tall = ({at: size for at, size in one.items() if at not in (A_REST, B_REST)} for one in (octets, tall))
     lists = [", ".join(f"[{at}] = {size}" for at, size in sorted(one.items())) for one in (octets, tall)]
     writer.line(f"static const tw_tile_shapes {name} = {{1, .bytes = {{{lists[0]}}}, .rows = {{{lists[1]}}}}};")
-
-
-@dataclass
-class Bf16Tiles(Tiles, bf16.Bf16):
-    """Operands rounded to bf16."""
-
-
-@dataclass
-class ByteTiles(Tiles, integer.Bytes):
-    """Bytes of A, unsigned, with signed ones of B."""
 
 
 def amx_bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
@@ -235,12 +233,12 @@ def as_tiles(algorithm: str, product: DotProduct) -> TileProduct:
 
 def amx_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """As `bf16.bf16`, by tiles."""
-    return _aligned(bf16.bf16(name, workload, tile, target, Bf16Tiles))
+    return _aligned(bf16.bf16(name, workload, tile, target, TileStep()))
 
 
 def amx_integer(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """As `integer.integer`, by tiles."""
-    return _aligned(integer.integer(name, workload, tile, target, ByteTiles))
+    return _aligned(integer.integer(name, workload, tile, target, TileStep()))
 
 
 def _aligned(lowering: DotContraction) -> DotContraction:

@@ -14,32 +14,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 
-from compiler.devices.cpu.algorithms import amx, bf16, integer
+from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.amx import (
-    GROUPS,
-    ROWS,
-    SUMS,
-    A,
-    B,
-    Bf16Tiles,
-    ByteTiles,
-    TileProduct,
-    as_tiles,
-    declare_shapes,
-    parts_of,
-)
-from compiler.devices.cpu.algorithms.dot import Shape
+from compiler.devices.cpu.algorithms.amx import Registers, TileProduct, as_tiles, declare_shapes, parts_of
+from compiler.devices.cpu.algorithms.dot import DotContraction, Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
     ImageRows,
     Phase,
     line_blocks,
+    lines_of,
     staged_pixels,
     with_line_cuts,
 )
 from compiler.devices.cpu.algorithms.dot.tiles import FINISH_NS, STAGE_BYTES_PER_NS
 from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.codegen.amx import GROUPS, ROWS, SUMS, A, B
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds
@@ -122,7 +112,7 @@ class _Windows:
 
 
 @dataclass
-class _WindowTiles(ImageRows, amx.Tiles):
+class _WindowTiles(ImageRows):
     """A lowering of windows by tiles."""
 
     def __post_init__(self) -> None:
@@ -143,41 +133,12 @@ class _WindowTiles(ImageRows, amx.Tiles):
         ]
 
     @property
-    def _a_bytes(self) -> int:
+    def a_bytes(self) -> int:
         return whole_lines(self.image_bytes + self.shape.rows * self.row_bytes)
 
     @property
     def heights(self) -> list[int]:
         return [self.shape.rows]
-
-    @property
-    def block_rows(self) -> int:
-        return self.rows.positions(self.block_lines)
-
-    @property
-    def tiles_before(self) -> str:
-        return f"row0 / {self.shape.rows}"
-
-    def _micro(self, rows: int) -> None:
-        """c[rows][panel] = the sums over taps of pixels, from `a` on, by weights."""
-        writer, steps = self.writer, self.groups.run_groups // GROUPS
-        declare_shapes(writer, self.shapes(rows), parts_of(rows)[0] * self.shape.vectors, parts_of(rows)[1], 0)
-        offsets = [offset * self.row_bytes for offset in self.rows.offsets(self.block_lines)]
-        writer.line(f"static const int {self.name}_offsets[] = {{{', '.join(map(str, offsets))}}};")
-        head = (
-            f"void {self.name}_{rows}(const char *image, const char *panel, {self.scalar_type} *c, const char *ahead)"
-        )
-        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
-            self.clear_sums(rows)
-            with writer.block(f"for (long tap = 0; tap < {len(offsets)}; tap++)"):
-                writer.line(f"const char *const a = image + {self.name}_offsets[tap];")
-                octets = steps * GROUPS * self.shape.panel * LANE_BYTES
-                writer.line(f"const char *const b = panel + tap * {octets}L;")
-                with writer.block(f"for (long k = 0; k < {steps}; k++)"):
-                    self.fetch_ahead(f"(tap * {steps} + k)")
-                    self.products(rows, "k", A, B)
-            self.store_sums(rows)
-        writer.line()
 
     def declare_rows(self) -> str:
         """Outputs of all lines, with what lies between the lines."""
@@ -194,7 +155,7 @@ class _WindowTiles(ImageRows, amx.Tiles):
             writer.line(f"const char *const a = (const char *)rows + row0 * {self.row_bytes}L;")
             writer.line(f"{self.scalar_type} c[{self.shape.rows * self.shape.panel}] __attribute__((aligned(64)));")
             writer.line(f"const long count = tw_least_of(positions - row0, {self.shape.rows});")
-            writer.line(self.multiply(self.shape.rows))
+            writer.line(self.step.multiply(self, self.shape.rows))
             self.epilogue()
 
     def place_row(self) -> None:
@@ -206,14 +167,48 @@ class _WindowTiles(ImageRows, amx.Tiles):
             writer.line(f"const long {rows.lines.output} = first_line + (row0 + row) / {rows.pitch};")
 
 
-@dataclass
-class _Bf16Windows(_WindowTiles, Bf16Tiles):
-    """Operands rounded to bf16."""
+@dataclass(frozen=True)
+class _WindowStep:
+    """The `Step` of tiles of neighbouring pixels."""
 
+    rows: WindowRows
+    keeps_sums = False
 
-@dataclass
-class _ByteWindows(_WindowTiles, ByteTiles):
-    """Bytes."""
+    def _registers(self, product: DotContraction) -> Registers:
+        block = self.rows.positions(lines_of(self.rows, product.shape))
+        return Registers(product, block, f"row0 / {product.shape.rows}")
+
+    def begin(self, product: DotContraction) -> None:
+        """The registers get the shapes of whole register tiles."""
+        self._registers(product).begin(product.shape.rows)
+
+    def end(self, product: DotContraction) -> None:
+        """The registers are given back."""
+        product.writer.line("tw_tiles_end();")
+
+    def multiply(self, product: DotContraction, rows: int) -> str:
+        """With what is fetched meanwhile."""
+        return self._registers(product).multiply(rows)
+
+    def write(self, product: DotContraction, rows: int) -> None:
+        """c[rows][panel] = the sums over taps of pixels, from `a` on, by weights."""
+        writer, name, registers = product.writer, product.name, self._registers(product)
+        shape, steps = product.shape, product.groups.run_groups // GROUPS
+        declare_shapes(writer, registers.shapes(rows), parts_of(rows)[0] * shape.vectors, parts_of(rows)[1], 0)
+        offsets = [offset * product.row_bytes for offset in self.rows.offsets(lines_of(self.rows, shape))]
+        writer.line(f"static const int {name}_offsets[] = {{{', '.join(map(str, offsets))}}};")
+        head = f"void {name}_{rows}(const char *image, const char *panel, {product.scalar_type} *c, const char *ahead)"
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            registers.clear_sums(rows)
+            with writer.block(f"for (long tap = 0; tap < {len(offsets)}; tap++)"):
+                writer.line(f"const char *const a = image + {name}_offsets[tap];")
+                octets = steps * GROUPS * shape.panel * LANE_BYTES
+                writer.line(f"const char *const b = panel + tap * {octets}L;")
+                with writer.block(f"for (long k = 0; k < {steps}; k++)"):
+                    registers.fetch_ahead(f"(tap * {steps} + k)")
+                    registers.products(rows, "k", A, B)
+            registers.store_sums(rows)
+        writer.line()
 
 
 def bf16_form(workload: Workload, target: CpuTarget, by_line: bool) -> tuple[TileProduct, WindowRows] | None:
@@ -232,7 +227,7 @@ def byte_form(workload: Workload, target: CpuTarget, by_line: bool) -> tuple[Til
     form = as_integer(workload)
     if product is None or form is None or not product.packed or beyond_bounds(form.view.kernel):
         return None
-    staged = integer.Bytes.staged_of(form, signed=False)
+    staged = integer.Bytes(form, signed=False).staged
     if form.b.fixed_zero != form.b_shift or staged.padding.axes & {*form.view.m, *form.view.k}:
         return None
     rows = window_rows(form.view, staged.condition, staged.value, by_line=by_line)
@@ -283,8 +278,8 @@ def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     assert packing is not None, "weights are constants"
     groups = Groups(packing[1], DType.BF16, run=rows.run)
     staged = staged_pixels(rows, bf16.staged_of(found[0].view.a))
-    packed = (packing[0], groups)
-    return _Bf16Windows(name, workload, rows.view, Slots(workload), shape, target, packed, groups, staged, 0, rows=rows)
+    operands = ((packing[0], groups), groups, staged, 0, bf16.held(target), _WindowStep(rows))
+    return _WindowTiles(name, workload, rows.view, Slots(workload), shape, target, *operands, rows=rows)
 
 
 def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
@@ -293,17 +288,12 @@ def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     form = as_integer(workload)
     assert found is not None, "the tile stage offers windows only where there are some"
     assert form is not None
-    rows, shape = found[1], _shape(tile, target)
-    staged = integer.Bytes.staged_of(form, signed=False)
-    form = replace(form, view=rows.view)
-    packing = form.packing(workload, shape.panel)
+    rows, shape, held = found[1], _shape(tile, target), integer.Bytes(form, signed=False)
+    packing = replace(form, view=rows.view).packing(workload, shape.panel)
     assert packing is not None, "weights are constants"
-    groups = replace(integer.Bytes.groups_of(form, packing[1], signed=False), run=rows.run)
-    packed, slots = (packing[0], groups), Slots(workload)
-    staged = staged_pixels(rows, staged)
-    return _ByteWindows(
-        name, workload, rows.view, slots, shape, target, packed, groups, staged, 0, form=form, signed=False, rows=rows
-    )
+    groups = replace(held.groups(packing[1]), run=rows.run)
+    operands = ((packing[0], groups), groups, staged_pixels(rows, held.staged), 0, held, _WindowStep(rows))
+    return _WindowTiles(name, workload, rows.view, Slots(workload), shape, target, *operands, rows=rows)
 
 
 AMX_BF16_WINDOW = Algorithm(BF16_NAMES, _tiles_of(bf16_form, DType.BF16), bf16_windows, "bf16", any_short)

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
 
 from compiler.codegen.expressions import Emitter
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.contraction.lowering import MAX_MAPS, SIMPLE
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, Staged, Step
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
-from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.groups import PAIR, Groups
 from compiler.forms.normal_form import Slots
 from compiler.forms.operand import guarded
 from compiler.ir.expr import Apply, Const, Expr, Load
@@ -23,7 +22,6 @@ from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.tuning.proposal import Proposal
 
-GROUP = LANE_BYTES // DType.BF16.bytes
 FINISH_NS = 0.6
 """One vector of sums through the maps that follow, which are few, and to memory as bf16."""
 FEW_STEPS = 16
@@ -49,17 +47,18 @@ def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
     return DotProduct(
         "bf16",
         view,
-        group=GROUP,
+        group=PAIR,
         steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(view, Slots(workload)),
         packed=packing_of(view, workload, target.vector_floats) is not None,
     )
 
 
-def bf16(
-    name: str, workload: Workload, tile: Tile, target: CpuTarget, lowering: type[Bf16] | None = None
-) -> DotContraction:
-    """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
+def bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget, by: Step | None = None) -> DotContraction:
+    """A kernel that `as_contraction` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n.
+
+    `by` is its inner kernel; None: by dot products.
+    """
     view = as_contraction(workload)
     assert view is not None, "the tile stage offers `bf16` only to fp32 contractions"
     shape = Shape.of(tile, view, target)
@@ -67,8 +66,8 @@ def bf16(
     panels = Panels((0,), view.depth, view.columns, shape.panel, ())
     groups = packing[1] if packing else Groups(panels, DType.BF16)
     slots, staged = Slots(workload), staged_of(view.a)
-    step = row_step(view, slots)
-    return (lowering or Bf16)(name, workload, view, slots, shape, target, packing, groups, staged, step)
+    operands = (packing, groups, staged, row_step(view, slots))
+    return DotContraction(name, workload, view, slots, shape, target, *operands, held(target), by or DotStep())
 
 
 def packed_ahead(workload: Workload, panel: int) -> tuple[int, Groups] | None:
@@ -86,7 +85,7 @@ def row_step(view: Contraction, slots: Slots) -> int:
     """
     if not isinstance(view.a, Load) or slots.buffers[view.a.slot].element is not DType.BF16:
         return 0
-    if len(view.m) != 1 or len(view.k) != 1 or view.depth % GROUP:
+    if len(view.m) != 1 or len(view.k) != 1 or view.depth % PAIR:
         return 0
     offset = slots.address(view.a.slot, view.a.index)[1]
     step = DType.BF16.bytes * (offset.coefficient(view.m[0]) or 0)
@@ -101,43 +100,31 @@ def staged_of(a: Expr) -> Staged:
     return Staged(value, Const(0.0, DType.F32), condition, value if isinstance(value, Load) else None)
 
 
-@dataclass
-class Bf16(DotContraction):
+@dataclass(frozen=True)
+class Bf16:
     """Operands rounded to bf16, sums in fp32."""
 
-    total: ClassVar[DType] = DType.F32
-    suffix: ClassVar[str] = "bf16"
+    folds_gelu: bool
+    total = DType.F32
+    suffix = "bf16"
+    lone_group = "tw_lone_group"
+    dot = "tw_dot_bf16"
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.writer.folds_gelu = not self.target.has_tiles
-
-    @property
-    def in_registers(self) -> bool:
+    def in_registers(self, product: DotContraction) -> bool:
         """Where few cheap maps follow."""
-        values = [value for block in self.view.epilogue for value in block.values]
+        values = [value for block in product.view.epilogue for value in block.values]
         parts = [part for value in values for part in value.walk() if not isinstance(part, Load | Const)]
         return len(parts) <= MAX_MAPS and all(isinstance(part, Apply) and part.function in SIMPLE for part in parts)
 
-    @property
-    def dot(self) -> str:
-        """The instruction that adds products of pairs."""
-        return "tw_dot_bf16"
-
-    @property
-    def b(self) -> Expr:
-        """The second operand as it is read."""
-        return self.view.b
-
-    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
-        """A statement that writes `count` elements of a row as bf16."""
-        assert self.staged.source is not None
-        if self.slots.buffers[self.staged.source.slot].element is DType.BF16:
+    def copy(self, product: DotContraction, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """Copied or rounded."""
+        assert product.staged.source is not None
+        if product.slots.buffers[product.staged.source.slot].element is DType.BF16:
             return f"memcpy({to}, {source}, ({count}) * sizeof *row);"
         return f"tw_copy_bf16({to}, {source}, {count});"
 
-    def fill(self, to: str, count: str, emitter: Emitter) -> str:
-        """A statement that writes `count` zeros."""
+    def fill(self, product: DotContraction, to: str, count: str, emitter: Emitter) -> str:
+        """Zeros."""
         return f"memset({to}, 0, ({count}) * sizeof *row);"
 
     def element_of(self, value: str) -> str:
@@ -147,6 +134,29 @@ class Bf16(DotContraction):
     def lane_of(self, values: Sequence[str]) -> str:
         """A pair of values as one lane of 32 bits."""
         return f"tw_pair_bf16({', '.join(values)})"
+
+    def b(self, product: DotContraction) -> Expr:
+        """The second operand as it is read."""
+        return product.view.b
+
+    def extra_bytes(self, product: DotContraction) -> int:
+        """None: there are no zero points."""
+        return 0
+
+    def after_row(self, product: DotContraction) -> None:
+        """Nothing more is kept."""
+
+    def column_terms(self, product: DotContraction, emitter: Emitter, column: str) -> None:
+        """Nothing is to be corrected."""
+
+    def corrected(self, product: DotContraction, emitter: Emitter, value: str) -> str:
+        """The sums as they are."""
+        return value
+
+
+def held(target: CpuTarget) -> Bf16:
+    """In which form operands are held; beside tiles of AMX GELU is as it is elsewhere."""
+    return Bf16(folds_gelu=not target.has_tiles)
 
 
 BF16 = Algorithm(("bf16",), bf16_tiles, bf16, "bf16", any_short)

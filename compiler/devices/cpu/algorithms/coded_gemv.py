@@ -10,26 +10,19 @@ saves. Tables of a column's own have 16 values at most.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from compiler.codegen.expressions import Emitter, Vector
-from compiler.codegen.functions import decode
-from compiler.codegen.task_grid import Cut, TaskGrid
-from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.gemv import TASKS_PER_LANE, HeldSums
 from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
+from compiler.devices.cpu.blocking import TASKS_PER_LANE
 from compiler.devices.cpu.codegen.coded_rows import CodedRows
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
+from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.rows import is_fetched
-from compiler.devices.cpu.codegen.strips import copy_row
-from compiler.devices.cpu.codegen.trimming import Trimming
+from compiler.devices.cpu.products.few_rows.coded import CodedPanels
+from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.target import VBMI, CpuTarget
 from compiler.encodings.codebook import CODED, Codebook
 from compiler.forms.coded_columns import CodedColumns
-from compiler.forms.contraction import Contraction, axes_of, packing_of
+from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.gemv import as_gemv
-from compiler.forms.normal_form import Slots
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
@@ -101,65 +94,7 @@ def coded_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> 
     assert packed is not None, "the tile stage offers `gemv_codebook` only where an encoding tells of a codebook"
     position, packing = packed
     rows = CodedRows.of(view.rows, packing, target.vector_registers, is_fetched(packing, target.l2_bytes))
-    return _CodedGemv(name, workload, view, position, rows, tile.extent("block", "n") // target.vector_floats)
-
-
-@dataclass
-class _CodedGemv(Lowering):
-    """A group is a panel of columns, which one call of `rows` works on; `groups` of them are a task."""
-
-    name: str
-    workload: Workload
-    view: Contraction
-    position: int
-    rows: CodedRows
-    groups: int
-
-    def __post_init__(self) -> None:
-        self.writer = Writer()
-        self.slots = Slots(self.workload)
-        self.count = -(-self.view.columns // self.rows.lanes)
-
-    @property
-    def grid(self) -> TaskGrid:
-        return TaskGrid(self.view.kernel, (Cut((self.view.n,), self.groups * self.rows.lanes),))
-
-    def lower(self) -> Lowered:
-        view, writer, rows = self.view, self.writer, self.rows
-        rows.write(writer, f"{self.name}_coded")
-        roles = f"m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
-        with kernel_function(writer, self.name, self.workload, roles):
-            writer.line("float *const rows = (float *)scratch;")
-            self._gather_rows()
-            with Trimming(writer, view.kernel, self.slots, rows.lanes).tasks(self.grid):
-                writer.line(f"const long first = tile * {self.groups};")
-                writer.line(f"const long past = tw_least_of(first + {self.groups}, {self.count});")
-                with writer.block("for (long group = first; group < past; group++)"):
-                    self._group()
-        scratch = view.rows * rows.packing.depth * 4
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: rows.packing}, self.grid)
-
-    def _gather_rows(self) -> None:
-        """rows[m][k] = A[m][k], with whatever was fused into it, and zeros past the depth."""
-        view, depth = self.view, self.rows.packing.depth
-        with self.writer.block(f"for (long m = 0; m < {view.rows}; m++)"):
-            decode(self.writer, view.m, "m")
-            copy_row(self.writer, self._emitter, self.rows.lanes, view.k, view.a, f"rows + m * {depth}")
-            if depth > view.depth:
-                self.writer.line(f"for (long k = {view.depth}; k < {depth}; k++) rows[m * {depth} + k] = 0.0f;")
-
-    def _group(self) -> None:
-        """The sums of one panel, and the maps after them."""
-        writer, rows, packing = self.writer, self.rows, self.rows.packing
-        matrix = f"(const uint8_t *){self.workload.kernel.inputs[self.position].name}"
-        group = f"{packing.first} + group * {rows.lanes * packing.column_bytes}L"
-        writer.line(f"const uint8_t *const table = {matrix}, *const b = table + {group};")
-        writer.line(f"float c[{rows.rows * rows.lanes}] __attribute__((aligned(64)));")
-        writer.line(f"{self.name}_coded(rows, table, b, c);")
-        HeldSums(writer, self.slots, self.view, rows.lanes, rows.lanes, rows.lanes, self.count).write(rows.lanes)
-
-    def _emitter(self, vector: Vector) -> Emitter:
-        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+    return FewRows(name, workload, view, position, CodedPanels(rows), tile.extent("block", "n") // target.vector_floats)
 
 
 CODED_GEMV = Algorithm((CODED,), coded_tiles, coded_gemv, takes=any_short)

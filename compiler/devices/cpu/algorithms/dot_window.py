@@ -16,17 +16,19 @@ from dataclasses import dataclass, field, replace
 
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part, parts
-from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
     ImageRows,
     Phase,
     line_blocks,
+    lines_of,
     staged_pixels,
     with_line_cuts,
 )
+from compiler.devices.cpu.algorithms.dot.steps import add_products, store_sums
 from compiler.devices.cpu.algorithms.model import CALL_NS
+from compiler.devices.cpu.blocking import even_part, parts
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import beyond_bounds
@@ -108,6 +110,15 @@ class Image:
             for x in (0,) if self.is_joined else columns.taps:
                 yield line + x * columns.dilation * self.rows.run
 
+    def is_within(self, shape: Shape) -> bool:
+        """Whether register tiles lie within lines."""
+        return self.rows.width % shape.rows == 0
+
+    @property
+    def row_distance(self) -> int:
+        """Bytes from one output of a line to the next."""
+        return self.rows.columns.stride * self.rows.run * self.dtype.bytes
+
     @property
     def may_overrun(self) -> bool:
         """Whether runs are no whole groups: a row's last group then ends with elements of the next pixel."""
@@ -188,23 +199,20 @@ class _DotWindows(ImageRows):
         """One for each phase of lines; their columns are whole."""
         return [Phase(line, 0, self.image.line_pixels, 1) for line in self.image.line_phases]
 
+    def copy_planes(self, to: str, source: str, plane: int, count: str) -> str:
+        """Of few channels in bf16, as images have them."""
+        if self.held.total is not DType.F32 or self.rows.run > MOST_PLANES:
+            return ""
+        return f"tw_pixels_of_planes({to}, {source}, {plane}, {self.rows.run}, {count});"
+
     @property
     def is_within(self) -> bool:
         """Whether register tiles lie within lines."""
-        return self.rows.width % self.shape.rows == 0
+        return self.image.is_within(self.shape)
 
     @property
-    def cuts_ends(self) -> bool:
-        """Whether the last group of a run is read without what follows the run."""
-        return False
-
-    @property
-    def row_distance(self) -> int:
-        """Bytes from one output of a line to the next."""
-        return self.rows.columns.stride * self.rows.run * self.groups.dtype.bytes
-
-    @property
-    def _a_bytes(self) -> int:
+    def a_bytes(self) -> int:
+        """Of the image."""
         return self.image.image_bytes(self.block_lines)
 
     @property
@@ -216,37 +224,6 @@ class _DotWindows(ImageRows):
     def tail(self) -> int:
         """Whether a block may end within a register tile."""
         return 0 if self.is_within else self.view.rows
-
-    def row_at(self, row: int, offset: str) -> str:
-        """Where an element of a row lies."""
-        return f"a + {offset} + {row * self.row_distance}L" if self.is_within else f"a{row} + {offset}"
-
-    def _micro(self, rows: int) -> None:
-        """c[rows][panel] = the sums over all runs of the rows that begin at `first`, or at each of `first`."""
-        writer, shape = self.writer, self.shape
-        size, groups = self.groups.dtype.bytes, self.groups.run_groups
-        offsets = [offset * size for offset in self.image.offsets(self.block_lines)]
-        writer.line(f"static const int {self.name}_offsets[] = {{{', '.join(map(str, offsets))}}};")
-        first = "const char *first" if self.is_within else "const char *const *first"
-        head = f"void {self.name}_{rows}({first}, const char *panel, {self.scalar_type} *c)"
-        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
-            writer.line(f"{self.vector_type} acc[{rows}][{shape.vectors}] = {{0}};")
-            with writer.block(f"for (long run = 0; run < {len(offsets)}; run++)"):
-                at = f"{self.name}_offsets[run]"
-                if self.is_within:
-                    writer.line(f"const char *const a = first + {at};")
-                else:
-                    for row in range(rows):
-                        writer.line(f"const char *const a{row} = first[{row}] + {at};")
-                writer.line(f"const char *const b = panel + run * {groups * shape.panel * LANE_BYTES}L;")
-                with writer.block(f"for (long k = 0; k < {groups - self.cuts_ends}; k++)"):
-                    self.step(rows, "k")
-                if self.cuts_ends:
-                    with writer.block(""):
-                        writer.line(f"const long k = {groups - 1};")
-                        self.step(rows, "k", "tw_pixel_end")
-            self.store_sums(rows)
-        writer.line()
 
     def declare_rows(self) -> str:
         """Outputs of the lines."""
@@ -264,8 +241,8 @@ class _DotWindows(ImageRows):
         """Declares the line and the column of the first row, and where it lies, or where all do."""
         writer, width = self.writer, self.rows.width
         writer.line(f"const long line0 = row0 / {width}, column0 = row0 % {width};")
-        line_bytes = self.line_elements * self.groups.dtype.bytes
-        place = f"(const char *)rows + line0 * {line_bytes}L + column0 * {self.row_distance}L"
+        line_bytes, distance = self.line_elements * self.groups.dtype.bytes, self.image.row_distance
+        place = f"(const char *)rows + line0 * {line_bytes}L + column0 * {distance}L"
         if self.is_within:
             writer.line(f"const char *const a = {place};")
             return
@@ -273,15 +250,13 @@ class _DotWindows(ImageRows):
         writer.line(f"a[0] = {place};")
         with writer.block(f"for (long row = 1, column = column0; row < {self.shape.rows}; row++)"):
             writer.line(f"const long ends = ++column == {width};")
-            writer.line(
-                f"const long step = ends ? {line_bytes - (width - 1) * self.row_distance}L : {self.row_distance};"
-            )
+            writer.line(f"const long step = ends ? {line_bytes - (width - 1) * distance}L : {distance};")
             writer.line("a[row] = a[row - 1] + (row0 + row < past_row ? step : 0);")
             writer.line("column = ends ? 0 : column;")
 
     def sums(self, tail: int) -> None:
         """c = the sums of a whole register tile."""
-        self.writer.line(self.multiply(self.shape.rows))
+        self.writer.line(self.step.multiply(self, self.shape.rows))
 
     def place_row(self) -> None:
         """Declares the line and the column of row number `row`."""
@@ -294,30 +269,56 @@ class _DotWindows(ImageRows):
             writer.line(f"const long {rows.lines.output} = first_line + {line};")
 
 
-@dataclass
-class _ByteWindows(_DotWindows, integer.Bytes):
-    """Bytes."""
+@dataclass(frozen=True)
+class _WindowStep:
+    """The `Step` of rows that are read in an image."""
 
+    image: Image
+    keeps_sums = True
 
-@dataclass
-class _HalfWindows(_DotWindows, integer.Halves):
-    """Bytes, held in 16 bits."""
+    def begin(self, product: DotContraction) -> None:
+        """Nothing is done before."""
 
+    def end(self, product: DotContraction) -> None:
+        """Nothing is done after."""
 
-@dataclass
-class _Bf16Windows(_DotWindows, bf16.Bf16):
-    """Operands rounded to bf16."""
+    def multiply(self, product: DotContraction, rows: int) -> str:
+        """Of the rows that begin at `a`, or at each of `a`."""
+        return f"{product.name}_{rows}(a, b, c);"
 
-    @property
-    def cuts_ends(self) -> bool:
-        """Where a run is odd: 0 times what follows is NaN where that is infinite."""
-        return self.image.may_overrun
+    def write(self, product: DotContraction, rows: int) -> None:
+        """c[rows][panel] = the sums over all runs of the rows that begin at `first`, or at each of `first`."""
+        writer, shape, image = product.writer, product.shape, self.image
+        is_within = image.is_within(shape)
+        size, groups = product.groups.dtype.bytes, product.groups.run_groups
+        offsets = [offset * size for offset in image.offsets(lines_of(image.rows, shape))]
+        writer.line(f"static const int {product.name}_offsets[] = {{{', '.join(map(str, offsets))}}};")
+        first = "const char *first" if is_within else "const char *const *first"
+        head = f"void {product.name}_{rows}({first}, const char *panel, {product.scalar_type} *c)"
+        # Of an odd run of bf16 the last group is read without what follows: 0 times that is NaN where it is infinite.
+        cuts_ends = image.may_overrun and product.held.total is DType.F32
 
-    def copy_planes(self, to: str, source: str, plane: int, count: str) -> str:
-        """Of few channels, as images have them."""
-        if self.rows.run > MOST_PLANES:
-            return ""
-        return f"tw_pixels_of_planes({to}, {source}, {plane}, {self.rows.run}, {count});"
+        def row_at(row: int, offset: str) -> str:
+            return f"a + {offset} + {row * image.row_distance}L" if is_within else f"a{row} + {offset}"
+
+        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
+            writer.line(f"{product.vector_type} acc[{rows}][{shape.vectors}] = {{0}};")
+            with writer.block(f"for (long run = 0; run < {len(offsets)}; run++)"):
+                at = f"{product.name}_offsets[run]"
+                if is_within:
+                    writer.line(f"const char *const a = first + {at};")
+                else:
+                    for row in range(rows):
+                        writer.line(f"const char *const a{row} = first[{row}] + {at};")
+                writer.line(f"const char *const b = panel + run * {groups * shape.panel * LANE_BYTES}L;")
+                with writer.block(f"for (long k = 0; k < {groups - cuts_ends}; k++)"):
+                    add_products(product, rows, "k", row_at)
+                if cuts_ends:
+                    with writer.block(""):
+                        writer.line(f"const long k = {groups - 1};")
+                        add_products(product, rows, "k", row_at, "tw_pixel_end")
+            store_sums(product, rows)
+        writer.line()
 
 
 Found = tuple[Image, DotProduct]
@@ -346,8 +347,7 @@ def byte_image(workload: Workload, target: CpuTarget) -> Found | None:
     product, form = integer.product_of(workload, target), as_integer(workload)
     if product is None or form is None or not product.packed or beyond_bounds(form.view.kernel):
         return None
-    held = integer.held(target)
-    staged = held.staged_of(form, integer.holds_signed(form, target))
+    staged = integer.held(form, target).staged
     shift = form.b_shift if target.multiplies_bytes else form.b.fixed_zero
     if form.b.fixed_zero != shift or staged.padding.axes & {*form.view.m, *form.view.k}:
         return None
@@ -376,10 +376,9 @@ def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     assert packing is not None, "weights are constants"
     groups = Groups(packing[1], DType.BF16, run=image.run, align=LANE_BYTES)
     staged = staged_pixels(image.rows, bf16.staged_of(found[1].view.a))
-    packed, slots, view = (packing[0], groups), Slots(workload), image.rows.view
-    return _Bf16Windows(
-        name, workload, view, slots, shape, target, packed, groups, staged, 0, rows=image.rows, image=image
-    )
+    operands = ((packing[0], groups), groups, staged, 0, bf16.held(target), _WindowStep(image))
+    slots, view = Slots(workload), image.rows.view
+    return _DotWindows(name, workload, view, slots, shape, target, *operands, rows=image.rows, image=image)
 
 
 def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
@@ -388,31 +387,14 @@ def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     assert found is not None, "the tile stage offers windows only where there are some"
     assert form is not None
     image, shape = found[0], Shape.of(tile, found[0].rows.view, target)
-    held, signed = integer.held(target), integer.holds_signed(form, target)
-    staged = held.staged_of(form, signed)
-    form = replace(form, view=image.rows.view)
-    packing = form.packing(workload, shape.panel)
+    held = integer.held(form, target)
+    packing = replace(form, view=image.rows.view).packing(workload, shape.panel)
     assert packing is not None, "weights are constants"
-    groups = replace(held.groups_of(form, packing[1], signed), run=image.run, align=LANE_BYTES)
-    packed, slots, view = (packing[0], groups), Slots(workload), form.view
-    lowering = _ByteWindows if target.multiplies_bytes else _HalfWindows
-    staged = staged_pixels(image.rows, staged)
-    return lowering(
-        name,
-        workload,
-        view,
-        slots,
-        shape,
-        target,
-        packed,
-        groups,
-        staged,
-        0,
-        form=form,
-        signed=signed,
-        rows=image.rows,
-        image=image,
-    )
+    groups = replace(held.groups(packing[1]), run=image.run, align=LANE_BYTES)
+    staged = staged_pixels(image.rows, held.staged)
+    operands = ((packing[0], groups), groups, staged, 0, held, _WindowStep(image))
+    slots, view = Slots(workload), image.rows.view
+    return _DotWindows(name, workload, view, slots, shape, target, *operands, rows=image.rows, image=image)
 
 
 INTEGER_WINDOW = Algorithm((INTEGER_WINDOW_NAME,), _tiles_of(INTEGER_WINDOW_NAME, byte_image), byte_windows)

@@ -6,18 +6,18 @@ them once more. Rows of A that are bf16 in memory are then read where they lie, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.bf16 import GROUP, Bf16, finished, row_step, staged_of
-from compiler.devices.cpu.algorithms.dot import DotProduct, Shape
+from compiler.devices.cpu.algorithms.bf16 import finished, held, row_step, staged_of
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
 from compiler.forms.gated import gate_on_other_operand
-from compiler.forms.groups import LANE_BYTES, Groups
+from compiler.forms.groups import LANE_BYTES, PAIR, Groups
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Apply, Expr
 from compiler.ir.kernel import Kernel
@@ -63,7 +63,7 @@ def gated_bf16_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[
     product = DotProduct(
         "gated_bf16",
         found.view,
-        group=GROUP,
+        group=PAIR,
         steps_per_ns=target.rates.fma_per_ns * (target.rates.dots_per_fma or 1.0),
         staged=not row_step(found.view, Slots(found.workload)),
         packed=False,
@@ -80,48 +80,42 @@ def gated_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> 
     packing = packing_of(view, found.workload, shape.panel)
     assert packing is not None, "weights are constants"
     groups = Groups(packing[1], DType.BF16)
-    step, staged = row_step(view, slots), staged_of(view.a)
-    packed = packing[0], groups
-    return _GatedBf16(name, found.workload, view, slots, shape, target, packed, groups, staged, step, gate=found.gate)
+    operands = ((packing[0], groups), groups, staged_of(view.a), row_step(view, slots), held(target), DotStep())
+    return DotContraction(name, found.workload, view, slots, shape, target, *operands, made=GatedPanels(found.gate))
 
 
-@dataclass
-class _GatedBf16(Bf16):
-    """One lowering."""
+@dataclass(frozen=True)
+class GatedPanels:
+    """The `Panels` that a task makes of those that are packed ahead of time."""
 
-    gate: Expr = field(kw_only=True)
+    gate: Expr
 
-    @property
-    def makes_panels(self) -> bool:
-        """From those that are packed ahead of time."""
-        return True
-
-    def make_panels(self) -> None:
+    def make(self, product: DotContraction) -> None:
         """panels[panel - first_panel][group][column] = B[k][n] gate[k] for the task's block of columns."""
-        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
-        assert self.packing is not None
-        slot = self.workload.kernel.inputs[self.packing[0]].name
+        writer, panel, lanes = product.writer, product.shape.panel, product.target.vector_floats
+        assert product.packing is not None
+        slot = product.workload.kernel.inputs[product.packing[0]].name
         with writer.block("for (long panel = first_panel; panel < past_panel; panel++)"):
-            writer.line(f"const char *const plain = (const char *){slot} + panel * {self.panel_bytes}L;")
-            writer.line(f"char *const packed = panels + (panel - first_panel) * {self.panel_bytes}L;")
-            with writer.block(f"for (long group = 0; group < {self.groups.groups}; group++)"):
-                for at in range(GROUP):
-                    self._declare_gate(at)
-                with writer.block(f"for (long column = 0; column < {shape.panel}; column += {lanes})"):
-                    place = f"(group * {shape.panel} + column) * {LANE_BYTES}"
+            writer.line(f"const char *const plain = (const char *){slot} + panel * {product.panel_bytes}L;")
+            writer.line(f"char *const packed = panels + (panel - first_panel) * {product.panel_bytes}L;")
+            with writer.block(f"for (long group = 0; group < {product.groups.groups}; group++)"):
+                for at in range(PAIR):
+                    self._declare_gate(product, at)
+                with writer.block(f"for (long column = 0; column < {panel}; column += {lanes})"):
+                    place = f"(group * {panel} + column) * {LANE_BYTES}"
                     writer.line(f"const vi pair = tw_groups(plain + {place});")
                     values = "(vf)(pair << 16) * gate0", "(vf)(pair & (int32_t)0xffff0000) * gate1"
-                    writer.line(f"tw_store_i((int32_t *)(packed + {place}), {self.lane_of(values)});")
+                    writer.line(f"tw_store_i((int32_t *)(packed + {place}), {product.held.lane_of(values)});")
 
-    def _declare_gate(self, at: int) -> None:
+    def _declare_gate(self, product: DotContraction, at: int) -> None:
         """Declares `gate{at}`, what element `at` of group `group` is multiplied by; past the last element, by 0."""
-        writer, depth = self.writer, self.view.depth
+        writer, depth = product.writer, product.view.depth
         writer.line(f"float of{at} = 0;")
-        place = f"group * {GROUP} + {at}"
-        with writer.block(f"if ({place} < {depth})" if depth % GROUP and at else ""):
+        place = f"group * {PAIR} + {at}"
+        with writer.block(f"if ({place} < {depth})" if depth % PAIR and at else ""):
             writer.line(f"const long k = {place};")
-            decode(writer, self.view.k, "k")
-            emitter = Emitter(writer, self.slots.address)
+            decode(writer, product.view.k, "k")
+            emitter = Emitter(writer, product.slots.address)
             with emitter.scope():
                 writer.line(f"of{at} = {emitter.scalar(self.gate)};")
         writer.line(f"const vf gate{at} = tw_splat(of{at});")

@@ -17,15 +17,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import ClassVar
 
-from compiler.codegen.expressions import INTEGERS, Emitter, Vector
+from compiler.codegen.expressions import INTEGERS, Emitter
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape, Staged
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, Staged, Step
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import LINE_BYTES, whole_lines
 from compiler.forms.groups import LANE_BYTES, Groups
-from compiler.forms.integer import IntegerContraction, as_integer, row_step
+from compiler.forms.integer import IntegerContraction, as_integer, plus, row_step
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load
 from compiler.ir.machine import Workload
@@ -55,7 +54,7 @@ def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
         form.view,
         group=4 if bytes_too else 2,
         steps_per_ns=target.rates.fma_per_ns * (1.0 if bytes_too else target.halves_per_fma),
-        staged=not (bytes_too and row_step(form, Slots(workload), holds_signed(form, target))),
+        staged=not held(form, target).row_step(Slots(workload)),
         packed=form.packing(workload, target.vector_floats) is not None,
         parts=1 if bytes_too else target.parts_of_halves,
     )
@@ -64,155 +63,140 @@ def product_of(workload: Workload, target: CpuTarget) -> DotProduct | None:
 I32 = DType.I32
 
 
-def integer(
-    name: str, workload: Workload, tile: Tile, target: CpuTarget, by_bytes: type[Bytes] | None = None
-) -> DotContraction:
-    """A kernel that `as_integer` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n."""
+def integer(name: str, workload: Workload, tile: Tile, target: CpuTarget, by: Step | None = None) -> DotContraction:
+    """A kernel that `as_integer` accepts, blocked as `tile` says: levels `block` and `register`, axes m and n.
+
+    `by` is its inner kernel; None: by dot products.
+    """
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
-    shape = Shape.of(tile, form.view, target)
-    lowering = held(target, by_bytes)
-    signed = holds_signed(form, target)
-    packing = packed_ahead(workload, shape.panel, target, by_bytes)
+    shape, slots, operands = Shape.of(tile, form.view, target), Slots(workload), held(form, target)
+    packing = packed_ahead(workload, shape.panel, target)
     panels = Panels((0,), form.view.depth, form.view.columns, shape.panel, ())
-    groups = packing[1] if packing else lowering.groups_of(form, panels, signed)
-    slots = Slots(workload)
-    return lowering(
-        name,
-        workload,
-        form.view,
-        slots,
-        shape,
-        target,
-        packing,
-        groups,
-        lowering.staged_of(form, signed),
-        lowering.row_step_of(form, slots, signed),
-        form=form,
-        signed=signed,
+    groups = packing[1] if packing else operands.groups(panels)
+    rows = (operands.staged, operands.row_step(slots))
+    return DotContraction(
+        name, workload, form.view, slots, shape, target, packing, groups, *rows, operands, by or DotStep()
     )
 
 
-def packed_ahead(
-    workload: Workload, panel: int, target: CpuTarget, by_bytes: type[Bytes] | None = None
-) -> tuple[int, Groups] | None:
+def packed_ahead(workload: Workload, panel: int, target: CpuTarget) -> tuple[int, Groups] | None:
     """The position of B and its groups in panels of so many columns; None for what is no product by a constant B."""
     form = as_integer(workload)
     found = form.packing(workload, panel) if form else None
-    if form is None or found is None:
-        return None
-    return found[0], held(target, by_bytes).groups_of(form, found[1], holds_signed(form, target))
+    return (found[0], held(form, target).groups(found[1])) if form and found else None
 
 
-def held(target: CpuTarget, by_bytes: type[Bytes] | None = None) -> type[Bytes | Halves]:
+def held(form: IntegerContraction, target: CpuTarget) -> Bytes | Halves:
     """In which form operands are held."""
-    return (by_bytes or Bytes) if target.multiplies_bytes else Halves
+    if not target.multiplies_bytes:
+        return Halves(form)
+    return Bytes(form, target.takes_signed(form.a.value.dtype is DType.I8))
 
 
-def holds_signed(form: IntegerContraction, target: CpuTarget) -> bool:
-    """Whether the bytes of A are held as signed ones."""
-    return target.takes_signed(form.a.value.dtype is DType.I8)
-
-
-def plus(expr: Expr | None, number: int) -> Expr:
-    """An int32 expression, 0 when absent, and a number."""
-    if expr is None:
-        return Const(number, I32)
-    return Apply("add", (expr, Const(number, I32))) if number else expr
-
-
-@dataclass
-class _Integer(DotContraction):
-    """What both forms share: the terms that zero points add to a sum."""
+@dataclass(frozen=True)
+class WeightZero:
+    """What the zero point of B, as it is packed, adds to a sum: itself times the sum of a row of A."""
 
     form: IntegerContraction
-    signed: bool
-    """Whether the bytes of A are held as signed ones, where they are held as bytes."""
-    total: ClassVar[DType] = I32
 
-    @property
-    def b_zero(self) -> Expr | None:
-        """The zero point of B as it is packed; None where it is 0."""
-        fixed, shift = self.form.b.fixed_zero, self.groups.shift
+    def zero(self, product: DotContraction) -> Expr | None:
+        """The zero point; None where it is 0."""
+        fixed, shift = self.form.b.fixed_zero, product.groups.shift
         return None if fixed == shift else plus(self.form.b.zero, -shift)
 
-    @property
-    def b(self) -> Expr:
-        return plus(Cast(self.form.b.value, I32), -self.groups.shift)
+    def b(self, product: DotContraction) -> Expr:
+        """An element of B as it is packed."""
+        return plus(Cast(self.form.b.value, I32), -product.groups.shift)
 
-    @property
-    def extra_bytes(self) -> int:
-        return 0 if self.b_zero is None else whole_lines(self.shape.block_m * LANE_BYTES)
+    def row_bytes(self, product: DotContraction) -> int:
+        """Of the sums of a block's rows."""
+        return 0 if self.zero(product) is None else whole_lines(product.shape.block_m * LANE_BYTES)
 
-    @property
-    def _row_sums(self) -> str:
-        return f"((int32_t *)(scratch + {self._a_bytes + self._b_bytes}))"
+    def _row_sums(self, product: DotContraction) -> str:
+        return f"((int32_t *)(scratch + {product.a_bytes + product.b_bytes}))"
 
-    def after_row(self) -> None:
-        if self.b_zero is not None:
-            ones = {4: "0x01010101", 2: "0x00010001"}[self.groups.group]
-            self.writer.line("vi along = {0};")
-            with self.writer.block(f"for (long at = 0; at < {self.row_bytes}; at += {LANE_BYTES} * TW_LANES)"):
-                groups = "tw_groups((const char *)row + at)"
-                self.writer.line(f"along = {self.dot}(along, {groups}, tw_splat_i({ones}));")
-            self.writer.line(f"{self._row_sums}[m - first_row] = tw_sum_i(along);")
+    def sum_row(self, product: DotContraction) -> None:
+        """Keeps the sum of the staged `row`."""
+        if self.zero(product) is None:
+            return
+        writer, dot = product.writer, product.held.dot
+        ones = {4: "0x01010101", 2: "0x00010001"}[product.groups.group]
+        writer.line("vi along = {0};")
+        with writer.block(f"for (long at = 0; at < {product.row_bytes}; at += {LANE_BYTES} * TW_LANES)"):
+            writer.line(f"along = {dot}(along, tw_groups((const char *)row + at), tw_splat_i({ones}));")
+        writer.line(f"{self._row_sums(product)}[m - first_row] = tw_sum_i(along);")
 
-    def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
-        if self.b_zero is not None:
-            self.writer.line(f"const vi b_zero = {emitter.vi(self.b_zero)};")
+    def declare(self, product: DotContraction, emitter: Emitter) -> None:
+        """Declares the zero points of a vector of columns."""
+        zero = self.zero(product)
+        if zero is not None:
+            product.writer.line(f"const vi b_zero = {emitter.vi(zero)};")
 
-    def corrected(self, emitter: Emitter, value: str) -> str:
-        if self.b_zero is None:
+    def corrected(self, product: DotContraction, value: str) -> str:
+        """A vector of sums less what it adds."""
+        if self.zero(product) is None:
             return value
-        name = self.writer.name("sums")
-        product = f"tw_mul_i(b_zero, tw_splat_i({self._row_sums}[m - first_row]))"
-        self.writer.line(f"const vi {name} = tw_sub_i({value}, {product});")
+        name = product.writer.name("sums")
+        added = f"tw_mul_i(b_zero, tw_splat_i({self._row_sums(product)}[m - first_row]))"
+        product.writer.line(f"const vi {name} = tw_sub_i({value}, {added});")
         return name
 
 
-@dataclass
-class Bytes(_Integer):
+@dataclass(frozen=True)
+class Bytes:
     """Bytes of A, unsigned or signed, with signed ones of B."""
 
-    suffix: ClassVar[str] = "u8"
-
-    @property
-    def in_registers(self) -> bool:
-        """Where sums are so short that storing and loading them takes a good part of the time, and end as bytes."""
-        return self.groups.groups <= FEW_STEPS and self.end is not None
+    form: IntegerContraction
+    signed: bool
+    """Whether the bytes of A are held as signed ones."""
+    total = I32
+    suffix = "u8"
+    lone_group = "tw_lone_group"
+    folds_gelu = False
 
     @property
     def dot(self) -> str:
         """The instruction that adds products of four bytes."""
         return "tw_dot_signed" if self.signed else "tw_dot_bytes"
 
-    @staticmethod
-    def groups_of(form: IntegerContraction, panels: Panels, signed: bool) -> Groups:
-        """How the second operand is packed; with sums of its columns where the zero point of the first is not 0."""
-        moved = form.a.fixed_zero is None or form.a.fixed_zero + form.a_shift(signed) != 0
-        return Groups(panels, DType.I8, form.b_shift, sums=moved)
+    @property
+    def _weights(self) -> WeightZero:
+        return WeightZero(self.form)
 
-    @staticmethod
-    def staged_of(form: IntegerContraction, signed: bool) -> Staged:
+    @property
+    def _shift(self) -> int:
+        return self.form.a_shift(self.signed)
+
+    def groups(self, panels: Panels) -> Groups:
+        """How the second operand is packed; with sums of its columns where the zero point of the first is not 0."""
+        moved = self.form.a.fixed_zero is None or self.form.a.fixed_zero + self._shift != 0
+        return Groups(panels, DType.I8, self.form.b_shift, sums=moved)
+
+    @property
+    def staged(self) -> Staged:
         """The first operand as bytes in a row that is staged."""
-        a, moved = form.a, form.a_shift(signed)
+        a, moved = self.form.a, self._shift
         source = a.value if isinstance(a.value, Load) else None
         return Staged(plus(Cast(a.value, I32), moved), plus(a.zero, moved), a.condition, source)
 
-    @staticmethod
-    def row_step_of(form: IntegerContraction, slots: Slots, signed: bool) -> int:
+    def row_step(self, slots: Slots) -> int:
         """Bytes from a row to the next where they are read in place; 0 where they are staged."""
-        return row_step(form, slots, signed)
+        return row_step(self.form, slots, self.signed)
 
-    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
-        """A statement that writes `count` bytes of a row, moved to where the instruction wants them."""
-        if not self.form.a_shift(self.signed) and count.isdecimal() and int(count) < LINE_BYTES:
+    def in_registers(self, product: DotContraction) -> bool:
+        """Where sums are so short that storing and loading them takes a good part of the time, and end as bytes."""
+        return product.groups.groups <= FEW_STEPS and product.end is not None
+
+    def copy(self, product: DotContraction, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """Bytes moved to where the instruction wants them."""
+        if not self._shift and count.isdecimal() and int(count) < LINE_BYTES:
             return f"memcpy({to}, {source}, {count});"
-        return f"tw_copy_bytes({to}, {source}, {count}, {abs(self.form.a_shift(self.signed))});"
+        return f"tw_copy_bytes({to}, {source}, {count}, {abs(self._shift)});"
 
-    def fill(self, to: str, count: str, emitter: Emitter) -> str:
-        """A statement that writes `count` bytes of padding."""
-        return f"memset({to}, {emitter.scalar(self.staged.padding)}, {count});"
+    def fill(self, product: DotContraction, to: str, count: str, emitter: Emitter) -> str:
+        """Zero points."""
+        return f"memset({to}, {emitter.scalar(product.staged.padding)}, {count});"
 
     def element_of(self, value: str) -> str:
         """A value as an unsigned byte."""
@@ -222,70 +206,87 @@ class Bytes(_Integer):
         """Four values as one lane of 32 bits."""
         return f"tw_four({', '.join(values)})"
 
-    def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
-        """Declares what each column adds: also its sum, times the first operand's zero point."""
-        super().column_terms(emitter, column, vector)
-        if self.groups.sums:
-            below = f"tw_load_i({self.sums_of_panel} + {column})"
-            if self.b_zero is not None:
-                below = f"tw_sub_i({below}, tw_mul_i(b_zero, tw_splat_i({self.view.depth})))"
-            if not self._zero_by_row:
-                below = f"tw_mul_i({emitter.vi(self.staged.padding)}, {below})"
-            self.writer.line(f"const vi below = {below};")
+    def b(self, product: DotContraction) -> Expr:
+        """As signed bytes."""
+        return self._weights.b(product)
 
-    def corrected(self, emitter: Emitter, value: str) -> str:
+    def extra_bytes(self, product: DotContraction) -> int:
+        """For the sums of rows."""
+        return self._weights.row_bytes(product)
+
+    def after_row(self, product: DotContraction) -> None:
+        """Its sum."""
+        self._weights.sum_row(product)
+
+    def column_terms(self, product: DotContraction, emitter: Emitter, column: str) -> None:
+        """Declares what each column adds: also its sum, times the first operand's zero point."""
+        self._weights.declare(product, emitter)
+        if product.groups.sums:
+            below = f"tw_load_i({product.sums_of_panel} + {column})"
+            if self._weights.zero(product) is not None:
+                below = f"tw_sub_i({below}, tw_mul_i(b_zero, tw_splat_i({product.view.depth})))"
+            if not self._zero_by_row(product):
+                below = f"tw_mul_i({emitter.vi(product.staged.padding)}, {below})"
+            product.writer.line(f"const vi below = {below};")
+
+    def corrected(self, product: DotContraction, emitter: Emitter, value: str) -> str:
         """A sum less what the zero points of both operands have added to it."""
-        value = super().corrected(emitter, value)
-        if not self.groups.sums:
+        value = self._weights.corrected(product, value)
+        if not product.groups.sums:
             return value
-        name = self.writer.name("sums")
-        product = f"tw_mul_i({emitter.vi(self.staged.padding)}, below)" if self._zero_by_row else "below"
-        self.writer.line(f"const vi {name} = tw_sub_i({value}, {product});")
+        name = product.writer.name("sums")
+        added = f"tw_mul_i({emitter.vi(product.staged.padding)}, below)" if self._zero_by_row(product) else "below"
+        product.writer.line(f"const vi {name} = tw_sub_i({value}, {added});")
         return name
 
-    @property
-    def _zero_by_row(self) -> bool:
+    @staticmethod
+    def _zero_by_row(product: DotContraction) -> bool:
         """Whether rows have zero points of their own."""
-        return bool(self.staged.padding.axes & {*self.view.m})
+        return bool(product.staged.padding.axes & {*product.view.m})
 
 
-@dataclass
-class Halves(_Integer):
-    """Both operands in 16 bits."""
+@dataclass(frozen=True)
+class Halves:
+    """Both operands in 16 bits, the first less its zero point."""
 
-    suffix: ClassVar[str] = "i16"
-    lone_group: ClassVar[str] = "tw_lone_halves"
+    form: IntegerContraction
+    total = I32
+    suffix = "i16"
+    lone_group = "tw_lone_halves"
+    dot = "tw_dot_halves"
+    folds_gelu = False
 
     @property
-    def dot(self) -> str:
-        """The instruction that adds products of pairs."""
-        return "tw_dot_halves"
+    def _weights(self) -> WeightZero:
+        return WeightZero(self.form)
 
-    @staticmethod
-    def groups_of(form: IntegerContraction, panels: Panels, signed: bool) -> Groups:
+    def groups(self, panels: Panels) -> Groups:
         """How the second operand is packed."""
-        return Groups(panels, DType.I16, form.b.fixed_zero or 0)
+        return Groups(panels, DType.I16, self.form.b.fixed_zero or 0)
 
-    @staticmethod
-    def staged_of(form: IntegerContraction, signed: bool) -> Staged:
+    @property
+    def staged(self) -> Staged:
         """The first operand less its zero point in a row that is staged."""
-        a = form.a
+        a = self.form.a
         wide: Expr = Cast(a.value, I32)
         value = wide if a.zero is None else Apply("sub", (wide, a.zero))
         return Staged(value, Const(0, I32), a.condition, a.value if isinstance(a.value, Load) else None)
 
-    @staticmethod
-    def row_step_of(form: IntegerContraction, slots: Slots, signed: bool) -> int:
+    def row_step(self, slots: Slots) -> int:
         """Rows are always staged."""
         return 0
 
-    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
-        """A statement that writes `count` bytes of a row, widened."""
+    def in_registers(self, product: DotContraction) -> bool:
+        """Never."""
+        return False
+
+    def copy(self, product: DotContraction, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """Bytes that are widened."""
         zero = emitter.scalar(self.form.a.zero) if self.form.a.zero is not None else "0"
         return f"tw_copy_halves_{INTEGERS[self.form.a.value.dtype]}({to}, {source}, {count}, {zero});"
 
-    def fill(self, to: str, count: str, emitter: Emitter) -> str:
-        """A statement that writes padding."""
+    def fill(self, product: DotContraction, to: str, count: str, emitter: Emitter) -> str:
+        """Zeros."""
         return f"memset({to}, 0, ({count}) * sizeof *row);"
 
     def element_of(self, value: str) -> str:
@@ -295,6 +296,26 @@ class Halves(_Integer):
     def lane_of(self, values: Sequence[str]) -> str:
         """A pair of values as one lane of 32 bits."""
         return f"tw_pair({', '.join(values)})"
+
+    def b(self, product: DotContraction) -> Expr:
+        """Less its zero point, where that is known."""
+        return self._weights.b(product)
+
+    def extra_bytes(self, product: DotContraction) -> int:
+        """For the sums of rows."""
+        return self._weights.row_bytes(product)
+
+    def after_row(self, product: DotContraction) -> None:
+        """Its sum."""
+        self._weights.sum_row(product)
+
+    def column_terms(self, product: DotContraction, emitter: Emitter, column: str) -> None:
+        """The zero points of the second operand."""
+        self._weights.declare(product, emitter)
+
+    def corrected(self, product: DotContraction, emitter: Emitter, value: str) -> str:
+        """A sum less what these have added to it."""
+        return self._weights.corrected(product, value)
 
 
 INTEGER = Algorithm(("integer",), integer_tiles, integer)

@@ -9,6 +9,8 @@ from compiler.devices.cpu.target import CpuTarget
 
 CALL_NS = 150.0
 """What a kernel costs beside its work."""
+EXP_NS = 3.0
+"""One vector of scores of attention through the maps, the largest value and the exponential."""
 STEP_COST = 2.0
 """What a row that is kept takes, beside a row of a dense panel: its place, and an element for fewer columns."""
 PICK_COST, WINDOW_COST = 1.5, 1.5
@@ -21,6 +23,11 @@ PICK_BYTES = 1.25
 
 WIDEN_COST = 2.0
 """What a vector of 24-bit numbers takes beside a row's multiply-adds: a shuffle, a conversion, and a load by itself."""
+INT24_ERROR = 3e-7
+"""Error of a product with 24-bit numbers, relative to its largest value.
+
+It is what rounding to about 2^-21 of a usual element comes to.
+"""
 
 
 def widen_cost(target: CpuTarget) -> float:

@@ -17,15 +17,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.blocking import even_part
-from compiler.devices.cpu.algorithms.gemv import TASKS_PER_LANE, FewRows
 from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, arrival_rate, pick_cost
+from compiler.devices.cpu.blocking import TASKS_PER_LANE, even_part
 from compiler.devices.cpu.codegen.lowered import Lowering
-from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
-from compiler.devices.cpu.codegen.rows import RowsKernel
+from compiler.devices.cpu.products.few_rows.placed import PlacedPanels, is_ordered
+from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.blocks import WIDTHS, Blocks
 from compiler.encodings.picks import Picks
@@ -92,15 +90,10 @@ def _seconds(view: Contraction, packing: PlacedSteps, target: CpuTarget) -> floa
     if isinstance(packing, PickedFloats):
         octets, cost = octets * PICK_BYTES, pick_cost(packing.window, packing.panel, target)
     compute = view.rows * elements * cost / target.vector_floats
-    ordering = ORDER_NS * view.rows * view.depth if _is_ordered(packing) else 0.0
+    ordering = ORDER_NS * view.rows * view.depth if is_ordered(packing) else 0.0
     return 1e-9 * (
         CALL_NS + max(octets / arrival_rate(int(octets), target), compute / target.rates.fma_per_ns) + ordering
     )
-
-
-def _is_ordered(packing: PlacedSteps) -> bool:
-    """Whether rows are brought into another order."""
-    return isinstance(packing, PickedFloats) and packing.ordered
 
 
 def _packing(workload: Workload, view: Contraction, width: int, window: int) -> tuple[int, PlacedSteps] | None:
@@ -136,60 +129,8 @@ def picked_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) ->
     found = _packing(workload, view, panel, tile.extent("vector", "k"))
     assert found is not None, "tiles are offered only where an encoding tells of zeros"
     position, packing = found
-    rows = RowsKernel(view.rows, view.depth, 1, panel // lanes, lanes)
     groups, together = tile.extent("block", "n") // panel, tile.extent("register", "m")
-    return _PickedGemv(name, workload, view, position, packing, rows, groups, packing, together)
-
-
-@dataclass
-class _PickedGemv(FewRows):
-    """`gemv` whose groups are panels without zeros.
-
-    Behind rows in the order of the steps lie rows as they are, where these differ.
-    """
-
-    placed: PlacedSteps
-    together: int
-    """Rows whose sums are in registers at a time."""
-
-    @property
-    def scratch(self) -> int:
-        """Bytes that rows are copied to."""
-        return super().scratch * (2 if _is_ordered(self.placed) else 1)
-
-    def _gather_rows(self) -> None:
-        if not _is_ordered(self.placed):
-            super()._gather_rows()
-            return
-        writer, rows, depth = self.writer, self.view.rows, self.view.depth
-        writer.line("float *const rows = (float *)scratch;")
-        writer.line(f"float *const plain = rows + {rows * depth};")
-        self._copy_rows("plain")
-        matrix = self.workload.kernel.inputs[self.position].name
-        order = f"(const uint16_t *)((const char *){matrix} + {self.placed.parts[-1]})"
-        writer.line(f"const uint16_t *const order = {order};")
-        with writer.block(f"for (long m = 0; m < {rows * depth}; m += {depth})"):
-            writer.line(f"for (long k = 0; k < {depth}; k++) rows[m + k] = plain[m + order[k]];")
-
-    def _write_kernels(self) -> None:
-        for count in self._row_counts():
-            kernel = panel_kernel(self.placed, count, self.rows.lanes, self.rows.width)
-            kernel.write(self.writer, f"{self.name}_{count}")
-
-    def _row_counts(self) -> list[int]:
-        """Rows that are multiplied together, and those left over."""
-        return sorted({self.together, self.rows.rows % self.together} - {0}, reverse=True)
-
-    def _group(self) -> None:
-        writer, rows = self.writer, self.rows
-        matrix = self.workload.kernel.inputs[self.position].name
-        given = declare_panel(writer, self.placed, matrix, "group")
-        writer.line(f"float c[{rows.rows * rows.width}] __attribute__((aligned(64)));")
-        writer.line("long row = 0;")
-        for count in self._row_counts():
-            with writer.block(f"for (; row + {count} <= {rows.rows}; row += {count})"):
-                writer.line(f"{self.name}_{count}(rows + row * {self.view.depth}, {given}, c + row * {rows.width});")
-        self._finish_rows(rows)
+    return FewRows(name, workload, view, position, PlacedPanels(packing, lanes, view.rows, together), groups)
 
 
 PICKED_GEMV = Algorithm((KEPT, PICKED), picked_gemv_tiles, picked_gemv)

@@ -18,9 +18,8 @@ from dataclasses import dataclass
 from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.blocking import most_rows
-from compiler.devices.cpu.algorithms.gemv import INT24_ERROR
-from compiler.devices.cpu.algorithms.model import CALL_NS, read_rate, widen_cost
+from compiler.devices.cpu.algorithms.model import CALL_NS, INT24_ERROR, read_rate, widen_cost
+from compiler.devices.cpu.blocking import most_rows
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched

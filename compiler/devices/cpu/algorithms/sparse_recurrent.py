@@ -19,9 +19,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.blocking import most_rows
 from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, pick_cost, read_rate
 from compiler.devices.cpu.algorithms.recurrent import MAP_NS, STEPS, VECTORS, Recurrent
+from compiler.devices.cpu.blocking import most_rows
 from compiler.devices.cpu.codegen.kept_rows import KeptRowsKernel
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel

@@ -24,9 +24,9 @@ from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.blocking import even_part, most_rows, parts, rest_step
 from compiler.devices.cpu.algorithms.model import CALL_NS
 from compiler.devices.cpu.algorithms.row_cuts import PER_LANE, busiest, sizes, with_row_cuts
+from compiler.devices.cpu.blocking import even_part, most_rows, parts, rest_step
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel

@@ -68,10 +68,11 @@ def copy_row(
     value: Expr,
     into: str,
     factor: str = "",
+    suffix: str = "",
 ) -> None:
     """into[k] = value at each point k of the axes, the last one fastest; times `factor` if given.
 
-    `at` gives the emitter at a vector.
+    `at` gives the emitter at a vector; `suffix` is that of `store_vector`.
     """
     *outer, inner = axes
     with nest(writer, outer):
@@ -80,7 +81,7 @@ def copy_row(
         def copy(vector: Vector) -> None:
             emitter = at(vector)
             text = f"{emitter.vf(value)} * {factor}" if factor else emitter.vf(value)
-            store_vector(writer, f"{into} + {emitter.index(place)}", text, vector)
+            store_vector(writer, f"{into} + {emitter.index(place)}", text, vector, suffix)
 
         strips(writer, inner, lanes, copy)
 

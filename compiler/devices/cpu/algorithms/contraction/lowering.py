@@ -24,7 +24,7 @@ from compiler.codegen.functions import decode
 from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.algorithms.blocking import rest_step
+from compiler.devices.cpu.blocking import rest_step
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declared, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches

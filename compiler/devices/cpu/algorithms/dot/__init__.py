@@ -2,9 +2,11 @@
 
 tiles     the legal tiles and what they should take
 lowering  the C function, of which `bf16` and `integer` say in which form operands are held
+steps     its inner kernel by dot products
 """
 
-from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Shape, Staged
+from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Shape, Staged, Step
+from compiler.devices.cpu.algorithms.dot.steps import DotStep
 from compiler.devices.cpu.algorithms.dot.tiles import DotProduct
 
-__all__ = ["DotContraction", "DotProduct", "Shape", "Staged"]
+__all__ = ["DotContraction", "DotProduct", "DotStep", "Shape", "Staged", "Step"]

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
-from compiler.devices.cpu.algorithms.blocking import even_part
-from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Staged
+from compiler.devices.cpu.algorithms.dot.lowering import DotContraction, Shape, Staged
 from compiler.devices.cpu.algorithms.row_cuts import with_row_cuts
+from compiler.devices.cpu.blocking import even_part
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.operand import bound_of
 from compiler.forms.window_rows import WindowRows
@@ -69,7 +69,7 @@ class ImageRows(DotContraction):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.block_lines = min(self.shape.block_m // self.rows.width, self.rows.height)
+        self.block_lines = lines_of(self.rows, self.shape)
         self.row_blocks = -(-self.rows.height // self.block_lines)
         self.pixel_elements = self.line_elements = self.phase_elements = 0
 
@@ -127,7 +127,7 @@ class ImageRows(DotContraction):
             if ready:
                 test = " && ".join(emitter.scalar(guard) for guard in ready)
                 with writer.block(f"if (!({test}))"), emitter.scope():
-                    writer.line(self.fill("row", str(phase.columns * self.pixel_elements), emitter))
+                    writer.line(self.held.fill(self, "row", str(phase.columns * self.pixel_elements), emitter))
                     writer.line("continue;")
             if not self._copy_line(phase, waiting, emitter):
                 self._copy_pixels(phase, waiting, emitter)
@@ -156,7 +156,7 @@ class ImageRows(DotContraction):
         )
         to, start = f"row + {low * rows.run}", f"{pointer} + {emitter.index(first)}"
         if self.run(guards) >= len(rows.pixel) and offset.coefficient(side.position) == rows.run:
-            copied = self.copy(to, start, str((past - low) * rows.run), emitter)
+            copied = self.held.copy(self, to, start, str((past - low) * rows.run), emitter)
         else:
             plane = offset.coefficient(rows.pixel[0]) if len(rows.pixel) == 1 else None
             if not plane or offset.coefficient(side.position) != 1 or self.slots.buffers[source.slot].element:
@@ -165,12 +165,12 @@ class ImageRows(DotContraction):
         if not copied:
             return False
         if low > 0:
-            writer.line(self.fill("row", str(low * rows.run), emitter))
+            writer.line(self.held.fill(self, "row", str(low * rows.run), emitter))
         if past > low:
             writer.line(copied)
         if phase.columns > past:
             rest = str((phase.columns - past) * rows.run)
-            writer.line(self.fill(f"row + {past * rows.run}", rest, emitter))
+            writer.line(self.held.fill(self, f"row + {past * rows.run}", rest, emitter))
         return True
 
     def _copy_pixels(self, phase: Phase, guards: list[Expr], emitter: Emitter) -> None:
@@ -182,6 +182,11 @@ class ImageRows(DotContraction):
             self.gather(list(self.rows.pixel), guards, Index.of(0), emitter)
             if self.pixel_elements > self.rows.run:
                 writer.line(f"memset(row + {self.rows.run}, 0, {self.pixel_elements - self.rows.run} * sizeof *row);")
+
+
+def lines_of(rows: WindowRows, shape: Shape) -> int:
+    """Lines of outputs of a block."""
+    return min(shape.block_m // rows.width, rows.height)
 
 
 def staged_pixels(rows: WindowRows, staged: Staged) -> Staged:

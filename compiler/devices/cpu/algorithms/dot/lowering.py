@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
-from typing import ClassVar
+from typing import Protocol
 
 from compiler.codegen.expressions import INTEGERS, Emitter, Vector, has_vectors
 from compiler.codegen.functions import decode
@@ -32,11 +32,11 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, strips
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
-from compiler.devices.cpu.target import NEAR_BYTES, CpuTarget
+from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
 from compiler.forms.contraction import Contraction, axes_of
 from compiler.forms.groups import LANE_BYTES, Groups
-from compiler.forms.kept_groups import PickedGroups, PlacedSteps
+from compiler.forms.kept_groups import PlacedSteps
 from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.forms.operand import bound_of
 from compiler.ir.arithmetic import bounds
@@ -84,9 +84,93 @@ class Staged:
     source: Load | None
 
 
+class Held(Protocol):
+    """In which form operands are held, and what a finished sum of their products means."""
+
+    @property
+    def total(self) -> DType:
+        """Of the sums."""
+
+    @property
+    def suffix(self) -> str:
+        """Of the C functions that store elements of A."""
+
+    @property
+    def lone_group(self) -> str:
+        """The C function that loads a group of A into the first lane of a vector."""
+
+    @property
+    def dot(self) -> str:
+        """The C function of a step."""
+
+    @property
+    def folds_gelu(self) -> bool:
+        """As `Writer.folds_gelu`."""
+
+    def in_registers(self, product: DotContraction) -> bool:
+        """Whether a whole tile's sums stay in registers until the maps that follow are done, by code for each vector.
+
+        Else they go through memory, which costs little beside long sums, and code is short.
+        """
+
+    def copy(self, product: DotContraction, to: str, source: str, count: str, emitter: Emitter) -> str:
+        """A statement that stages `count` contiguous elements of A."""
+
+    def fill(self, product: DotContraction, to: str, count: str, emitter: Emitter) -> str:
+        """A statement that stages padding."""
+
+    def element_of(self, value: str) -> str:
+        """A scalar of A as it is staged."""
+
+    def lane_of(self, values: Sequence[str]) -> str:
+        """Vectors of B at consecutive k as one vector of groups."""
+
+    def b(self, product: DotContraction) -> Expr:
+        """An element of B as it is packed, before it is cut to its width."""
+
+    def extra_bytes(self, product: DotContraction) -> int:
+        """Scratch beside rows and panels."""
+
+    def after_row(self, product: DotContraction) -> None:
+        """What else is kept of the staged `row` number `m - first_row`."""
+
+    def column_terms(self, product: DotContraction, emitter: Emitter, column: str) -> None:
+        """What corrects the sums of a vector of columns, computed once for all rows."""
+
+    def corrected(self, product: DotContraction, emitter: Emitter, value: str) -> str:
+        """A vector of sums with that correction."""
+
+
+class Step(Protocol):
+    """The inner kernel: by which instructions a register tile has its sums."""
+
+    @property
+    def keeps_sums(self) -> bool:
+        """Whether sums may stay in registers until maps are done."""
+
+    def write(self, product: DotContraction, rows: int) -> None:
+        """Writes the C function of a register tile of so many rows."""
+
+    def multiply(self, product: DotContraction, rows: int) -> str:
+        """The statement that gives `c` the sums of a register tile of so many rows."""
+
+    def begin(self, product: DotContraction) -> None:
+        """What the kernel's function does first."""
+
+    def end(self, product: DotContraction) -> None:
+        """What it does last."""
+
+
+class Panels(Protocol):
+    """Panels of B that a task makes of something else than B."""
+
+    def make(self, product: DotContraction) -> None:
+        """Fills `panels` for the task's block of columns."""
+
+
 @dataclass
 class DotContraction(Lowering):
-    """One lowering. Subclasses say in which form operands are held and what a finished sum means.
+    """One lowering, put together from how operands are held, what a step is, and what panels are made of.
 
     `row_step` is the distance in bytes of A's rows where they are read in place, 0 where they are staged.
     """
@@ -103,15 +187,14 @@ class DotContraction(Lowering):
     """All groups of B, as they are packed ahead of time, or by the task itself."""
     staged: Staged
     row_step: int
-    total: ClassVar[DType]
-    """Of the sums."""
-    suffix: ClassVar[str]
-    """Of the C functions that store elements of A."""
-    lone_group: ClassVar[str] = "tw_lone_group"
-    """The C function that loads a group of A into the first lane of a vector."""
+    held: Held
+    step: Step
+    made: Panels | None = field(default=None, kw_only=True)
+    """What a task makes its panels by; None: of B, unless that is packed ahead of time."""
 
     def __post_init__(self) -> None:
         self.writer = Writer()
+        self.writer.folds_gelu = self.held.folds_gelu
         view, shape = self.view, self.shape
         self.trimming = Trimming(self.writer, view.kernel, self.slots, self.target.vector_floats)
         self.row_bytes = whole_lines(self.groups.groups * LANE_BYTES)
@@ -124,52 +207,8 @@ class DotContraction(Lowering):
         self.column_blocks = -(-self.panels // self.block_panels)
         self.element = C_TYPES[self.groups.dtype] if self.groups.dtype is not DType.I8 else "uint8_t"
         self.row_elements = self.row_bytes // self.groups.dtype.bytes
-        self.vector_type = "vf" if self.total is DType.F32 else "vi"
-        self.scalar_type = C_TYPES[self.total]
-
-    # What subclasses say
-
-    @property
-    def in_registers(self) -> bool:
-        """Whether a whole tile's sums stay in registers until the maps that follow are done, by code for each vector.
-
-        Else they go through memory, which costs little beside long sums, and code is short.
-        """
-        return False
-
-    @property
-    def dot(self) -> str:
-        """The C function of a step."""
-        raise NotImplementedError
-
-    def copy(self, to: str, source: str, count: str, emitter: Emitter) -> str:
-        """A statement that stages `count` contiguous elements of A."""
-        raise NotImplementedError
-
-    def fill(self, to: str, count: str, emitter: Emitter) -> str:
-        """A statement that stages padding."""
-        raise NotImplementedError
-
-    def element_of(self, value: str) -> str:
-        """A scalar of A as it is staged."""
-        raise NotImplementedError
-
-    def lane_of(self, values: Sequence[str]) -> str:
-        """Vectors of B at consecutive k as one vector of groups."""
-        raise NotImplementedError
-
-    @property
-    def b(self) -> Expr:
-        """An element of B as it is packed, before it is cut to its width."""
-        raise NotImplementedError
-
-    @property
-    def extra_bytes(self) -> int:
-        """Scratch beside rows and panels."""
-        return 0
-
-    def after_row(self) -> None:
-        """What else is kept of the staged `row` number `m - first_row`."""
+        self.vector_type = "vf" if self.held.total is DType.F32 else "vi"
+        self.scalar_type = C_TYPES[self.held.total]
 
     @property
     def sums_of_panel(self) -> str:
@@ -177,17 +216,6 @@ class DotContraction(Lowering):
         if self.kept:
             return f"(const int32_t *)(packed + {self.kept.parts[1]}) + panel * {self.shape.panel}"
         return f"(const int32_t *)b + {self.groups.groups * self.shape.panel}"
-
-    def column_terms(self, emitter: Emitter, column: str, vector: Vector) -> None:
-        """What corrects the sums of a vector of columns, computed once for all rows."""
-
-    def corrected(self, emitter: Emitter, value: str) -> str:
-        """A vector of sums with that correction."""
-        return value
-
-    def multiply(self, rows: int) -> str:
-        """The statement that gives `c` the sums of a register tile of so many rows."""
-        return f"{self.name}_{rows}(a, b, {'places, steps, ' if self.kept else ''}c);"
 
     @property
     def kept(self) -> PlacedSteps | None:
@@ -199,25 +227,21 @@ class DotContraction(Lowering):
         self.writer.line("const long m = row0 + row;")
         decode(self.writer, self.view.m, "m")
 
-    def before_tasks(self) -> None:
-        """What the function does first."""
-
-    def after_tasks(self) -> None:
-        """What it does last."""
-
     # The function
 
     @property
-    def _a_bytes(self) -> int:
+    def a_bytes(self) -> int:
+        """Of staged rows."""
         return 0 if self.row_step else self.shape.block_m * self.row_bytes
 
     @property
     def makes_panels(self) -> bool:
         """Whether a task makes its panels of B itself."""
-        return not self.packing
+        return self.made is not None or not self.packing
 
     @property
-    def _b_bytes(self) -> int:
+    def b_bytes(self) -> int:
+        """Of panels that a task makes."""
         return self.block_panels * self.panel_bytes if self.makes_panels else 0
 
     @property
@@ -236,81 +260,17 @@ class DotContraction(Lowering):
         """The C functions of the product: blocks of the result, each one task."""
         view, writer = self.view, self.writer
         for rows in self.heights:
-            self._micro(rows)
+            self.step.write(self, rows)
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
             self._declare()
-            self.before_tasks()
+            self.step.begin(self)
             with self.trimming.tasks(self.grid):
                 self._task()
-            self.after_tasks()
+            self.step.end(self)
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
-        scratch = self._a_bytes + self._b_bytes + self.extra_bytes
+        scratch = self.a_bytes + self.b_bytes + self.held.extra_bytes(self)
         return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)
-
-    def _micro(self, rows: int) -> None:
-        """c[rows][panel] = a[rows][groups] b[groups][panel]; rows of a lie a constant distance apart.
-
-        Without zeros, b has `steps` steps, and `places` says where each of them reads rows.
-        """
-        writer, shape, kind = self.writer, self.shape, self.vector_type
-        which = "const uint16_t *places, long steps, " if self.kept else ""
-        head = f"void {self.name}_{rows}(const char *a, const char *b, {which}{self.scalar_type} *c)"
-        step, steps = ("step", "steps") if self.kept else ("k", self.groups.groups)
-        with writer.block(f"static inline __attribute__((always_inline)) {head}"):
-            writer.line(f"{kind} acc[{rows}][{shape.vectors}] = {{0}};")
-            with writer.block(f"for (long {step} = 0; {step} < {steps}; {step}++)"):
-                if self.kept:
-                    writer.line("const long k = places[step];")
-                if isinstance(self.kept, PickedGroups):
-                    self._picked_step(rows, self.kept)
-                else:
-                    self.step(rows, step)
-            self.store_sums(rows)
-        writer.line()
-
-    def store_sums(self, rows: int) -> None:
-        """From registers to `c`."""
-        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
-        store = "tw_store" if self.total is DType.F32 else "tw_store_i"
-        writer.line(f"#pragma GCC unroll {rows}")
-        with writer.block(f"for (int row = 0; row < {rows}; row++)"):
-            for vector in range(shape.vectors):
-                writer.line(f"{store}(c + row * {shape.panel} + {vector * lanes}, acc[row][{vector}]);")
-
-    def step(self, rows: int, step: str, read: str = "") -> None:
-        """Group `k` of all rows, which a C function may be named to read, with the vectors of one step of B."""
-        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
-        load, dot = (self.lone_group, f"{self.dot}_by") if self.target.multiplies_by_lane else ("tw_group", self.dot)
-        for vector in range(shape.vectors):
-            place = f"b + ({step} * {shape.panel} + {vector * lanes}) * {LANE_BYTES}"
-            writer.line(f"const vi y{vector} = tw_groups({place});")
-        for row in range(rows):
-            writer.line(f"const vi x{row} = {read or load}({self.row_at(row, f'k * {LANE_BYTES}')});")
-            for vector in range(shape.vectors):
-                acc = f"acc[{row}][{vector}]"
-                writer.line(f"{acc} = {dot}({acc}, x{row}, y{vector});")
-
-    def _picked_step(self, rows: int, picked: PickedGroups) -> None:
-        """The window of all rows that begins at element `k`, of which each lane picks what its weights are for."""
-        writer, shape, lanes = self.writer, self.shape, self.target.vector_floats
-        element = picked.groups.dtype.bytes
-        load, pick = "tw_groups", {1: "tw_pick_bytes", 2: "tw_pick_halves"}[element]
-        if picked.window * element == NEAR_BYTES:
-            load, pick = "tw_pick_near_window", "tw_pick_near"
-        for vector in range(shape.vectors):
-            place = f"b + step * {picked.step_bytes} + {vector * lanes * LANE_BYTES}"
-            writer.line(f"const vi y{vector} = tw_groups({place});")
-            writer.line(f"const vi which{vector} = tw_groups({place} + {shape.panel * LANE_BYTES});")
-        for row in range(rows):
-            writer.line(f"const vi x{row} = {load}({self.row_at(row, f'k * {element}')});")
-            for vector in range(shape.vectors):
-                acc = f"acc[{row}][{vector}]"
-                writer.line(f"{acc} = {self.dot}({acc}, {pick}(x{row}, which{vector}), y{vector});")
-
-    def row_at(self, row: int, offset: str) -> str:
-        """Where the element of a row of A lies that is so many bytes behind its first, in C."""
-        return f"a + {offset} + {row * (self.row_step or self.row_bytes)}L"
 
     def _declare(self) -> None:
         if self.packing and self.kept:
@@ -319,7 +279,7 @@ class DotContraction(Lowering):
         if not self.row_step:
             self.writer.line(f"{self.element} *const rows = ({self.element} *)scratch;")
         if self.makes_panels:
-            self.writer.line(f"char *const panels = scratch + {self._a_bytes};")
+            self.writer.line(f"char *const panels = scratch + {self.a_bytes};")
         self.writer.line("long packed_rows = -1, packed_panels = -1;")
         self.writer.line("(void)packed_rows, (void)packed_panels;")
 
@@ -346,7 +306,7 @@ class DotContraction(Lowering):
         if self.makes_panels:
             with writer.block(f"if (packed_panels != batch * {self.column_blocks} + column_block)"):
                 writer.line(f"packed_panels = batch * {self.column_blocks} + column_block;")
-                self.make_panels()
+                self.made.make(self) if self.made else self._make_panels()
         with (
             writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
             writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
@@ -371,14 +331,14 @@ class DotContraction(Lowering):
         tail = self.tail
         count = f"tw_least_of(past_row - row0, {shape.rows})" if tail else str(shape.rows)
         writer.line(f"const long count = {count};")
-        if not self.in_registers:
+        if not (self.step.keeps_sums and self.held.in_registers(self)):
             self.sums(tail)
             self.epilogue()
             return
         tests = [f"count == {shape.rows}"] if tail else []
         tests += [f"panel < {view.columns // shape.panel}"] if view.columns % shape.panel else []
         with writer.block(f"if ({' && '.join(tests)})" if tests else ""):
-            writer.line(self.multiply(shape.rows))
+            writer.line(self.step.multiply(self, shape.rows))
             writer.line(f"#pragma GCC unroll {shape.vectors}")
             with writer.block(f"for (long column = 0; column < {shape.panel}; column += TW_LANES)"):
                 writer.line(f"const long {view.n} = panel * {shape.panel} + column;")
@@ -424,13 +384,13 @@ class DotContraction(Lowering):
         """c = the sums of a register tile, of which the last one has `tail` rows where that is not 0."""
         writer, view, shape = self.writer, self.view, self.shape
         if not tail:
-            writer.line(self.multiply(shape.rows))
+            writer.line(self.step.multiply(self, shape.rows))
             return
         if view.rows > shape.rows:
-            writer.line(f"if (count == {shape.rows}) {self.multiply(shape.rows)}")
-            writer.line(f"else {self.multiply(tail)}")
+            writer.line(f"if (count == {shape.rows}) {self.step.multiply(self, shape.rows)}")
+            writer.line(f"else {self.step.multiply(self, tail)}")
         else:
-            writer.line(self.multiply(tail))
+            writer.line(self.step.multiply(self, tail))
 
     def index(self, index: Index) -> str:
         """A position in C."""
@@ -445,7 +405,7 @@ class DotContraction(Lowering):
     def _columns(self, vector: Vector, column: str, rows: int = 0) -> None:
         """One vector of columns, row by row; with `rows` given of so many, each by code of its own."""
         emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
-        self.column_terms(emitter, column, vector)
+        self.held.column_terms(self, emitter, column)
         for block in self.view.epilogue:
             for value in block.values:
                 self._hoist(emitter, value)
@@ -461,11 +421,11 @@ class DotContraction(Lowering):
     def _row(self, emitter: Emitter, column: str, maps: Sequence[Block]) -> None:
         """Maps of a vector of sums of row number `row`."""
         self.place_row()
-        load = "tw_load" if self.total is DType.F32 else "tw_load_i"
+        load = "tw_load" if self.held.total is DType.F32 else "tw_load_i"
         sums = self.writer.name("sums")
         self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
-        sums = self.corrected(emitter, sums)
-        finish(emitter, self.slots, self.view.product, maps, sums, self.total)
+        sums = self.held.corrected(self, emitter, sums)
+        finish(emitter, self.slots, self.view.product, maps, sums, self.held.total)
 
     @cached_property
     def end(self) -> ByteEnd | None:
@@ -533,10 +493,10 @@ class DotContraction(Lowering):
             decode(writer, view.m, "m")
             writer.line(f"{self.element} *const row = rows + (m - first_row) * {self.row_elements}L;")
             self.gather(list(view.k), guards, Index.of(0), Emitter(writer, self.slots.address))
-            past = self.row_elements if self.extra_bytes else self.groups.groups * self.groups.group
+            past = self.row_elements if self.held.extra_bytes(self) else self.groups.groups * self.groups.group
             if past > view.depth:
                 writer.line(f"memset(row + {view.depth}, 0, {past - view.depth} * sizeof *row);")
-            self.after_row()
+            self.held.after_row(self)
 
     def gather(self, axes: list[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
         """Loops over k, testing each guard as soon as its axes are known; what it excludes is padding."""
@@ -548,13 +508,13 @@ class DotContraction(Lowering):
             if ready:
                 test = " && ".join(emitter.scalar(guard) for guard in ready)
                 with writer.block(f"if (!({test}))"), emitter.scope():
-                    writer.line(self.fill(f"row + {emitter.index(place * inner)}", str(inner), emitter))
+                    writer.line(self.held.fill(self, f"row + {emitter.index(place * inner)}", str(inner), emitter))
                 stack.enter_context(writer.block("else"))
                 stack.enter_context(emitter.scope())
             if axes and len(axes) == self.run(waiting):
                 self._copy_run(axes, waiting, place * inner, emitter)
             elif not axes:
-                writer.line(f"row[{emitter.index(place)}] = {self.element_of(emitter.scalar(self.staged.value))};")
+                writer.line(f"row[{emitter.index(place)}] = {self.held.element_of(emitter.scalar(self.staged.value))};")
             elif len(axes) == 1 and is_contiguous(self.staged.value, axes[0], self.slots):
                 self._strips(axes[0], waiting, place * inner + axes[0], emitter)
             else:
@@ -587,7 +547,7 @@ class DotContraction(Lowering):
         start = f"{pointer} + {emitter.index(offset.substitute({axis: Index.of(0) for axis in axes}))}"
         to, extent, inner = f"row + {emitter.index(place)}", axes[0].extent, prod(axis.extent for axis in axes[1:])
         if not guards:
-            writer.line(self.copy(to, start, str(extent * inner), emitter))
+            writer.line(self.held.copy(self, to, start, str(extent * inner), emitter))
             return
         writer.line(f"long from = 0, past = {extent};")
         for guard in guards:
@@ -596,15 +556,15 @@ class DotContraction(Lowering):
             name, test = ("from", ">") if bound[0] == "ge" else ("past", "<")
             writer.line(f"if ({emitter.index(bound[1])} {test} {name}) {name} = {emitter.index(bound[1])};")
         with writer.block(f"if (from <= 0 && past >= {extent})"), emitter.scope():
-            writer.line(self.copy(to, start, str(extent * inner), emitter))
+            writer.line(self.held.copy(self, to, start, str(extent * inner), emitter))
         with writer.block("else"), emitter.scope():
             writer.line(f"if (from > {extent}) from = {extent};")
             writer.line("if (past < from) past = from;")
-            writer.line(f"if (from > 0) {self.fill(to, f'from * {inner}', emitter)}")
+            writer.line(f"if (from > 0) {self.held.fill(self, to, f'from * {inner}', emitter)}")
             count = f"(past - from) * {inner}"
-            writer.line(self.copy(f"{to} + from * {inner}", f"{start} + from * {inner}", count, emitter))
+            writer.line(self.held.copy(self, f"{to} + from * {inner}", f"{start} + from * {inner}", count, emitter))
             rest = f"({extent} - past) * {inner}"
-            writer.line(f"if (past < {extent}) {self.fill(f'{to} + past * {inner}', rest, emitter)}")
+            writer.line(f"if (past < {extent}) {self.held.fill(self, f'{to} + past * {inner}', rest, emitter)}")
 
     def _strips(self, axis: Axis, guards: Sequence[Expr], position: Index, emitter: Emitter) -> None:
         """The innermost k axis in vectors; guards along it become conditions on lanes."""
@@ -614,13 +574,13 @@ class DotContraction(Lowering):
         def strip(vector: Vector) -> None:
             inner = Emitter(self.writer, emitter.address, vector, self.slots.extents)
             result = inner.vector_of(expr)
-            store_vector(self.writer, f"row + {inner.index(position)}", result, vector, f"_{self.suffix}")
+            store_vector(self.writer, f"row + {inner.index(position)}", result, vector, f"_{self.held.suffix}")
 
         strips(self.writer, axis, self.target.vector_floats, strip)
 
     # Panels of B, packed by the task
 
-    def make_panels(self) -> None:
+    def _make_panels(self) -> None:
         """panels[panel - first_panel][group][column] = B[k][n] for the task's block of columns, padded with zeros."""
         view, writer, shape = self.view, self.writer, self.shape
         n = view.n
@@ -657,9 +617,9 @@ class DotContraction(Lowering):
             for axis in self.view.k:
                 inner //= axis.extent
                 emitter.names[axis] = f"({position} / {inner} % {axis.extent})" if len(self.view.k) > 1 else position
-            values.append(emitter.vector_of(self.b))
+            values.append(emitter.vector_of(self.held.b(self)))
         if self.groups.sums:
             self.writer.line(f"below = below + {' + '.join(values)};")
         zero = f"({self.vector_type}){{0}}"
         padded = values + [zero] * (self.groups.group - len(values))
-        self.writer.line(f"tw_store_i({place}, {self.lane_of(padded)});")
+        self.writer.line(f"tw_store_i({place}, {self.held.lane_of(padded)});")

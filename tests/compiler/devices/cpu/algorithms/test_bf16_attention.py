@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from compiler.codegen.build import find_toolchain
 from compiler.codegen.calls import geometry
 from compiler.devices.cpu.algorithms import legal_tiles
-from compiler.devices.cpu.algorithms.attention import KEYS
 from compiler.devices.cpu.algorithms.bf16_attention import bf16_attention_tiles
+from compiler.devices.cpu.attention.cuts import KEYS
 from compiler.devices.cpu.emit.library import build_library
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget, resolve, runs_here

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from compiler.devices.cpu.algorithms.blocking import rest_step
 from compiler.devices.cpu.algorithms.contraction.tiles import contraction_tiles
+from compiler.devices.cpu.blocking import rest_step
 from compiler.devices.cpu.emit.lower import lower
 from compiler.devices.cpu.target import PROFILES, CpuTarget
 from compiler.ir.buffers import Buffer

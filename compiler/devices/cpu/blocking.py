@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from compiler.devices.cpu.target import CpuTarget
 
+TASKS_PER_LANE = 4
+"""Into so many work is cut where lanes share it, so that none waits long for the last."""
 REST_PARTS = 4
 """Of a register tile: where a size ends rows, the last tile has as many of its quarters as it takes."""
 
