@@ -10,7 +10,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay gpu-check lock
+.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -70,6 +70,10 @@ bench: environment ## side-by-side measurements against peers
 replay: environment ## what a change of the compiler changes in its output: REF=<commit> ARGS='--set full'; see docs/contributing.md
 	@$(if $(REF),,$(error replay needs REF=<commit>))
 	$(BIN)/python -m bench replay $(REF) $(ARGS)
+
+replay-kernels: environment ## the same for thousands of drawn kernels, in a minute: REF=<commit> ARGS='--only cuda'
+	@$(if $(REF),,$(error replay-kernels needs REF=<commit>))
+	$(BIN)/python -m bench replay $(REF) --kernels $(ARGS)
 
 gpu-check: ## what needs a GPU, on a machine that has one: ARGS='first', then tests, tune, plans, bench, all; see docs/gpu-check.md
 	@$(GPU_PYTHON) -m bench gpu $(ARGS)

@@ -181,7 +181,7 @@ def compiled(
             ended = subprocess.run(
                 command,
                 cwd=folder,
-                env=_environment(side, cc),
+                env=environment(side, cc),
                 capture_output=True,
                 text=True,
                 timeout=LONGEST_S,
@@ -203,7 +203,7 @@ def compiled(
         return Outcome(f"{status}{error}", "".join(frames), seconds=seconds)
 
 
-def _environment(side: Side, cc: Path | None) -> dict[str, str]:
+def environment(side: Side, cc: Path | None) -> dict[str, str]:
     """Of a child: no Python path but the side's."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     return {**kept, "PYTHONPATH": str(side.tree), **({"CC": str(cc)} if cc else {})}

@@ -62,7 +62,7 @@ def _failures(before: Outcome, after: Outcome) -> list[Difference]:
     if before.error == after.error:
         return []
     if before.error and after.error:
-        return [Difference("failure", "in other words", _diff(before.error, after.error))]
+        return [Difference("failure", "in other words", diff(before.error, after.error))]
     where, failed = ("before alone", before) if before.error else ("after alone", after)
     return [Difference("failure", where, clipped(f"{failed.trace}{failed.error}".splitlines()[-SHOWN:]))]
 
@@ -92,7 +92,7 @@ def _kernels(before: Sources, after: Sources) -> Iterator[Difference]:
         elif new is None:
             changed.setdefault(kernel, []).append(f"{function}: only before, {_lines(old)} lines")
         elif old != new:
-            changed.setdefault(kernel, []).append(f"{function}:\n{_diff(old, new)}")
+            changed.setdefault(kernel, []).append(f"{function}:\n{diff(old, new)}")
     for kernel, details in changed.items():
         yield Difference("kernel", kernel, "\n".join(details))
     moved: dict[tuple[str, str], list[str]] = {}
@@ -104,7 +104,7 @@ def _kernels(before: Sources, after: Sources) -> Iterator[Difference]:
     for file in sorted({*before.rests, *after.rests}):
         old, new = before.rests.get(file), after.rests.get(file)
         if old is not None and new is not None and old != new:
-            yield Difference("source", file, _diff(old, new))
+            yield Difference("source", file, diff(old, new))
 
 
 def _explained(before: Sources, after: Sources) -> Iterator[str]:
@@ -168,7 +168,7 @@ def _members(before: Outcome, after: Outcome, explained: Collection[str]) -> Ite
         elif name not in before.texts:
             yield Difference("bytes", name, f"SHA-256 {old[:16]} before, {new[:16]} after")
         elif name not in explained:
-            yield Difference("file", name, _diff(before.texts[name], after.texts[name]) or "differs in ends of lines")
+            yield Difference("file", name, diff(before.texts[name], after.texts[name]) or "differs in ends of lines")
 
 
 def _values(before: object, after: object) -> str:
@@ -180,7 +180,7 @@ def _short(value: object) -> str:
     return text if len(text) <= WIDEST else f"{text[:WIDEST]}... ({len(text)} characters)"
 
 
-def _diff(before: str, after: str) -> str:
+def diff(before: str, after: str) -> str:
     """The first lines of a unified difference, long ones cut."""
     lines = list(difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1))[2:]
     return clipped(lines)

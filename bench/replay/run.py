@@ -19,6 +19,7 @@ from bench.public import PublicModelError
 from bench.replay.cases import SETS, Case, cases_of
 from bench.replay.compiling import Kept, NotThatCompiler, default_folder
 from bench.replay.difference import differences
+from bench.replay.kernels import run as kernels
 from bench.replay.side import ROOT, Side, at_commit, of_working_tree
 from bench.replay.table import Row, summary, warmed
 from tilewright.errors import UsageError
@@ -32,6 +33,9 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("ref", metavar="REF", help="the commit to compare with")
     parser.add_argument("--to", metavar="COMMIT", help="compare this commit with it (default: the working tree)")
     parser.add_argument("--set", choices=sorted(SETS), default="quick", help="which cases (default: %(default)s)")
+    parser.add_argument(
+        "--kernels", action="store_true", help="kernels of some hundred drawn models, in a minute, instead of a set"
+    )
     parser.add_argument(
         "--only",
         action="append",
@@ -57,7 +61,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--json", type=Path, metavar="PATH", help="write what was found there too")
     given = parser.parse_args(arguments)
     console = Console(stderr=True, highlight=False)
-    return ended(partial(run, given, console), parser, console)
+    return ended(partial(kernels.run if given.kernels else run, given, console), parser, console)
 
 
 def run(given: argparse.Namespace, console: Console) -> int:

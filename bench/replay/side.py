@@ -42,6 +42,12 @@ def at_commit(commit: str, folder: Path, root: Path) -> Side:
     return Side(name, folder, digest_of(folder / PACKAGE))
 
 
+def content_at(commit: str, path: str, root: Path) -> bytes | None:
+    """A file as it is at a commit of the repository at `root`; None where it is not there."""
+    shown = subprocess.run(["git", "-C", str(root), "show", f"{commit}:{path}"], capture_output=True, check=False)
+    return None if shown.returncode else shown.stdout
+
+
 def of_working_tree(folder: Path, root: Path) -> Side:
     """The compiler as it is now in the checkout at `root`, committed or not, copied to `folder`."""
     shutil.copytree(root / PACKAGE, folder / PACKAGE, ignore=shutil.ignore_patterns(LEFT))

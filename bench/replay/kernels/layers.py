@@ -1,0 +1,580 @@
+"""Models of a layer or a few, drawn by seeds: between them all kinds of kernels that there are algorithms for.
+
+A family is a function that appends its layers to a graph and draws every size from the graph's own generator.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from bench.replay.kernels import weights
+from bench.trees.forests import Ensemble, model_of
+from bench.zoo.attention import attend, heads_of, scaled_scores
+from bench.zoo.builder import GraphBuilder, Value
+from bench.zoo.mobilenet import squeeze_excite
+
+T = TypeVar("T")
+
+
+def pick(g: GraphBuilder, *options: T) -> T:
+    """One of the options."""
+    return options[int(g.rng.integers(len(options)))]
+
+
+def activated(g: GraphBuilder, x: Value) -> Value:
+    """With one of the functions that end layers, or none."""
+    end = pick(g, None, g.relu, g.relu6, g.gelu, g.silu, g.hard_swish, g.tanh)
+    return end(x) if end else x
+
+
+# ---- products
+
+
+def dense(g: GraphBuilder, x: Value, array: np.ndarray, bias: bool = True) -> Value:
+    """Rows [m, k] times weights [n, k]."""
+    inputs = [x, g.constant(array, "weight"), *([g.normal((len(array),), 0.1, "bias")] if bias else [])]
+    return g.node("Gemm", inputs, (x.shape[0], len(array)), transB=1)
+
+
+def product(g: GraphBuilder) -> None:
+    """A dense layer of many rows, with an activation or a residual."""
+    m, k, n = pick(g, 5, 16, 33, 64, 128, 200), pick(g, 16, 24, 64, 96, 130, 256), pick(g, 16, 40, 64, 96, 256)
+    x = g.input("x", (m, k))
+    y = activated(g, g.gemm(x, n, transposed=pick(g, True, False)))
+    g.output("y", g.add(y, g.input("residual", (m, n))) if pick(g, True, False) else y)
+
+
+def batched(g: GraphBuilder) -> None:
+    """A product of two activations, one of them maybe transposed."""
+    b, m, k, n = pick(g, 2, 3, 8), pick(g, 16, 33, 64), pick(g, 16, 20, 64), pick(g, 16, 48, 65)
+    x, y = g.input("x", (b, m, k)), g.input("y", (b, k, n))
+    if pick(g, True, False):
+        y = g.transpose(g.input("turned", (b, n, k)), (0, 2, 1))
+    g.output("z", activated(g, g.matmul(x, y)))
+
+
+def few_rows(g: GraphBuilder) -> None:
+    """Dense layers of a few rows, the first of them sometimes of a megabyte and more."""
+    m, k, n = pick(g, 1, 2, 3, 4), *pick(g, (64, 100), (256, 96), (512, 520), (700, 400), (1024, 300))
+    x = activated(g, dense(g, g.input("x", (m, k)), weights.pruned(g.rng, (n, k), "dense", 0.0)))
+    g.output("y", g.gemm(x, pick(g, 10, 48), transposed=False))
+
+
+def pruned_product(g: GraphBuilder) -> None:
+    """A dense layer with zeros in one of the forms."""
+    m, k, n = pick(g, 1, 2, 4, 16, 40, 128), pick(g, 64, 128, 256), pick(g, 64, 96, 160)
+    array = weights.pruned(g.rng, (n, k), pick(g, *weights.FORMS), pick(g, 0.75, 0.9))
+    g.output("y", activated(g, dense(g, g.input("x", (m, k)), array)))
+
+
+def two_of_four(g: GraphBuilder) -> None:
+    """A dense layer, or a convolution, of which two of each four neighbouring weights are zero."""
+    k, n = pick(g, 64, 128, 256), pick(g, 64, 128)
+    if pick(g, True, False):
+        array = weights.pruned(g.rng, (n, k), "2:4", 0.5)
+        g.output("y", activated(g, dense(g, g.input("x", (pick(g, 64, 128, 200), k)), array)))
+    else:
+        array = weights.pruned(g.rng, (n, 1, 1, k), "2:4", 0.5).transpose(0, 3, 1, 2)
+        x = g.input("x", (1, k, 14, 15))
+        g.output("y", g.relu(g.node("Conv", [x, g.constant(array), g.normal((n,), 0.1)], (1, n, 14, 15))))
+
+
+def pruned_few_rows(g: GraphBuilder) -> None:
+    """A dense layer of a row or two in which zeros lie so that columns, or blocks, can be packed."""
+    m, k, n = pick(g, 1, 2, 4), pick(g, 256, 480, 512), pick(g, 192, 256)
+    array = weights.pruned(g.rng, (n, k), pick(g, "combined", "anywhere", "1x16", "4x16"), pick(g, 0.8, 0.9))
+    g.output("y", activated(g, dense(g, g.input("x", (m, k)), array)))
+
+
+def clustered_product(g: GraphBuilder) -> None:
+    """A dense layer whose weights share values."""
+    m, k, n = pick(g, 1, 1, 2, 4, 24), pick(g, 128, 320), pick(g, 128, 200)
+    array = weights.clustered(g.rng, (n, k), pick(g, *weights.BITS), pick(g, True, False))
+    g.output("y", activated(g, dense(g, g.input("x", (m, k)), array)))
+
+
+def low_rank(g: GraphBuilder) -> None:
+    """Two dense layers for one, with nothing between them."""
+    m, k, r, n = pick(g, 1, 16, 64), pick(g, 96, 256), pick(g, 8, 16), pick(g, 96, 256)
+    x = dense(g, g.input("x", (m, k)), weights.pruned(g.rng, (r, k), "dense", 0.0), bias=False)
+    g.output("y", activated(g, dense(g, x, weights.pruned(g.rng, (n, r), "dense", 0.0))))
+
+
+def normalised(g: GraphBuilder) -> None:
+    """Rows normalised, then multiplied; the rows are sometimes kept."""
+    m, k, n = pick(g, 16, 48, 64, 128), pick(g, 32, 64, 128), pick(g, 64, 128, 192)
+    rows = g.layer_norm(g.input("x", (1, m, k)))
+    y = activated(g, g.dense(rows, n))
+    g.output("y", y)
+    if n == k:
+        g.output("rows", rows)
+
+
+def attention(g: GraphBuilder) -> None:
+    """Heads of attention, with a mask sometimes."""
+    heads, tokens, keys, depth = pick(g, 1, 2, 4), pick(g, 16, 33, 64), pick(g, 16, 40, 64), pick(g, 16, 32, 64)
+    q, k = g.input("q", (1, heads, tokens, depth)), g.input("k", (1, heads, depth, keys))
+    v = g.input("v", (1, heads, keys, depth))
+    scores = scaled_scores(g, q, k) if pick(g, True, False) else g.scale(g.matmul(q, k), 0.125)
+    if pick(g, True, False):
+        scores = g.add(scores, g.input("mask", (1, 1, tokens, keys)))
+    g.output("y", attend(g, scores, v))
+
+
+def encoder(g: GraphBuilder) -> None:
+    """A block of a transformer's encoder."""
+    tokens, width, heads = pick(g, 16, 40), pick(g, 32, 64), pick(g, 1, 2)
+    x = g.input("x", (1, tokens, width))
+    y = g.layer_norm(x)
+    q, k, v = (g.dense(y, width) for _ in range(3))
+    scores = scaled_scores(g, heads_of(g, q, heads), heads_of(g, k, heads, for_keys=True))
+    x = g.add(x, g.dense(attend(g, scores, heads_of(g, v, heads)), width))
+    g.output("y", g.add(x, g.dense(g.gelu(g.dense(g.layer_norm(x), 2 * width)), width)))
+
+
+# ---- images
+
+
+def image(g: GraphBuilder, *channels: int) -> Value:
+    """An input of some pixels."""
+    return g.input("x", (pick(g, 1, 1, 2), pick(g, *channels), pick(g, 7, 14, 16, 28), pick(g, 7, 15, 16, 28)))
+
+
+def convolution(g: GraphBuilder) -> None:
+    """A convolution with an activation, or a residual."""
+    x = image(g, 8, 16, 24, 64, 64)
+    taps = pick(g, 1, 1, 3, 3, 3, 5)
+    stride, dilation = pick(g, (1, 1), (1, 1), (2, 1), (1, 2))
+    y = g.conv(x, pick(g, 16, 24, 48, 64), taps, stride, bias=True, dilation=dilation)
+    y = activated(g, y)
+    g.output("y", g.add(y, g.input("residual", y.shape)) if pick(g, True, False) else y)
+
+
+def first_convolution(g: GraphBuilder) -> None:
+    """A convolution of an image of few channels."""
+    x = g.input("x", (1, pick(g, 1, 3, 4), pick(g, 32, 48), pick(g, 32, 56)))
+    y = g.conv(x, pick(g, 16, 32, 64), pick(g, 3, 5, 7), pick(g, 1, 2), bias=True)
+    g.output("y", g.relu(y))
+
+
+def grouped(g: GraphBuilder) -> None:
+    """A convolution in groups of channels."""
+    x = g.input("x", (1, 32, pick(g, 8, 14), pick(g, 8, 15)))
+    g.output("y", activated(g, g.conv(x, pick(g, 32, 64), 3, pick(g, 1, 2), groups=pick(g, 2, 4, 8), bias=True)))
+
+
+def depthwise(g: GraphBuilder) -> None:
+    """A window channel by channel."""
+    x = image(g, 8, 16, 32, 40)
+    g.output("y", activated(g, g.conv(x, x.channels, pick(g, 3, 5), pick(g, 1, 1, 2), groups=x.channels, bias=True)))
+
+
+def separable(g: GraphBuilder) -> None:
+    """A window channel by channel and the pointwise product that reads it."""
+    x = image(g, 16, 32, 64)
+    y = g.relu6(g.conv(x, x.channels, pick(g, 3, 5), pick(g, 1, 2), groups=x.channels, bias=True))
+    g.output("y", g.conv(y, pick(g, 16, 24, 64), 1, bias=True))
+
+
+def pooled(g: GraphBuilder) -> None:
+    """Sums and extremes over windows."""
+    x = image(g, 8, 20, 32)
+    taps, stride = pick(g, (2, 2), (3, 2), (3, 1))
+    pad = pick(g, 0, 1) if taps == 3 else 0
+    x = pick(g, g.max_pool, g.avg_pool)(x, taps, stride, pad)
+    g.output("y", x)
+    g.output("mean", g.global_avg_pool(x))
+
+
+def squeezed(g: GraphBuilder) -> None:
+    """A gate for each channel, from the mean of its pixels, before a pointwise product."""
+    x = image(g, 16, 32, 64)
+    x = g.hard_swish(g.conv(x, pick(g, 32, 64), 1, bias=True)) if pick(g, True, False) else x
+    g.output("y", g.conv(squeeze_excite(g, x), pick(g, 16, 24, 40), 1, bias=True))
+
+
+def pruned_convolution(g: GraphBuilder) -> None:
+    """A convolution with zeros in one of the forms."""
+    x = image(g, 16, 32, 64)
+    taps = pick(g, 1, 3)
+    columns = pick(g, 32, 64)
+    array = weights.pruned(g.rng, (columns, x.channels, taps, taps), pick(g, *weights.FORMS[:-1]), pick(g, 0.75, 0.9))
+    y = g.node(
+        "Conv",
+        [x, g.constant(array), g.normal((columns,), 0.1)],
+        (x.shape[0], columns, *x.shape[2:]),
+        pads=[taps // 2] * 4,
+    )
+    g.output("y", g.relu(y))
+
+
+# ---- bytes
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """How activations are held in bytes: one scale, one zero point."""
+
+    scale: float
+    zero: int
+    signed: bool
+
+    def to(self, g: GraphBuilder, x: Value) -> Value:
+        """A value rounded to bytes."""
+        kind = TensorProto.INT8 if self.signed else TensorProto.UINT8
+        return g.node("QuantizeLinear", [x, *self._constants(g)], x.shape, dtype=kind)
+
+    def of(self, g: GraphBuilder, x: Value) -> Value:
+        """The same, and back."""
+        held = self.to(g, x)
+        return g.node("DequantizeLinear", [held, *self._constants(g)], x.shape)
+
+    def given(self, g: GraphBuilder, name: str, shape: Sequence[int]) -> Value:
+        """An input in bytes, as another layer of bytes leaves it, or in floats."""
+        if pick(g, True, False):
+            return self.of(g, g.input(name, shape))
+        held = g.input(name, shape, TensorProto.INT8 if self.signed else TensorProto.UINT8)
+        return g.node("DequantizeLinear", [held, *self._constants(g)], shape)
+
+    def end(self, g: GraphBuilder, x: Value) -> None:
+        """The result of a layer, as another of bytes reads it, or as floats."""
+        g.output("y", (self.to if pick(g, True, True, False) else self.of)(g, x))
+
+    def _constants(self, g: GraphBuilder) -> list[Value]:
+        zero = np.asarray(self.zero, np.int8 if self.signed else np.uint8)
+        return [g.scalar(self.scale, "scale"), g.constant(zero, "zero")]
+
+    @staticmethod
+    def drawn(g: GraphBuilder) -> Bytes:
+        """A way to hold a layer's inputs, or its results."""
+        signed = pick(g, True, False)
+        return Bytes(pick(g, 0.02, 0.0375), 0 if signed and pick(g, True, False) else pick(g, 3, 17, 100), signed)
+
+
+def in_bytes(g: GraphBuilder, array: np.ndarray) -> Value:
+    """Weights, results first, in signed bytes with a scale for each result or one for all."""
+    peak = np.abs(array.reshape(len(array), -1)).max(1).clip(1e-6)
+    scale = (peak if pick(g, True, True, False) else peak.max()[None]) / 127
+    whole = np.rint(array / scale.reshape(-1, *[1] * (array.ndim - 1))).astype(np.int8)
+    of_all = len(scale) == 1
+    scales = g.scalar(float(scale[0]), "scale") if of_all else g.constant(scale.astype(np.float32), "scale")
+    zero = g.constant(np.zeros(() if of_all else len(scale), np.int8), "zero")
+    inputs = [g.constant(whole, "bytes"), scales, zero]
+    return g.node("DequantizeLinear", inputs, array.shape, axis=0)
+
+
+def _byte_dense(g: GraphBuilder, m: int, k: int, n: int, form: str, share: float) -> None:
+    x = Bytes.drawn(g).given(g, "x", (m, k))
+    array = weights.pruned(g.rng, (n, k), form, share)
+    y = g.node("Gemm", [x, in_bytes(g, array), g.normal((n,), 0.1, "bias")], (m, n), transB=1)
+    y = pick(g, g.hard_swish, g.relu, g.gelu)(y)
+    Bytes.drawn(g).end(g, y)
+
+
+def byte_product(g: GraphBuilder) -> None:
+    """A dense layer of bytes."""
+    _byte_dense(g, pick(g, 1, 16, 33, 64, 196), pick(g, 32, 64, 130, 256), pick(g, 24, 64, 96), "dense", 0.0)
+
+
+def pruned_byte_product(g: GraphBuilder) -> None:
+    """The same with zeros in one of the forms."""
+    m, k, n = pick(g, 1, 40, 64, 128, 200), pick(g, 64, 128, 256), pick(g, 64, 96, 128)
+    _byte_dense(g, m, k, n, pick(g, *weights.FORMS[:-1], "2:4", "2:4"), pick(g, 0.75, 0.9))
+
+
+def byte_image(g: GraphBuilder, *channels: int) -> Value:
+    """An input of some pixels in bytes."""
+    shape = (pick(g, 1, 1, 2), pick(g, *channels), pick(g, 7, 14, 16, 28), pick(g, 7, 15, 16, 28))
+    return Bytes.drawn(g).given(g, "x", shape)
+
+
+def _byte_conv(g: GraphBuilder, x: Value, columns: int, taps: int, groups: int, form: str, stride: int = 1) -> Value:
+    array = weights.pruned(g.rng, (columns, x.channels // groups, taps, taps), form, 0.8)
+    inputs = [x, in_bytes(g, array), g.normal((columns,), 0.1, "bias")]
+    sides = [(side + 2 * (taps // 2) - taps) // stride + 1 for side in x.shape[2:]]
+    shape = (x.shape[0], columns, *sides)
+    y = g.node("Conv", inputs, shape, pads=[taps // 2] * 4, strides=[stride, stride], group=groups)
+    return g.relu(y) if pick(g, True, False) else y
+
+
+def byte_convolution(g: GraphBuilder) -> None:
+    """A convolution of bytes."""
+    x = byte_image(g, 4, 16, 64, 64)
+    Bytes.drawn(g).end(g, _byte_conv(g, x, pick(g, 16, 32, 40), pick(g, 1, 3, 3, 3), 1, "dense", pick(g, 1, 1, 2)))
+
+
+def byte_groups(g: GraphBuilder) -> None:
+    """The same in groups of channels, or channel by channel."""
+    x = byte_image(g, 16, 32)
+    groups = x.channels // pick(g, 1, 2, 4, 8)
+    Bytes.drawn(g).end(g, _byte_conv(g, x, x.channels, 3, groups, "dense", pick(g, 1, 1, 2)))
+
+
+def pruned_byte_convolution(g: GraphBuilder) -> None:
+    """The same with zeros in one of the forms."""
+    x = byte_image(g, 32, 64)
+    Bytes.drawn(g).end(g, _byte_conv(g, x, pick(g, 32, 64), pick(g, 1, 3), 1, pick(g, *weights.FORMS[:-1])))
+
+
+def byte_pool(g: GraphBuilder) -> None:
+    """A pool of bytes, behind a convolution of them."""
+    held, x = Bytes.drawn(g), byte_image(g, 16, 24, 64)
+    given = held.of(g, _byte_conv(g, x, x.channels, 1, 1, "dense"))
+    taps, stride = pick(g, (2, 2), (3, 2), (3, 1))
+    kind = pick(g, "greatest", "mean", "mean", "whole mean")
+    if kind == "whole mean":
+        held.end(g, g.global_avg_pool(given))
+    else:
+        held.end(g, (g.max_pool if kind == "greatest" else g.avg_pool)(given, taps, stride))
+
+
+def byte_attention(g: GraphBuilder) -> None:
+    """Attention whose products are of bytes."""
+    heads, tokens, depth = pick(g, 1, 2), pick(g, 16, 48, 64), pick(g, 16, 32)
+    q, k, v = (Bytes.drawn(g) for _ in range(3))
+    queries = q.given(g, "q", (1, heads, tokens, depth))
+    keys = k.given(g, "k", (1, heads, depth, tokens))
+    values = v.given(g, "v", (1, heads, tokens, depth))
+    scores = g.softmax(g.scale(g.matmul(queries, keys), depth**-0.5))
+    shares = Bytes(1 / 255, 0, signed=False) if pick(g, True, False) else Bytes(1 / 127, 0, signed=True)
+    Bytes.drawn(g).end(g, g.matmul(shares.of(g, scores), values))
+
+
+# ---- steps
+
+
+def recurrent(g: GraphBuilder) -> None:
+    """A recurrent layer; its weights sometimes of a megabyte and more, sometimes pruned."""
+    steps, batch, inputs = pick(g, 3, 6), pick(g, 1, 1, 2), pick(g, 16, 32)
+    cell, gates = pick(g, ("LSTM", 4), ("GRU", 3), ("RNN", 1))
+    hidden = pick(g, 32, 48, 64, 320 if gates == 4 else 64)
+    form = pick(g, "dense", "dense", "anywhere", "1x16", "1x4")
+    first = weights.pruned(g.rng, (gates * hidden, inputs), "dense", 0.0)[None]
+    second = weights.pruned(g.rng, (gates * hidden, hidden), form, 0.85)[None]
+    ways = 1
+    inputs_ = [g.input("x", (steps, batch, inputs)), g.constant(first), g.constant(second)]
+    inputs_.append(g.normal((1, 2 * gates * hidden), 0.1, "bias"))
+    shapes = [(steps, ways, batch, hidden), (ways, batch, hidden)]
+    y, last, *_ = g.nodes(cell, inputs_, shapes, hidden_size=hidden)
+    g.output("y", y)
+    g.output("last", last)
+
+
+def big_recurrent(g: GraphBuilder) -> None:
+    """An LSTM whose weights are kept in fewer bits."""
+    hidden = pick(g, 260, 320)
+    array = weights.pruned(g.rng, (4 * hidden, hidden), "dense", 0.0)[None]
+    x = g.input("x", (4, 1, 24))
+    first = g.constant(weights.pruned(g.rng, (4 * hidden, 24), "dense", 0.0)[None])
+    inputs = [x, first, g.constant(array), g.normal((1, 8 * hidden), 0.1, "bias")]
+    g.output("y", g.nodes("LSTM", inputs, [(4, 1, 1, hidden)], hidden_size=hidden)[0])
+
+
+def ordered(g: GraphBuilder) -> None:
+    """Sums of what lies before, along an axis."""
+    x = g.input("x", (pick(g, 3, 8), pick(g, 20, 64), pick(g, 5, 16)))
+    axis = g.constant(np.asarray(pick(g, 0, 1, 2), np.int64), "axis")
+    g.output("y", g.node("CumSum", [x, axis], x.shape, reverse=pick(g, 0, 1), exclusive=pick(g, 0, 1)))
+
+
+# ---- the rest
+
+
+def mapped(g: GraphBuilder) -> None:
+    """Maps, reductions and moves of data."""
+    shape = (pick(g, 1, 2), pick(g, 6, 16), pick(g, 9, 32), pick(g, 12, 33))
+    x, y = g.input("x", shape), g.input("y", shape)
+    g.output("sum", activated(g, g.add(x, y)))
+    g.output("soft", g.softmax(g.mul(x, y), pick(g, -1, 1)))
+    g.output("turned", g.transpose(x, pick(g, (0, 2, 3, 1), (3, 2, 1, 0), (0, 1, 3, 2))))
+    g.output("norm", g.layer_norm(y))
+    g.output("joined", g.concat([x, y], pick(g, 1, 2)))
+    g.output("less", g.node(pick(g, "ReduceMean", "ReduceMax"), [x], (*shape[:2], 1, shape[3]), axes=[2]))
+    g.output("larger", g.upsample(x, 2))
+
+
+def turned(g: GraphBuilder) -> None:
+    """A matrix turned, in several dtypes."""
+    dtype = pick(g, TensorProto.FLOAT, TensorProto.UINT8, TensorProto.INT64)
+    x = g.input("x", (pick(g, 64, 160), pick(g, 64, 96, 130)), dtype)
+    g.output("y", g.transpose(x, (1, 0)))
+
+
+def selected(g: GraphBuilder) -> None:
+    """The greatest of a row, and boxes that do not overlap."""
+    x = g.input("x", (pick(g, 3, 8), pick(g, 40, 100)))
+    k = pick(g, 1, 4)
+    order = pick(g, 0, 1)
+    values, places = g.nodes("TopK", [x, g.integers([k])], [(x.shape[0], k)] * 2, axis=1, largest=order)
+    g.output("values", values)
+    g.output("places", Value(places.name, places.shape, TensorProto.INT64))
+
+
+FAMILIES: Mapping[str, Callable[[GraphBuilder], None]] = {
+    one.__name__: one
+    for one in (
+        *(product, batched, few_rows, pruned_product, two_of_four, pruned_few_rows, clustered_product, low_rank),
+        *(
+            normalised,
+            attention,
+            encoder,
+            convolution,
+            first_convolution,
+            grouped,
+            depthwise,
+            separable,
+            pooled,
+            squeezed,
+        ),
+        *(pruned_convolution, byte_product, pruned_byte_product, byte_convolution, byte_groups),
+        *(pruned_byte_convolution, byte_pool, byte_attention, recurrent, big_recurrent, ordered, mapped, turned),
+        *(selected,),
+    )
+}
+
+
+# ---- models that are no graph of layers alone
+
+
+def looped(random: np.random.Generator) -> bytes:
+    """A product again and again, as often as an input says, or one of two: what is decided while running."""
+    rows, width = int(random.choice([1, 4, 16])), int(random.choice([32, 64]))
+    shape = [rows, width]
+    weight = numpy_helper.from_array(random.standard_normal((width, width), dtype=np.float32) / 8, "w")
+
+    def value(name: str, kind: int = TensorProto.FLOAT, dims: Sequence[int] = tuple(shape)) -> onnx.ValueInfoProto:
+        return helper.make_tensor_value_info(name, kind, list(dims))
+
+    def product(given: str, name: str, end: str) -> list[onnx.NodeProto]:
+        between = f"{name}_sum"
+        return [helper.make_node("MatMul", [given, "w"], [between]), helper.make_node(end, [between], [name])]
+
+    if random.integers(2):
+        nodes = [helper.make_node("Identity", ["go"], ["goes"]), *product("state", "next", "Tanh")]
+        given = [value("number", TensorProto.INT64, []), value("go", TensorProto.BOOL, []), value("state")]
+        body = helper.make_graph(nodes, "body", given, [value("goes", TensorProto.BOOL, []), value("next")], [weight])
+        yes = numpy_helper.from_array(np.array(True), "yes")
+        whole = helper.make_node("Loop", ["count", "yes", "x"], ["y"], body=body)
+        decides, more = value("count", TensorProto.INT64, []), [yes]
+    else:
+        branches = {
+            f"{name}_branch": helper.make_graph(product("x", name, end), name, [], [value(name)], [weight])
+            for name, end in (("then", "Relu"), ("else", "Sigmoid"))
+        }
+        whole = helper.make_node("If", ["which"], ["y"], **branches)
+        decides, more = value("which", TensorProto.BOOL, []), []
+    graph = helper.make_graph([whole], "looped", [decides, value("x")], [value("y")], more)
+    return _bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+def trees(random: np.random.Generator) -> bytes:
+    """An ensemble of decision trees."""
+    classes = int(random.choice([1, 3]))
+    return model_of(Ensemble(int(random.choice([3, 20])), 4, classes=classes), int(random.choice([1, 50])), 0)
+
+
+def boxes(random: np.random.Generator) -> bytes:
+    """Boxes that do not overlap, chosen by their scores."""
+    count, classes = int(random.choice([20, 60])), int(random.choice([1, 3]))
+    limits = [numpy_helper.from_array(np.asarray(one), name) for name, one in (
+        ("most", np.int64(random.choice([3, 10]))), ("overlap", np.float32(0.5)), ("least", np.float32(0.3)),
+    )]  # fmt: skip
+    node = helper.make_node("NonMaxSuppression", ["boxes", "scores", "most", "overlap", "least"], ["chosen"])
+    given = [
+        helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, count, 4]),
+        helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, classes, count]),
+    ]
+    out = helper.make_tensor_value_info("chosen", TensorProto.INT64, [None, 3])
+    graph = helper.make_graph([node], "boxes", given, [out], limits)
+    return _bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8))
+
+
+WHOLE: Mapping[str, Callable[[np.random.Generator], bytes]] = {one.__name__: one for one in (looped, trees, boxes)}
+
+
+EACH = 6
+"""Models of a family."""
+OFTEN = frozenset(
+    {"squeezed", "byte_pool", "byte_groups", "separable", "first_convolution", "two_of_four", "pruned_byte_product"}
+)
+"""Families whose kernels few others have."""
+Asked = tuple[str, str]
+"""A target and a precision."""
+OFTEN_ON_CPUS: tuple[Asked, ...] = (
+    *(("cpu:x86-64-v4-amx", "bf16"), ("cpu:x86-64-v4-amx", "fp32"), ("cpu:x86-64-v4-bf16", "bf16")),
+    *(("cpu:x86-64-v3", "fp32"), ("cpu:aarch64-bf16", "bf16")),
+)
+ON_CPUS: tuple[Asked, ...] = (
+    *(("cpu:x86-64-v4-amx", "bf16"), ("cpu:x86-64-v4-amx", "fp32"), ("cpu:x86-64-v4-bf16", "bf16")),
+    *(("cpu:x86-64-v4-bf16", "fp32"), ("cpu:x86-64-v4-vnni", "fp32"), ("cpu:x86-64-v4", "fp32")),
+    *(("cpu:x86-64-v3-vnni", "fp32"), ("cpu:x86-64-v3", "fp32"), ("cpu:x86-64-v2", "fp32")),
+    *(("cpu:aarch64-bf16", "bf16"), ("cpu:aarch64-i8mm", "fp32"), ("cpu:aarch64-dotprod", "fp32")),
+    *(("cpu:aarch64", "fp32"), ("cpu:neoverse-v1", "bf16"), ("cpu:cortex-a53", "fp32")),
+)
+OFTEN_ON_GPUS: tuple[Asked, ...] = (
+    *(("cuda:sm_90", "fp16"), ("cuda:sm_90", "bf16"), ("cuda:sm_80", "tf32"), ("cuda:sm_86", "fp32")),
+)
+ON_GPUS: tuple[Asked, ...] = (
+    *(("cuda:sm_80", "fp32"), ("cuda:sm_80", "tf32"), ("cuda:sm_80", "fp16"), ("cuda:sm_80", "bf16")),
+    *(("cuda:sm_86", "fp32"), ("cuda:sm_86", "fp16"), ("cuda:sm_89", "bf16"), ("cuda:sm_90", "fp32")),
+    *(("cuda:sm_90", "tf32"), ("cuda:sm_90", "fp16"), ("cuda:sm_90", "bf16"), ("cuda:sm_100", "fp16")),
+    ("cuda:sm_120", "tf32"),
+)
+ALSO: Mapping[str, Asked] = {
+    "convolution": ("cpu:x86-64-v4-amx", "bf16"),
+    "squeezed": ("cpu:x86-64-v4-bf16", "bf16"),
+    "byte_convolution": ("cpu:x86-64-v4-amx", "fp32"),
+    "byte_product": ("cuda:sm_90", "fp16"),
+    "pruned_byte_product": ("cuda:sm_90", "fp16"),
+}
+"""For which all models of a family are compiled too: algorithms that no other target has for them."""
+ASKED = (OFTEN_ON_CPUS, ON_CPUS, OFTEN_ON_GPUS, ON_GPUS)
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model, what it is compiled for, and whether it stands for the midst of a network."""
+
+    name: str
+    data: bytes
+    asked: tuple[Asked, ...]
+    inner: bool
+
+
+def _bytes(model: onnx.ModelProto) -> bytes:
+    data: bytes = model.SerializeToString(deterministic=True)
+    return data
+
+
+def models(each: int = EACH) -> Iterator[Model]:
+    """So many models of each family, of those OFTEN drawn twice as many; always the same ones, a round at a time."""
+    for turn in range(each):
+        for name in (*FAMILIES, *WHOLE):
+            for number in (turn, turn + each) if name in OFTEN else (turn,):
+                yield Model(f"{name}-{number}", _drawn(name, number), _asked(name, number), inner=number % 3 != 0)
+
+
+def _drawn(family: str, number: int) -> bytes:
+    if family in WHOLE:
+        return WHOLE[family](np.random.default_rng(_seed(family, number)))
+    g = GraphBuilder(family, seed=_seed(family, number))
+    FAMILIES[family](g)
+    return _bytes(g.finish())
+
+
+def _asked(family: str, number: int) -> tuple[Asked, ...]:
+    """Two of the targets of each kind, in turn from model to model, in an order of the family's own."""
+    lists = [sorted(each, key=lambda one: _seed(f"{family} {one}", 0)) for each in ASKED]
+    also = [ALSO[family]] if family in ALSO else []
+    return tuple(dict.fromkeys([*also, *(each[number % len(each)] for each in lists)]))
+
+
+def _seed(name: str, number: int) -> int:
+    return int.from_bytes(hashlib.sha256(f"{name} {number}".encode()).digest()[:4])
