@@ -10,7 +10,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
+.PHONY: help environment demo up test test-rest test-all quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -27,7 +27,13 @@ demo: environment ## the whole way once: service up, a model compiled, the artif
 up: environment ## the service on this machine: API, broker, workers
 	$(BIN)/tilewright up $(ARGS)
 
-test: environment ## all tests, with warnings as errors
+test: environment ## each behaviour once, with warnings as errors: minutes
+	$(PYTEST) -m "not exhaustive" $(ARGS)
+
+test-rest: environment ## the tests that `make test` leaves out
+	$(PYTEST) -m exhaustive $(ARGS)
+
+test-all: environment ## all tests, or those that ARGS names: ARGS='tests/compiler/ops -k conv'
 	$(PYTEST) $(ARGS)
 
 quick: environment ## the tests that need no compiler and no server: the first to run after a change

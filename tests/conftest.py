@@ -31,7 +31,7 @@ settings.register_profile(
 )
 settings.load_profile("tilewright")
 
-pytest_plugins = ["tests.pace"]
+pytest_plugins = ["tests.pace", "tests.exhaustive"]
 
 PROBE_SECONDS = 60
 LATENCY_SECONDS = 0.01

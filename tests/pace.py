@@ -16,12 +16,11 @@ ROOT = Path(__file__).parents[1]
 TABLE = Path(__file__).with_name("seconds.json")
 """Seconds of processor time that each test file took in the run that was kept last, by its path.
 
-Processes that it started and waited for count. Wall time would say more of what else the machine was doing.
+Beside it each test function that took `KEPT_S` or more with the first set of its parameters, by its id, without what
+is set up for it: others share that. Processes that they started and waited for count. Wall time would say more of what
+else the machine was doing.
 """
-PAGE = ROOT / "docs" / "contributing.md"
-SLOWEST = ("<!-- slowest tests: begin -->\n", "<!-- slowest tests: end -->\n")
-"""What `PAGE` has before and after the list of the slowest tests."""
-LISTED = 20
+KEPT_S = 0.5
 UNKNOWN_S = 20.0
 """What a file that the table does not know is taken to last: few last longer."""
 QUICK_FILE_S = 1.0
@@ -46,13 +45,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption(
         "--keep-seconds",
         action="store_true",
-        help=f"keep what each file took, and the {LISTED} slowest tests, in the repository",
+        help="keep what each file and each long test took in the repository",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("keep_seconds") and config.getoption("quick"):
-        raise pytest.UsageError("--keep-seconds with --quick would keep that what is skipped takes no time")
+    if config.getoption("keep_seconds") and any(config.getoption(name) for name in ("quick", "markexpr", "keyword")):
+        raise pytest.UsageError("--keep-seconds with --quick, -m or -k would keep that what is left out takes no time")
     if config.getoption("keep_seconds") or config.getoption("quick"):
         config.pluginmanager.register(Meter(QUICK_MOST_S if config.getoption("quick") else math.inf))
     if config.getoption("keep_seconds") and not hasattr(config, "workerinput"):
@@ -110,6 +109,11 @@ def name_of(path: Path) -> str:
     return Path(os.path.relpath(path, ROOT)).as_posix()
 
 
+def function_of(test: str) -> str:
+    """A test's id without its parameters."""
+    return test.partition("[")[0]
+
+
 def processor_s() -> float:
     """Seconds of processor time that this process has had, with those of children that have ended."""
     return sum(os.times()[:4])
@@ -144,36 +148,28 @@ class Clock:
     """Adds up what reports say, and writes it down at the end."""
 
     def __init__(self) -> None:
-        self.tests: dict[str, float] = defaultdict(float)
+        self.files: dict[str, float] = defaultdict(float)
+        self.functions: dict[str, float] = {}
         self.skipping: set[str] = set()
         """Files of which a test was skipped: they may take longer elsewhere."""
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         took = dict(report.user_properties).get(TOOK, 0.0)  # a process that died says nothing of its last test
         assert isinstance(took, float)
-        self.tests[report.nodeid] += took
+        file = report.nodeid.partition("::")[0]
+        self.files[file] += took
+        if report.when == "call":
+            self.functions.setdefault(function_of(report.nodeid), took)
         if report.skipped:
-            self.skipping.add(report.nodeid.partition("::")[0])
+            self.skipping.add(file)
 
     def pytest_sessionfinish(self) -> None:
-        files: dict[str, float] = defaultdict(float)
-        for test, seconds in self.tests.items():
-            files[test.partition("::")[0]] += seconds
         known = kept()
-        files |= {file: max(files[file], known.get(file, 0.0)) for file in self.skipping}
-        table = {file: seconds for file, seconds in {**known, **files}.items() if (ROOT / file).exists()}
-        text = json.dumps({file: round(seconds, 1) for file, seconds in sorted(table.items())}, indent=1)
+        took = {**self.files, **{test: seconds for test, seconds in self.functions.items() if seconds >= KEPT_S}}
+        for name, seconds in known.items():
+            file = name.partition("::")[0]
+            if file in self.skipping or file not in self.files:
+                took[name] = max(took.get(name, 0.0), seconds)
+        table = {name: seconds for name, seconds in took.items() if (ROOT / name.partition("::")[0]).exists()}
+        text = json.dumps({name: round(seconds, 1) for name, seconds in sorted(table.items())}, indent=1)
         TABLE.write_text(text + "\n")
-        PAGE.write_text(with_slowest(PAGE.read_text(), self.tests))
-
-
-def with_slowest(page: str, tests: Mapping[str, float]) -> str:
-    """The page with the slowest of these tests (seconds by id) in the place of those that it lists."""
-    before, begin, rest = page.partition(SLOWEST[0])
-    _, end, after = rest.partition(SLOWEST[1])
-    if not (begin and end):
-        raise ValueError(f"{PAGE.name} has no place for the slowest tests: {SLOWEST[0].strip()}")
-    slowest = sorted(tests, key=lambda test: (-tests[test], test))[:LISTED]
-    lines = ["| seconds | test |", "|---:|---|"]
-    lines += [f"| {tests[test]:.1f} | `{test.removeprefix('tests/').replace('|', '¦')}` |" for test in slowest]
-    return before + begin + "\n".join(lines) + "\n" + end + after

@@ -102,48 +102,49 @@ def test_a_report_says_what_processor_time_a_test_took_with_its_children(work: C
     assert dict(report.user_properties)[pace.TOOK] == meter.files[item.path] > 0
 
 
-def test_a_run_is_kept_beside_what_others_took(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.fixture
+def table(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A table of two files, of a long function in each, and of one that is gone."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.py").touch()
     monkeypatch.setattr(pace, "ROOT", tmp_path)
     monkeypatch.setattr(pace, "TABLE", tmp_path / "seconds.json")
-    monkeypatch.setattr(pace, "PAGE", tmp_path / "page.md")
-    pace.TABLE.write_text('{"a.py": 5.0, "b.py": 4.0, "gone.py": 3.0}')
-    pace.PAGE.write_text("before\n" + "an old list\n".join(pace.SLOWEST) + "after\n")
+    pace.TABLE.write_text('{"a.py": 5.0, "a.py::old": 4.5, "b.py": 4.0, "b.py::y": 3.0, "gone.py": 3.0}')
+    return pace.TABLE
+
+
+def keep(*reports: tuple[str, str, float, bool]) -> None:
+    """What these reports say (test, phase, seconds, whether it was skipped) goes into the table."""
     clock = pace.Clock()
-    for test, seconds in (("a.py::x", 1.0), ("a.py::y", 0.25), ("a.py::x", 0.5)):
-        report: Any = SimpleNamespace(nodeid=test, user_properties=[(pace.TOOK, seconds)], skipped=False)
+    for test, when, seconds, skipped in reports:
+        report: Any = SimpleNamespace(nodeid=test, when=when, user_properties=[(pace.TOOK, seconds)], skipped=skipped)
         clock.pytest_runtest_logreport(report)
     clock.pytest_sessionfinish()
-    assert json.loads(pace.TABLE.read_text()) == {"a.py": 1.8, "b.py": 4.0}
-    list_of = "| seconds | test |\n|---:|---|\n| 1.5 | `a.py::x` |\n| 0.2 | `a.py::y` |\n"
-    assert pace.PAGE.read_text() == "before\n" + list_of.join(pace.SLOWEST) + "after\n"
 
 
-def test_a_file_of_which_a_test_was_skipped_takes_no_less_than_before(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    for name in ("a", "b"):
-        (tmp_path / f"{name}.py").touch()
-    monkeypatch.setattr(pace, "ROOT", tmp_path)
-    monkeypatch.setattr(pace, "TABLE", tmp_path / "seconds.json")
-    monkeypatch.setattr(pace, "PAGE", tmp_path / "page.md")
-    pace.TABLE.write_text('{"a.py": 5.0, "b.py": 4.0}')
-    pace.PAGE.write_text("".join(pace.SLOWEST))
-    clock = pace.Clock()
-    for test, seconds, skipped in (("a.py::x", 1.0, False), ("a.py::y", 0.0, True), ("b.py::x", 6.0, True)):
-        report: Any = SimpleNamespace(nodeid=test, user_properties=[(pace.TOOK, seconds)], skipped=skipped)
-        clock.pytest_runtest_logreport(report)
-    clock.pytest_sessionfinish()
-    assert json.loads(pace.TABLE.read_text()) == {"a.py": 5.0, "b.py": 6.0}
+def test_a_run_is_kept_beside_what_others_took(table: Path) -> None:
+    keep(
+        ("a.py::x[first]", "setup", 2.0, False),
+        ("a.py::x[first]", "call", 1.0, False),
+        ("a.py::x[second]", "call", 3.0, False),
+        ("a.py::y", "call", 0.25, False),
+    )
+    assert json.loads(table.read_text()) == {"a.py": 6.2, "a.py::x": 1.0, "b.py": 4.0, "b.py::y": 3.0}
 
 
-def test_what_quick_tests_took_is_not_kept() -> None:
-    config: Any = SimpleNamespace(getoption=lambda name: True)
-    with pytest.raises(pytest.UsageError, match="--quick"):
+def test_a_file_of_which_a_test_was_skipped_takes_no_less_than_before(table: Path) -> None:
+    keep(("a.py::x", "call", 1.0, False), ("a.py::old", "setup", 0.0, True), ("b.py::y", "call", 6.0, True))
+    assert json.loads(table.read_text()) == {
+        "a.py": 5.0,
+        "a.py::old": 4.5,
+        "a.py::x": 1.0,
+        "b.py": 6.0,
+        "b.py::y": 6.0,
+    }
+
+
+@pytest.mark.parametrize("option", ["quick", "markexpr", "keyword"])
+def test_what_a_part_of_the_tests_took_is_not_kept(option: str) -> None:
+    config: Any = SimpleNamespace(getoption=lambda name: name in ("keep_seconds", option))
+    with pytest.raises(pytest.UsageError, match="left out"):
         pace.pytest_configure(config)
-
-
-def test_a_page_without_a_place_for_the_list_is_refused() -> None:
-    with pytest.raises(ValueError, match="no place for the slowest tests"):
-        pace.with_slowest("a page\n", {})

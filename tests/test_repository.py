@@ -21,7 +21,18 @@ LOCKS = {
     "requirements-server.txt": ("server",),
     "requirements-cuda.txt": ("server", "cuda"),
 }
-PREPARED_TARGETS = ("demo", "up", "test", "cuda-double", "torture", "mutants", "check", "bench")
+PREPARED_TARGETS = (
+    "demo",
+    "up",
+    "test",
+    "test-rest",
+    "test-all",
+    "cuda-double",
+    "torture",
+    "mutants",
+    "check",
+    "bench",
+)
 MOST_MODULES = 25
 LARGE_FOLDERS = {
     "bench/zoo": "one module for each family of networks",
@@ -121,7 +132,7 @@ def test_ci_runs_the_same_commands_as_the_readme() -> None:
     assert os.access(script, os.X_OK)
     subprocess.run(["bash", "-n", script], check=True)
     lines = [line.split("#")[0].strip() for line in script.read_text().splitlines()]
-    assert lines[-2:] == ["make check", "make test"]
+    assert lines[-3:] == ["make check", "make test", "make test-rest"]
     assert "set -euo pipefail" in lines
     assert "make test" in (ROOT / "README.md").read_text()
 

@@ -86,7 +86,8 @@ def transfer(  # noqa: C901 - a table by operator
             return max(x[0], 0.0), max(x[1], 0.0)
         case "LeakyRelu":
             alpha = number_of(node, "alpha", 0.01)
-            return min(x[0] * alpha if x[0] < 0 else x[0], x[0]), max(x[1], x[1] * alpha if x[1] < 0 else x[1])
+            below = [end * alpha for end in x if end < 0]
+            return min([x[0], *below]), max([x[1], *below])
         case "Clip":
             low = given[1] if len(given) > 1 and given[1] is not None else (-math.inf, -math.inf)
             high = given[2] if len(given) > 2 and given[2] is not None else (math.inf, math.inf)
@@ -120,7 +121,7 @@ def transfer(  # noqa: C901 - a table by operator
             some = [one for one in given if one is not None]
             return min(one[0] for one in some), max(one[1] for one in some)
     if node.op in AVERAGES and not (node.op == "Resize" and node.attrs.get("mode") == "cubic"):
-        return min(x[0], 0.0) if node.attrs.get("count_include_pad") else x[0], x[1]
+        return (min(x[0], 0.0), max(x[1], 0.0)) if node.attrs.get("count_include_pad") else x
     return x if node.op in KEEPS else EVERYTHING
 
 
