@@ -115,7 +115,7 @@ def _attempt(desk: Desk, claim: Claim, place: Folder, lock: int, bell: Bell, hea
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(
-            f"what the job works with cannot be used: {error.message}", fix=AGAIN, details=error.details
+            f"an input of the job cannot be used: {error.message}", fix=AGAIN, details=error.details
         )
         return Ending("problem", problem=missing.to_json())
     except StorageUnavailable as error:
