@@ -29,7 +29,7 @@ def write(file: Path, rows: Sequence[Mapping[str, Any]] | Mapping[str, Any]) -> 
 
 
 class Section:
-    """A section of RESULTS.md: made before anything is measured, so that it gives the machine's load before."""
+    """A section of a page of results: made before anything is measured, so that it gives the machine's load before."""
 
     def __init__(self, command: str, arguments: Sequence[str], engines: Sequence[str]) -> None:
         day = datetime.datetime.now(datetime.UTC)

@@ -241,7 +241,7 @@ def _one(samples: Mapping[str, Path], options: BenchmarkOptions) -> tuple[str, P
         return "", None
     options.demand_no_sizes()
     if len(samples) > 1:
-        raise OptionsError(f"there are {len(samples)} samples", fix="give one: times of several would be mixed")
+        raise OptionsError(f"{len(samples)} samples are given", fix="give one: a benchmark times one sample")
     return next(iter(samples.items()))
 
 

@@ -225,7 +225,7 @@ def _envelope(where: Path, attestation: str | os.PathLike[str] | None) -> Mappin
 def _sealed_copy(where: Path) -> int:
     """A file in memory with the bytes of `where`, which nobody can change any more; its descriptor."""
     if where.is_dir():
-        raise UsageError(f"{where} is a folder, and what was signed is the .tw file", fix="give the .tw file")
+        raise UsageError(f"{where} is a folder, and the signature is for the .tw file", fix="give the .tw file")
     copy = os.memfd_create(where.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         with where.open("rb") as source, open(copy, "wb", closefd=False) as target:

@@ -111,7 +111,9 @@ class Queue:
 
     def _send(self, client: Client, one: Request) -> Job:
         if package(one.model, one.data).digest != one.digest:
-            raise UsageError(f"{one.model} is not what it was", fix="queue it again, and drop this request")
+            raise UsageError(
+                f"{one.model} has changed since it was queued", fix="queue it again, and drop this request"
+            )
         return client.compile(one.model, one.options, data=one.data, idempotency_key=f"queue-{one.id}", **one.said)
 
     def _write(self, request: Request) -> None:

@@ -160,7 +160,7 @@ def _name(given: Path, path: Path) -> str:
         return alike[0].as_posix()
     raise UsageError(
         f"{given} is not below {folder}, the folder of the model, which names {len(alike)} files {given.name!r}",
-        fix="put external data beside the model, under the path by which it names them",
+        fix="put external data where the model names them, relative to its folder",
     )
 
 
@@ -214,7 +214,8 @@ def _zipped(path: Path) -> Package:
         data = {PurePosixPath(name).relative_to(folder).as_posix(): digest for name, digest in digests.items()}
     except ValueError:
         raise UsageError(
-            f"{path} holds files outside the folder of its ONNX file", fix="put external data beside the ONNX file"
+            f"{path} holds files outside the folder of its ONNX file",
+            fix="put external data into the folder of the ONNX file",
         ) from None
     return Package(ZIP, bundle_digest(own, data), whole.sha256, whole.spans)
 

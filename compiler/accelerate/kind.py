@@ -116,7 +116,7 @@ def demand_possible(options: CompileOptions) -> None:
     fixed = sorted(options.constant_inputs)
     if fixed:
         raise OptionsError(
-            f"input {fixed[0]!r:.100} is given a value, and {options.compiled_for} takes shapes alone",
+            f"input {fixed[0]!r:.100} is given a value, and {options.compiled_for} takes only shapes",
             fix="make that input a constant of the model",
         )
     for name, default in (("bounds", {}), ("without", ())):

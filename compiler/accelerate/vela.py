@@ -101,7 +101,7 @@ def compile_file(model: bytes, chip: Chip) -> Compiled:
             made = regor.compile(chip.family, model, chip.format.upper(), system, options=options, verbose=True)
     except Exception as error:
         said = "; ".join([str(error).strip(), *filter(None, map(str.strip, lines[-3:]))])
-        raise FileRefused(f"Vela refuses what was written for it: {said}") from error
+        raise FileRefused(f"Vela refuses the file: {said}") from error
     report = made.perf_report
     memories = {
         str(name): (int(one.peakUsage), sum(int(a.bytesRead + a.bytesWritten) for a in one.accesses.values()))

@@ -107,7 +107,7 @@ def compress(
     read, network = open_network(model, data, OLDEST_OPSET)
     values = given(read, samples, options) if samples else derived(model, options, data)
     if len(values) < 2:
-        raise InputsError("there is one sample alone", fix="give at least two: one is held out, to judge the result on")
+        raise InputsError("only one sample is given", fix="give at least two: one is held out to evaluate the result")
     words = words_of(options.form)
     notices = [CHECK] if samples else [CHECK, DERIVED.format(done=words.done)]
     for notice in notices:

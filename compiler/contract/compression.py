@@ -31,24 +31,23 @@ class CompressOptions(Derived):
         default=None,
         gt=0,
         lt=1,
-        description="how far outputs on held-out samples may be from the dense ones, relative to these (L2); the model "
-        "is made as fast as that allows, or with `codebook` as small",
+        description="largest relative error (L2) of outputs on held-out samples; the model is made as fast as it "
+        "allows, or as small with `codebook`",
         examples=[0.05],
     )
     latency_ms: Annotated[float, Strict(), AS_GIVEN] | None = Field(
         default=None,
         gt=0,
         le=MAX_LATENCY_MS,
-        description="what an inference may take by the times of its kernels, in milliseconds; the error is made as "
-        "small as that allows",
+        description="most milliseconds of an inference, as the sum of its kernels; the error is made as small as it "
+        "allows",
     )
     sparsity: Annotated[float, Strict(), AS_GIVEN] | None = Field(
         default=None,
         gt=0,
         lt=1,
-        description="the share of all layers' weights that becomes zero at least, or with `codebook` of their bits "
-        "that indices save, or with `low_rank` of the weights that factors have fewer; the error is made as small as "
-        "that allows",
+        description="least share of the weights of all layers that becomes zero; with `codebook` of their bits that "
+        "indices save, with `low_rank` of the weights that factors save; the error is made as small as it allows",
         examples=[0.8],
     )
     form: Literal["unstructured", "1x4", "1x16", "4x16", "2:4", "combined", "codebook", "low_rank"] = Field(
@@ -60,12 +59,12 @@ class CompressOptions(Derived):
     )
     method: Literal["obs", "wanda", "magnitude"] = Field(
         default="obs",
-        description="how weights are chosen: by what they and the samples say, with what remains moved to make up for "
-        "it; by size times that of what they are multiplied by; by size alone",
+        description="how weights are chosen: `obs` by their effect on the samples, with the remaining weights updated; "
+        "`wanda` by magnitude times that of the inputs; `magnitude` by magnitude",
     )
     keep: KeptNodes = Field(default=(), description="names of nodes that stay dense", examples=[["/head/Conv"]])
-    ends: StrictBool = Field(default=False, description="whether the first and last layers are changed too")
-    target: StrictStr = Field(default="cpu", description="as of a compilation: the device whose times count")
+    ends: StrictBool = Field(default=False, description="whether the first and the last layer are compressed too")
+    target: StrictStr = Field(default="cpu", description="device whose times count, as for a compilation")
     precision: Literal["fp32", "tf32", "fp16", "bf16", "int8"] = Field(
         default="fp32",
         description="as of a compilation, of the times: on CUDA targets `2:4` weights are multiplied faster in fp16 "

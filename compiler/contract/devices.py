@@ -84,14 +84,14 @@ class NamedDevice:
         if kind and kind.accelerator and (number := kind.index_of(name)) is not None:
             if number:
                 raise OptionsError(
-                    f"device {name} takes part in no plan with others: a plan holds one {kind.title} device",
+                    f"device {name} cannot be used: a plan for several devices has one {kind.title} device",
                     fix=f"name it {kind.device()}: the first one that the process of the worker sees",
                 )
             return NamedDevice(None, kind.name)
         if not found:
             said = f"devices of kind {kind.name!r} cannot" if kind and kind.name != "cpu" else f"{name!r:.80} cannot"
             raise OptionsError(
-                f"{said} take part in a plan with others yet: cores and a GPU can",
+                f"{said} be one of several devices: only cores and a GPU can",
                 fix=f"name cores, cpu:N or cpu:N@PROFILE, such as {' and '.join(EXAMPLE)}, and {kinds.CUDA.device()}; "
                 "or leave devices out, and name the one device as target",
             )
@@ -109,18 +109,18 @@ def named_devices(names: Sequence[str]) -> tuple[NamedDevice, ...]:
     devices = tuple(map(NamedDevice.of, names))
     if names and not 2 <= len(names) <= MOST_DEVICES:
         raise OptionsError(
-            f"devices names {len(names)}, and a plan for several has 2 to {MOST_DEVICES}",
+            f"option devices has {len(names)} entries, and takes 2 to {MOST_DEVICES}",
             fix=f"name as many, such as {' and '.join(EXAMPLE)}; a single device is a target: leave devices out",
         )
     if kinds.CPU.name in names and any(one.core is not None for one in devices):
         raise OptionsError(
-            "devices names cpu, all cores together, and cores by number beside it",
-            fix="name cores one by one, or cpu alone",
+            "option devices has both cpu, which means all cores, and single cores",
+            fix="name either cpu or single cores",
         )
     places = [f"core {one.core}" if one.core is not None else kinds.of(one.target).device() for one in devices]
     for at, place in enumerate(places):
         if place in places[:at]:
-            raise OptionsError(f"devices names {place} twice", fix="name each device once")
+            raise OptionsError(f"option devices has {place} twice", fix="name each device once")
     return devices
 
 
@@ -129,7 +129,7 @@ def _with_accelerator(names: Sequence[str]) -> tuple[NamedDevice, ...]:
     others = [name for name in names if name not in cpus]
     if len(cpus) != 1 or len(others) != 1:
         raise OptionsError(
-            f"devices names {', '.join(names):.200}, and {compiled_for('', names)} works with one CPU beside it alone",
+            f"option devices has {', '.join(names):.200}, and {compiled_for('', names)} works with exactly one CPU",
             fix=f"name two, such as {json.dumps(BESIDE_EXAMPLE)}; its CPU is {HOST} or {' or '.join(MODELLED_CORES)}",
         )
     if not re.fullmatch(kinds.target_pattern(), others[0]):

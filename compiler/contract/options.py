@@ -284,26 +284,26 @@ class CompileOptions(Refusing):
 
     target: StrictStr = Field(
         default="cpu",
-        description="the device: a kind alone, `cpu` or `cuda`, is that of the machine that compiles, measured there; "
-        "with a profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, every device of that profile; an accelerator such as "
-        "`npu:ethos-u55-128` is always named with its profile",
+        description="the device: `cpu` or `cuda` is the device of the machine that compiles, and is measured there; a "
+        "profile, such as `cpu:x86-64-v3` or `cuda:sm_90`, stands for every device of that profile; an accelerator, "
+        "such as `npu:ethos-u55-128`, always needs its profile",
         json_schema_extra=_show_targets,
     )
     precision: StrictStr = Field(
         default="fp32",
-        description="`fp32`, or what may be rounded: `tf32` (CUDA) and `bf16` operands of contractions, products added "
-        "in fp32; `fp16` (CUDA) and `bf16` are also what activations are in memory, on GPUs weights too; `auto` (CPU, "
-        "CUDA): each kernel in fp32 or bf16, on GPUs fp16, as is fastest within `tolerance`; `int8`: the model is "
-        "quantised first, on the samples. NPU targets have `int8` alone, their default",
+        description="`fp32`; `tf32` (CUDA) and `bf16` round the operands of contractions and add products in fp32; "
+        "`fp16` (CUDA) and `bf16` are also the type of activations in memory, and of weights on GPUs; `auto` (CPU, "
+        "CUDA) chooses fp32 or bf16, on GPUs fp16, for each kernel, the fastest within `tolerance`; `int8` first "
+        "quantises the model on the samples. NPU targets support only `int8`, their default",
         json_schema_extra=_show_precisions,
     )
     snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
         default=None,
         gt=0,
         le=MAX_SNR_DB,
-        description="of precision `int8`: what every output of the quantised model must have of signal to noise "
-        "against the given one, in dB. On CPUs and GPUs the layers that cost most stay in fp32 until it holds; an NPU "
-        "has no fp32, so a model that misses it is refused. null: 20, and 10 on NPUs",
+        description="for precision `int8`: the least signal-to-noise ratio of every output of the quantised model "
+        "against the given one, in dB. On CPUs and GPUs the layers that lose most stay in fp32 until it is reached; an "
+        "NPU has no fp32, so a model that misses it is refused. null: 20, and 10 on NPUs",
         examples=[30.0],
     )
     tolerance: Annotated[float, Strict(), Field(gt=0, le=1), AS_GIVEN] | None = Field(
@@ -340,76 +340,75 @@ class CompileOptions(Refusing):
     bounds: Annotated[Mapping[str, Bound], AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
-        description="by name of a node: the greatest that sizes may be that only data say there, such as the `shape` "
-        "that a Reshape is fed; a run beyond it is refused",
+        description="by name of a node: the upper bound of sizes that data decide there, such as the `shape` input of "
+        "a Reshape; a run that exceeds it is refused",
         examples=[{"resize": 640}],
     )
     tuning_budget_s: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=24.0,
         ge=0,
         le=MAX_BUDGET_SECONDS,
-        description="wall seconds in which candidates may be measured; 0 takes the analytical choice, unmeasured",
+        description="wall seconds for measuring candidates; 0 measures nothing and takes the choice of the cost model",
     )
     tuning_trials: StrictInt | None = Field(
-        default=None, ge=0, description="how many candidates may be measured; null: as many as the seconds allow"
+        default=None, ge=0, description="most candidates to measure; null: as many as the time allows"
     )
     scheduler: StrictStr = Field(
         default="auto",
-        description="`auto`: what the others find is run whole, and taken where it is certainly faster than "
-        "`sequential`, one kernel after another; any other: that one alone, unmeasured. CUDA targets have fewer",
+        description="`auto` measures the plans of all schedulers as a whole and takes one that is certainly faster "
+        "than `sequential`, one kernel after another; any other value takes the plan of that scheduler without "
+        "measuring. CUDA targets have fewer",
         json_schema_extra=_show_schedulers,
     )
     sparsity: StrictStr = Field(
         default="auto",
-        description="`auto`: where a good part of constant weights is zero, kernels that leave zeros out are "
-        "searched beside the dense ones, on CPU targets, and on CUDA targets where two of each four weights are zero; "
-        "`off`: every weight is multiplied, so that a NaN or an infinity reaches all results that a zero weight links "
-        "it to",
+        description="`auto`: where many constant weights are zero, kernels that skip zeros are searched together with "
+        "the dense ones, on CPU targets, and on CUDA targets where two of each four weights are zero; `off`: zeros are "
+        "multiplied too, which propagates NaN and infinity",
         json_schema_extra={"enum": [*SPARSITIES]},
     )
-    seed: StrictInt = Field(default=0, ge=0, description="of the inputs used for measuring and for the agreement check")
+    seed: StrictInt = Field(default=0, ge=0, description="seed of the inputs for measuring and for the agreement check")
     proof_limit_s: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=600.0,
         gt=0,
         le=MAX_BUDGET_SECONDS,
-        description="seconds that one evaluation of the float64 reference may take, as estimated from the model: one "
-        "that would take longer is refused before anything is built",
+        description="estimated seconds that one evaluation of the float64 reference may take; a model that needs more "
+        "is refused before anything is built",
     )
     unverified: StrictStr = Field(
         default="refuse",
-        description="what becomes of an artifact of which no drawn inputs and no samples show that it computes what "
-        "the model says: `refuse`: the job fails; `allow`: it succeeds, and its report has `verified` false",
+        description="what to do when neither drawn inputs nor samples can verify an artifact: `refuse`: the job fails; "
+        "`allow`: it succeeds, and its report has `verified` false",
         json_schema_extra={"enum": [*UNVERIFIED]},
     )
     without: Annotated[tuple[Name, ...], AfterValidator(_set_of)] = Field(
         default=(),
-        description="rules of rewriting, families of them and steps of fusion to leave out, by name; "
-        "order and repetition mean nothing",
+        description="names of rewrite rules, families of rules and steps of fusion to disable; order and repetition "
+        "have no effect",
         examples=[["weights"]],
     )
     devices: tuple[StrictStr, ...] = Field(
         default=(),
-        description="several devices that work on one model: cores by number, `cpu:0`, perhaps held to a profile, "
-        "`cpu:1@x86-64-v2`, or all of them, `cpu`, and a GPU, `cuda:0`; or `cpu` and an accelerator, "
-        "`npu:ethos-u65-256`; instead of a target",
+        description="several devices for one model, instead of a target: cores by number, `cpu:0`, optionally limited "
+        "to a profile, `cpu:1@x86-64-v2`, or all cores, `cpu`, and a GPU, `cuda:0`; or `cpu` and an accelerator, "
+        "`npu:ethos-u65-256`",
         examples=[list(EXAMPLE)],
     )
     objective: Annotated[str | Within, PlainValidator(objective_of, json_schema_input_type=Any)] = Field(
         default="latency",
-        description="what several devices are to make as good as they can: `latency` of one inference, `throughput` "
-        'of many, or `{"latency_ms": 30}`: the most throughput of what ends an inference within so many milliseconds',
+        description="what several devices optimise: `latency` of one inference, `throughput` of many, or "
+        '`{"latency_ms": 30}`: the most throughput with a latency of at most so many milliseconds',
         json_schema_extra=_show_objectives,
     )
     carry: Annotated[Mapping[str, StrictStr], AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
-        description="by name of an output: the input that it is in the next inference, where several devices work on "
-        "many",
+        description="by name of an output: the input that receives it in the next inference, for several devices",
         examples=[{"next": "h"}],
     )
     format: StrictStr | None = Field(
         default=None,
-        description="on NPU targets, of the files that Arm's compiler is given: `tflite`, or `tosa`, in which any "
+        description="on NPU targets, the format of the files for Arm's compiler: `tflite`, or `tosa`, in which any "
         "function of one number is a table. null: `tflite`",
         examples=["tosa"],
     )
@@ -425,15 +424,13 @@ class CompileOptions(Refusing):
         _demand_of_kind(kind, "precision", self.precision, {one.name: one.precisions for one in kinds.KINDS})
         if self.snr_db is not None and self.precision != "int8":
             raise OptionsError(
-                f"snr_db is what a model in int8 must have, and precision is {self.precision}",
+                f"option snr_db applies to precision int8 only, and precision is {self.precision}",
                 fix="ask for precision int8, or leave snr_db out",
             )
         if self.format is not None and self.format not in kind.formats:
             known = ", ".join(kind.formats)
-            said = "is unknown" if known else f"is of files for another compiler, and a {kind.title} target has none"
-            raise OptionsError(
-                f"format {self.format!r:.80} {said}", fix=f"use one of {known}" if known else "leave format out"
-            )
+            problem = f"format {self.format!r:.80} is unknown" if known else "option format applies to NPU targets only"
+            raise OptionsError(problem, fix=f"use one of {known}" if known else "leave format out")
         _demand_of_kind(kind, "scheduler", self.scheduler, {one.name: one.schedulers for one in kinds.KINDS})
         if self.sparsity not in SPARSITIES:
             raise OptionsError(f"sparsity {self.sparsity!r:.80} is unknown", fix=f"use one of {', '.join(SPARSITIES)}")
@@ -443,7 +440,7 @@ class CompileOptions(Refusing):
             )
         if not kind.threads and self.threads not in (None, 1):
             raise OptionsError(
-                f"threads is {self.threads}, and a {kind.title} target has {kind.lane}s, as many as its plan needs",
+                f"threads is {self.threads}, and a {kind.title} target has as many {kind.lane}s as its plan needs",
                 fix="leave threads out",
             )
         self._check_devices()
@@ -451,7 +448,7 @@ class CompileOptions(Refusing):
     def _check_devices(self) -> None:
         if self.carry and (not self.devices or self.objective == "latency"):
             raise OptionsError(
-                "carry hands states from inference to inference of a pipeline on several devices alone",
+                "option carry applies to pipelines on several devices only",
                 fix=f"name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
             )
         if both := sorted({*self.carry.values()} & self.constant_inputs):
@@ -462,27 +459,27 @@ class CompileOptions(Refusing):
         if not self.named_devices:
             if self.objective != "latency":
                 raise OptionsError(
-                    f"objective {self.objective} is one of several devices, and no devices are named",
+                    f"objective {self.objective} applies to several devices, and no devices are named",
                     fix=f"name devices, such as {json.dumps(EXAMPLE)}, or leave objective out",
                 )
             return
         for name, default in (("target", "cpu"), ("threads", None), ("scheduler", "auto")):
             if getattr(self, name) != default:
-                said = (
-                    "each device names its own" if name == "target" else "each of several devices has as many as it has"
+                raise OptionsError(
+                    f"options {name} and devices exclude each other: each device has its own {name}",
+                    fix=f"leave {name} out, or devices",
                 )
-                raise OptionsError(f"{name} is given beside devices: {said}", fix=f"leave {name} out, or devices")
         if self.precision == "int8" and not kinds.of(self.compiled_for).whole:
             raise OptionsError(
-                "precision int8 is given beside devices: a model is quantised for one target",
-                fix="quantise it first (POST /quantizations), and compile what comes out in fp32",
+                "precision int8 and devices exclude each other: a model is quantised for one target",
+                fix="quantise it first (POST /quantizations), and compile the quantised model in fp32",
             )
         if self.precision == kinds.AUTO:
             raise OptionsError("precision auto is for one device", fix="use fp32 or bf16, or leave devices out")
         beside = [name for name, one in zip(self.devices, self.named_devices, strict=True) if one.is_beside]
         if beside and self.precision != "fp32":
             raise OptionsError(
-                f"precision {self.precision} is given beside {beside[0]}: elements lie in memory otherwise there",
+                f"precision {self.precision} and device {beside[0]} exclude each other: it stores elements otherwise",
                 fix="use fp32, or leave one of the two out",
             )
         several = isinstance(self.dims, tuple)
@@ -606,7 +603,7 @@ def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, 
     if value in of_kinds[kind.name]:
         return
     able = [name for name, values in of_kinds.items() if value in values]
-    said = f"is one of {' and '.join(able)} targets alone" if able else "is unknown"
+    said = f"applies to {' and '.join(able)} targets only" if able else "is unknown"
     other = f", or a target {' or '.join(able)}" if able else ""
     raise OptionsError(f"{option} {value!r:.80} {said}", fix=f"use one of {', '.join(of_kinds[kind.name])}{other}")
 
@@ -616,7 +613,7 @@ class BenchmarkOptions(Refusing):
     """How artifacts are timed against each other on one device."""
 
     threads: StrictInt | None = Field(
-        default=None, ge=1, le=MAX_THREADS, description="lanes of each artifact; null: as many as its plan was made for"
+        default=None, ge=1, le=MAX_THREADS, description="lanes of each artifact; null: those of its plan"
     )
     seconds: Annotated[float, Strict(), AS_GIVEN] = Field(
         default=3.0,
@@ -624,10 +621,8 @@ class BenchmarkOptions(Refusing):
         le=MAX_BENCHMARK_SECONDS,
         description="wall seconds of timed runs per artifact; rounds of all artifacts are interleaved in random order",
     )
-    profile: StrictBool = Field(
-        default=True, description="whether the time of each kernel is taken too, in runs of their own"
-    )
-    seed: StrictInt = Field(default=0, ge=0, description="of the inputs and of the order")
+    profile: StrictBool = Field(default=True, description="whether each kernel is timed too, in separate runs")
+    seed: StrictInt = Field(default=0, ge=0, description="seed of the inputs and of the order")
     binding: StrictInt | None = Field(
         default=None,
         ge=1,

@@ -32,7 +32,7 @@ class VerdictOut(BaseModel):
     reasons: list[str]
     fixes: list[str]
     nodes: list[str] = Field(description="The first few, by name.")
-    unchecked: int = Field(description="Calls that read what a refused call makes: only the operator was looked up.")
+    unchecked: int = Field(description="Calls that read results of a refused call: only the operator was checked.")
 
 
 class NodeRefusalOut(BaseModel):
@@ -88,7 +88,7 @@ class GflopOut(BaseModel):
     """The work of one inference."""
 
     value: float | None
-    counts: str = Field(description="What was counted.")
+    counts: str = Field(description="What is counted.")
 
 
 class ProofOut(BaseModel):
@@ -120,7 +120,7 @@ class SparseOut(BaseModel):
 
     name: str
     shape: list[int]
-    share: float = Field(description="Of its elements, which are zero.")
+    share: float = Field(description="Share of its elements that are zero.")
     form: str = Field(
         description="How the zeros lie: `unstructured`, `2:4`, `4x1 vectors`, `16x4 blocks`, `6 patterns of 4 of 9`, "
         "`lines`, `combined`, ..."
@@ -147,7 +147,7 @@ class SharedOut(BaseModel):
     name: str
     shape: list[int]
     values: int = Field(description="In the largest codebook.")
-    bits: int = Field(description="Of an index into it: 1, 2, 4 or 8.")
+    bits: int = Field(description="Bits of an index: 1, 2, 4 or 8.")
     codebooks: int = Field(description="One, or one for each index of `axis`.")
     axis: int | None = Field(description="The axis whose indices have codebooks of their own.")
     zeros: float = Field(description="The share of elements that are zero.")
@@ -173,7 +173,7 @@ class ModelAnswer(BaseModel):
     """Elements of the file's tensors that are read; `weight_bytes` are their bytes."""
     weight_bytes: int
     # The largest of each come first.
-    sparse: list[SparseOut] = Field(default=[], description="Weight tensors of which at least half is zero.")
+    sparse: list[SparseOut] = Field(default=[], description="Weight tensors with at least half of their elements zero.")
     low_rank: list[LowRankOut] = Field(
         default=[], description="Matrices that are products of two with at most half as many elements."
     )

@@ -27,24 +27,27 @@ class QuantizeOptions(Derived):
         "squared error is least",
     )
     percentile: Annotated[float, Strict(), AS_GIVEN] = Field(
-        default=99.99, gt=50, le=100, description="of the values that `percentile` keeps on each side of a range"
+        default=99.99,
+        gt=50,
+        le=100,
+        description="percentage of the values that method `percentile` keeps on each side of a range",
     )
     activations: Literal["uint8", "int8"] = Field(
-        default="uint8", description="what activations are stored as, with a scale and a zero point for each tensor"
+        default="uint8", description="type of stored activations, with a scale and a zero point for each tensor"
     )
     bias_correction: StrictBool = Field(
-        default=True, description="whether what rounding weights does to the mean of a channel is taken out of its bias"
+        default=True, description="whether the bias of a channel is corrected by the mean error of its rounded weights"
     )
     equalise: StrictBool = Field(
         default=False,
-        description="whether channels between two layers are scaled so that the weights on both sides have like ranges",
+        description="whether channels between two layers are scaled to give the weights on both sides similar ranges",
     )
     snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
         default=None,
         gt=0,
         le=MAX_SNR_DB,
-        description="what every output must have of signal to noise against the model in floating point, in dB; the "
-        "layers that cost most stay in floating point until it holds",
+        description="least signal-to-noise ratio of every output against the model in floating point, in dB; the "
+        "layers that lose most stay in floating point until it is reached",
         examples=[30.0],
     )
     keep: KeptNodes = Field(
@@ -52,8 +55,8 @@ class QuantizeOptions(Derived):
     )
     attention: StrictBool = Field(
         default=True,
-        description="whether products of two activations, as attention has them, are computed from bytes too; the "
-        "softmax between them stays in floating point",
+        description="whether products of two activations, as in attention, are quantised too; the softmax between them "
+        "stays in floating point",
     )
     outputs: StrictBool = Field(
         default=False, description="whether the model's outputs are rounded to 8 bits like other results of layers"

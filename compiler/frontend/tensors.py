@@ -202,7 +202,7 @@ def _external(tensor: TensorProto, size: int, where: str, source: Source) -> np.
     if source.file is None:
         raise MalformedModel(
             f"{where} lies in another file, {quoted(location)}, and only the model's bytes were given",
-            fix="give the path of the model with its data files beside it, or save it with the weights inside",
+            fix="give the path of the model with its data files in the same folder, or save it with the weights inside",
         )
     offset = _number(entries, "offset", 0, where)
     length = _number(entries, "length", size, where)

@@ -68,12 +68,12 @@ tolerance."""
 class Why(StrEnum):
     """Why a case shows nothing of the outputs, or of some of them; in words that follow "undecided: "."""
 
-    NOT_FINITE = "the model gives no finite number"
+    NOT_FINITE = "every result is NaN or infinity"
     EMPTY = "an output is empty"
-    ROUNDING = "rounding alone exceeds what may be granted"
-    OUTSIDE = "the inputs lead outside of what the model indexes"
+    ROUNDING = "rounding errors exceed the largest tolerance"
+    OUTSIDE = "the inputs lead to indices out of range"
     BEYOND = "the model's values exceed the largest number of the precision"
-    SKIPPED = "the time was over"
+    SKIPPED = "the time limit was reached"
 
 
 @dataclass(frozen=True)

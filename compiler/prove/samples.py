@@ -95,7 +95,7 @@ def specs_of(graph: Graph, shapes: OpenShapes | None = None, border: Border = PL
 def _of_each(files: Mapping[str, Path], make: Callable[[str, Path], Made]) -> list[Made]:
     """What is made of each sample's name and path. Raises InputsError with all that is wrong with any."""
     if len(files) > MOST_SAMPLES:
-        raise InputsError(f"there are {len(files)} samples, at most {MOST_SAMPLES} are taken", fix="give fewer")
+        raise InputsError(f"{len(files)} samples are given, and at most {MOST_SAMPLES} are accepted", fix="give fewer")
     made, problems = [], []
     for name, path in files.items():
         try:

@@ -30,7 +30,7 @@ from compiler.rewrite.view import No, Rewrite
 
 SLACK = 1.0
 """How many times the best one's time a region may take and still be searched further; 1 is plain greedy
-(docs/decisions/search-beyond-greedy.md)."""
+(docs/decisions/joins-measured.md)."""
 MOST_REGIONS = 32
 """Programs of one region that are costed."""
 MOST_SITES = 8

@@ -54,8 +54,8 @@ def _here(name: str, device: NamedDevice) -> Target:
             return backend_of(CompileOptions(target=device.target), os.environ).target
         except TargetUnavailable as error:
             raise TargetUnavailable(
-                f"device {name} is not here: {error.message}",
-                fix="several devices are measured where they are: use a worker that holds it, or name cores alone",
+                f"device {name} is not available: {error.message}",
+                fix="use a worker that has the device, or name cores only: several devices are measured on one machine",
             ) from error
     cores, target = resolve("cpu").lanes, resolve(device.target)
     if device.core is not None and device.core >= cores:
@@ -65,8 +65,8 @@ def _here(name: str, device: NamedDevice) -> Target:
         )
     if not target.is_here:
         raise TargetUnavailable(
-            f"device {name} is to have the instructions of {target.name}, which this machine has not",
-            fix="several devices are measured where they are: name profiles that this machine runs",
+            f"this machine lacks the instructions of {target.name} that device {name} needs",
+            fix="name profiles that this machine can run: several devices are measured on one machine",
         )
     return target
 

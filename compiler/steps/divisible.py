@@ -20,9 +20,7 @@ def division_problem(graph: Graph, shapes: OpenShapes | None, border: Border) ->
     """
     refusals = (*_decided(graph), *_sizes(graph, shapes), *_strings(graph, border), *_random(graph, border))
     if not refusals and (shapes is not None or border != PLAIN):
-        refusals = (
-            Refusal("it holds strings, or tensors of which data say while it runs how large they are", ONE_DEVICE),
-        )
+        refusals = (Refusal("it has strings, or tensors whose sizes data decide at run time", ONE_DEVICE),)
     if not refusals:
         return None
     return UnsupportedModel(

@@ -70,12 +70,12 @@ def unverified(unshown: Mapping[str, str], *, by_rounding: bool = False) -> Unve
     """The error for outputs of which nothing shows whether the artifact computes them, by name, each with why."""
     each = {why: [name for name, one in unshown.items() if one == why] for why in dict.fromkeys(unshown.values())}
     said = "; ".join(f"{', '.join(map(repr, names))}: {why}" for why, names in each.items())
-    fix = "give samples: inputs on which each of them is finite and not empty"
+    fix = "give samples on which each of these outputs is finite and not empty"
     if by_rounding:
         fix += ', or state how much error is acceptable, such as {"tolerance": 0.05}'
     return Unverified(
-        f"no drawn inputs show whether the artifact computes what the model says. Outputs {said}",
-        fix=f'{fix}; or take the artifact unverified by the option {{"unverified": "allow"}}',
+        f"drawn inputs cannot verify the artifact. Outputs {said}",
+        fix=f'{fix}; or accept an unverified artifact by the option {{"unverified": "allow"}}',
         details={"unshown": list(unshown), **({BY_ROUNDING: True} if by_rounding else {})},
     )
 

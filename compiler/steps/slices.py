@@ -31,7 +31,7 @@ STEP = "slices"
 LARGEST = 32
 """Samples of a slice that are tried at most."""
 LEAST_GAIN = 0.02
-"""Of the time of the whole batch, by the estimate, which says less than is gained: see bench/RESULTS.md."""
+"""Of the time of the whole batch, by the estimate, which says less than is gained: see bench/history/2026-11-28.md."""
 EQUAL = 0.01
 """Of slices that take as long, but for this part of it, the smallest are taken: they need the least memory."""
 

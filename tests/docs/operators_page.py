@@ -27,13 +27,13 @@ demands that it is current. Names are those of ai.onnx. A model may state opset 
 brought to the newest when the model is read, as are those before it that opset 6 left as they were.
 
 "Known when compiling" names inputs that must be constants, or follow from bound shapes and constants, unless [data may
-say them](decisions/data-say-axes-and-sizes.md) as one of few values or up to a bound. What is not here is refused
+say them](decisions/open-axes-in-the-front-end.md) as one of few values or up to a bound. What is not here is refused
 before anything is compiled, each node with the reason and a fix. Element types are bool, signed and unsigned
 integers of 2 to 64 bits, float4, float6, float8 in all forms, float16, bfloat16, float and double; complex numbers are
 refused, and so are sequences and optionals as inputs; a sequence that is an output becomes one output for each of its
 elements, `name.0` and so on. [Strings](decisions/strings-are-numbers-in-programs.md) are compared, moved and chosen,
 and no operator that makes new ones is compiled. Types of 8 bits and less are [stored and not computed
-in](decisions/small-types-are-bytes-between-kernels.md), one byte an element; operators that only move elements take
+in](decisions/elements-in-memory.md), one byte an element; operators that only move elements take
 all of them. An operator may still refuse one of its forms, and says which.
 """
 

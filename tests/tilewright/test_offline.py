@@ -71,7 +71,7 @@ def test_what_is_refused_or_has_changed_stays_with_its_reason(
     said = json.loads(done.stdout)
     assert len(said["jobs"]) == 1
     assert [one["id"] for one in said["refused"]] == [changed]
-    assert "is not what it was" in said["refused"][0]["refused"]
+    assert "has changed since it was queued" in said["refused"][0]["refused"]
     assert command("queue", "drop", changed).exit_code == 0
     assert command("queue", "drop", changed).exit_code == 2
     assert json.loads(command("queue", "--json").stdout)["requests"] == []

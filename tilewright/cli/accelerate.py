@@ -16,10 +16,13 @@ def accelerate(
     target: Annotated[str | None, typer.Option("--target", help="An accelerator, such as npu:ethos-u55-128.")] = None,
     devices: Annotated[
         str | None,
-        typer.Option("--devices", help="Instead of it an accelerator and the CPU beside it: cpu,npu:ethos-u65-256."),
+        typer.Option("--devices", help="Instead of a target: a CPU and an accelerator, cpu,npu:ethos-u65-256."),
     ] = None,
     objective: Annotated[
-        str, typer.Option("--objective", help="Of devices: latency, throughput, or latency_ms=30: most within it.")
+        str,
+        typer.Option(
+            "--objective", help="With --devices: latency, throughput, or latency_ms=30 (most throughput within it)."
+        ),
     ] = "latency",
     carry: Annotated[
         list[str] | None,
@@ -30,13 +33,14 @@ def accelerate(
         list[Path] | None, typer.Option("--samples", help="An .npz of real inputs to calibrate on; repeatable.")
     ] = None,
     tolerance: Annotated[
-        float, typer.Option("--tolerance", help="What approximations may cost, of an output's largest value.")
+        float,
+        typer.Option("--tolerance", help="Largest error of approximations, relative to an output's largest value."),
     ] = 0.05,
     as_is: Annotated[
         bool, typer.Option("--as-is", help="Leave operators that the accelerator lacks to the CPU.")
     ] = False,
     format: Annotated[
-        str | None, typer.Option("--format", help="Of the files for Vela: tflite (default), tosa.")
+        str | None, typer.Option("--format", help="Format of the files for Vela: tflite (default), tosa.")
     ] = None,
     dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")] = None,
     as_json: Json = False,

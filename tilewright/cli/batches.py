@@ -23,7 +23,7 @@ from tilewright.cli.output import (
     time_of,
 )
 
-batches = typer.Typer(help="What requests for several targets or options made.", invoke_without_command=True)
+batches = typer.Typer(help="Compilations of one request for several targets or options.", invoke_without_command=True)
 
 BatchId = Annotated[str, typer.Argument(help="The id of a batch, as `tilewright batches` lists it.")]
 

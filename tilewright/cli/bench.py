@@ -34,10 +34,10 @@ from tilewright.cli.progress import job_bar
 def bench(
     artifacts: Annotated[list[str], typer.Argument(help="Ids of artifacts, or of the jobs that make them.")],
     length: Annotated[float | None, typer.Option("--seconds", help="Timed for each artifact; default: 3.")] = None,
-    threads: Annotated[int | None, typer.Option("--threads", help="Default: what each was planned for.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Of inputs and order.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Default: those of its plan.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed of inputs and order.")] = None,
     binding: Annotated[
-        int | None, typer.Option("--binding", help="Of artifacts that hold several; default: 1.")
+        int | None, typer.Option("--binding", help="Binding of artifacts that hold several; default: 1.")
     ] = None,
     dims: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range; default: its opt.")
@@ -48,7 +48,8 @@ def bench(
     workload: given.Workload = "",
     kernels: Annotated[bool, typer.Option("--kernels", help="Show the time of each kernel.")] = False,
     price: Annotated[
-        float | None, typer.Option("--price", min=0.0, help="Of an hour of the device: shows what inferences cost.")
+        float | None,
+        typer.Option("--price", min=0.0, help="Price of an hour of the device, to show the cost of inferences."),
     ] = None,
     priority: given.Priority = 0,
     wait: Annotated[bool, typer.Option("--wait/--no-wait", help="Wait for the figures.")] = True,

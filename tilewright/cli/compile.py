@@ -176,7 +176,7 @@ def _outputs(model: str, output: Path | None, targets: Sequence[str]) -> list[Pa
         beside = name if source.is_dir() else source
         return [output / f"{name.stem}.tw" if output and output.is_dir() else output or beside.with_suffix(".tw")]
     if output and output.exists() and not output.is_dir():
-        raise UsageError(f"{output} is a file, and there are several artifacts", fix="give a folder with --output")
+        raise UsageError(f"{output} is a file, and the job makes several artifacts", fix="give a folder with --output")
     folder = output or name.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -38,13 +38,11 @@ def compress(
         typer.Option("--largest-error", help="How far outputs may be from the dense ones (relative L2); as fast then."),
     ] = None,
     latency_ms: Annotated[
-        float | None, typer.Option("--latency-ms", help="What an inference may take; as little error then.")
+        float | None, typer.Option("--latency-ms", help="Most milliseconds of an inference; the error is minimised.")
     ] = None,
     sparsity: Annotated[
         float | None,
-        typer.Option(
-            "--sparsity", help="The share of zeros, or by form of what is saved, 0 to 1; as little error then."
-        ),
+        typer.Option("--sparsity", help="Share of zeros, or of what the form saves, 0 to 1; the error is minimised."),
     ] = None,
     form: Annotated[
         str | None,

@@ -26,7 +26,7 @@ def download(
     artifact: Annotated[str, typer.Argument(help="The id of an artifact, or of the job that made it.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Default: the artifact's id with .tw.")] = None,
     partial: Annotated[
-        bool, typer.Option("--partial", help="While the job measures, what it made before that; whole and agreed.")
+        bool, typer.Option("--partial", help="While the job measures: the verified artifact from before.")
     ] = False,
     url: Url = "",
     key: Key = "",

@@ -30,7 +30,7 @@ def infer(
     artifact: Annotated[str, typer.Argument(help="The id of an artifact, or of the job that makes it.")],
     inputs: Annotated[Path, typer.Argument(help="An .npz with the inputs by name.")],
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
-    threads: Annotated[int | None, typer.Option("--threads", help="Default: what it was planned for.")] = None,
+    threads: Annotated[int | None, typer.Option("--threads", help="Default: those of its plan.")] = None,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",

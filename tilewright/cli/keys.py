@@ -28,7 +28,7 @@ from tilewright.owners import Key, NewKey
 keys = typer.Typer(help="List, make, rotate and revoke API keys.", invoke_without_command=True)
 
 KeyId = Annotated[str, typer.Argument(help="The id of a key, as `tilewright keys` lists it.")]
-OwnerName = Annotated[str, typer.Option("--owner", help="Of this owner; needs an operator's key.")]
+OwnerName = Annotated[str, typer.Option("--owner", help="Keys of this owner; needs an operator's key.")]
 Until = Annotated[str, typer.Option("--expires", help="When the new key ends, RFC 3339.")]
 Many = Annotated[int, typer.Option("--limit", "-n", min=0, help="The newest so many; 0: all.")]
 

@@ -27,11 +27,11 @@ def legalise(
     judge: Annotated[
         str, typer.Option("--judge", help="Which error must be within it: sampled, or proved.")
     ] = "sampled",
-    terms: Annotated[int, typer.Option("--terms", help="Of a sum of ReLUs, at most.")] = 32,
+    terms: Annotated[int, typer.Option("--terms", help="Most terms of a sum of ReLUs.")] = 32,
     method: Annotated[
         str, typer.Option("--method", help="auto, exact (no approximations) or sums (of ReLUs).")
     ] = "auto",
-    whole: Annotated[bool, typer.Option("--whole", help="Refuse a model of which a node stays on the CPU.")] = False,
+    whole: Annotated[bool, typer.Option("--whole", help="Refuse a model with a node that stays on the CPU.")] = False,
     dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=VALUE of a symbolic dimension.")] = None,
     as_json: Json = False,
 ) -> None:

@@ -34,7 +34,9 @@ def minimise(
     samples: Annotated[
         list[Path] | None, typer.Option("--samples", help="The .npz that the compilation was given; repeatable.")
     ] = None,
-    seconds: Annotated[float, typer.Option("--seconds", help="When to stop; what was found so far is kept.")] = 300.0,
+    seconds: Annotated[
+        float, typer.Option("--seconds", help="When to stop and keep the smallest part so far.")
+    ] = 300.0,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",

@@ -92,7 +92,7 @@ def label(
 @models.command()
 def workload(
     digest: Annotated[str, typer.Argument(help="The digest of a model.")],
-    name: Annotated[str, typer.Argument(help="Of the workload; left out: all are listed.")] = "",
+    name: Annotated[str, typer.Argument(help="Name of the workload; without it all are listed.")] = "",
     dim: Annotated[list[str] | None, typer.Option("--dim", help="NAME=SIZE of an open dimension; repeatable.")] = None,
     forget: Annotated[bool, typer.Option("--delete", help="Delete it.")] = False,
     url: Url = "",
@@ -104,7 +104,7 @@ def workload(
     with failures(as_json), connect(url, key, profile) as client:
         sizes = given.sizes(dim)
         if not name and (sizes or forget):
-            raise UsageError("there are sizes or --delete and no name", fix="name the workload behind the digest")
+            raise UsageError("sizes or --delete need a name", fix="name the workload behind the digest")
         if sizes and forget:
             raise UsageError("--dim and --delete exclude each other", fix="give one of them")
         if forget:

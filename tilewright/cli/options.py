@@ -41,7 +41,8 @@ Devices = Annotated[
 Objective = Annotated[
     str | None,
     typer.Option(
-        "--objective", help="Of several devices: latency (the default), throughput, or latency_ms=30: most within it."
+        "--objective",
+        help="With --devices: latency (default), throughput, or latency_ms=30 (most throughput within it).",
     ),
 ]
 Carry = Annotated[
@@ -60,7 +61,7 @@ Budget = Annotated[float | None, typer.Option("--budget", help="Seconds for meas
 Tolerance = Annotated[float | None, typer.Option("--tolerance", help="Largest accepted error.")]
 Data = Annotated[list[Path] | None, typer.Option("--data", help="External data; default: the files the model names.")]
 Priority = Annotated[int, typer.Option("--priority", help="Greater goes first; above 0 needs an admin key.")]
-Name = Annotated[str | None, typer.Option("--name", help="What it is called.")]
+Name = Annotated[str | None, typer.Option("--name", help="Its name.")]
 Note = Annotated[str | None, typer.Option("--note", help="Anything to be kept with it.")]
 Tags = Annotated[list[str] | None, typer.Option("--tag", help="A word to find it by; repeatable.")]
 WithTags = Annotated[list[str] | None, typer.Option("--tag", help="Only those with this tag; of several, with all.")]
@@ -68,7 +69,7 @@ Query = Annotated[str, typer.Option("--query", "-q", help="Only those with this 
 MaxQueue = Annotated[float | None, typer.Option("--max-queue", help="Seconds in which a worker must have begun it.")]
 MaxRun = Annotated[float | None, typer.Option("--max-run", help="Seconds that an attempt may take at most.")]
 Compiler = Annotated[
-    str | None, typer.Option("--compiler", help="Version whose workers alone may take it: 0.1.0, 0.1.* or 0.*.")
+    str | None, typer.Option("--compiler", help="Version of the compiler to use: 0.1.0, 0.1.* or 0.*.")
 ]
 Timeout = Annotated[
     float | None, typer.Option("--timeout", help="Seconds to wait at most; then exit status 6, and the job goes on.")

@@ -48,7 +48,7 @@ def list_queue(context: typer.Context, as_json: Json = False) -> None:
 @queue.command()
 def add(
     model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or folder with its data.")],
-    target: Annotated[str | None, typer.Option("--target", help="What to compile for.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Target to compile for.")] = None,
     threads: given.Threads = None,
     dim: given.Dims = None,
     shape: given.Shapes = None,

@@ -86,7 +86,7 @@ def list_records(
 @records.command()
 def show(
     record: Annotated[str, typer.Argument(help="The id of a record.")],
-    source: Annotated[bool, typer.Option("--source", help="The C source of what was measured.")] = False,
+    source: Annotated[bool, typer.Option("--source", help="Also show the C source that was measured.")] = False,
     url: Url = "",
     key: Key = "",
     profile: ProfileName = "",

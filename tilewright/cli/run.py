@@ -27,7 +27,7 @@ def run(
     ] = None,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write the outputs to this .npz.")] = None,
     bench: Annotated[bool, typer.Option("--bench", help="Measure the latency for two seconds.")] = False,
-    seed: Annotated[int, typer.Option("--seed", help="Of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
     dims: Annotated[
         list[str] | None, typer.Option("--dim", help="NAME=SIZE of a dimension with a range, for random inputs.")
     ] = None,

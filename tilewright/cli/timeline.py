@@ -35,7 +35,7 @@ def timeline(
     inputs: Annotated[
         Path | None, typer.Option("--input", help="An .npz with the inputs by name; default: random.")
     ] = None,
-    seed: Annotated[int, typer.Option("--seed", help="Of random inputs.")] = 0,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
     as_json: Json = False,
 ) -> None:
     """Measure when each task of an artifact's plan runs here, beside when it was predicted to.

@@ -21,7 +21,7 @@ from tilewright.cli.output import (
     time_of,
 )
 
-webhooks = typer.Typer(help="Have addresses told when jobs end.", invoke_without_command=True)
+webhooks = typer.Typer(help="Addresses that get a message when jobs end.", invoke_without_command=True)
 
 WebhookId = Annotated[str, typer.Argument(help="The id of a webhook, as `tilewright webhooks` lists it.")]
 

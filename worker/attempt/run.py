@@ -117,7 +117,7 @@ def _attempt(
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(
-            f"what the job works with cannot be used: {error.message}", fix=AGAIN, details=error.details
+            f"an input of the job cannot be used: {error.message}", fix=AGAIN, details=error.details
         )
         return Ending("problem", problem=missing.to_json())
     except StorageUnavailable as error:

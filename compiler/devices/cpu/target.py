@@ -135,7 +135,7 @@ class CpuTarget:
             like = [profile for profile in PROFILES if profile.machine == self.machine]
             able = ", ".join(profile.name for profile in like if profile.multiplies_bf16)
             raise TargetUnavailable(
-                f"precision bf16 needs the CPU feature {needed}, which target {self.name} has not",
+                f"target {self.name} lacks the CPU feature {needed} that precision bf16 needs",
                 fix=f"use precision fp32, or one of the targets {able}",
             )
 

@@ -3,8 +3,8 @@
 A cache line that one core wrote is fetched from there when another reads or writes it. A line that one core wrote and
 another has read since is shared by both. Who wrote it may write it again only after the other copies are invalidated:
 an upgrade, which between cores of high latency costs several times as much as fetching it. Who read it since owns it,
-and writes it as if it had been its own (docs/decisions/memory-by-owner.md). So it matters which lane used a piece of
-memory before, the last storage of an inference being before the first of the next.
+and writes it as if it had been its own (docs/decisions/tasks-wait-for-bytes.md). So it matters which lane used a piece
+of memory before, the last storage of an inference being before the first of the next.
 
 Memory is looked at in granules. Where lanes write between each other's bytes (channels, cut over lanes) each has a part
 of every granule, and what the next one meets is taken to be independent of that.

@@ -101,7 +101,7 @@ KINDS: tuple[Kind, ...] = (
     Kind("model_too_large", None, "caller", "a stated limit is exceeded"),
     Kind("invalid_inputs", None, "caller", "arrays of an inference do not fit: `refusals` names each"),
     Kind("budget_missed", None, "caller", "no layer holds `snr_db`: ask for less, or send samples like real inputs"),
-    Kind("unverified", None, "caller", "no drawn inputs show what an output is: send samples"),
+    Kind("unverified", None, "caller", "drawn inputs cannot verify an output: send samples"),
     Kind("artifact_unusable", None, "caller", "the artifact is damaged or of another version: compile again"),
     Kind("target_unavailable", None, "machine", "no worker can make or run that target: see `/targets`"),
     Kind("toolchain_missing", None, "machine", "the worker's C compiler: tell the operator"),

@@ -85,7 +85,7 @@ def download_artifact(
     range_: Annotated[str | None, Header(alias="Range", description="Bytes that the caller lacks.")] = None,
     if_range: Annotated[str | None, Header(description="`Range` holds only for the file with this ETag.")] = None,
     partial: Annotated[
-        bool, Query(description="While there is no artifact, what was made before measuring, if anything was.")
+        bool, Query(description="Before the artifact exists: the one made before measuring, if there is one.")
     ] = False,
 ) -> Response:
     """The file. Before the job is done 409 with `Retry-After`; after it failed 410 with the reason.

@@ -78,12 +78,12 @@ async def import_records(request: Request, here: Here, caller: Administrator) ->
         async for lines in _batches(request, limit):
             await to_thread.run_sync(work.take, lines)
     except ClientDisconnect:
-        raise BadRequest("the body broke off", fix="send it again: what is there already is passed over") from None
+        raise BadRequest("the body broke off", fix="send it again: records that exist already are skipped") from None
     except (BadRequest, BodyTooLarge) as error:
         error.details = {**error.details, "done": ImportOut.of(work.totals).model_dump()}
         raise
     if work.totals.lines == 0:
-        raise BadRequest("the body is empty", fix="send what GET /tuning-records/export answers")
+        raise BadRequest("the body is empty", fix="send the answer of GET /tuning-records/export")
     return ImportOut.of(work.totals)
 
 
@@ -104,7 +104,7 @@ async def _batches(request: Request, limit: int) -> AsyncIterator[list[bytes]]:
         lines += whole
         if len(rest) > MAX_LINE_BYTES:
             raise BodyTooLarge(
-                f"a line is longer than {MAX_LINE_BYTES} bytes", fix="send what an export wrote, unchanged"
+                f"a line is longer than {MAX_LINE_BYTES} bytes", fix="send the file of an export, unchanged"
             )
         held += sum(map(len, whole))
         if len(lines) >= BATCH or held >= BATCH_BYTES:

@@ -162,7 +162,12 @@ def download_model_file(
     caller: Reader,
     digest: Digest,
     path: Annotated[
-        str | None, Query(max_length=500, description="Of external data; left out: the ONNX file.", examples=["w.bin"])
+        str | None,
+        Query(
+            max_length=500,
+            description="Path of a file of external data; without it: the ONNX file.",
+            examples=["w.bin"],
+        ),
     ] = None,
     if_none_match: Annotated[str | None, Header(description="ETags that the caller has.")] = None,
     range_: Annotated[str | None, Header(alias="Range", description="Bytes that the caller lacks.")] = None,

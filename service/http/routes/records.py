@@ -63,7 +63,7 @@ async def _wanted(
     ] = None,
     workload: Annotated[str | None, Query(max_length=1000, description="The workload's key.")] = None,
     target: Annotated[
-        str | None, Query(max_length=1000, description="What was measured on.", examples=["cpu:x86-64-v4"])
+        str | None, Query(max_length=1000, description="Fingerprint of the hardware.", examples=["cpu:x86-64-v4"])
     ] = None,
     hardware: Annotated[
         str | None, Query(max_length=1000, description="Fingerprint of the machine that measured.")
@@ -75,7 +75,7 @@ async def _wanted(
             min_length=1,
             max_length=200,
             pattern=r"^[^\u0000]+$",
-            description="Text in what it computes, such as a shape.",
+            description="Text of the workload to find, such as a shape.",
             examples=["[1, 64, 56, 56]"],
         ),
     ] = None,

@@ -17,7 +17,7 @@ from service.http.state import Here
 from service.jobs.storage import named_workloads
 
 WorkloadName = Annotated[
-    str, Path(pattern=WORKLOAD_NAME, description="What its owner calls it.", examples=[NAME_EXAMPLE])
+    str, Path(pattern=WORKLOAD_NAME, description="Name given by its owner.", examples=[NAME_EXAMPLE])
 ]
 
 router = Gated(tags=["models"])

@@ -44,7 +44,7 @@ class TargetOut(BaseModel):
     built_by: list[str] = Field(description="Live workers that compile for it without having such a device.")
     queued: int = Field(description="Compilations of all owners that wait for it now.")
     runs_queued: int = Field(description="Benchmarks and inferences of all owners that wait for it now.")
-    notice: str | None = Field(description="Why nothing would be done for it now, and what to start.")
+    notice: str | None = Field(description="Why no worker serves it now, and what to start.")
 
     @classmethod
     def of(cls, target: Target) -> Self:
@@ -70,7 +70,7 @@ class TargetList(BaseModel):
 
     targets: list[TargetOut]
     compiler: str | None = Field(
-        description="Version of the compiler that this is of; null before any worker has told."
+        description="Version of the compiler that this describes; null before any worker has reported."
     )
     notice: str | None = Field(description="Why the list is empty, or why nothing would be done now.")
 
@@ -83,10 +83,8 @@ class OperatorOut(BaseModel):
     name: str
     domain: str
     opsets: list[int] | None = Field(description="The oldest and the newest opset; null: it has no opsets.")
-    limits: str = Field(description="What of it is not taken; empty: nothing is known to be refused.")
-    facts: dict[str, Any] = Field(
-        description="What else is known: how it is carried out, inputs that must be constant."
-    )
+    limits: str = Field(description="Forms that are refused; empty: none is known.")
+    facts: dict[str, Any] = Field(description="Notes: how it is computed, inputs that must be constant.")
 
     @classmethod
     def of(cls, entry: Mapping[str, Any]) -> Self:
@@ -109,7 +107,7 @@ class OperatorList(BaseModel):
 
     operators: list[OperatorOut]
     compiler: str | None = Field(
-        description="Version of the compiler that this is of; null before any worker has told."
+        description="Version of the compiler that this describes; null before any worker has reported."
     )
     notice: str | None = Field(description="Why the list is empty, or why nothing would be done now.")
 

@@ -106,7 +106,7 @@ class Problem(BaseModel):
     instance: str
     code: str = Field(description="Stable; to be compared by programs.")
     fault: str = Field(description="`caller`, `ours` or `machine`.")
-    fix: str = Field(description="What to do about it.")
+    fix: str = Field(description="How to fix it.")
     refusals: list[dict[str, Any]] = Field(description="All reasons at once: reason, fix, node, operator.")
     details: dict[str, Any]
 
@@ -151,11 +151,11 @@ class JobOut(BaseModel):
     kind: JobKind
     state: JobState
     phase: str | None = Field(description="The step that runs or ran last.")
-    fraction: float = Field(description="Of the present attempt, 0 to 1.")
+    fraction: float = Field(description="Progress of the present attempt, 0 to 1.")
     artifact_id: uuid.UUID | None = Field(
-        description="The id that the artifact has, or will have when the job succeeds; null for what compiles nothing."
+        description="Id of the artifact, also before the job succeeds; null for kinds of job that compile nothing."
     )
-    model: str | None = Field(description="The model's digest; null for what reads none.")
+    model: str | None = Field(description="The model's digest; null for kinds of job that read none.")
     options: dict[str, Any] = Field(description="The whole options, defaults filled in.")
     samples: list[SampleOut] = Field(
         [],
@@ -167,14 +167,14 @@ class JobOut(BaseModel):
     cancel_requested: bool
     finish_requested: bool = Field(description="Measuring ends early, the best found so far is kept.")
     cloned_from: uuid.UUID | None
-    batch: uuid.UUID | None = Field(None, description="What it shares with the other jobs of its request.")
+    batch: uuid.UUID | None = Field(None, description="Id that it shares with the other jobs of its request.")
     traceparent: str | None = Field(None, description="Where in a trace its request was made (W3C Trace Context).")
-    name: str | None = Field(None, description="What its owner calls it.")
+    name: str | None = Field(None, description="Name given by its owner.")
     note: str | None = None
     tags: list[str] = Field([], description="Words to find it by.")
     max_queue_s: float | None = Field(None, description="Seconds in which a worker must have begun it.")
     max_run_s: float | None = Field(None, description="Seconds that an attempt may take at most.")
-    compiler: str | None = Field(None, description="Version of the compiler whose workers alone may take it.")
+    compiler: str | None = Field(None, description="Version of the compiler that may take it.")
     unserved_since: datetime | None = Field(
         None, description="Since when it waits while no live worker serves its queue; null otherwise."
     )

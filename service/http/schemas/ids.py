@@ -15,7 +15,7 @@ from service.http.schemas.runs import BENCHMARK_ID, INFERENCE_ID
 from service.http.schemas.shares import SHARE_ID
 from service.http.schemas.webhooks import WEBHOOK_ID
 
-JobId = Annotated[uuid.UUID, Path(description="Of a job of any kind.", examples=[JOB_EXAMPLE["id"]])]
+JobId = Annotated[uuid.UUID, Path(description="Id of a job of any kind.", examples=[JOB_EXAMPLE["id"]])]
 BatchId = Annotated[uuid.UUID, Path(description="As `POST /compile` answered.", examples=[BATCH_ID])]
 ArtifactId = Annotated[
     uuid.UUID, Path(description="`artifact_id` of the job that makes it.", examples=[JOB_EXAMPLE["artifact_id"]])
@@ -23,7 +23,7 @@ ArtifactId = Annotated[
 UploadId = Annotated[uuid.UUID, Path(description="As `POST /uploads` answered.", examples=[UPLOAD_ID])]
 BenchmarkId = Annotated[uuid.UUID, Path(description="As `POST /benchmarks` answered.", examples=[BENCHMARK_ID])]
 InferenceId = Annotated[uuid.UUID, Path(description="As `POST /inferences` answered.", examples=[INFERENCE_ID])]
-RecordId = Annotated[uuid.UUID, Path(description="Of a tuning record.", examples=[RECORD_EXAMPLE["id"]])]
+RecordId = Annotated[uuid.UUID, Path(description="Id of a tuning record.", examples=[RECORD_EXAMPLE["id"]])]
 WebhookId = Annotated[uuid.UUID, Path(description="As `POST /webhooks` answered.", examples=[WEBHOOK_ID])]
 ShareId = Annotated[uuid.UUID, Path(description="As `POST /jobs/{id}/shares` answered.", examples=[SHARE_ID])]
-KeyId = Annotated[uuid.UUID, Path(description="Of a key; `GET /keys` lists them.", examples=[KEY_ID])]
+KeyId = Annotated[uuid.UUID, Path(description="Id of a key; `GET /keys` lists them.", examples=[KEY_ID])]

@@ -58,15 +58,13 @@ class ModelOut(BaseModel):
         description="SHA-256 of the ONNX file; with external data that of the JSON text "
         '`{"data":{path:sha256,...},"model":sha256}`, keys sorted, no spaces.'
     )
-    bytes: int = Field(description="Of all its files.")
+    bytes: int = Field(description="Size of all its files.")
     files: list[FileOut] = Field(description="External data.")
     created_at: datetime
-    name: str | None = Field(None, description="What its owner calls it.")
+    name: str | None = Field(None, description="Name given by its owner.")
     note: str | None = None
     tags: list[str] = Field([], description="Words to find it by.")
-    jobs: int | None = Field(
-        None, description="How many compilations of it there are; null unless one model was asked for."
-    )
+    jobs: int | None = Field(None, description="Number of its compilations; null in lists.")
     links: dict[str, str]
 
     @classmethod
@@ -154,7 +152,8 @@ class UploadIn(RequestBody):
         description=f"`{RAW_TYPES[0]}` for an ONNX file, `{ZIP}` for a zip of one and its external data.",
     )
     sha256: Annotated[str, Field(pattern=DIGEST)] | None = Field(
-        None, description="Of the whole; when its bytes have another, 422 and the upload is gone."
+        None,
+        description="SHA-256 of the whole; if the bytes have another, the answer is 422 and the upload is removed.",
     )
 
 

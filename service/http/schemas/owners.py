@@ -143,8 +143,8 @@ class KeyIn(RequestBody):
         json_schema_extra={"example": {"label": "laptop", "role": "compiler", "expires_at": "2099-11-20T09:00:00Z"}},
     )
 
-    role: Role = Field("compiler", description="What it may do: no more than the key that makes it.")
-    scopes: list[Scope] | None = Field(None, min_length=1, description="Instead of a role: these alone.")
+    role: Role = Field("compiler", description="Scopes: no more than those of the key that makes it.")
+    scopes: list[Scope] | None = Field(None, min_length=1, description="Scopes instead of a role.")
     label: Text = Field("", description="For people.")
     expires_at: Moment | None = Field(
         None, description="When it ends; no later than the key that makes it. Left out: when that one does."
@@ -227,7 +227,7 @@ class Grants(RequestBody):
     stored_bytes: int | None = Field(None, ge=0, le=MOST)
     queued_jobs: int | None = Field(None, ge=0, le=MOST)
     concurrent_jobs: int | None = Field(None, ge=0, le=MOST)
-    device_seconds: float | None = Field(None, ge=0, le=MOST_SECONDS, description="Of a calendar month (UTC).")
+    device_seconds: float | None = Field(None, ge=0, le=MOST_SECONDS, description="In a calendar month (UTC).")
 
     @property
     def given(self) -> dict[str, float | None]:
@@ -246,7 +246,7 @@ class OwnerOut(BaseModel):
     created_at: datetime
     suspended_at: datetime | None
     quotas: QuotasOut
-    granted: Grants = Field(description="What it was granted; null where the installation's limit holds.")
+    granted: Grants = Field(description="Limit granted to it; null: the limit of the installation.")
 
     @classmethod
     def of(cls, seen: Seen) -> Self:
@@ -282,7 +282,7 @@ class OwnerIn(RequestBody):
     model_config = ConfigDict(json_schema_extra={"example": {"name": "ada", "quotas": {"device_seconds": 36000}}})
 
     name: str = Field(pattern=f"^{OWNER_NAME.pattern}$", description="1 to 100 letters, digits and `.`, `_`, `@`, `-`.")
-    quotas: Grants | None = Field(None, description="What it is granted.")
+    quotas: Grants | None = Field(None, description="Limits to grant.")
 
 
 class OwnerChange(RequestBody):
@@ -310,7 +310,7 @@ class OwnerRemovalOut(BaseModel):
     )
 
     name: str
-    stopping: int = Field(description="Jobs that must stop first; what is left is deleted afterwards, unasked.")
+    stopping: int = Field(description="Jobs that must stop first; the rest is deleted afterwards by itself.")
     deleted: dict[str, int] = Field(description="By kind, of this request; `jobs` counts those of every kind.")
 
     @classmethod
@@ -343,7 +343,7 @@ class AuditOut(BaseModel):
     request_id: str = Field(description="`X-Request-Id` of the answer.")
     address: str = Field(description="Where the request came from; `console`: a chore of `python -m service`.")
     verb: str
-    object: str = Field(description="What it was done to, as a path of this API.")
+    object: str = Field(description="The object, as a path of this API.")
     outcome: str = Field(description="`done`, or the `code` of the problem.")
     untold: int = Field(description="Refusals that were left out just before this one, because there were too many.")
 

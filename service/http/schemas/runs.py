@@ -168,11 +168,11 @@ class RunOut(BaseModel):
 
     model_config = ConfigDict(json_schema_extra={"example": RUN_EXAMPLE})
 
-    id: uuid.UUID = Field(description="Of the benchmark or inference, and of its job.")
+    id: uuid.UUID = Field(description="Id of the benchmark or inference, which is that of its job.")
     state: JobState
     phase: str | None
-    fraction: float = Field(description="Of the present attempt, 0 to 1.")
-    artifacts: list[uuid.UUID] = Field(description="What it runs, in the order given.")
+    fraction: float = Field(description="Progress of the present attempt, 0 to 1.")
+    artifacts: list[uuid.UUID] = Field(description="Artifacts that it runs, in the order given.")
     options: dict[str, Any]
     queue: str = Field(description="The device class it waits for.")
     priority: int
@@ -254,7 +254,7 @@ class InferenceOut(RunOut):
 
     input_bytes: int
     output_bytes: int | None
-    output_sha256: str | None = Field(description="Of the .npz file with the outputs.")
+    output_sha256: str | None = Field(description="SHA-256 of the .npz file with the outputs.")
     report: dict[str, Any] | None = Field(
         description="`seconds` of the run alone, `load_s`, `lanes`, and of each output dtype, shape and SHA-256."
     )
@@ -284,7 +284,7 @@ class AttemptOut(BaseModel):
     ended_at: datetime | None
     seconds: float | None
     outcome: str | None = Field(description="The state the job was left in, or `lost` when the worker vanished.")
-    log: str = Field(description="The end of what the process that did the work printed.")
+    log: str = Field(description="The end of the output of the process that did the work.")
 
     @classmethod
     def of(cls, row: Attempt) -> Self:
@@ -317,7 +317,7 @@ class LogOut(BaseModel):
     job: uuid.UUID
     state: JobState
     attempts: list[AttemptOut]
-    events: list[dict[str, Any]] = Field(description="As `/jobs/{id}/events` tells them.")
+    events: list[dict[str, Any]] = Field(description="As in `/jobs/{id}/events`.")
 
 
 def _plain(found: Outcome) -> dict[str, Any]:

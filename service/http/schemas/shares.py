@@ -61,7 +61,9 @@ class NewShareOut(ShareOut):
     model_config = ConfigDict(json_schema_extra={"example": NEW_SHARE_EXAMPLE})
 
     token: str = Field(description="To be sent as a key is, `Authorization: Bearer tws_...`.")
-    link: str = Field(description="Of the page, on this server; the token is behind `#`, which browsers do not send.")
+    link: str = Field(
+        description="Address of the page on this server; the token is behind `#`, which browsers do not send."
+    )
 
     @classmethod
     def made(cls, shown: Shown) -> Self:

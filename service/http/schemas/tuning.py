@@ -70,7 +70,7 @@ class TuningPoint(BaseModel):
         description="All kernels of an inference, one after the other on one lane, each by its best tile known so far; "
         "those not measured yet by the cost model. A plan on several lanes is another figure."
     )
-    unmeasured_kernels: int = Field(description="Kernels of which nothing was measured yet.")
+    unmeasured_kernels: int = Field(description="Kernels without measurements so far.")
     promising: int | None = Field(description="Candidates worth measuring next; null before all kernels were begun.")
     expected_gain_s: float | None = Field(
         description="What measuring these is expected to save of `best_s` (expected improvement)."
@@ -101,7 +101,7 @@ class TunedPlan(BaseModel):
     elapsed_s: float | None = Field(description="Since the search for tiles began; null where none was told of.")
     scheduler: str
     lanes: int
-    measured_s: float = Field(description="Of one inference, the median.")
+    measured_s: float = Field(description="Median of one inference.")
     ratio: float | None = Field(description="To the sequential plan, in rounds that took turns.")
     low: float | None = Field(description="The ratio lies above this with 95% confidence, as below `high`.")
     high: float | None
@@ -112,9 +112,9 @@ class Candidate(BaseModel):
 
     candidate: int = Field(description="Its number among those of its kernel.")
     point: int = Field(description="The first of `points` that knows it.")
-    predicted_s: float = Field(description="What was expected of it before anything of this kernel was measured.")
+    predicted_s: float = Field(description="Its forecast before any candidate of this kernel was measured.")
     measured_s: float
-    again: bool = Field(description="Measured a second time, beside its rivals.")
+    again: bool = Field(description="Measured a second time, in turns with its rivals.")
 
 
 class TunedKernel(BaseModel):
@@ -156,7 +156,7 @@ class TuningOut(BaseModel):
 
     job: uuid.UUID
     state: JobState
-    legal: int = Field(description="How many candidates there are.")
+    legal: int = Field(description="Number of candidates.")
     points: list[TuningPoint]
     forecast: list[ForecastPoint] | None = Field(
         description="From the last of `points` to the end of the budget: each candidate worth measuring now, as long "

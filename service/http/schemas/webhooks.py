@@ -66,12 +66,12 @@ class WebhookOut(BaseModel):
     url: str
     states: list[End] = Field(description="Only jobs that end so; empty: all.")
     state: Literal["unverified", "verified", "disabled"] = Field(
-        description="`unverified`: messages wait for its challenge to be answered; `disabled`: it is told of nothing."
+        description="`unverified`: messages wait for its challenge to be answered; `disabled`: it gets no messages."
     )
     created_at: datetime
     verified_at: datetime | None = Field(description="When the challenge was answered.")
     disabled_at: datetime | None = Field(
-        description="Since when it is told of nothing: it answered with 410, or never answered its challenge."
+        description="Since when it gets no messages: it answered with 410, or never answered its challenge."
     )
     links: dict[str, str]
 

@@ -203,7 +203,7 @@ def demand_name(name: str) -> None:
     if not OWNER_NAME.fullmatch(name):
         raise BadRequest(
             f"{name!r:.120} is no name of an owner",
-            fix="use 1 to 100 letters, digits and . _ @ -, of which the first is a letter or digit",
+            fix="use 1 to 100 letters, digits and . _ @ -, beginning with a letter or digit",
         )
 
 

@@ -107,7 +107,7 @@ def make(
         if most and (count := keys.valid(session, whose.id)) >= most:
             raise QuotaExceeded(
                 f"owner {whose.name!r} has {count} valid keys, and may have {most}",
-                fix="revoke those that nobody uses: DELETE /keys/{id}",
+                fix="revoke unused ones: DELETE /keys/{id}",
                 details={"used": count, "limit": most},
             )
         return _make(session, whose, scopes, label, until, "create", _maker(caller, whose))

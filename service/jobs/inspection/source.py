@@ -46,7 +46,7 @@ def source(db: Database, inspector: Answers, owner: uuid.UUID, record_id: uuid.U
         raise SourceUnknown(
             f"the text of workload {record.workload} was never recorded, "
             f"so that tuning record {record_id} has no source",
-            fix="compile the model again with fresh=true and a tuning budget: what is measured then is recorded",
+            fix="compile the model again with fresh=true and a tuning budget: its measurements are recorded",
             details={"workload": record.workload, "kind": record.kind, "imported": record.imported},
         )
     order = {"order": "source", "text": text, "variant": record.variant, "target": record.target}

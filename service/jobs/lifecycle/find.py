@@ -147,6 +147,6 @@ def _demand_end(row: Job) -> None:
     if row.state not in transitions.TERMINAL:
         raise JobNotFinished(
             f"job {row.id} is {row.state}",
-            fix="wait for it: GET /jobs/{id}/events tells when it ends",
+            fix="wait for its end: GET /jobs/{id}/events",
             details={"job": str(row.id), "state": str(row.state)},
         )

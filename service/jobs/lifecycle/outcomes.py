@@ -60,7 +60,7 @@ def outputs(db: Database, owner: uuid.UUID, job_id: uuid.UUID) -> StoredBlob:
     if job.state not in transitions.TERMINAL:
         raise JobNotFinished(
             f"inference {job_id} is {job.state}",
-            fix=f"wait for it: GET /jobs/{job_id}/events tells when it ends",
+            fix=f"wait for its end: GET /jobs/{job_id}/events",
             details={"job": str(job_id), "state": str(job.state)},
         )
     if row is not None and row.output_key is None and job.state == JobState.SUCCEEDED:

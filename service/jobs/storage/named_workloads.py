@@ -85,7 +85,7 @@ def timed_at(
     Raises `NotFound`, and `OptionsError` where options name sizes or a binding too, or models have different ones.
     """
     if options.dims or options.binding is not None:
-        raise OptionsError("workload stands beside dims or binding", fix="name sizes in one of them only")
+        raise OptionsError("workload is given together with dims or binding", fix="name sizes in one of them only")
     with db.read() as session:
         makers = [jobs.by_artifact(session, owner, one) for one in artifacts]
         digests = dict.fromkeys(maker.model_digest for maker in makers if maker is not None and maker.model_digest)

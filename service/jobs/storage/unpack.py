@@ -136,7 +136,7 @@ def _within(folder: PurePosixPath, name: str) -> str:
     except ValueError:
         raise BadRequest(
             f"the zip holds {name!r:.120} outside {str(folder)!r:.120}, the folder of its ONNX file",
-            fix="put external data beside or below the ONNX file",
+            fix="put external data into the folder of the ONNX file or below it",
         ) from None
 
 

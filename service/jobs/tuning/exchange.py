@@ -219,7 +219,7 @@ def _record(plain: Mapping[str, Any], owner: uuid.UUID) -> dict[str, Any]:
     except InternalError as error:
         raise Refused(error.message) from error
     if changed := [name for name in FIELDS if row[name] != plain[name]]:
-        raise Refused(f"tuning record field {changed[0]!r} holds what a database does not keep, such as U+0000")
+        raise Refused(f"tuning record field {changed[0]!r} holds text that databases refuse, such as U+0000")
     if len(orjson.dumps(row["variant"])) > MAX_VARIANT_BYTES:
         raise Refused(f"tuning record field 'variant' is longer than {MAX_VARIANT_BYTES} bytes")
     measured_at = plain.get("created_at")

@@ -118,7 +118,7 @@ def test_a_file_that_vela_refuses_without_an_operator_at_fault_ends_the_job(
 ) -> None:
     def refuses_several(content: bytes, chip: Chip) -> vela.Compiled:
         if len(read(content).operators) > 40:
-            raise vela.FileRefused("Vela refuses what was written for it: no reason")
+            raise vela.FileRefused("Vela refuses the file: no reason")
         return vela.compile_file(content, chip)
 
     monkeypatch.setattr(formats, "compile_file", refuses_several)

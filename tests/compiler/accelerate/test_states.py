@@ -135,7 +135,7 @@ def test_a_command_compiles_a_pipeline_that_carries_a_state(tmp_path: Path, caps
     np.savez(tmp_path / "real.npz", x=array(*SHAPE), h=np.abs(array(*SHAPE)))
     words = [str(model), "--samples", str(tmp_path / "real.npz"), "-o", str(artifact), "--carry", "next=h"]
     assert main([*words, "--target", "npu:ethos-u55-32"]) == 1
-    assert "carry hands states from inference to inference of a pipeline" in capsys.readouterr().err
+    assert "option carry applies to pipelines" in capsys.readouterr().err
     devices = ["--devices", "cpu:cortex-a53,npu:ethos-u55-32", "--objective", "throughput"]
     assert main([*words, *devices]) == 0, capsys.readouterr().err
     xs = [array(*SHAPE) * scale for scale in (1.0, -0.5, 0.25, 0.75, -1.0, 0.5)]
@@ -171,9 +171,9 @@ def test_a_job_carries_a_state_by_its_options(tmp_path: Path) -> None:
 def test_what_names_the_accelerator_is_checked_as_a_jobs_is(tmp_path: Path, capsys: Any) -> None:
     model = str(_recurrent(tmp_path / "m.onnx"))
     for words, said in (
-        (["--devices", "cpu,cpu:cortex-a53,npu:ethos-u55-32"], "works with one CPU beside it alone"),
+        (["--devices", "cpu,cpu:cortex-a53,npu:ethos-u55-32"], "works with exactly one CPU"),
         (["--devices", "cpu:0,cpu:1"], "cpu is no accelerator"),
-        (["--target", "npu:ethos-u55-32", "--objective", "throughput"], "is one of several devices"),
+        (["--target", "npu:ethos-u55-32", "--objective", "throughput"], "applies to several devices"),
         ([], "cpu is no accelerator"),
     ):
         assert main([model, *words]) == 1

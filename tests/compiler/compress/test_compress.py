@@ -196,7 +196,7 @@ def test_wrong_weights_samples_and_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(OptionsError, match="keep names 'nowhere'"):
         pruned(tmp_path, sparsity=0.5, keep=("nowhere",))
     source, options = saved(cnn(), tmp_path), CompressOptions(sparsity=0.5)
-    for count, said in ((1, "there is one sample alone"),):
+    for count, said in ((1, "only one sample is given"),):
         with pytest.raises(InputsError, match=said):
             compress(source, tmp_path / "o.onnx", options, {"s": samples(tmp_path / "one.npz", count)})
     np.savez(tmp_path / "wide.npz", x=np.zeros((2, 1, 3, 5, 5), np.float32))

@@ -66,9 +66,9 @@ def test_a_kind_that_is_registered_has_options_without_further_edits(dsp: Kind) 
 @pytest.mark.parametrize(
     ("asked", "said", "fix"),
     [
-        ({"target": "dsp", "precision": "bf16"}, "precision 'bf16' is one of cpu and cuda targets alone", "int8, fp32"),
-        ({"scheduler": "waves"}, "scheduler 'waves' is one of dsp targets alone", "or a target dsp"),
-        ({"target": "dsp:v1", "threads": 4}, "a DSP target has queues, as many as its plan needs", "leave threads out"),
+        ({"target": "dsp", "precision": "bf16"}, "precision 'bf16' applies to cpu and cuda targets only", "int8, fp32"),
+        ({"scheduler": "waves"}, "scheduler 'waves' applies to dsp targets only", "or a target dsp"),
+        ({"target": "dsp:v1", "threads": 4}, "a DSP target has as many queues as its plan needs", "leave threads out"),
         ({"target": "tpu"}, "target 'tpu' is unknown", "'dsp:<profile>'"),
     ],
 )

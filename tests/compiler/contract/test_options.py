@@ -240,7 +240,7 @@ def test_each_kind_of_target_has_its_precisions_and_no_others(target: str) -> No
             options = CompileOptions.from_json(asked)
             assert (options.kind, CompileOptions.from_json(options.to_json())) == (kind, options)
         else:
-            with pytest.raises(OptionsError, match=r"is one of (cpu|cuda) targets alone") as caught:
+            with pytest.raises(OptionsError, match=r"applies to (cpu|cuda) targets only") as caught:
                 CompileOptions.from_json(asked)
             able = {"auto": "cpu"}.get(precision, "cuda")
             assert caught.value.fix == f"use one of {', '.join(kinds.of(target).precisions)}, or a target {able}"
@@ -253,7 +253,7 @@ def test_a_target_whose_models_are_compiled_whole_has_a_profile_and_its_own_prec
     with pytest.raises(OptionsError, match="target 'npu' is unknown") as caught:
         CompileOptions(target="npu")
     assert caught.value.fix.startswith("use one of 'cpu', 'cuda', 'cpu:<profile>'")
-    with pytest.raises(OptionsError, match="precision 'bf16' is one of cpu and cuda targets alone"):
+    with pytest.raises(OptionsError, match="precision 'bf16' applies to cpu and cuda targets only"):
         CompileOptions(target="npu:ethos-u55-128", precision="bf16")
 
 
@@ -264,14 +264,14 @@ def test_a_target_whose_models_are_compiled_whole_has_a_profile_and_its_own_prec
         ({"target": "cuda", "precision": "fp64"}, "precision 'fp64' is unknown", "use one of fp32, tf32, fp16, bf16"),
         ({"target": "gpu"}, "target 'gpu' is unknown", "'cuda:<profile>'"),
         ({"target": "cuda:SM_90"}, "target 'cuda:SM_90' is unknown", "'cuda:<profile>'"),
-        ({"target": "cuda:sm_90", "threads": 2}, "a CUDA target has streams", "leave threads out"),
+        ({"target": "cuda:sm_90", "threads": 2}, "a CUDA target has as many streams", "leave threads out"),
         (
             {"target": "cuda", "scheduler": "aligned"},
-            "'aligned' is one of cpu targets alone",
+            "'aligned' applies to cpu targets only",
             "auto, sequential, early_start, stages, persistent, or a target cpu",
         ),
-        ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' is one of cpu targets alone", "auto, sequential"),
-        ({"format": "tosa"}, "format 'tosa' is of files for another compiler, and a CPU target", "leave format out"),
+        ({"target": "cuda:sm_80", "scheduler": "aligned"}, "'aligned' applies to cpu targets only", "auto, sequential"),
+        ({"format": "tosa"}, "option format applies to NPU targets only", "leave format out"),
         ({"target": "npu:ethos-u65-256", "format": "onnx"}, "format 'onnx' is unknown", "use one of tflite, tosa"),
         ({"sparsity": "on"}, "sparsity 'on' is unknown", "use one of auto, off"),
         ({"scheduler": "random"}, "scheduler 'random' is unknown", "use one of auto, sequential, aligned,"),

@@ -74,5 +74,5 @@ def test_what_is_no_archive_is_refused_by_its_name(tmp_path: Path) -> None:
 
 def test_more_samples_than_are_taken_are_refused_before_they_are_read(tmp_path: Path) -> None:
     files = {str(at): tmp_path / "none" for at in range(MOST_SAMPLES + 1)}
-    with pytest.raises(InputsError, match="there are 17 samples, at most 16 are taken"):
+    with pytest.raises(InputsError, match="17 samples are given, and at most 16 are accepted"):
         read_samples(files, GRAPH)

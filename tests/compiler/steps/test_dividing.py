@@ -507,18 +507,18 @@ def test_for_throughput_copies_of_a_gpu_are_also_tried_beside_other_frames_kerne
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"devices": ["cpu:0"]}, "names 1, and a plan for several has 2 to 8"),
-        ({"devices": ["cpu:0", "cpu:0@x86-64-v2"]}, "names core 0 twice"),
-        ({"devices": ["cpu:0", "cuda:1"]}, "cuda:1 takes part in no plan with others: a plan holds one CUDA device"),
-        ({"devices": ["cpu:0", "cuda:0", "cuda:0"]}, "names cuda:0 twice"),
-        ({"devices": ["cpu", "cpu:1"]}, "names cpu, all cores together, and cores by number"),
-        ({"devices": ["cpu", "cpu"]}, "names cpu twice"),
-        ({"devices": ["cuda:0"]}, "names 1, and a plan for several has 2 to 8"),
-        ({"devices": ["cpu:0", "cuda:sm_90"]}, "devices of kind 'cuda' cannot take part"),
-        ({"devices": ["cpu:0", "cuda:0"], "precision": "bf16"}, "precision bf16 is given beside cuda:0"),
-        ({"devices": ["cpu:0", "cpu:1"], "target": "cpu:x86-64-v3"}, "target is given beside devices"),
-        ({"devices": ["cpu:0", "cpu:1"], "threads": 2}, "threads is given beside devices"),
-        ({"devices": ["cpu:0", "cpu:1"], "scheduler": "stages"}, "scheduler is given beside devices"),
+        ({"devices": ["cpu:0"]}, "has 1 entries, and takes 2 to 8"),
+        ({"devices": ["cpu:0", "cpu:0@x86-64-v2"]}, "has core 0 twice"),
+        ({"devices": ["cpu:0", "cuda:1"]}, "cuda:1 cannot be used: a plan for several devices has one CUDA device"),
+        ({"devices": ["cpu:0", "cuda:0", "cuda:0"]}, "has cuda:0 twice"),
+        ({"devices": ["cpu", "cpu:1"]}, "has both cpu, which means all cores, and single cores"),
+        ({"devices": ["cpu", "cpu"]}, "has cpu twice"),
+        ({"devices": ["cuda:0"]}, "has 1 entries, and takes 2 to 8"),
+        ({"devices": ["cpu:0", "cuda:sm_90"]}, "devices of kind 'cuda' cannot be one of several"),
+        ({"devices": ["cpu:0", "cuda:0"], "precision": "bf16"}, "precision bf16 and device cuda:0 exclude each other"),
+        ({"devices": ["cpu:0", "cpu:1"], "target": "cpu:x86-64-v3"}, "options target and devices exclude each other"),
+        ({"devices": ["cpu:0", "cpu:1"], "threads": 2}, "options threads and devices exclude each other"),
+        ({"devices": ["cpu:0", "cpu:1"], "scheduler": "stages"}, "options scheduler and devices exclude each other"),
         ({"devices": ["cpu:0", "cpu:1"], "dims": {"n": [1, 2]}}, "several values of a dimension"),
         ({"devices": ["cpu:0", "cpu:1"], "dims": {"n": {"min": 1, "max": 2}}}, "leaves dimension 'n' open"),
         ({"objective": "throughput"}, "no devices are named"),
@@ -540,11 +540,11 @@ def test_devices_that_are_not_here_are_refused(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(TargetUnavailable, match=f"this machine has {cores}") as raised:
         dividing_devices.devices_of(CompileOptions(devices=("cpu:0", f"cpu:{cores}")))
     assert f"cpu:{cores - 1}" in raised.value.fix
-    with pytest.raises(TargetUnavailable, match=r"device cuda:0 is not here: .*there is none") as raised:
+    with pytest.raises(TargetUnavailable, match=r"device cuda:0 is not available: .*there is none") as raised:
         dividing_devices.devices_of(CompileOptions(devices=("cpu:0", "cuda:0")))
-    assert "use a worker that holds it" in raised.value.fix
+    assert "use a worker that has the device" in raised.value.fix
     elsewhere = "aarch64" if this_machine().machine == "x86_64" else "x86-64-v2"
-    with pytest.raises(TargetUnavailable, match="which this machine has not"):
+    with pytest.raises(TargetUnavailable, match="this machine lacks the instructions"):
         dividing_devices.devices_of(CompileOptions(devices=("cpu:0", f"cpu:1@{elsewhere}")))
 
 

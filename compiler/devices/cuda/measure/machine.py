@@ -321,7 +321,7 @@ class CudaMachine:
             self._bench.reserve(subjects)
         except Refused as reason:
             raise ResourceExhausted(
-                f"the GPU has no memory left to measure in: {reason}", fix="end what else uses the GPU"
+                f"the GPU has no memory left to measure in: {reason}", fix="end other programs that use the GPU"
             ) from reason
         except Lost as reason:
             raise TargetUnavailable(f"the GPU cannot be used: {reason}", fix="see what nvidia-smi says") from reason
