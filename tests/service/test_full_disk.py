@@ -23,11 +23,11 @@ from service.config import Settings
 from service.db.engine import Database
 from service.http.app import create_app
 from service.jobs import access, lease
+from tests.servers import GUARD_S
 
 SIZE = 24 << 20
 BIG = 6 << 20
 OCTETS = {"Content-Type": "application/octet-stream"}
-GUARD_S = 60.0
 
 
 @pytest.fixture

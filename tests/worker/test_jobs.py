@@ -37,6 +37,7 @@ from service.jobs.samples import SampleFile
 from service.jobs.submit import Submission, submit
 from tests.compiler.compress.models import cnn
 from tests.compiler.networks import Network
+from tests.servers import GUARD_S
 from tilewright import load
 from worker import device, group, landlock
 from worker.child import NOT_MEASURED
@@ -81,7 +82,7 @@ def upload(office: Any, data: str = "") -> None:
 def worker(desk: Desk) -> Desk:
     """The desk with the real child."""
     (desk.scratch / "jobs").mkdir(parents=True)
-    return dataclasses.replace(desk, command=group.CHILD, limits=Limits(wall_s=120.0, memory_bytes=4 << 30))
+    return dataclasses.replace(desk, command=group.CHILD, limits=Limits(wall_s=GUARD_S, memory_bytes=4 << 30))
 
 
 @pytest.fixture

@@ -17,13 +17,12 @@ from bench.zoo import build
 from service.errors import NotReady
 from service.jobs import oracle
 from service.jobs.oracle import Oracle
+from tests.servers import GUARD_S
 
 pytestmark = pytest.mark.processes
 
 PRELUDE = "import json, os, sys, time, signal, subprocess; order = json.loads(sys.stdin.readline() or 'null')\n"
 
-GUARD_S = 120
-"""After this long a process counts as hanging. No test is about time."""
 
 Make = Callable[..., Oracle]
 
