@@ -68,6 +68,8 @@ ELSEWHERE = {
     "tests/end_to_end/test_many_machines.py": SERVICE,
     "tests/end_to_end/test_upgrade.py": SERVICE,
     "tests/end_to_end/test_wheel.py": SERVICE,
+    "tests/test_without_tools.py": "runs other tests once more, without a tool each",
+    "tests/torture/test_torture.py": "many kills of whole services; tests/worker has one of a worker",
 }
 """Files of which `make test` has at most what `PATHS` names, with the reason."""
 COLLECTED = pytest.StashKey[Sequence[pytest.Item]]()

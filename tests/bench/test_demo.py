@@ -23,11 +23,10 @@ from bench.demo.run import to_json
 from bench.race.race import Race
 from bench.zoo import NoSuchNetwork
 from compiler.contract import PHASES
+from tests.servers import GUARD_S
 from worker.processes.launch import descendants
 
 ROOT = Path(__file__).parents[2]
-GUARD_S = 180.0
-"""After this long a process counts as hanging. No test is about time."""
 
 
 def test_a_model_of_the_zoo_is_written_and_bound_by_itself(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ from typing import Any
 
 import httpx
 
-from tests.servers import free_port
+from tests.servers import GUARD_S, free_port
 
-WITHIN_S = 180.0
-"""After this long what is waited for counts as never to come."""
 ELEMENT = "element-6066-11e4-a52e-4f735466cecf"
 """Key of an element's id (WebDriver, section 11)."""
 SWITCHES = (
@@ -68,7 +66,7 @@ class Browser:
 
     def until(self, holds: Callable[[], Any], what: str) -> Any:
         """Wait until something holds; what it gave."""
-        end = time.monotonic() + WITHIN_S
+        end = time.monotonic() + GUARD_S
         while time.monotonic() < end:
             with contextlib.suppress(AssertionError):
                 if found := holds():
@@ -187,7 +185,7 @@ def browser() -> Iterator[Browser]:
 def _session(http: httpx.Client, switches: list[str]) -> str:
     options = {"args": switches, "binary": shutil.which("chromium")}
     wanted = {"browserName": "chrome", "goog:chromeOptions": options, "goog:loggingPrefs": {"browser": "ALL"}}
-    end = time.monotonic() + WITHIN_S
+    end = time.monotonic() + GUARD_S
     while True:
         try:
             answer = http.post("/session", json={"capabilities": {"alwaysMatch": wanted}})

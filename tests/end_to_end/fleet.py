@@ -19,8 +19,8 @@ from types import MappingProxyType
 import httpx
 
 from tests import compose
-from tests.end_to_end.house import GUARD_S, ROOT, eventually
-from tests.servers import Databases, Postgres, Redis, free_port, running_postgres, running_redis
+from tests.end_to_end.house import ROOT, eventually
+from tests.servers import GUARD_S, Databases, Postgres, Redis, free_port, running_postgres, running_redis
 from tilewright.client import Client
 
 

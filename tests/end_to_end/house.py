@@ -15,11 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from tests.servers import GUARD_S
 from tilewright.client import Client
 
 ROOT = Path(__file__).parents[2]
-GUARD_S = 180.0
-"""After this long a test counts as hanging. No test is about time."""
 LEASE_S = 8.0
 """Shorter than the default, so that a job whose worker was killed is soon taken again; long enough for a loaded
 machine.
@@ -160,7 +159,7 @@ def running(
         finally:
             up.terminate()
             try:
-                up.wait(60.0)
+                up.wait(GUARD_S)
             finally:
                 up.kill()
                 up.wait()

@@ -22,7 +22,8 @@ from tests.compiler.accelerate.models import array, convolution, sample, tall
 from tests.compiler.compress.models import cnn
 from tests.compiler.compress.models import samples as cnn_samples
 from tests.end_to_end import models
-from tests.end_to_end.house import GUARD_S, House
+from tests.end_to_end.house import House
+from tests.servers import GUARD_S
 from tilewright.arrays import read_npz, write_npz
 from worker.devices import npu
 

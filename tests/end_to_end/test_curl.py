@@ -18,7 +18,8 @@ import pytest
 from compiler.contract import PHASES
 from tests.docs.pages import DOCS, ROOT, blocks
 from tests.end_to_end import models
-from tests.end_to_end.house import GUARD_S, House, eventually
+from tests.end_to_end.house import House, eventually
+from tests.servers import GUARD_S
 
 pytestmark = pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.end_to_end import models
-from tests.end_to_end.house import GUARD_S, ROOT, House, running
+from tests.end_to_end.house import ROOT, House, running
+from tests.servers import GUARD_S
 
 DECOYS = ("service", "worker", "compiler", "migrations")
 PACKAGES = (*DECOYS, "tilewright")

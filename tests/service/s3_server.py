@@ -17,9 +17,8 @@ from typing import Any
 import pytest
 
 from service.config import Settings
-from tests.servers import free_port
+from tests.servers import GUARD_S, free_port
 
-START_S = 120.0
 KEY, SECRET = "test-key-id", "test-secret"
 
 
@@ -77,7 +76,7 @@ def running_s3() -> Iterator[S3Server]:
 
 
 def _wait(process: subprocess.Popen[bytes], port: int) -> None:
-    deadline = time.monotonic() + START_S
+    deadline = time.monotonic() + GUARD_S
     while True:
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{port}/moto-api/", timeout=5):

@@ -24,11 +24,11 @@ from service.db.engine import Database
 from service.http.app import create_app
 from service.jobs.accounts import access
 from service.jobs.scheduling import lease
+from tests.servers import GUARD_S
 
 SIZE = 24 << 20
 BIG = 6 << 20
 OCTETS = {"Content-Type": "application/octet-stream"}
-GUARD_S = 60.0
 
 
 @pytest.fixture

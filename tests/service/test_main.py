@@ -16,11 +16,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.servers import free_port
+from tests.servers import GUARD_S, free_port
 
 ROOT = Path(__file__).parents[2]
-GUARD_S = 120.0
-"""After this long a process counts as hanging. No test is about time."""
 
 
 @dataclass

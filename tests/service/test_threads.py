@@ -14,6 +14,7 @@ from fastapi.testclient import TestClient
 from service import threads
 from service.config import Settings
 from service.http.app import create_app
+from tests.servers import GUARD_S
 
 ROOT = Path(__file__).parents[2]
 NAMES = {
@@ -173,5 +174,5 @@ def test_an_api_process_ends_with_any_of_its_threads(
     monkeypatch.setattr(threads, "FIRST_PAUSE_S", 0.0)
     monkeypatch.setattr(target, fail)
     with TestClient(create_app(settings, ring=ring)):
-        assert over.wait(60)
+        assert over.wait(GUARD_S)
     assert set(ended) == {name}

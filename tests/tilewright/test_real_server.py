@@ -23,6 +23,7 @@ from service.db import migrate
 from service.db.engine import Database
 from service.http.app import create_app
 from service.jobs.accounts import access
+from tests.servers import GUARD_S
 from tests.tilewright.messages import message
 from tests.tilewright.test_package import model
 from tilewright import uploads
@@ -33,7 +34,6 @@ from tilewright.errors import BrokenDownload, JobFailed, RequestRefused, UsageEr
 
 pytestmark = pytest.mark.processes
 
-GUARD_S = 120.0
 KEY = "twk_" + "0" * 43
 
 

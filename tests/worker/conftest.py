@@ -21,6 +21,7 @@ from service.db.engine import Database
 from service.db.models import Artifact, Attempt, Event, Job, JobState, Model, Owner
 from service.jobs.accounts.quotas import UNLIMITED
 from service.jobs.submission import runs
+from tests.servers import GUARD_S
 from tests.worker.valkey import Valkey
 from worker.attempt.context import WorkerContext
 from worker.lease.status import StatusThread
@@ -187,7 +188,7 @@ def context(office: Office) -> WorkerContext:
         blobs=office.blobs,
         scratch=office.folder / "scratch",
         status=StatusThread(office.db, "tester", ["cpu"], {}, 1.0),
-        limits=Limits(wall_s=30.0, memory_bytes=1 << 30),
+        limits=Limits(wall_s=GUARD_S, memory_bytes=1 << 30),
         lease_s=5.0,
     )
 
@@ -268,7 +269,7 @@ def broker(valkey: Valkey) -> str:
     return valkey.url
 
 
-def eventually(condition: Callable[[], Any], within_s: float = 120.0) -> Any:
+def eventually(condition: Callable[[], Any], within_s: float = GUARD_S) -> Any:
     """The first true answer of `condition`; fails when there is none for a generous time."""
     end = time.monotonic() + within_s
     while not (answer := condition()):

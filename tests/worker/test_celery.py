@@ -17,10 +17,8 @@ from celery import Celery
 from service.db import workers
 from service.db.models import JobState
 from service.jobs.scheduling.doorbell import TASK, CeleryRing
+from tests.servers import GUARD_S
 from worker.app import make_app
-
-GUARD_S = 60.0
-"""After this long a process counts as hanging. No test is about time."""
 
 SLOW = """
 open({marker!r}, "w").close()

@@ -22,6 +22,7 @@ from service.db.models import Artifact, Job, JobState, Worker
 from service.jobs.operations.reconcile import reconcile
 from service.jobs.scheduling.doorbell import CeleryRing
 from tests.cuda_double.double import build_runtime, compiler_there
+from tests.servers import GUARD_S
 from tests.worker.valkey import Valkey
 from worker.devices import device
 
@@ -33,10 +34,6 @@ if spec["options"].get("seed") == {seed!r} and not os.path.exists({marker!r}):
     time.sleep(600)
 succeed()
 """
-
-
-GUARD_S = 120.0
-"""After this long a process counts as hanging. No test is about time."""
 
 
 def alive(office: Any) -> list[Worker]:

@@ -15,9 +15,8 @@ import pytest
 
 from compiler.accelerate.interpreter import ArtifactError, Frame, Model, PartRun, Pipeline, Stream, step, taken
 from compiler.accelerate.stages import Stages
+from tests.servers import GUARD_S
 
-GUARD_S = 20.0
-"""After which a test that waits for what never comes fails."""
 ROW = {"name": "y", "held": "t4"}
 PARTS = [(1, ["x"], ["t1"]), (0, ["t1"], ["t2"]), (1, ["t1", "t2"], ["t3"]), (0, ["t3", "x"], ["t4"])]
 

@@ -11,6 +11,7 @@ import pytest
 
 from compiler.measure import cores
 from compiler.measure.cores import CoreSeconds, core_seconds, in_place, on_cores
+from tests.servers import GUARD_S
 
 ALLOWED = sorted(os.sched_getaffinity(0))
 
@@ -109,7 +110,7 @@ def test_runs_keep_to_their_cores_and_all_run_at_once(monkeypatch: pytest.Monkey
         on[at] |= os.sched_getaffinity(0)
         threads[at].add(threading.get_ident())
         if together:
-            both.wait(timeout=30)  # comes to an end only if the other one runs meanwhile
+            both.wait(timeout=GUARD_S)  # comes to an end only if the other one runs meanwhile
         return 0.0
 
     block = on_cores([lambda: run(0), lambda: run(1)], [1, 0])

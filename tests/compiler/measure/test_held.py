@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from compiler.measure.held import grown, resident_bytes
+from tests.servers import GUARD_S
 
 WRITES = """
 from compiler.measure.held import grown, resident_bytes
@@ -19,7 +20,7 @@ print(len(held), grown(before))
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux has /proc")
 def test_memory_that_is_written_to_is_resident() -> None:
     # In a process of its own: this one may give other memory back at any time, which the figure counts too.
-    ran = subprocess.run([sys.executable, "-c", WRITES], check=True, capture_output=True, text=True, timeout=60)
+    ran = subprocess.run([sys.executable, "-c", WRITES], check=True, capture_output=True, text=True, timeout=GUARD_S)
     written, more = map(int, ran.stdout.split())
     assert more >= written * 9 // 10
 

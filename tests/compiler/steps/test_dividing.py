@@ -41,6 +41,7 @@ from compiler.steps.caller import usual_seconds
 from compiler.steps.dividing_proof import ByItself
 from tests.compiler.schedule.kernel_graphs import chain
 from tests.compiling import compile_file
+from tests.servers import GUARD_S
 from tilewright.loading import load
 
 pytestmark = pytest.mark.skipif(this_machine().lanes < 2, reason="needs two cores")
@@ -262,7 +263,7 @@ def test_a_c_program_submits_and_waits(equal: tuple[Path, CompileReport], tmp_pa
     # Also model.so, whose kernels have the names of those of the parts.
     command = [find_toolchain().path, "main.c", "./stream.so", "./model.so", "-Wl,-rpath,$ORIGIN", "-o", "main"]
     subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
-    done = subprocess.run(["./main"], cwd=tmp_path, check=False, capture_output=True, timeout=60)
+    done = subprocess.run(["./main"], cwd=tmp_path, check=False, capture_output=True, timeout=GUARD_S)
     assert done.returncode == 0, done.stderr
     assert done.stdout == expected.tobytes()
 

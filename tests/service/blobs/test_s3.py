@@ -19,6 +19,7 @@ from service.blobs.s3 import PART, S3Blobs
 from service.blobs.store import KEY_PATTERN
 from service.config import Settings
 from service.errors import BlobDamaged, BlobLost, StorageUnavailable
+from tests.servers import GUARD_S
 from tests.service.s3_server import S3Server
 
 
@@ -185,7 +186,7 @@ class Gate:
         def gated(kept: Any, path: str, *further: Any, **more: Any) -> Any:
             if threading.current_thread().name == held and KEY_PATTERN.fullmatch(path):
                 self.reached.set()
-                assert self.open.wait(60)
+                assert self.open.wait(GUARD_S)
             return real(kept, path, *further, **more)
 
         monkeypatch.setattr(obstore, name, gated)
@@ -206,7 +207,7 @@ def test_what_is_put_again_while_it_is_removed_is_there_when_the_writer_is_done(
         put.set()
         if moment == "between":
             gate.open.set()
-            remover.join(60)
+            remover.join(GUARD_S)
         return look(self, key)
 
     monkeypatch.setattr(S3Blobs, "_is_being_removed", looks)
@@ -214,19 +215,19 @@ def test_what_is_put_again_while_it_is_removed_is_there_when_the_writer_is_done(
         target=store.delete, args=(stored.key,), kwargs={"unless_written_since": later}, name="remover"
     )
     remover.start()
-    assert gate.reached.wait(60)
+    assert gate.reached.wait(GUARD_S)
     if moment == "put":
         gate.open.set()
-        remover.join(60)
+        remover.join(GUARD_S)
     writer = threading.Thread(target=store.put_bytes, args=(b"renewed",), name="writer")
     writer.start()
-    assert put.wait(60)
+    assert put.wait(GUARD_S)
     if moment == "announced":
         writer.join(0.5)
         assert writer.is_alive(), "it waits for the removal"
         gate.open.set()
     for thread in (writer, remover):
-        thread.join(60)
+        thread.join(GUARD_S)
         assert not thread.is_alive()
     assert b"".join(store.read(stored.key)) == b"renewed"
     assert list(store._below(s3.REMOVING)) == []

@@ -23,11 +23,10 @@ from service.errors import DatabaseUnavailable
 from service.http.app import create_app
 from service.jobs.accounts import access
 from service.jobs.inspection.inspector import Inspector
-from tests.servers import Missing, Postgres, free_port, running_postgres
+from tests.servers import GUARD_S, Missing, Postgres, free_port, running_postgres
 from tests.service.conftest import RecordingRing
 
 HASTY = Patience(connect_s=2, statement_s=1.0, lock_s=0.2, idle_s=1.0)
-GUARD_S = 120.0
 
 
 @pytest.fixture(scope="module")

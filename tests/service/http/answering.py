@@ -8,8 +8,7 @@ from collections.abc import Iterator
 
 import uvicorn
 
-GUARD_S = 120.0
-"""Only bounds a hang."""
+from tests.servers import GUARD_S
 
 
 @contextlib.contextmanager

@@ -22,12 +22,10 @@ from service.http.admission.connections import Connection
 from service.http.app import create_app
 from service.jobs.accounts import access
 from service.jobs.inspection.inspector import Inspector
-from tests.servers import free_port
+from tests.servers import GUARD_S, free_port
 from tests.service.conftest import RecordingRing
 from tests.service.databases import any_database
 
-GUARD_S = 120.0
-"""After this long an answer counts as lost. No test is about time."""
 HONEST = 60
 HALF_OPEN = 60
 PATCHES = 20

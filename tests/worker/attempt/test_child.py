@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from compiler.contract import Event
+from tests.servers import GUARD_S
 from worker.attempt.child import Spec
 from worker.attempt.supervise import Ending, supervise
 from worker.lease.wakeup import Wakeup
@@ -56,7 +57,7 @@ def compile_with(tmp_path: Path) -> Callable[..., tuple[Ending, list[Event], Spe
         model.write_bytes(b"model:")
         program = tmp_path / "child.py"
         program.write_text(WITH_PIPELINE.format(body=body))
-        limits = Limits(wall_s=60.0, memory_bytes=1 << 30)
+        limits = Limits(wall_s=GUARD_S, memory_bytes=1 << 30)
         spec = Spec(
             kind="compile",
             inputs=(("model", model),),

@@ -37,6 +37,7 @@ from service.jobs.submission.model_changes import ModelChange, change
 from service.jobs.submission.submit import Submission, submit
 from tests.compiler.compress.models import cnn
 from tests.compiler.networks import Network
+from tests.servers import GUARD_S
 from tilewright import load
 from worker.attempt.context import WorkerContext
 from worker.attempt.run import run
@@ -83,7 +84,7 @@ def upload(office: Any, data: str = "") -> None:
 def worker(context: WorkerContext) -> WorkerContext:
     """The context with the real child."""
     (context.scratch / "jobs").mkdir(parents=True)
-    return dataclasses.replace(context, command=group.CHILD, limits=Limits(wall_s=120.0, memory_bytes=4 << 30))
+    return dataclasses.replace(context, command=group.CHILD, limits=Limits(wall_s=GUARD_S, memory_bytes=4 << 30))
 
 
 @pytest.fixture

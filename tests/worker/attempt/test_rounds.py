@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tests.servers import GUARD_S
 from tests.worker.quiet import Quiet
 from worker.attempt.context import WorkerContext
 from worker.attempt.rounds import Rounds
@@ -126,16 +127,16 @@ def test_who_waits_behind_a_round_is_let_go_when_the_worker_goes_down_in_it(
 
     def go_down(context: WorkerContext, queue: str) -> int:
         under_way.set()
-        assert asked.wait(60.0)
+        assert asked.wait(GUARD_S)
         context.stop.request()
         return 0
 
     rounds, task = rounds_of(go_down, SELDOM_S), Task()
-    assert under_way.wait(60.0)
+    assert under_way.wait(GUARD_S)
     asker = threading.Thread(target=rounds.make, args=(task, "run:cpu"), daemon=True)
     asker.start()
     eventually(lambda: rounds.waiting)
     asked.set()
-    asker.join(60.0)
+    asker.join(GUARD_S)
     assert not asker.is_alive(), "it waits for a round that nobody will make"
     assert not task.queues

@@ -15,6 +15,7 @@ from compiler.accelerate.chips import TARGETS
 from compiler.contract import BenchmarkOptions, CompileOptions, Event
 from compiler.errors import TargetUnavailable
 from tests.compiler.accelerate.models import convolution, sample
+from tests.servers import GUARD_S
 from worker.attempt.child import Spec
 from worker.attempt.supervise import Ending, supervise
 from worker.devices import npu, queues
@@ -32,7 +33,7 @@ def _job(
     """One job in a child of its own, behind its walls."""
     scratch = folder / kind
     scratch.mkdir()
-    limits = Limits(wall_s=60.0, memory_bytes=4 << 30)
+    limits = Limits(wall_s=GUARD_S, memory_bytes=4 << 30)
     spec = Spec(kind, inputs, scratch / "output", scratch, scratch / "finish", options, (), limits, **more)
     seen: list[Event] = []
     wakeup = Wakeup()

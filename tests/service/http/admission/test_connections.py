@@ -30,11 +30,9 @@ from service.http.admission.connections import (
     connection_of,
     site_of,
 )
-from tests.servers import free_port
+from tests.servers import GUARD_S, free_port
 from tests.service.http.answering import answering
 
-GUARD_S = 120.0
-"""After this long a peer counts as forgotten. No test is about time."""
 REQUEST = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
 BIG = 32 << 20
 KEY = b"key"

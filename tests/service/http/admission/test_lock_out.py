@@ -24,14 +24,12 @@ from service.http.admission.connections import STAGES, Connection, Connections, 
 from service.http.app import create_app
 from service.jobs.accounts import access
 from service.jobs.inspection.inspector import Inspector
-from tests.servers import free_port
+from tests.servers import GUARD_S, free_port
 from tests.service.authority import Authority
 from tests.service.conftest import RecordingRing
 from tests.service.databases import any_database
 from tests.service.http.answering import answering
 
-GUARD_S = 120.0
-"""After this long an answer counts as lost. No test is about time."""
 MOST = 8
 PEERS = 3 * MOST
 ROUNDS = 4

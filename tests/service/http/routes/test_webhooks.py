@@ -23,10 +23,10 @@ from service.http.state import state_of
 from service.jobs.notifications import webhooks as commands
 from service.jobs.notifications.delivery import KEEP_TESTS_S, PAUSES_OF_TESTS, PAUSES_S, Sender, Terms
 from service.jobs.scheduling import lease
+from tests.servers import GUARD_S
 from tests.service.databases import any_database
 from tilewright.webhooks import verified
 
-GUARD_S = 120.0
 PROBLEM = {
     "code": "malformed_model",
     "fault": "caller",
@@ -86,7 +86,7 @@ def settings(settings: Settings) -> Settings:
 
 @pytest.fixture(autouse=True)
 def by_hand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Sender, "loop", lambda self, stop: None)
+    monkeypatch.setattr(Sender, "loop", lambda self, stop: stop.wait())
 
 
 @pytest.fixture

@@ -17,13 +17,12 @@ from bench.zoo import build
 from service.errors import NotReady
 from service.jobs.inspection import inspector
 from service.jobs.inspection.inspector import Inspector
+from tests.servers import GUARD_S
 
 pytestmark = pytest.mark.processes
 
 PRELUDE = "import json, os, sys, time, signal, subprocess; order = json.loads(sys.stdin.readline() or 'null')\n"
 
-GUARD_S = 120
-"""After this long a process counts as hanging. No test is about time."""
 
 Make = Callable[..., Inspector]
 

@@ -12,6 +12,7 @@ from compiler.devices.cpu.target import this_machine
 from compiler.ir.lanes import Handover, Pair
 from compiler.ir.machine import Record
 from compiler.knowledge.making import handover_record
+from tests.servers import GUARD_S
 
 
 def apart(*cores: int) -> dict[int, str]:
@@ -54,7 +55,7 @@ def test_pairs_of_a_round_are_measured_at_the_same_time() -> None:
     begun = threading.Barrier(2)
 
     def measured(pair: Pair) -> Record | None:
-        begun.wait(timeout=30)
+        begun.wait(timeout=GUARD_S)
         return handover_record(Handover.of(50.0), this_machine(), pair) if pair != (2, 3) else None
 
     found = at_once([(0, 1), (2, 3)], measured)
