@@ -10,18 +10,19 @@ Register tiles run on from one line to the next: what they compute between two l
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 
+from compiler.codegen.task_grid import TaskGrid
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
 from compiler.devices.cpu.algorithms.amx import Registers, TileProduct, as_tiles, declare_shapes, parts_of
 from compiler.devices.cpu.algorithms.dot import DotContraction, Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
-    ImageRows,
     Phase,
+    StagedImage,
     line_blocks,
     lines_of,
     staged_pixels,
@@ -111,55 +112,62 @@ class _Windows:
         return Proposal(Tile(self.algorithm, levels, scopes), seconds, row_blocks=blocks if images == blocks else 1)
 
 
-@dataclass
-class _WindowTiles(ImageRows):
-    """A lowering of windows by tiles."""
+@dataclass(frozen=True)
+class _WindowTiles:
+    """The `Rows` of windows by tiles: neighbouring pixels, on from one line to the next."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        seen = _Windows("", self.rows, self.groups.dtype)
-        self.row_bytes = seen.pixel_bytes
-        self.pixel_elements = self.row_elements = self.row_bytes // self.groups.dtype.bytes
-        self.line_elements = self.rows.pitch * self.pixel_elements
-        self.phase_elements = self.rows.phase_pixels(self.block_lines) * self.pixel_elements
-        self.image_bytes = seen.image_bytes(self.block_lines)
+    seen: _Windows
+    staged: StagedImage
 
-    @property
-    def phases(self) -> Sequence[Phase]:
-        side = self.rows.columns
-        return [
-            Phase(line, column, self.rows.width - 1 + side.reach(column), side.stride)
-            for line, column in self.rows.phases
-        ]
+    @staticmethod
+    def of(rows: WindowRows, shape: Shape, dtype: DType) -> _WindowTiles:
+        """With phases of lines and of columns."""
+        seen, side, lines = _Windows("", rows, dtype), rows.columns, lines_of(rows, shape)
+        phases = [Phase(line, column, rows.width - 1 + side.reach(column), side.stride) for line, column in rows.phases]
+        pixel = seen.pixel_bytes // dtype.bytes
+        elements = (pixel, rows.pitch * pixel, rows.phase_pixels(lines) * pixel)
+        return _WindowTiles(seen, StagedImage(rows, lines, phases, *elements))
 
-    @property
-    def a_bytes(self) -> int:
-        return whole_lines(self.image_bytes + self.shape.rows * self.row_bytes)
+    def row_bytes(self, product: DotContraction) -> int:
+        """From one pixel to the next."""
+        return self.seen.pixel_bytes
 
-    @property
-    def heights(self) -> list[int]:
-        return [self.shape.rows]
+    def a_bytes(self, product: DotContraction) -> int:
+        """Of the image, and what the last register tile reads beyond."""
+        beyond = product.shape.rows * self.seen.pixel_bytes
+        return whole_lines(self.seen.image_bytes(self.staged.block_lines) + beyond)
 
-    def declare_rows(self) -> str:
+    def heights(self, product: DotContraction) -> list[int]:
+        """All register tiles have as many rows."""
+        return [product.shape.rows]
+
+    def grid(self, product: DotContraction) -> TaskGrid:
+        """By lines."""
+        return self.staged.grid(product)
+
+    def task(self, product: DotContraction) -> None:
         """Outputs of all lines, with what lies between the lines."""
-        return f"const long positions = (past_line - first_line - 1) * {self.rows.pitch} + {self.rows.width};"
-
-    def _task(self) -> None:
-        writer = self.writer
-        self.begin_task()
+        writer, shape, rows = product.writer, product.shape, self.seen.rows
+        positions = f"const long positions = (past_line - first_line - 1) * {rows.pitch} + {rows.width};"
+        self.staged.begin_task(product, positions)
         with (
             writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
-            writer.block(f"for (long row0 = 0; row0 < positions; row0 += {self.shape.rows})"),
+            writer.block(f"for (long row0 = 0; row0 < positions; row0 += {shape.rows})"),
         ):
-            self.point_at_panel()
-            writer.line(f"const char *const a = (const char *)rows + row0 * {self.row_bytes}L;")
-            writer.line(f"{self.scalar_type} c[{self.shape.rows * self.shape.panel}] __attribute__((aligned(64)));")
-            writer.line(f"const long count = tw_least_of(positions - row0, {self.shape.rows});")
-            writer.line(self.step.multiply(self, self.shape.rows))
-            self.epilogue()
+            product.point_at_panel()
+            self.point(product)
+            writer.line(f"{product.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
+            writer.line(f"const long count = tw_least_of(positions - row0, {shape.rows});")
+            writer.line(product.step.multiply(product, shape.rows))
+            product.epilogue()
 
-    def place_row(self) -> None:
-        writer, rows = self.writer, self.rows
+    def point(self, product: DotContraction) -> None:
+        """Declares where the first pixel lies."""
+        product.writer.line(f"const char *const a = (const char *)rows + row0 * {self.seen.pixel_bytes}L;")
+
+    def place(self, product: DotContraction) -> None:
+        """Declares the line and the column, or goes on to the next row where it lies between two lines."""
+        writer, rows = product.writer, self.seen.rows
         writer.line(f"const long {rows.columns.output} = (row0 + row) % {rows.pitch};")
         if rows.pitch > rows.width:
             writer.line(f"if ({rows.columns.output} >= {rows.width}) continue;")
@@ -278,8 +286,9 @@ def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     assert packing is not None, "weights are constants"
     groups = Groups(packing[1], DType.BF16, run=rows.run)
     staged = staged_pixels(rows, bf16.staged_of(found[0].view.a))
-    operands = ((packing[0], groups), groups, staged, 0, bf16.held(target), _WindowStep(rows))
-    return _WindowTiles(name, workload, rows.view, Slots(workload), shape, target, *operands, rows=rows)
+    parts = (bf16.held(target), _WindowStep(rows), _WindowTiles.of(rows, shape, groups.dtype))
+    operands = ((packing[0], groups), groups, staged, 0, *parts)
+    return DotContraction(name, workload, rows.view, Slots(workload), shape, target, *operands)
 
 
 def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
@@ -292,8 +301,9 @@ def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     packing = replace(form, view=rows.view).packing(workload, shape.panel)
     assert packing is not None, "weights are constants"
     groups = replace(held.groups(packing[1]), run=rows.run)
-    operands = ((packing[0], groups), groups, staged_pixels(rows, held.staged), 0, held, _WindowStep(rows))
-    return _WindowTiles(name, workload, rows.view, Slots(workload), shape, target, *operands, rows=rows)
+    parts = (held, _WindowStep(rows), _WindowTiles.of(rows, shape, groups.dtype))
+    operands = ((packing[0], groups), groups, staged_pixels(rows, held.staged), 0, *parts)
+    return DotContraction(name, workload, rows.view, Slots(workload), shape, target, *operands)
 
 
 AMX_BF16_WINDOW = Algorithm(BF16_NAMES, _tiles_of(bf16_form, DType.BF16), bf16_windows, "bf16", any_short)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from compiler.codegen.expressions import Emitter
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.contraction.lowering import MAX_MAPS, SIMPLE
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, Staged, Step
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, SingleRows, Staged, Step
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
@@ -66,8 +66,8 @@ def bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget, by: Step 
     panels = Panels((0,), view.depth, view.columns, shape.panel, ())
     groups = packing[1] if packing else Groups(panels, DType.BF16)
     slots, staged = Slots(workload), staged_of(view.a)
-    operands = (packing, groups, staged, row_step(view, slots))
-    return DotContraction(name, workload, view, slots, shape, target, *operands, held(target), by or DotStep())
+    operands = (packing, groups, staged, row_step(view, slots), held(target), by or DotStep(), SingleRows())
+    return DotContraction(name, workload, view, slots, shape, target, *operands)
 
 
 def packed_ahead(workload: Workload, panel: int) -> tuple[int, Groups] | None:

@@ -11,16 +11,17 @@ from line to line, with a pointer for each row.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 
+from compiler.codegen.task_grid import TaskGrid
 from compiler.devices.cpu.algorithms import bf16, integer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, Tiles, any_short
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, Shape
 from compiler.devices.cpu.algorithms.dot.images import (
     PIECE_NS,
-    ImageRows,
     Phase,
+    StagedImage,
     line_blocks,
     lines_of,
     staged_pixels,
@@ -182,87 +183,71 @@ class _Windows:
         return Proposal(Tile(self.algorithm, levels, scopes), seconds, row_blocks=blocks if images == blocks else 1)
 
 
-@dataclass
-class _DotWindows(ImageRows):
-    """A lowering."""
+@dataclass(frozen=True)
+class _WindowRows:
+    """The `Rows` of windows: register tiles within the lines of an image, or on from line to line."""
 
-    image: Image = field(kw_only=True)
+    image: Image
+    staged: StagedImage
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.pixel_elements = self.rows.run
-        self.line_elements = self.image.line_elements
-        self.phase_elements = self.image.phase_elements(self.block_lines)
+    @staticmethod
+    def of(image: Image, shape: Shape) -> _WindowRows:
+        """With phases of lines; their columns are whole."""
+        lines, run = lines_of(image.rows, shape), image.rows.run
+        phases = [Phase(line, 0, image.line_pixels, 1) for line in image.line_phases]
+        planes = MOST_PLANES if image.dtype is DType.BF16 else 0
+        elements = (run, image.line_elements, image.phase_elements(lines))
+        return _WindowRows(image, StagedImage(image.rows, lines, phases, *elements, planes))
 
-    @property
-    def phases(self) -> Sequence[Phase]:
-        """One for each phase of lines; their columns are whole."""
-        return [Phase(line, 0, self.image.line_pixels, 1) for line in self.image.line_phases]
+    def row_bytes(self, product: DotContraction) -> int:
+        """From one output of a line to the next."""
+        return self.image.row_distance
 
-    def copy_planes(self, to: str, source: str, plane: int, count: str) -> str:
-        """Of few channels in bf16, as images have them."""
-        if self.held.total is not DType.F32 or self.rows.run > MOST_PLANES:
-            return ""
-        return f"tw_pixels_of_planes({to}, {source}, {plane}, {self.rows.run}, {count});"
-
-    @property
-    def is_within(self) -> bool:
-        """Whether register tiles lie within lines."""
-        return self.image.is_within(self.shape)
-
-    @property
-    def a_bytes(self) -> int:
+    def a_bytes(self, product: DotContraction) -> int:
         """Of the image."""
-        return self.image.image_bytes(self.block_lines)
+        return self.image.image_bytes(self.staged.block_lines)
 
-    @property
-    def heights(self) -> list[int]:
+    def heights(self, product: DotContraction) -> list[int]:
         """All register tiles have as many rows; of the last one some may not be stored."""
-        return [self.shape.rows]
+        return [product.shape.rows]
 
-    @property
-    def tail(self) -> int:
-        """Whether a block may end within a register tile."""
-        return 0 if self.is_within else self.view.rows
+    def grid(self, product: DotContraction) -> TaskGrid:
+        """By lines."""
+        return self.staged.grid(product)
 
-    def declare_rows(self) -> str:
-        """Outputs of the lines."""
-        return f"const long past_row = (past_line - first_line) * {self.rows.width};"
-
-    def _task(self) -> None:
-        self.begin_task()
+    def task(self, product: DotContraction) -> None:
+        """The lines of a block, which may end within a register tile where these run on."""
+        writer, rows = product.writer, self.image.rows
+        past_row = f"const long past_row = (past_line - first_line) * {rows.width};"
+        self.staged.begin_task(product, past_row)
         with (
-            self.writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
-            self.writer.block(f"for (long row0 = 0; row0 < past_row; row0 += {self.shape.rows})"),
+            writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
+            writer.block(f"for (long row0 = 0; row0 < past_row; row0 += {product.shape.rows})"),
         ):
-            self._product()
+            product.multiply(0 if self.image.is_within(product.shape) else product.view.rows)
 
-    def point_at_rows(self) -> None:
+    def point(self, product: DotContraction) -> None:
         """Declares the line and the column of the first row, and where it lies, or where all do."""
-        writer, width = self.writer, self.rows.width
+        writer, width, rows = product.writer, self.image.rows.width, product.shape.rows
         writer.line(f"const long line0 = row0 / {width}, column0 = row0 % {width};")
-        line_bytes, distance = self.line_elements * self.groups.dtype.bytes, self.image.row_distance
+        line_bytes, distance = self.staged.line_elements * product.groups.dtype.bytes, self.image.row_distance
         place = f"(const char *)rows + line0 * {line_bytes}L + column0 * {distance}L"
-        if self.is_within:
+        if self.image.is_within(product.shape):
             writer.line(f"const char *const a = {place};")
             return
-        writer.line(f"const char *a[{self.shape.rows}];")
+        writer.line(f"const char *a[{rows}];")
         writer.line(f"a[0] = {place};")
-        with writer.block(f"for (long row = 1, column = column0; row < {self.shape.rows}; row++)"):
+        with writer.block(f"for (long row = 1, column = column0; row < {rows}; row++)"):
             writer.line(f"const long ends = ++column == {width};")
             writer.line(f"const long step = ends ? {line_bytes - (width - 1) * distance}L : {distance};")
             writer.line("a[row] = a[row - 1] + (row0 + row < past_row ? step : 0);")
             writer.line("column = ends ? 0 : column;")
 
-    def sums(self, tail: int) -> None:
-        """c = the sums of a whole register tile."""
-        self.writer.line(self.step.multiply(self, self.shape.rows))
-
-    def place_row(self) -> None:
+    def place(self, product: DotContraction) -> None:
         """Declares the line and the column of row number `row`."""
-        writer, rows = self.writer, self.rows
+        writer, rows = product.writer, self.image.rows
         line, column = "line0", "column0 + row"
-        if not self.is_within:
+        if not self.image.is_within(product.shape):
             line, column = f"(row0 + row) / {rows.width}", f"(row0 + row) % {rows.width}"
         writer.line(f"const long {rows.columns.output} = {column};")
         if rows.lines:
@@ -271,7 +256,7 @@ class _DotWindows(ImageRows):
 
 @dataclass(frozen=True)
 class _WindowStep:
-    """The `Step` of rows that are read in an image."""
+    """The `Step` of such rows."""
 
     image: Image
     keeps_sums = True
@@ -376,9 +361,17 @@ def bf16_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     assert packing is not None, "weights are constants"
     groups = Groups(packing[1], DType.BF16, run=image.run, align=LANE_BYTES)
     staged = staged_pixels(image.rows, bf16.staged_of(found[1].view.a))
-    operands = ((packing[0], groups), groups, staged, 0, bf16.held(target), _WindowStep(image))
+    operands = (
+        (packing[0], groups),
+        groups,
+        staged,
+        0,
+        bf16.held(target),
+        _WindowStep(image),
+        _WindowRows.of(image, shape),
+    )
     slots, view = Slots(workload), image.rows.view
-    return _DotWindows(name, workload, view, slots, shape, target, *operands, rows=image.rows, image=image)
+    return DotContraction(name, workload, view, slots, shape, target, *operands)
 
 
 def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
@@ -392,9 +385,9 @@ def byte_windows(name: str, workload: Workload, tile: Tile, target: CpuTarget) -
     assert packing is not None, "weights are constants"
     groups = replace(held.groups(packing[1]), run=image.run, align=LANE_BYTES)
     staged = staged_pixels(image.rows, held.staged)
-    operands = ((packing[0], groups), groups, staged, 0, held, _WindowStep(image))
+    operands = ((packing[0], groups), groups, staged, 0, held, _WindowStep(image), _WindowRows.of(image, shape))
     slots, view = Slots(workload), image.rows.view
-    return _DotWindows(name, workload, view, slots, shape, target, *operands, rows=image.rows, image=image)
+    return DotContraction(name, workload, view, slots, shape, target, *operands)
 
 
 INTEGER_WINDOW = Algorithm((INTEGER_WINDOW_NAME,), _tiles_of(INTEGER_WINDOW_NAME, byte_image), byte_windows)

@@ -12,7 +12,7 @@ from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.bf16 import finished, held, row_step, staged_of
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, SingleRows
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.contraction import Contraction, as_contraction, packing_of
@@ -80,7 +80,8 @@ def gated_bf16(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> 
     packing = packing_of(view, found.workload, shape.panel)
     assert packing is not None, "weights are constants"
     groups = Groups(packing[1], DType.BF16)
-    operands = ((packing[0], groups), groups, staged_of(view.a), row_step(view, slots), held(target), DotStep())
+    packed, parts = (packing[0], groups), (held(target), DotStep(), SingleRows())
+    operands = (packed, groups, staged_of(view.a), row_step(view, slots), *parts)
     return DotContraction(name, found.workload, view, slots, shape, target, *operands, made=GatedPanels(found.gate))
 
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 from compiler.codegen.expressions import INTEGERS, Emitter
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, Staged, Step
+from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, SingleRows, Staged, Step
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import LINE_BYTES, whole_lines
 from compiler.forms.groups import LANE_BYTES, Groups
@@ -76,7 +76,7 @@ def integer(name: str, workload: Workload, tile: Tile, target: CpuTarget, by: St
     groups = packing[1] if packing else operands.groups(panels)
     rows = (operands.staged, operands.row_step(slots))
     return DotContraction(
-        name, workload, form.view, slots, shape, target, packing, groups, *rows, operands, by or DotStep()
+        name, workload, form.view, slots, shape, target, packing, groups, *rows, operands, by or DotStep(), SingleRows()
     )
 
 
@@ -114,7 +114,7 @@ class WeightZero:
         return 0 if self.zero(product) is None else whole_lines(product.shape.block_m * LANE_BYTES)
 
     def _row_sums(self, product: DotContraction) -> str:
-        return f"((int32_t *)(scratch + {product.a_bytes + product.b_bytes}))"
+        return f"((int32_t *)(scratch + {product.rows.a_bytes(product) + product.b_bytes}))"
 
     def sum_row(self, product: DotContraction) -> None:
         """Keeps the sum of the staged `row`."""

@@ -7,7 +7,7 @@ instruction wants. Lines lie in phases, one for each remainder of a position by 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from compiler.codegen.expressions import Emitter
 from compiler.codegen.functions import decode
@@ -57,95 +57,86 @@ class Phase:
     step: int
 
 
-@dataclass
-class ImageRows(DotContraction):
-    """A lowering of windows; `rows` says where they lie, and `view` and `staged` are as it says.
+@dataclass(frozen=True)
+class StagedImage:
+    """The image of windows, whose lines a task stages for a block of `block_lines` lines of outputs.
 
-    Subclasses set, in elements of the staged image: `pixel_elements`, from one pixel to the next, `line_elements`, from
-    one line to the next, and `phase_elements`; and `block_lines`, of outputs.
+    phases  of it, in the order in which they are staged
+    pixel_elements, line_elements, phase_elements  from one to the next in the staged image
+    planes  how many planes of fp32 at most, one for each channel, are staged pixel beside pixel
     """
 
-    rows: WindowRows = field(kw_only=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.block_lines = lines_of(self.rows, self.shape)
-        self.row_blocks = -(-self.rows.height // self.block_lines)
-        self.pixel_elements = self.line_elements = self.phase_elements = 0
-
-    @property
-    def phases(self) -> Sequence[Phase]:
-        """Those of the image, in the order in which they are staged."""
-        raise NotImplementedError
+    rows: WindowRows
+    block_lines: int
+    phases: Sequence[Phase]
+    pixel_elements: int
+    line_elements: int
+    phase_elements: int
+    planes: int = 0
 
     @property
-    def grid(self) -> TaskGrid:
+    def row_blocks(self) -> int:
+        """Blocks of lines."""
+        return -(-self.rows.height // self.block_lines)
+
+    def grid(self, product: DotContraction) -> TaskGrid:
         """How tasks cut the result: images one by one, blocks of lines, blocks of panels."""
-        inner = tuple(axis for axis in self.view.m if axis not in self.rows.outer)
-        lines = Cut(inner, self.block_lines * self.rows.width)
-        columns = Cut((self.view.n,), self.block_panels * self.shape.panel)
-        return TaskGrid(self.view.kernel, (*one_by_one((*self.view.batch, *self.rows.outer)), lines, columns))
+        view, rows = product.view, self.rows
+        inner = tuple(axis for axis in view.m if axis not in rows.outer)
+        lines = Cut(inner, self.block_lines * rows.width)
+        columns = Cut((view.n,), product.block_panels * product.shape.panel)
+        return TaskGrid(view.kernel, (*one_by_one((*view.batch, *rows.outer)), lines, columns))
 
-    def begin_task(self) -> None:
-        """Declares a task's image, lines and panels, and stages what it reads unless the task before has done so."""
-        writer, rows, blocks = self.writer, self.rows, self.row_blocks
-        writer.line(f"const long column_block = tile % {self.column_blocks};")
-        writer.line(f"const long first_line = tile / {self.column_blocks} % {blocks} * {self.block_lines};")
+    def begin_task(self, product: DotContraction, declare_rows: str) -> None:
+        """Declares a task's image, lines and panels, and stages what it reads unless the task before has done so.
+
+        `declare_rows` is the statement that declares how many rows register tiles go through.
+        """
+        writer, rows, blocks, column_blocks = product.writer, self.rows, self.row_blocks, product.column_blocks
+        writer.line(f"const long column_block = tile % {column_blocks};")
+        writer.line(f"const long first_line = tile / {column_blocks} % {blocks} * {self.block_lines};")
         writer.line(f"const long past_line = tw_least_of(first_line + {self.block_lines}, {rows.height});")
-        writer.line(f"const long batch = tile / {self.column_blocks * blocks};")
-        decode(writer, (*self.view.batch, *rows.outer), "batch")
-        writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        writer.line(f"const long past_panel = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
-        writer.line(self.declare_rows())
-        with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
-            writer.line(f"packed_rows = tile / {self.column_blocks};")
+        writer.line(f"const long batch = tile / {column_blocks * blocks};")
+        decode(writer, (*product.view.batch, *rows.outer), "batch")
+        writer.line(f"const long first_panel = column_block * {product.block_panels};")
+        writer.line(f"const long past_panel = tw_least_of(first_panel + {product.block_panels}, {product.panels});")
+        writer.line(declare_rows)
+        with writer.block(f"if (packed_rows != tile / {column_blocks})"):
+            writer.line(f"packed_rows = tile / {column_blocks};")
             for number, phase in enumerate(self.phases):
-                self._stage_phase(number, phase)
+                self._stage_phase(product, number, phase)
 
-    def declare_rows(self) -> str:
-        """The statement that declares how many rows register tiles go through."""
-        raise NotImplementedError
-
-    # The image
-
-    def _stage_phase(self, number: int, phase: Phase) -> None:
+    def _stage_phase(self, product: DotContraction, number: int, phase: Phase) -> None:
         """The lines of a phase that a block of outputs reads."""
-        writer, rows = self.writer, self.rows
+        writer, rows = product.writer, self.rows
         guards = conjuncts(rows.condition) if rows.condition is not None else []
         lines = rows.lines.reach(phase.line) if rows.lines else 1
-        emitter = Emitter(writer, self.slots.address)
+        emitter = Emitter(writer, product.slots.address)
         with writer.block(f"for (long line = 0; line < past_line - first_line + {lines - 1}; line++)"), emitter.scope():
             if rows.lines:
                 at = f"(first_line + line) * {rows.lines.stride} + {phase.line}"
                 writer.line(f"const long {rows.lines.position} = {at};")
             place = f"rows + {number * self.phase_elements} + line * {self.line_elements}L"
-            writer.line(f"{self.element} *const pixels = {place};")
-            writer.line(f"{self.element} *const row = pixels;")
+            writer.line(f"{product.element} *const pixels = {place};")
+            writer.line(f"{product.element} *const row = pixels;")
             here = {*rows.pixel, rows.columns.position}
             ready = [guard for guard in guards if not guard.axes & here]
             waiting = [guard for guard in guards if guard not in ready]
             if ready:
                 test = " && ".join(emitter.scalar(guard) for guard in ready)
                 with writer.block(f"if (!({test}))"), emitter.scope():
-                    writer.line(self.held.fill(self, "row", str(phase.columns * self.pixel_elements), emitter))
+                    writer.line(product.held.fill(product, "row", str(phase.columns * self.pixel_elements), emitter))
                     writer.line("continue;")
-            if not self._copy_line(phase, waiting, emitter):
-                self._copy_pixels(phase, waiting, emitter)
+            if not self._copy_line(product, phase, waiting, emitter):
+                self._copy_pixels(product, phase, waiting, emitter)
 
-    def copy_planes(self, to: str, source: str, plane: int, count: str) -> str:
-        """A statement that stages `count` pixels of planes of fp32, one for each channel; "" where there is none.
-
-        Elements of a plane follow each other, and so do planes at a distance of `plane` elements.
-        """
-        return ""
-
-    def _copy_line(self, phase: Phase, guards: list[Expr], emitter: Emitter) -> bool:
+    def _copy_line(self, product: DotContraction, phase: Phase, guards: list[Expr], emitter: Emitter) -> bool:
         """All pixels of a line at once; False where neither they nor those of a plane follow each other in memory."""
-        writer, rows, source = self.writer, self.rows, self.staged.source
+        writer, rows, source = product.writer, self.rows, product.staged.source
         side = rows.columns
         if source is None or phase.step != 1 or rows.run != self.pixel_elements:
             return False
-        pointer, offset = self.slots.address(source.slot, source.index)
+        pointer, offset = product.slots.address(source.slot, source.index)
         bounds = [bound_of(guard, side.position) for guard in guards]
         if any(bound is None or bound[1].axes for bound in bounds):
             return False
@@ -155,31 +146,31 @@ class ImageRows(DotContraction):
             {axis: Index.of(low if axis == side.position else 0) for axis in (side.position, *rows.pixel)}
         )
         to, start = f"row + {low * rows.run}", f"{pointer} + {emitter.index(first)}"
-        if self.run(guards) >= len(rows.pixel) and offset.coefficient(side.position) == rows.run:
-            copied = self.held.copy(self, to, start, str((past - low) * rows.run), emitter)
+        if product.run(guards) >= len(rows.pixel) and offset.coefficient(side.position) == rows.run:
+            copied = product.held.copy(product, to, start, str((past - low) * rows.run), emitter)
         else:
             plane = offset.coefficient(rows.pixel[0]) if len(rows.pixel) == 1 else None
-            if not plane or offset.coefficient(side.position) != 1 or self.slots.buffers[source.slot].element:
+            if not plane or offset.coefficient(side.position) != 1 or product.slots.buffers[source.slot].element:
                 return False
-            copied = self.copy_planes(to, start, plane, str(past - low))
-        if not copied:
-            return False
+            if rows.run > self.planes:
+                return False
+            copied = f"tw_pixels_of_planes({to}, {start}, {plane}, {rows.run}, {past - low});"
         if low > 0:
-            writer.line(self.held.fill(self, "row", str(low * rows.run), emitter))
+            writer.line(product.held.fill(product, "row", str(low * rows.run), emitter))
         if past > low:
             writer.line(copied)
         if phase.columns > past:
             rest = str((phase.columns - past) * rows.run)
-            writer.line(self.held.fill(self, f"row + {past * rows.run}", rest, emitter))
+            writer.line(product.held.fill(product, f"row + {past * rows.run}", rest, emitter))
         return True
 
-    def _copy_pixels(self, phase: Phase, guards: list[Expr], emitter: Emitter) -> None:
+    def _copy_pixels(self, product: DotContraction, phase: Phase, guards: list[Expr], emitter: Emitter) -> None:
         """A line pixel by pixel, each with zeros up to where the next one begins."""
-        writer, side = self.writer, self.rows.columns
+        writer, side = product.writer, self.rows.columns
         with writer.block(f"for (long column = 0; column < {phase.columns}; column++)"), emitter.scope():
-            writer.line(f"{self.element} *const row = pixels + column * {self.pixel_elements}L;")
+            writer.line(f"{product.element} *const row = pixels + column * {self.pixel_elements}L;")
             writer.line(f"const long {side.position} = column * {phase.step} + {phase.first};")
-            self.gather(list(self.rows.pixel), guards, Index.of(0), emitter)
+            product.gather(list(self.rows.pixel), guards, Index.of(0), emitter)
             if self.pixel_elements > self.rows.run:
                 writer.line(f"memset(row + {self.rows.run}, 0, {self.pixel_elements - self.rows.run} * sizeof *row);")
 

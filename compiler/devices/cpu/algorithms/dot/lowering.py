@@ -17,30 +17,29 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
 from typing import Protocol
 
 from compiler.codegen.expressions import INTEGERS, Emitter, Vector, has_vectors
-from compiler.codegen.functions import decode
 from compiler.codegen.scalars import C_TYPES
-from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
+from compiler.codegen.task_grid import TaskGrid
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.byte_end import ByteEnd, byte_end
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.strips import panel_strips, store_vector, strips
-from compiler.devices.cpu.codegen.trimming import Span, Trimming
+from compiler.devices.cpu.codegen.trimming import Trimming
 from compiler.devices.cpu.target import CpuTarget
-from compiler.forms.cache_lines import ALIAS_BYTES, LINE_BYTES, whole_lines
+from compiler.forms.cache_lines import LINE_BYTES
 from compiler.forms.contraction import Contraction, axes_of
 from compiler.forms.groups import LANE_BYTES, Groups
 from compiler.forms.kept_groups import PlacedSteps
 from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.forms.operand import bound_of
 from compiler.ir.arithmetic import bounds
-from compiler.ir.expr import Expr, Load, Where, conjunction, conjuncts
+from compiler.ir.expr import Expr, Load, Where, conjunction
 from compiler.ir.index import Axis, Index, row_major
 from compiler.ir.kernel import Block
 from compiler.ir.machine import Workload
@@ -161,6 +160,31 @@ class Step(Protocol):
         """What it does last."""
 
 
+class Rows(Protocol):
+    """Where the rows of A that register tiles go through lie, and which rows of the result they are."""
+
+    def row_bytes(self, product: DotContraction) -> int:
+        """From one row to the next where they are staged."""
+
+    def a_bytes(self, product: DotContraction) -> int:
+        """Of scratch for what is staged."""
+
+    def heights(self, product: DotContraction) -> list[int]:
+        """How many rows register tiles have."""
+
+    def grid(self, product: DotContraction) -> TaskGrid:
+        """How tasks cut the result."""
+
+    def task(self, product: DotContraction) -> None:
+        """Writes what a task does: declares its block, stages what it reads, and multiplies tile by tile."""
+
+    def point(self, product: DotContraction) -> None:
+        """Declares where the rows of a register tile lie: `a`."""
+
+    def place(self, product: DotContraction) -> None:
+        """Declares the axes of m for row number `row` of a register tile that begins at `row0`."""
+
+
 class Panels(Protocol):
     """Panels of B that a task makes of something else than B."""
 
@@ -170,7 +194,7 @@ class Panels(Protocol):
 
 @dataclass
 class DotContraction(Lowering):
-    """One lowering, put together from how operands are held, what a step is, and what panels are made of.
+    """One lowering, put together from how operands are held, what a step is, where rows lie, what makes panels.
 
     `row_step` is the distance in bytes of A's rows where they are read in place, 0 where they are staged.
     """
@@ -189,6 +213,7 @@ class DotContraction(Lowering):
     row_step: int
     held: Held
     step: Step
+    rows: Rows
     made: Panels | None = field(default=None, kw_only=True)
     """What a task makes its panels by; None: of B, unless that is packed ahead of time."""
 
@@ -197,15 +222,13 @@ class DotContraction(Lowering):
         self.writer.folds_gelu = self.held.folds_gelu
         view, shape = self.view, self.shape
         self.trimming = Trimming(self.writer, view.kernel, self.slots, self.target.vector_floats)
-        self.row_bytes = whole_lines(self.groups.groups * LANE_BYTES)
-        if self.row_bytes % ALIAS_BYTES == 0:
-            self.row_bytes += LINE_BYTES
         self.panel_bytes = self.groups.panel_elements * self.groups.dtype.bytes
         self.panels = -(-view.columns // shape.panel)
         self.block_panels = -(-shape.block_n // shape.panel)
         self.row_blocks = -(-view.rows // shape.block_m)
         self.column_blocks = -(-self.panels // self.block_panels)
         self.element = C_TYPES[self.groups.dtype] if self.groups.dtype is not DType.I8 else "uint8_t"
+        self.row_bytes = self.rows.row_bytes(self)
         self.row_elements = self.row_bytes // self.groups.dtype.bytes
         self.vector_type = "vf" if self.held.total is DType.F32 else "vi"
         self.scalar_type = C_TYPES[self.held.total]
@@ -222,17 +245,7 @@ class DotContraction(Lowering):
         """B without zeros, where it is packed so."""
         return self.packing[1] if self.packing and isinstance(self.packing[1], PlacedSteps) else None
 
-    def place_row(self) -> None:
-        """Declares the axes of m for row number `row` of a register tile that begins at `row0`."""
-        self.writer.line("const long m = row0 + row;")
-        decode(self.writer, self.view.m, "m")
-
     # The function
-
-    @property
-    def a_bytes(self) -> int:
-        """Of staged rows."""
-        return 0 if self.row_step else self.shape.block_m * self.row_bytes
 
     @property
     def makes_panels(self) -> bool:
@@ -245,31 +258,24 @@ class DotContraction(Lowering):
         return self.block_panels * self.panel_bytes if self.makes_panels else 0
 
     @property
-    def heights(self) -> list[int]:
-        """How many rows register tiles have."""
-        assert self.row_blocks == 1 or self.shape.block_m % self.shape.rows == 0, "a block holds whole register tiles"
-        return sorted({self.shape.rows, self.view.rows % self.shape.rows} - {0}, reverse=True)
-
-    @property
     def grid(self) -> TaskGrid:
-        """How tasks cut the result: batches, blocks of rows, blocks of panels."""
-        rows, columns = Cut(self.view.m, self.shape.block_m), Cut((self.view.n,), self.block_panels * self.shape.panel)
-        return TaskGrid(self.view.kernel, (*one_by_one(self.view.batch), rows, columns))
+        """How tasks cut the result: as the rows do."""
+        return self.rows.grid(self)
 
     def lower(self) -> Lowered:
         """The C functions of the product: blocks of the result, each one task."""
         view, writer = self.view, self.writer
-        for rows in self.heights:
+        for rows in self.rows.heights(self):
             self.step.write(self, rows)
         roles = f"batch {axes_of(view.batch)}; m {axes_of(view.m)}; n {axes_of((view.n,))}; k {axes_of(view.k)}"
         with kernel_function(writer, self.name, self.workload, f"{roles} in groups of {self.groups.group}"):
             self._declare()
             self.step.begin(self)
             with self.trimming.tasks(self.grid):
-                self._task()
+                self.rows.task(self)
             self.step.end(self)
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
-        scratch = self.a_bytes + self.b_bytes + self.held.extra_bytes(self)
+        scratch = self.rows.a_bytes(self) + self.b_bytes + self.held.extra_bytes(self)
         return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)
 
     def _declare(self) -> None:
@@ -279,56 +285,26 @@ class DotContraction(Lowering):
         if not self.row_step:
             self.writer.line(f"{self.element} *const rows = ({self.element} *)scratch;")
         if self.makes_panels:
-            self.writer.line(f"char *const panels = scratch + {self.a_bytes};")
+            self.writer.line(f"char *const panels = scratch + {self.rows.a_bytes(self)};")
         self.writer.line("long packed_rows = -1, packed_panels = -1;")
         self.writer.line("(void)packed_rows, (void)packed_panels;")
 
     # A task: one block of rows against one block of columns
 
-    def _task(self) -> None:
-        writer, view, shape = self.writer, self.view, self.shape
-        writer.line(f"const long column_block = tile % {self.column_blocks};")
-        writer.line(f"const long row_block = tile / {self.column_blocks} % {self.row_blocks};")
-        writer.line(f"const long batch = tile / {self.column_blocks * self.row_blocks};")
-        decode(writer, view.batch, "batch")
-        writer.line(f"const long first_row = row_block * {shape.block_m};")
-        ends = "end_row" if self.trimming.beyond else "past_row"
-        writer.line(f"const long {ends} = tw_least_of(first_row + {shape.block_m}, {view.rows});")
-        writer.line(f"const long first_panel = column_block * {self.block_panels};")
-        end = "end_panel" if self.trimming.beyond else "past_panel"
-        writer.line(f"const long {end} = tw_least_of(first_panel + {self.block_panels}, {self.panels});")
-        if self.trimming.beyond:
-            self._clip()
-        if not self.row_step:
-            with writer.block(f"if (packed_rows != tile / {self.column_blocks})"):
-                writer.line(f"packed_rows = tile / {self.column_blocks};")
-                self._stage_rows()
+    def make_panels(self) -> None:
+        """Makes the panels of a task, unless the task before has done so."""
+        writer = self.writer
         if self.makes_panels:
             with writer.block(f"if (packed_panels != batch * {self.column_blocks} + column_block)"):
                 writer.line(f"packed_panels = batch * {self.column_blocks} + column_block;")
                 self.made.make(self) if self.made else self._make_panels()
-        with (
-            writer.block("for (long panel = first_panel; panel < past_panel; panel++)"),
-            writer.block(f"for (long row0 = first_row; row0 < past_row; row0 += {shape.rows})"),
-        ):
-            self._product()
 
-    def _clip(self) -> None:
-        """Declares where a block's panels and rows end once those beyond a size are left out; these are stored here."""
-        writer, view, panel = self.writer, self.view, self.shape.panel
-        writer.line(f"const long end_column = tw_least_of({view.columns}, end_panel * {panel});")
-        columns, rows = Span((view.n,), f"first_panel * {panel}", "end_column"), Span(view.m, "first_row", "end_row")
-        writer.line(f"const long past_column = {self.trimming.clip(columns, panel, (rows,))};")
-        writer.line(f"const long past_panel = (past_column + {panel - 1}) / {panel};")
-        columns = replace(columns, past="past_column")
-        writer.line(f"const long past_row = {self.trimming.clip(rows, self.shape.rows, (columns,))};")
-
-    def _product(self) -> None:
+    def multiply(self, tail: int) -> None:
+        """Results of one register tile and one panel; where a block may end within a tile, `tail` is not 0."""
         writer, view, shape = self.writer, self.view, self.shape
         self.point_at_panel()
-        self.point_at_rows()
+        self.rows.point(self)
         writer.line(f"{self.scalar_type} c[{shape.rows * shape.panel}] __attribute__((aligned(64)));")
-        tail = self.tail
         count = f"tw_least_of(past_row - row0, {shape.rows})" if tail else str(shape.rows)
         writer.line(f"const long count = {count};")
         if not (self.step.keeps_sums and self.held.in_registers(self)):
@@ -347,21 +323,6 @@ class DotContraction(Lowering):
             with writer.block("else"):
                 self.sums(tail)
                 self.epilogue()
-
-    @property
-    def tail(self) -> int:
-        """Rows of the last register tile where they are fewer than of the others, else 0."""
-        return self.view.rows % self.shape.rows
-
-    def point_at_rows(self) -> None:
-        """Declares where the rows of a register tile lie: `a`."""
-        if self.row_step:
-            assert self.staged.source is not None
-            slot, offset = self.slots.address(self.staged.source.slot, self.staged.source.index)
-            first = self.index(offset.substitute({axis: Index.of(0) for axis in (*self.view.m, *self.view.k)}))
-            self.writer.line(f"const char *const a = (const char *){slot} + {first} + row0 * {self.row_step}L;")
-        else:
-            self.writer.line(f"const char *const a = (const char *)rows + (row0 - first_row) * {self.row_bytes}L;")
 
     def point_at_panel(self) -> None:
         """Declares `b`, the panel number `panel`; without zeros, also how many steps it has, and their places."""
@@ -383,7 +344,7 @@ class DotContraction(Lowering):
     def sums(self, tail: int) -> None:
         """c = the sums of a register tile, of which the last one has `tail` rows where that is not 0."""
         writer, view, shape = self.writer, self.view, self.shape
-        if not tail:
+        if not tail or self.rows.heights(self) == [shape.rows]:
             writer.line(self.step.multiply(self, shape.rows))
             return
         if view.rows > shape.rows:
@@ -420,7 +381,7 @@ class DotContraction(Lowering):
 
     def _row(self, emitter: Emitter, column: str, maps: Sequence[Block]) -> None:
         """Maps of a vector of sums of row number `row`."""
-        self.place_row()
+        self.rows.place(self)
         load = "tw_load" if self.held.total is DType.F32 else "tw_load_i"
         sums = self.writer.name("sums")
         self.writer.line(f"const {self.vector_type} {sums} = {load}(c + row * {self.shape.panel} + {column});")
@@ -483,20 +444,7 @@ class DotContraction(Lowering):
         for child in expr.children:
             self._hoist(emitter, child)
 
-    # Rows of A, staged
-
-    def _stage_rows(self) -> None:
-        """rows[m - first_row][k] = A[m][k] for the task's block of rows, in groups; what fills the last group is 0."""
-        view, writer = self.view, self.writer
-        guards = conjuncts(self.staged.condition) if self.staged.condition is not None else []
-        with writer.block("for (long m = first_row; m < past_row; m++)"):
-            decode(writer, view.m, "m")
-            writer.line(f"{self.element} *const row = rows + (m - first_row) * {self.row_elements}L;")
-            self.gather(list(view.k), guards, Index.of(0), Emitter(writer, self.slots.address))
-            past = self.row_elements if self.held.extra_bytes(self) else self.groups.groups * self.groups.group
-            if past > view.depth:
-                writer.line(f"memset(row + {view.depth}, 0, {past - view.depth} * sizeof *row);")
-            self.held.after_row(self)
+    # Elements of A, staged
 
     def gather(self, axes: list[Axis], guards: Sequence[Expr], place: Index, emitter: Emitter) -> None:
         """Loops over k, testing each guard as soon as its axes are known; what it excludes is padding."""

@@ -127,5 +127,5 @@ def test_workloads_with_sparse_weights_are_read_back_equal_and_have_keys_of_thei
     assert repr(workload) != repr(replace(workload, encodings=()))
     assert repr(replace(workload, encodings=())).endswith("narrow=(False, False))")
     for wrong in ("sparse_0_7_13", "sparse_0_7_13_23_99", "sparse_3_7_13_23_38"):
-        with pytest.raises(ParseError, match="a sparse encoding"):
+        with pytest.raises(ParseError, match="expected an encoding"):
             parse_workload(str(workload).replace("sparse_0_7_13_23_38", wrong))
