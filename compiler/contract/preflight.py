@@ -203,7 +203,7 @@ def unread(
     return ModelAnswer.model_validate(
         {
             "ok": False,
-            "problem": problem,
+            "problem": ProblemOut.model_validate(problem),
             "nodes": 0,
             "operators": [],
             "refusals": refusals,

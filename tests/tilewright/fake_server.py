@@ -186,7 +186,7 @@ class FakeServer:
                 options = body["options"] if body else json.loads(parts_of(request)[1][2])
                 jobs = [self.job(options=one) for one in options] if isinstance(options, list) else None
                 return httpx.Response(202, json={"jobs": jobs} if jobs else self.job())
-            case _, ["models", _, "workloads", *_]:
+            case _, ["models", _, "workloads" | "file", *_]:
                 pass  # a test says its answers
             case _, ["models", *_] | ["uploads", *_]:
                 return self._models(request, body)

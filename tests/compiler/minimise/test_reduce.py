@@ -71,5 +71,5 @@ def test_trials_are_counted_and_end_the_search_with_a_part_that_fails(seed: int,
     search = searched(chain, fails, most=seed + 1)
     assert len(tried) == search.trials <= seed + 1
     assert len({part.key for part in tried}) == len(tried)
-    assert sum(step["trials"] for step in search.log) == search.trials
+    assert sum(step.trials for step in search.log) == search.trials
     assert {2, 9} <= {*search.best.nodes}

@@ -348,7 +348,7 @@ def quantizing(server: Any, content: bytes) -> None:
     """The server does what is asked of it."""
     server.kind = "quantization"
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
-    links = {"quantized": f"/quantized/{JOB}"}
+    links = {"quantized": f"/models/{'0' * 64}/file"}
     server.answers["/quantizations"] = server.job(state="QUEUED")
     server.links = links
     server.answers[f"/jobs/{JOB}/report"] = {"report": QUANTIZED}
@@ -408,7 +408,7 @@ def compressing(server: Any, content: bytes) -> None:
     """The server does what is asked of it."""
     server.kind = "compression"
     etag = f'"{hashlib.sha256(content).hexdigest()}"'
-    links = {"compressed": f"/compressed/{JOB}"}
+    links = {"compressed": f"/models/{'0' * 64}/file"}
     server.answers["/compressions"] = server.job(state="QUEUED")
     server.links = links
     server.answers[f"/jobs/{JOB}/report"] = {"report": COMPRESSED}
