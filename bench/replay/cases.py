@@ -91,6 +91,78 @@ def full() -> Iterator[Case]:
     yield from on_cuda(REAL, "cuda:sm_90", "fp16", "bf16")
     yield from on_cuda(OF_PACKAGES, "cuda:sm_90", "fp32", "fp16")
     yield from on_cuda(OF_PACKAGES, "cuda:sm_80", "fp32")
+    yield from of_every_algorithm()
+
+
+DRAWN = "drawn-"
+"""What the names of models begin with that `bench.drawn.layers` draws."""
+OF_EVERY_ALGORITHM: tuple[tuple[str, str, str], ...] = (
+    ("attention-0", "cpu:aarch64", "fp32"),
+    ("attention-0", "cpu:aarch64-bf16", "bf16"),
+    ("attention-0", "cuda:sm_90", "bf16"),
+    ("attention-2", "cpu:x86-64-v4-amx", "bf16"),
+    ("big_recurrent-0", "cpu:x86-64-v3", "fp32"),
+    ("byte_attention-0", "cpu:x86-64-v4-bf16", "bf16"),
+    ("encoder-0", "cuda:sm_90", "bf16"),
+    ("encoder-5", "cuda:sm_86", "fp32"),
+    ("first_convolution-10", "cuda:sm_90", "bf16"),
+    ("large_bytes-0", "cpu:x86-64-v4-amx", "fp32"),
+    ("large_bytes-0", "cuda:sm_86", "fp32"),
+    ("large_bytes-0", "cuda:sm_90", "fp16"),
+    ("large_clustered-0", "cpu:aarch64", "fp32"),
+    ("large_clustered-0", "cpu:x86-64-v4-vnni", "fp32"),
+    ("large_product-0", "cpu:x86-64-v4-amx", "bf16"),
+    ("large_product-0", "cuda:sm_80", "fp32"),
+    ("large_product-0", "cuda:sm_90", "fp16"),
+    ("large_pruned_bytes-0", "cpu:x86-64-v4-bf16", "fp32"),
+    ("large_pruned_row-0", "cpu:x86-64-v2", "fp32"),
+    ("large_pruned_row-0", "cpu:x86-64-v4-amx", "bf16"),
+    ("large_pruned_row-0", "cpu:x86-64-v4-amx", "fp32"),
+    ("large_separable-0", "cuda:sm_80", "fp16"),
+    ("large_two_of_four-0", "cpu:aarch64", "fp32"),
+    ("large_two_of_four-0", "cpu:x86-64-v4-bf16", "bf16"),
+    ("large_two_of_four-0", "cuda:sm_90", "fp16"),
+    ("large_two_of_four_bytes-0", "cpu:x86-64-v4-vnni", "fp32"),
+    ("large_two_of_four_bytes-0", "cuda:sm_86", "fp32"),
+    ("large_two_of_four_bytes-0", "cuda:sm_90", "fp16"),
+    ("large_vectors-0", "cuda:sm_80", "fp32"),
+    ("large_vectors-0", "cuda:sm_80", "tf32"),
+    ("large_vectors-0", "cuda:sm_86", "fp32"),
+    ("looped-0", "cpu:x86-64-v3", "fp32"),
+    ("looped-0", "cuda:sm_90", "bf16"),
+    ("low_rank-0", "cpu:x86-64-v2", "fp32"),
+    ("network-0", "cpu:aarch64", "fp32"),
+    ("network-0", "cpu:x86-64-v4-amx", "bf16"),
+    ("network-0", "cpu:x86-64-v4-bf16", "bf16"),
+    ("network-0", "cuda:sm_90", "fp16"),
+    ("network_of_bytes-0", "cpu:aarch64-dotprod", "fp32"),
+    ("network_of_bytes-0", "cpu:x86-64-v4-amx", "fp32"),
+    ("network_of_few_channels-0", "cuda:sm_86", "fp32"),
+    ("network_of_few_channels-0", "cuda:sm_90", "fp16"),
+    ("network_with_zeros-0", "cuda:sm_80", "fp16"),
+    ("normalised-1", "cuda:sm_80", "tf32"),
+    ("normalised-1", "cuda:sm_90", "fp32"),
+    ("ordered-0", "cuda:sm_90", "fp16"),
+    ("pruned_byte_convolution-0", "cpu:x86-64-v4", "fp32"),
+    ("pruned_byte_convolution-0", "cpu:x86-64-v4-amx", "fp32"),
+    ("pruned_byte_convolution-0", "cuda:sm_80", "tf32"),
+    ("pruned_few_rows-0", "cpu:x86-64-v3", "fp32"),
+    ("pruned_few_rows-2", "cpu:x86-64-v4-amx", "bf16"),
+    ("recurrent-0", "cpu:x86-64-v4-amx", "bf16"),
+    ("recurrent-0", "cuda:sm_90", "fp16"),
+    ("recurrent-1", "cpu:x86-64-v3", "fp32"),
+    ("recurrent-5", "cpu:x86-64-v4-amx", "fp32"),
+    ("selected-0", "cpu:x86-64-v4-vnni", "fp32"),
+    ("selected-0", "cuda:sm_86", "fp32"),
+)
+"""Models and targets for which the model of costs takes each algorithm somewhere."""
+
+
+def of_every_algorithm() -> Iterator[Case]:
+    """Cases for targets of all kinds, with models that are pruned, clustered, of low rank or in bytes."""
+    for model, target, precision in OF_EVERY_ALGORITHM:
+        options = {"threads": 1} if target.startswith("cpu") else {}
+        yield Case(f"{DRAWN}{model}", target, precision, options)
 
 
 SETS = {"quick": quick, "full": full}

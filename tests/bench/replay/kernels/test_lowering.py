@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from bench.replay.kernels.layers import Model, models
+from bench.drawn.layers import Model, models
 from bench.replay.kernels.lowering import chosen, found_in, proposed_in
 from bench.zoo.builder import GraphBuilder
 from compiler.devices.cpu.algorithms import BY_NAME as ON_CPUS

@@ -14,7 +14,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bench.replay.kernels import weights
+from bench.drawn import weights
 from bench.trees.forests import Ensemble, model_of
 from bench.zoo.attention import attend, heads_of, scaled_scores
 from bench.zoo.builder import GraphBuilder, Value
@@ -37,9 +37,13 @@ def activated(g: GraphBuilder, x: Value) -> Value:
 # ---- products
 
 
-def dense(g: GraphBuilder, x: Value, array: np.ndarray, bias: bool = True) -> Value:
-    """Rows [m, k] times weights [n, k]."""
-    inputs = [x, g.constant(array, "weight"), *([g.normal((len(array),), 0.1, "bias")] if bias else [])]
+def dense(g: GraphBuilder, x: Value, array: np.ndarray, *, bias: bool = True, whole: bool = False) -> Value:
+    """Rows [m, k] times weights [n, k], these in bytes where they are `whole` numbers."""
+    inputs = [
+        x,
+        in_bytes(g, array) if whole else g.constant(array, "weight"),
+        *([g.normal((len(array),), 0.1, "bias")] if bias else []),
+    ]
     return g.node("Gemm", inputs, (x.shape[0], len(array)), transB=1)
 
 
@@ -202,17 +206,14 @@ def squeezed(g: GraphBuilder) -> None:
 
 def pruned_convolution(g: GraphBuilder) -> None:
     """A convolution with zeros in one of the forms."""
-    x = image(g, 16, 32, 64)
-    taps = pick(g, 1, 3)
-    columns = pick(g, 32, 64)
-    array = weights.pruned(g.rng, (columns, x.channels, taps, taps), pick(g, *weights.FORMS[:-1]), pick(g, 0.75, 0.9))
-    y = g.node(
-        "Conv",
-        [x, g.constant(array), g.normal((columns,), 0.1)],
-        (x.shape[0], columns, *x.shape[2:]),
-        pads=[taps // 2] * 4,
-    )
-    g.output("y", g.relu(y))
+    x, taps, columns = image(g, 16, 32, 64), pick(g, 1, 3), pick(g, 32, 64)
+    g.output("y", g.relu(_pruned_conv(g, x, columns, taps, pick(g, *weights.FORMS[:-1]), pick(g, 0.75, 0.9))))
+
+
+def _pruned_conv(g: GraphBuilder, x: Value, columns: int, taps: int, form: str, share: float) -> Value:
+    array = weights.pruned(g.rng, (columns, x.channels, taps, taps), form, share)
+    inputs = [x, g.constant(array), g.normal((columns,), 0.1)]
+    return g.node("Conv", inputs, (x.shape[0], columns, *x.shape[2:]), pads=[taps // 2] * 4)
 
 
 # ---- bytes
@@ -229,25 +230,26 @@ class Bytes:
     def to(self, g: GraphBuilder, x: Value) -> Value:
         """A value rounded to bytes."""
         kind = TensorProto.INT8 if self.signed else TensorProto.UINT8
-        return g.node("QuantizeLinear", [x, *self._constants(g)], x.shape, dtype=kind)
+        return g.node("QuantizeLinear", [x, *self.constants(g)], x.shape, dtype=kind)
 
     def of(self, g: GraphBuilder, x: Value) -> Value:
         """The same, and back."""
         held = self.to(g, x)
-        return g.node("DequantizeLinear", [held, *self._constants(g)], x.shape)
+        return g.node("DequantizeLinear", [held, *self.constants(g)], x.shape)
 
     def given(self, g: GraphBuilder, name: str, shape: Sequence[int]) -> Value:
         """An input in bytes, as another layer of bytes leaves it, or in floats."""
         if pick(g, True, False):
             return self.of(g, g.input(name, shape))
         held = g.input(name, shape, TensorProto.INT8 if self.signed else TensorProto.UINT8)
-        return g.node("DequantizeLinear", [held, *self._constants(g)], shape)
+        return g.node("DequantizeLinear", [held, *self.constants(g)], shape)
 
     def end(self, g: GraphBuilder, x: Value) -> None:
         """The result of a layer, as another of bytes reads it, or as floats."""
         g.output("y", (self.to if pick(g, True, True, False) else self.of)(g, x))
 
-    def _constants(self, g: GraphBuilder) -> list[Value]:
+    def constants(self, g: GraphBuilder) -> list[Value]:
+        """Its scale and its zero point."""
         zero = np.asarray(self.zero, np.int8 if self.signed else np.uint8)
         return [g.scalar(self.scale, "scale"), g.constant(zero, "zero")]
 
@@ -417,6 +419,117 @@ def selected(g: GraphBuilder) -> None:
     g.output("places", Value(places.name, places.shape, TensorProto.INT64))
 
 
+# ---- fixed sizes, for which the model of costs ranks an algorithm first that drawn ones are too small for
+
+
+def large_product(g: GraphBuilder) -> None:
+    """A product of a thousand rows."""
+    g.output("y", g.gemm(g.relu(g.gemm(g.input("x", (1024, 1024)), 1024)), 1024))
+
+
+def large_two_of_four(g: GraphBuilder) -> None:
+    """The same of which two of each four weights are zero."""
+    array = weights.pruned(g.rng, (1024, 1024), "2:4", 0.5)
+    g.output("y", g.relu(dense(g, g.relu(dense(g, g.input("x", (1024, 1024)), array)), array)))
+
+
+def large_vectors(g: GraphBuilder) -> None:
+    """The same of which 32 neighbouring results have their zeros at the same places."""
+    array = weights.pruned(g.rng, (1024, 1024), "vectors of 32", 0.9)
+    g.output("y", g.relu(dense(g, g.input("x", (512, 1024)), array)))
+
+
+def large_bytes(g: GraphBuilder) -> None:
+    """A product of a thousand rows in bytes."""
+    _byte_layer(g, 1024, 1024, 1024, "dense", 0.0)
+
+
+def large_two_of_four_bytes(g: GraphBuilder) -> None:
+    """The same of which two of each four weights are zero."""
+    _byte_layer(g, 1024, 1024, 1024, "2:4", 0.5)
+
+
+def large_pruned_bytes(g: GraphBuilder) -> None:
+    """A product in bytes of which nine weights of ten are zero, anywhere."""
+    _byte_layer(g, 64, 1024, 512, "anywhere", 0.9)
+
+
+def _byte_layer(g: GraphBuilder, m: int, k: int, n: int, form: str, share: float) -> None:
+    held = Bytes(0.02, 0, signed=True)
+    x = g.node("DequantizeLinear", [g.input("x", (m, k), TensorProto.INT8), *held.constants(g)], (m, k))
+    g.output("y", held.to(g, dense(g, x, weights.pruned(g.rng, (n, k), form, share), whole=True)))
+
+
+def large_clustered(g: GraphBuilder) -> None:
+    """One row times two megabytes of weights of 16 values."""
+    g.output("y", dense(g, g.input("x", (1, 1024)), weights.clustered(g.rng, (1024, 1024), 4, by_result=False)))
+
+
+def large_pruned_row(g: GraphBuilder) -> None:
+    """One row times weights of which nine of ten are zero, anywhere."""
+    g.output("y", dense(g, g.input("x", (1, 1024)), weights.pruned(g.rng, (1024, 1024), "anywhere", 0.9)))
+
+
+def large_combined(g: GraphBuilder) -> None:
+    """One row times weights whose columns can be packed."""
+    g.output("y", dense(g, g.input("x", (1, 480)), weights.pruned(g.rng, (192, 480), "combined", 0.8)))
+
+
+def large_separable(g: GraphBuilder) -> None:
+    """A window channel by channel and the product that reads it, of many pixels, behind the convolution of an image."""
+    x = g.relu(g.conv(g.input("x", (1, 3, 112, 112)), 32, 3, bias=True))
+    y = g.relu6(g.conv(x, 32, 3, groups=32, bias=True))
+    g.output("y", g.conv(y, 16, 1, bias=True))
+
+
+def network_of_few_channels(g: GraphBuilder) -> None:
+    """Convolutions of few channels behind one another, windows channel by channel between them."""
+    x = g.relu(g.conv(g.input("x", (1, 3, 112, 112)), 3, 1, bias=True))
+    x = g.relu(g.conv(x, 64, 7, 2, bias=True))
+    x = g.relu(g.conv(g.relu6(g.conv(x, 64, 3, groups=64, bias=True)), 32, 1, bias=True))
+    x = g.relu(g.conv(x, 8, 1, bias=True))
+    x = g.relu(g.conv(g.relu6(g.conv(x, 8, 3, groups=8, bias=True)), 24, 1, bias=True))
+    g.output("y", g.conv(x, 16, 1, bias=True))
+
+
+def network_with_zeros(g: GraphBuilder) -> None:
+    """Convolutions by pruned weights with others on both sides."""
+    x = g.relu(g.conv(g.input("x", (1, 16, 28, 28)), 256, 1, bias=True))
+    x = g.relu(_pruned_conv(g, x, 64, 3, "vectors of 32", 0.9))
+    g.output("y", g.conv(x, 16, 1, bias=True))
+
+
+def network(g: GraphBuilder) -> None:
+    """Convolutions with others on both sides: of a few channels, of many, with a gate, channel by channel."""
+    x = g.relu(g.conv(g.input("x", (1, 16, 28, 28)), 16, 1, bias=True))
+    x = g.relu(g.conv(x, 64, 3, bias=True))
+    x = g.relu(g.conv(g.relu(g.conv(x, 64, 3, bias=True)), 64, 1, bias=True))
+    x = g.conv(squeeze_excite(g, x), 32, 1, bias=True)
+    x = g.relu6(g.conv(g.relu6(x), 32, 3, groups=32, bias=True))
+    x = g.conv(x, 16, 1, bias=True)
+    g.output("y", g.relu(g.conv(x, 16, 1, bias=True)))
+
+
+def network_of_bytes(g: GraphBuilder) -> None:
+    """The same of bytes, with pools."""
+    held = Bytes(0.02, 3, signed=False)
+    x = held.of(g, g.input("x", (1, 16, 28, 28)))
+    for columns, taps, groups in ((64, 1, 1), (64, 3, 1), (32, 1, 1), (32, 3, 4), (32, 1, 1)):
+        x = held.of(g, g.relu(_byte_conv(g, x, columns, taps, groups, "dense")))
+    x = held.of(g, g.max_pool(x, 3, 1, 1))
+    x = held.of(g, _byte_conv(g, x, 32, 1, 1, "dense"))
+    x = held.of(g, g.avg_pool(x, 3, 2, 1))
+    g.output("y", _byte_conv(g, x, 32, 1, 1, "dense"))
+
+
+LARGE: Mapping[str, Callable[[GraphBuilder], None]] = {
+    one.__name__: one
+    for one in (
+        *(large_product, large_two_of_four, large_vectors, large_bytes, large_two_of_four_bytes, large_pruned_bytes),
+        *(large_clustered, large_pruned_row, large_combined, large_separable, network),
+        *(network_of_bytes, network_of_few_channels, network_with_zeros),
+    )
+}
 FAMILIES: Mapping[str, Callable[[GraphBuilder], None]] = {
     one.__name__: one
     for one in (
@@ -558,14 +671,15 @@ def models(each: int = EACH) -> Iterator[Model]:
     for turn in range(each):
         for name in (*FAMILIES, *WHOLE):
             for number in (turn, turn + each) if name in OFTEN else (turn,):
-                yield Model(f"{name}-{number}", _drawn(name, number), _asked(name, number), inner=number % 3 != 0)
+                yield Model(f"{name}-{number}", drawn(name, number), _asked(name, number), inner=number % 3 != 0)
 
 
-def _drawn(family: str, number: int) -> bytes:
+def drawn(family: str, number: int) -> bytes:
+    """The model of a number of a family, which may be one of LARGE."""
     if family in WHOLE:
         return WHOLE[family](np.random.default_rng(_seed(family, number)))
     g = GraphBuilder(family, seed=_seed(family, number))
-    FAMILIES[family](g)
+    {**FAMILIES, **LARGE}[family](g)
     return _bytes(g.finish())
 
 
