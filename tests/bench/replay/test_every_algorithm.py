@@ -15,6 +15,7 @@ from compiler.devices.cuda.algorithms import BY_NAME as ON_GPUS
 from compiler.errors import ToolchainMissing
 from compiler.ir.region import inner_tiles
 from compiler.pipeline import front_of
+from compiler.request import Host, Request
 from compiler.session import Session
 from compiler.steps.precisions import one_precision
 from compiler.steps.tiling import roundings, tile_kernels
@@ -37,10 +38,11 @@ def planned(case: Case, model: Path) -> set[str]:
     """The algorithms of the tiles that a compilation takes without measuring."""
     options = {"target": case.target, "precision": case.precision, "tuning_budget_s": 0.0, **case.options}
     try:
-        session = Session.of(CompileOptions.from_json(options), measures=False)
+        request = Request(model, model.with_suffix(".tw"), CompileOptions.from_json(options))
+        session = Session.of(request.options, Host(measure=False))
     except ToolchainMissing as error:
         pytest.skip(error.message)
-    front, rounding = front_of(session, model, None), roundings(session)[0]
+    front, rounding = front_of(session, request), roundings(session)[0]
     stored = one_precision(session, front.fused.kernels, rounding.precision).kernels
     tiles = tile_kernels(session, stored, front.evaluated.kernels, rounding.tolerance, rounding.precision)
     inside = {tile.algorithm for tile in inner_tiles(tiles.settled.kernels)}
