@@ -57,9 +57,11 @@ g (int64[2, 7] tokens, int64[1, 7] position_ids, int64[2, 7] attention_mask) => 
 }"""
 
 COMPUTED = """<ir_version: 10, opset_import: ["": 21]>
-g (float[3, 8] x) => (float[3, 3, 8] y) {
+g (float[3, 8] x) => (float[3, 3, 8] y)
+<float nine = {9}> {
   square = MatMul(x, turned)
-  index = Cast<to = 7>(square)
+  moved = Add(square, nine)
+  index = Cast<to = 7>(moved)
   y = Gather<axis = 0>(few, index)
 }"""
 """What it reads is computed: nothing says which inputs lead inside its table of four rows."""
@@ -132,7 +134,9 @@ def test_a_model_that_computes_its_indices_asks_for_samples_and_is_compiled_with
         compile_file(model, tmp_path / "model.tw", UNMEASURED)
     assert "samples" in caught.value.fix
     assert not (tmp_path / "model.tw").exists()
-    np.savez(tmp_path / "x.npz", x=np.full((3, 8), 0.01, np.float32))
+    turned = numpy_helper.to_array(next(array for array in onnx.load(model).graph.initializer if array.name == "turned"))
+    row = np.linalg.lstsq(turned.T, np.full(3, -7.5, np.float32), rcond=None)[0]
+    np.savez(tmp_path / "x.npz", x=np.tile(row, (3, 1)).astype(np.float32))
     report = compile_file(model, tmp_path / "model.tw", UNMEASURED, samples={"x": tmp_path / "x.npz"})
     assert report.samples == (hashlib.sha256((tmp_path / "x.npz").read_bytes()).hexdigest(),)
     with Model(tmp_path / "model.tw") as opened:
