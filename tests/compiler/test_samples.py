@@ -85,6 +85,13 @@ def saved(path: Path, text: str) -> Path:
     return path
 
 
+def inside(model: Path) -> np.ndarray:
+    """An input of COMPUTED whose indices are all 1."""
+    arrays = {array.name: numpy_helper.to_array(array) for array in onnx.load(model).graph.initializer}
+    row = np.linalg.lstsq(arrays["turned"].T, np.full(3, -7.5, np.float32), rcond=None)[0]
+    return np.tile(row, (3, 1)).astype(np.float32)
+
+
 def judged(model: Path, artifact: Path) -> dict[str, Any]:
     """The artifact's own random inputs, on which it gives what another runtime gives."""
     with Model(artifact) as ours:
@@ -130,13 +137,11 @@ def test_an_artifact_says_which_nodes_demand_a_range(tmp_path: Path) -> None:
 
 def test_a_model_that_computes_its_indices_asks_for_samples_and_is_compiled_with_them(tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", COMPUTED)
-    with pytest.raises(InputsError, match="random inputs: these inputs lead node") as caught:
+    with pytest.raises(InputsError, match="inputs: these inputs lead node") as caught:
         compile_file(model, tmp_path / "model.tw", UNMEASURED)
     assert "samples" in caught.value.fix
     assert not (tmp_path / "model.tw").exists()
-    turned = numpy_helper.to_array(next(array for array in onnx.load(model).graph.initializer if array.name == "turned"))
-    row = np.linalg.lstsq(turned.T, np.full(3, -7.5, np.float32), rcond=None)[0]
-    np.savez(tmp_path / "x.npz", x=np.tile(row, (3, 1)).astype(np.float32))
+    np.savez(tmp_path / "x.npz", x=inside(model))
     report = compile_file(model, tmp_path / "model.tw", UNMEASURED, samples={"x": tmp_path / "x.npz"})
     assert report.samples == (hashlib.sha256((tmp_path / "x.npz").read_bytes()).hexdigest(),)
     with Model(tmp_path / "model.tw") as opened:
@@ -189,7 +194,7 @@ def test_the_command_takes_samples_and_names_the_file_that_is_wrong(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = saved(tmp_path / "model.onnx", COMPUTED)
-    np.savez(tmp_path / "x.npz", x=np.full((3, 8), 0.01, np.float32))
+    np.savez(tmp_path / "x.npz", x=inside(model))
     np.savez(tmp_path / "y.npz", y=np.ones(3))
     command = [str(model), "-o", str(tmp_path / "m.tw"), "--options", json.dumps({"threads": 1, "tuning_budget_s": 0})]
     assert main([*command, "--samples", str(tmp_path / "x.npz"), str(tmp_path / "y.npz")]) == 1
