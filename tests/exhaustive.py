@@ -54,6 +54,7 @@ SERVICE = "each needs a service of its own; the command line's test takes the sa
 BROWSER = "each needs a browser and a service of its own; test_page.py has one"
 ELSEWHERE = {
     "tests/bench/gpu/test_first_on_double.py": "networks on the double of CUDA; its parts have tests",
+    "tests/bench/replay/test_every_algorithm.py": "two long tests, of all algorithms of a kind each",
     "tests/browser/test_many.py": BROWSER,
     "tests/browser/test_page.py": BROWSER,
     "tests/browser/test_walk.py": BROWSER,

@@ -170,7 +170,7 @@ def agree(
     inputs that lead the model outside of what it indexes. `shapes` says which axes of the outputs have a size that
     follows from data: the runners give the model's outputs alone, at these sizes. `watch` hears how far each evaluation
     of the graph is, which goes on in a `module` where one is given. Raises InputsError where a sample leads outside, or
-    where all drawn inputs do and there are no samples.
+    where the random inputs do, which the artifact is timed on, and there are no samples.
     """
     evaluate = partial(evaluate_graph, graph, operators=operators, watch=watch, module=module)
     accepted = default_tolerance(graph, precision) if tolerance is None else tolerance
@@ -178,7 +178,6 @@ def agree(
     each: list[Case] = []
     errors: tuple[OutputError, ...] = ()
     granted = accepted
-    outside: InputsError | None = None
     end = time.monotonic() + budget_s
     certain = {RANDOM, *(samples or {})}
     for name, inputs in _cases(graph, seed, samples or {}, shapes):
@@ -192,9 +191,9 @@ def agree(
             noise = Noise(bits, DEFAULT_TOLERANCE[precision], granted=tolerance is None)
             found = _judge(runners, graph, shapes, evaluate, inputs, accepted, noise)
         except InputsError as error:
-            outside = InputsError(f"{name} inputs: {error.message}", error.fix, details=error.details)
-            if name in certain and name != RANDOM:
-                raise outside from error
+            if name in certain and (name != RANDOM or not samples):
+                outside = f"{name} inputs: {error.message}"
+                raise InputsError(outside, error.fix, details=error.details) from error
             found = Why.OUTSIDE
         if isinstance(found, Why):
             each.append(Case(name, (), found))
@@ -212,8 +211,6 @@ def agree(
             unshown = {output: None for output in unshown if output not in found.decided}
         errors = tuple(map(_worse, errors, found.errors)) if errors else found.errors
         granted = max(granted, found.tolerance)
-    if outside is not None and not samples and not any(case.decided for case in each):
-        raise outside
     return Agreement(errors, _worst(errors), granted, (*each,), (*unshown,))
 
 

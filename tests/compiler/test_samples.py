@@ -137,7 +137,7 @@ def test_an_artifact_says_which_nodes_demand_a_range(tmp_path: Path) -> None:
 
 def test_a_model_that_computes_its_indices_asks_for_samples_and_is_compiled_with_them(tmp_path: Path) -> None:
     model = saved(tmp_path / "model.onnx", COMPUTED)
-    with pytest.raises(InputsError, match="inputs: these inputs lead node") as caught:
+    with pytest.raises(InputsError, match="random inputs: these inputs lead node") as caught:
         compile_file(model, tmp_path / "model.tw", UNMEASURED)
     assert "samples" in caught.value.fix
     assert not (tmp_path / "model.tw").exists()

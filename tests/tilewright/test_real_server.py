@@ -219,8 +219,8 @@ def _manage(client: Client, url: str) -> None:
     assert client.me()["key"]["role"] == "operator"
     made = client.make_owner("bob", queued_jobs=3)
     assert made["quotas"]["queued_jobs"] == {"limit": 3, "used": 0}
-    key = client.make_key(owner="bob", label="laptop", expires_at="2099-01-01T00:00:00Z")
-    assert (key.owner, key.role, key.state, key.text.startswith("twk_")) == ("bob", "compiler", "valid", True)
+    key = client.make_key(owner="bob", role="manager", label="laptop", expires_at="2099-01-01T00:00:00Z")
+    assert (key.owner, key.role, key.state, key.text.startswith("twk_")) == ("bob", "manager", "valid", True)
     with Client(url, key.text) as bob:
         assert bob.me()["owner"] == "bob"
         rotated = bob.rotate_key(key, grace_s=60.0)

@@ -450,7 +450,7 @@ def test_a_sample_that_leads_outside_is_at_fault_and_named() -> None:
 
 def test_drawn_inputs_that_lead_outside_ask_for_samples_and_decide_nothing_beside_them() -> None:
     graph = parse_graph(OPEN)
-    with pytest.raises(InputsError, match="large inputs: these inputs lead node 'rows'") as caught:
+    with pytest.raises(InputsError, match="random inputs: these inputs lead node 'rows'") as caught:
         agree(numpy_model(graph), graph, OPERATORS, None, 3)
     assert caught.value.fix == "give samples of inputs that the model takes"
     given = {0: np.eye(3, dtype=np.float32), 1: np.ones((4, 2), np.float32)}

@@ -49,7 +49,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def test_a_model_that_only_an_empty_output_has_passed_is_not_verified(model: Path, tmp_path: Path) -> None:
-    with pytest.raises(Unverified, match=r"'y'.*rounding alone") as caught:
+    with pytest.raises(Unverified, match=r"'y'.*rounding errors") as caught:
         compile_file(model, tmp_path / "m.tw", CompileOptions.from_json(QUICK))
     assert "samples" in caught.value.fix
     assert "tolerance" in caught.value.fix

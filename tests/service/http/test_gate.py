@@ -238,7 +238,7 @@ def test_what_another_owner_has_is_not_there(
     operation: Operation, client: TestClient, there: dict[str, str], stranger: dict[str, str], db: Database
 ) -> None:
     if operation.path.startswith("/keys"):  # those of all owners are there for an operator's key
-        stranger = {"Authorization": f"Bearer {access.make_key(db, 'eve', ['read', 'compile'], '')}"}
+        stranger = {"Authorization": f"Bearer {access.make_key(db, 'eve', ['read', 'compile', 'keys'], '')}"}
     body = json.dumps(filled(operation, there)).encode() if operation in WITH_JSON else b"x"
     asked = {**headers(None, operation), **stranger}
     answer = ask(client.app, operation.method.upper(), place(operation, there), asked, [body])

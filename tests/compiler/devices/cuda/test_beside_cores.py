@@ -28,6 +28,7 @@ import json, sys
 from pathlib import Path
 from compiler.contract import CompileOptions
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 from compiler.schedule.parts.dividing import on_two_queues, parts_of
 from compiler.steps import dividing, dividing_proof
 dividing_proof.STREAM_SECONDS = dividing_proof.AGREE_SECONDS = 0.01
@@ -42,7 +43,8 @@ def there_and_back(kernels, names, division):
 dividing.replicas = dividing.pipeline = there_and_back
 options = {"devices": ["cpu", "cuda:0"], "tuning_budget_s": 0}
 for queues, artifact in ((1, sys.argv[2]), (2, sys.argv[3])):
-    report = compile_model(Path(sys.argv[1]), Path(artifact), CompileOptions.from_json(options), measure=False)
+    request = Request(Path(sys.argv[1]), Path(artifact), CompileOptions.from_json(options))
+    report = compile_model(request, Host(measure=False))
 print(json.dumps(report.to_json()))
 """
 STREAM = """

@@ -20,6 +20,7 @@ import sys
 from pathlib import Path
 from compiler.contract import CompileOptions
 from compiler.pipeline import compile_model
+from compiler.request import Host, Request
 from compiler.schedule.parts.dividing import on_two_queues
 from compiler.steps import dividing, dividing_proof
 from tests.compiler.steps.test_dividing_states import OPTIONS, across
@@ -31,7 +32,7 @@ def there_and_back(kernels, names, division):
 
 dividing.one_device = dividing.pipeline = there_and_back
 options = CompileOptions.from_json({**OPTIONS, "devices": ["cpu", "cuda:0"]})
-compile_model(Path(sys.argv[1]), Path(sys.argv[2]), options, measure=False)
+compile_model(Request(Path(sys.argv[1]), Path(sys.argv[2]), options), Host(measure=False))
 """
 STREAM = """
 frames = [{"x": x} for x in inputs["xs"]]

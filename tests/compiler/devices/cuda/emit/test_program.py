@@ -155,7 +155,7 @@ def test_code_for_one_architecture_alone_has_no_ptx() -> None:
 
 @needs_nvrtc
 def test_a_missing_c_compiler_is_told_with_what_to_install() -> None:
-    with pytest.raises(ToolchainMissing, match="no C compiler found"):
+    with pytest.raises(ToolchainMissing, match="no C compiler that answers"):
         find_cuda_toolchain("no-such-compiler")
 
 
