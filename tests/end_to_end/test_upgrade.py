@@ -51,9 +51,6 @@ revision, down_revision, branch_labels, depends_on = "{NEXT}", "{NEWEST}", None,
 def upgrade():
     op.add_column("jobs", sa.Column("mood", sa.Text()))
     op.create_table("dreams", sa.Column("id", sa.BigInteger(), primary_key=True))
-    with op.batch_alter_table("jobs") as jobs:
-        jobs.drop_constraint(op.f("ck_jobs_kind"), type_="check")
-        jobs.create_check_constraint(op.f("ck_jobs_kind"), "kind IN ('compile', 'benchmark', 'dream')")
 
 
 def downgrade():

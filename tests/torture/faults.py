@@ -51,30 +51,21 @@ def outcome_in_two_transactions(fates: Path) -> None:
     """SUCCEEDED is committed before the artifact's row."""
     from service.db.models import JobState
     from service.jobs.lifecycle import transitions
+    from service.jobs.stored import artifact
 
     def torn(succeed: Callable[..., bool]) -> Callable[..., bool]:
-        def wrapped(db: Any, claim: Any, **named: Any) -> bool:
+        def wrapped(db: Any, claim: Any, report: Any, made: Any, circumstances: Any, **more: Any) -> bool:
             with db.write() as session:
                 if not transitions.move(session, claim.job_id, JobState.SUCCEEDED, fence=claim.fence):
                     return False
             meet(fates, HALF)
             with db.write() as session:
-                _add_artifact(session, claim, named["artifact"], named["receipt"])
+                artifact.store(session, claim, report, made, circumstances)
             return True
 
         return wrapped
 
     replace("service.jobs.scheduling.lease", "succeed", torn)
-
-
-def _add_artifact(session: Any, claim: Any, blob: Any, receipt: Any) -> None:
-    from service.db import artifacts, jobs
-    from service.db.models import Artifact
-
-    row = jobs.locked(session, claim.job_id)
-    assert row.artifact_id is not None
-    made = {"sha256": blob.sha256, "bytes": blob.bytes, "blob_key": blob.key, "receipt": dict(receipt)}
-    artifacts.add(session, Artifact(id=row.artifact_id, owner_id=row.owner_id, job_id=row.id, **made))
 
 
 def seconds_tallied_twice(fates: Path) -> None:

@@ -54,6 +54,10 @@ class Fork:
         assert self.process.pid is not None
         return self.process.pid
 
+    @property
+    def returncode(self) -> int | None:
+        return self.process.exitcode
+
     def poll(self) -> int | None:
         return self.process.exitcode
 
