@@ -107,6 +107,10 @@ class Spec:
             kernels=plain["kernels"],
         )
 
+    def stop_requested(self) -> bool:
+        """Whether the job shall end early, with the best that it has."""
+        return os.path.exists(self.finish)
+
     @property
     def first(self) -> Path:
         """Beside the output: an artifact that was made before measuring, once it was told of."""

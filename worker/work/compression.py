@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from compiler.compress import compress
-from compiler.contract import CompressOptions, Event
-from worker.work import NOT_MEASURED
+from compiler.contract import CompressOptions
+from worker.work import not_measured
 
 if TYPE_CHECKING:
     from worker.attempt.child import Outbox, Spec
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
 def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
     """The report."""
     (_, model), *data = spec.inputs
-    finish = str(spec.finish)
     report = compress(
         model,
         spec.output,
@@ -25,10 +23,9 @@ def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
         outbox.event,
         dict(data),
         records=spec.records,
-        stop_requested=lambda: os.path.exists(finish),
+        stop_requested=spec.stop_requested,
         measure=spec.measures,
     ).to_json()
     if not spec.measures:
-        report["notices"] = [*report["notices"], NOT_MEASURED]
-        outbox.event(Event("notice", "write", 1.0, NOT_MEASURED))
+        not_measured(report, outbox, "write")
     return report

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from compiler.contract import CompileOptions
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
     """The report."""
     (_, model), *data = spec.inputs
-    finish = str(spec.finish)
     return minimise(
         model,
         spec.output,
@@ -25,5 +23,5 @@ def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
         dict(spec.samples),
         outbox.event,
         scratch=spec.scratch,
-        stop_requested=lambda: os.path.exists(finish),
+        stop_requested=spec.stop_requested,
     ).to_json()

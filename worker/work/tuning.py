@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 from compiler.contract import CompileOptions
@@ -15,20 +14,15 @@ if TYPE_CHECKING:
 
 def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
     """The report."""
-    finish, answers = str(spec.finish), spec.answers
-    assert answers is not None
-
-    def stop() -> bool:
-        return os.path.exists(finish)
-
-    post = More(outbox.send, answers)
+    assert spec.answers is not None
+    post = More(outbox.send, spec.answers)
     measured = tune_kernels(
         spec.kernels["tasks"],
         spec.kernels["terms"],
         CompileOptions.from_json(spec.options),
         spec.records,
         outbox.event,
-        stop,
-        lambda seconds, measured: post.next(seconds, measured, stop),
+        spec.stop_requested,
+        lambda seconds, measured: post.next(seconds, measured, spec.stop_requested),
     )
     return {"measured": measured}
