@@ -65,7 +65,7 @@ def _clock_postgresql(element: clock, compiler: SQLCompiler, **options: Any) -> 
     return "(extract(epoch from clock_timestamp())::float8)"
 
 
-class Turns:
+class WriteTurns:
     """Writers of this process on SQLite, one at a time, first come, first served.
 
     SQLite itself lets whoever looks at the right moment write and makes the others sleep up to 0.1 s between two looks:
@@ -123,7 +123,7 @@ class Database:
         if self.url.get_backend_name() == "postgresql":
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ")
         else:
-            self._turns = Turns()
+            self._turns = WriteTurns()
 
     @classmethod
     def of(cls, settings: Settings) -> Self:

@@ -11,7 +11,7 @@ import pytest
 import sqlalchemy as sa
 
 from service.db import owners
-from service.db.engine import Database, Turns, clock, log_writes_ahead, unavailable
+from service.db.engine import Database, WriteTurns, clock, log_writes_ahead, unavailable
 from service.db.models import Owner, new_id
 from service.errors import DatabaseFull, DatabaseUnavailable
 
@@ -127,7 +127,7 @@ def test_a_database_without_room_is_told_from_one_that_is_away(tmp_path: Path) -
 
 
 def test_writers_take_turns_in_the_order_in_which_they_came() -> None:
-    turns, order = Turns(), list[int]()
+    turns, order = WriteTurns(), list[int]()
 
     def write(number: int) -> None:
         with turns:
@@ -146,7 +146,7 @@ def test_writers_take_turns_in_the_order_in_which_they_came() -> None:
 
 
 def test_who_gets_no_turn_gives_up_and_holds_up_nobody() -> None:
-    turns = Turns(within_s=0.01)
+    turns = WriteTurns(within_s=0.01)
     with turns, pytest.raises(DatabaseUnavailable, match="no turn to write"), unavailable(), turns:
         pass
     with turns:  # neither the refused one nor an error keeps the turn
