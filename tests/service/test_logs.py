@@ -78,10 +78,12 @@ FAULTS = {
     "slow reader": BlockingIOError(errno.EAGAIN, "Resource temporarily unavailable"),
     "closed": ValueError("I/O operation on closed file"),
 }
+LIBRARY = logging.getLogger("a library's")
+"""No server's own: whoever serves in this process decides which of those lines are written."""
 WRITERS: dict[str, Callable[[str], object]] = {
     "structlog": lambda said: logs.logger("here").error(said),
     "structlog with a trace": lambda said: logs.logger("here").error(said, exc_info=ValueError(said)),
-    "a library's logger": lambda said: logging.getLogger("uvicorn.error").error(said),
+    "a library's logger": lambda said: LIBRARY.error(said),
     "print": lambda said: print(said, file=sys.stderr),
     "a trace": lambda said: traceback.print_exception(ValueError(said)),
 }
@@ -103,10 +105,10 @@ def standard_error() -> Iterator[Failing]:
     """Standard error, to which one of the standard library's loggers writes from before `configure` on."""
     stream = Failing()
     handler = logging.StreamHandler(stream)
-    logging.getLogger("uvicorn.error").addHandler(handler)
+    LIBRARY.addHandler(handler)
     with contextlib.redirect_stderr(stream):
         yield stream
-    logging.getLogger("uvicorn.error").removeHandler(handler)
+    LIBRARY.removeHandler(handler)
 
 
 @pytest.mark.parametrize("writer", WRITERS)
