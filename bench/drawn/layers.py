@@ -104,6 +104,13 @@ def clustered_product(g: GraphBuilder) -> None:
     g.output("y", activated(g, dense(g, g.input("x", (m, k)), array)))
 
 
+def quantised_product(g: GraphBuilder) -> None:
+    """Dense layers of a few rows by weights of few bits, along inputs or along the whole of them."""
+    m, k, n = pick(g, 1, 2, 4), *pick(g, (128, 96), (256, 200), (320, 72))
+    array = weights.quantised(g.rng, (n, k), pick(g, 2, 4, 8), pick(g, 16, 32, 64, k), pick(g, True, False))
+    g.output("y", activated(g, dense(g, g.input("x", (m, k)), array)))
+
+
 def low_rank(g: GraphBuilder) -> None:
     """Two dense layers for one, with nothing between them."""
     m, k, r, n = pick(g, 1, 16, 64), pick(g, 96, 256), pick(g, 8, 16), pick(g, 96, 256)
@@ -548,7 +555,7 @@ FAMILIES: Mapping[str, Callable[[GraphBuilder], None]] = {
         ),
         *(pruned_convolution, byte_product, pruned_byte_product, byte_convolution, byte_groups),
         *(pruned_byte_convolution, byte_pool, byte_attention, recurrent, big_recurrent, ordered, mapped, turned),
-        *(selected,),
+        *(selected, quantised_product),
     )
 }
 

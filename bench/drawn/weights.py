@@ -1,4 +1,4 @@
-"""Weights with zeros, or of few values, as pruning and clustering leave them."""
+"""Weights with zeros, of few values or of few bits, as pruning, clustering and quantising leave them."""
 
 from __future__ import annotations
 
@@ -43,3 +43,12 @@ def clustered(random: np.random.Generator, shape: tuple[int, ...], bits: int, by
     values = random.standard_normal((shape[0] if by_result else 1, 2**bits), dtype=np.float32)
     places = random.integers(0, 2**bits, (shape[0], int(np.prod(shape[1:]))))
     return np.take_along_axis(np.broadcast_to(values, (shape[0], 2**bits)), places, 1).reshape(shape)
+
+
+def quantised(random: np.random.Generator, shape: tuple[int, int], bits: int, block: int, centred: bool) -> np.ndarray:
+    """Float32 of [results, inputs], inputs in blocks with a scale each, and a zero point where they are not centred."""
+    results, blocks = shape[0], -(-shape[1] // block)
+    codes = random.integers(0, 1 << bits, (results, blocks, block))
+    zeros = 1 << (bits - 1) if centred else random.integers(0, 1 << bits, (results, blocks, 1))
+    scales = (0.5 + random.random((results, blocks, 1), dtype=np.float32)) / np.float32((1 << bits) * shape[1] ** 0.5)
+    return np.asarray((codes - zeros) * scales, np.float32).reshape(results, -1)[:, : shape[1]]

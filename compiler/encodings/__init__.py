@@ -7,6 +7,7 @@
     picks        steps in which each line picks a few elements of a window; combined: columns packed without conflicts
     two_of_four  two of each four neighbours
     codebook     indices into few values
+    quantised    whole numbers of few bits, in blocks that have a scale each
     low_rank     a matrix as a product of two
     zeros        how many zeros there are, and how they lie
     finding      what is told of the values of weights
@@ -27,11 +28,12 @@ from compiler.encodings.found import Found
 from compiler.encodings.int24 import Int24
 from compiler.encodings.low_rank import Factors
 from compiler.encodings.picks import Picks
+from compiler.encodings.quantised import Quantised
 from compiler.encodings.sparse import Sparse
 from compiler.encodings.two_of_four import TwoOfFour
 from compiler.encodings.zeros import Zeros
 
-ENCODINGS: tuple[type[Encoding], ...] = (Int24, Sparse, TwoOfFour, Blocks, Picks, Codebook)
+ENCODINGS: tuple[type[Encoding], ...] = (Int24, Sparse, TwoOfFour, Blocks, Picks, Codebook, Quantised)
 """All but DENSE. Workloads name them in this order, and keys of records are hashed from it."""
 FINDINGS: tuple[type[Finding], ...] = (Zeros, Factors, SharedValues)
 """What preflight tells of weights, in this order."""

@@ -17,6 +17,7 @@ window       sums and extremes over a window, channel by channel: depthwise conv
 sparse       products and convolutions by constant weights of which a good part is zero
 sparse_dot   products of bytes, and of bf16, without weights that are zero
 picked_gemv  a few rows times a matrix in fp32, without weights that are zero
+quantised_gemv  a few rows times a constant matrix that was quantised in blocks, from codes of few bits
 sparse_recurrent  recurrent layers without weights that are zero
 winograd     convolutions of unit stride with fewer multiplications
 amx          products of bytes, and of bf16 where that is the precision, by tiles of 16 rows (Intel AMX)
@@ -60,6 +61,7 @@ from compiler.devices.cpu.algorithms.gemv import GEMV
 from compiler.devices.cpu.algorithms.integer import INTEGER
 from compiler.devices.cpu.algorithms.loops import LOOPS
 from compiler.devices.cpu.algorithms.picked_gemv import PICKED_GEMV
+from compiler.devices.cpu.algorithms.quantised_gemv import QUANTISED_GEMV
 from compiler.devices.cpu.algorithms.recurrent import RECURRENT
 from compiler.devices.cpu.algorithms.region import region_algorithm
 from compiler.devices.cpu.algorithms.routine import ROUTINE
@@ -102,6 +104,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     NEAR_INTEGER,
     FAR_INTEGER,
     PICKED_GEMV,
+    QUANTISED_GEMV,
     SPARSE_RECURRENT,
     WINDOW,
     WINOGRAD,

@@ -1,0 +1,115 @@
+"""The `gemv_quantised` algorithm: a few rows times a constant matrix that was quantised in blocks, from its codes.
+
+What a product of few rows costs is reading the matrix; codes of 4 bits with their scales are a sixth of its bytes.
+Rows are not rounded to the type of the codes, as runtimes do that multiply bytes: they are brought into three digits of
+8 bits, which the same instructions multiply exactly (`compiler.devices.cpu.codegen.quantised_rows`).
+"""
+
+from __future__ import annotations
+
+from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
+from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
+from compiler.devices.cpu.blocking import TASKS_PER_LANE
+from compiler.devices.cpu.codegen.lowered import Lowering
+from compiler.devices.cpu.codegen.quantised_rows import DIGITS, QuantisedRows
+from compiler.devices.cpu.codegen.rows import is_fetched
+from compiler.devices.cpu.products.few_rows.product import FewRows
+from compiler.devices.cpu.products.few_rows.quantised import QuantisedColumns
+from compiler.devices.cpu.target import ARM_BYTE_DOT, CpuTarget
+from compiler.encodings.quantised import Quantised
+from compiler.forms.contraction import Contraction, packing_of
+from compiler.forms.gemv import as_gemv
+from compiler.forms.quantised_panels import ROUNDED, QuantisedPanels
+from compiler.ir.machine import Workload
+from compiler.ir.tile import Level, Tile
+from compiler.tuning.proposal import Proposal, in_registers
+
+QUANTISED = "gemv_quantised"
+MOST_VECTORS = 4
+"""Of a panel: as many sums hide what an instruction takes to give one."""
+WITHOUT_DOT = 3.0
+"""Instructions for one that multiplies and adds four bytes, where there is none."""
+DIGIT_NS = 0.5
+"""Of a float that is brought into digits."""
+
+
+def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
+    """The tile of a product of few rows whose matrix was quantised in blocks; empty for any other kernel."""
+    view = as_gemv(workload)
+    packed = _packing_of(view, workload, target) if view else None
+    if view is None or packed is None:
+        return []
+    _, packing = packed
+    panel = packing.panels.panel
+    groups = -(-view.columns // panel)
+    tasks = min(groups, TASKS_PER_LANE * lanes) if lanes > 1 else 1
+    levels = (
+        Level("block", (("n", -(-groups // tasks) * panel),)),
+        Level("register", (("m", view.rows), ("n", panel))),
+    )
+    return [Proposal(Tile(QUANTISED, levels, in_registers(view.kernel)), _seconds(view, packing, target))]
+
+
+def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tuple[int, QuantisedPanels] | None:
+    """The matrix's position and how it is packed; None where its blocks do not lie along k, or are too small."""
+    floats = target.vector_floats
+    needed = -(-view.columns // floats)
+    vectors = next(
+        many for many in (MOST_VECTORS, 2, 1) if many <= needed and (many < 4 or target.vector_registers > 16)
+    )
+    found = packing_of(view, workload, vectors * floats)
+    if found is None or len(found[1].source) != 2:
+        return None
+    position, panels = found
+    dims = workload.kernel.inputs[position].type.dims
+    (depth, stride), _ = panels.source
+    for one in workload.encodings[position]:
+        if not isinstance(one, Quantised) or not _multiplies(target, one.bits):
+            continue
+        along = dims[one.axis] == depth and _stride(dims, one.axis) == stride
+        if along and (one.block % ROUNDED == 0 or one.block == depth):
+            return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred)
+    return None
+
+
+def _multiplies(target: CpuTarget, bits: int) -> bool:
+    """Whether the target has instructions for codes of so many bits (`tw_digits_dot`)."""
+    if target.machine == "aarch64":
+        return ARM_BYTE_DOT in target.features and bits < 8
+    return bits < 8 or target.multiplies_bytes
+
+
+def _stride(dims: tuple[int, ...], axis: int) -> int:
+    """Elements from one index of an axis to the next."""
+    stride = 1
+    for dim in dims[axis + 1 :]:
+        stride *= dim
+    return stride
+
+
+def _seconds(view: Contraction, packing: QuantisedPanels, target: CpuTarget) -> float:
+    """What it takes to read the codes from where they stay between two runs, or to multiply them by all digits."""
+    dots = DIGITS * view.rows * (1.0 if target.multiplies_bytes else WITHOUT_DOT)
+    words = packing.chunks * packing.words * 8 // packing.bits * -(-view.columns // target.vector_floats)
+    unpacking = 0.0 if packing.bits == 8 else 1.5
+    joining = packing.chunks * -(-view.columns // target.vector_floats) * 7.0 * view.rows
+    compute = (words * (dots + unpacking) + joining) / target.rates.fma_per_ns + DIGIT_NS * view.rows * view.depth
+    return 1e-9 * (CALL_NS + max(packing.elements / arrival_rate(packing.elements, target), compute))
+
+
+def quantised_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
+    """A kernel that `quantised_tiles` proposes this tile for.
+
+    Levels: `block` n, columns of a task; `register` n, columns of a panel.
+    """
+    view = as_gemv(workload)
+    packed = _packing_of(view, workload, target) if view else None
+    assert view is not None, "the tile stage offers `gemv_quantised` only to kernels of that form"
+    assert packed is not None, "the tile stage offers `gemv_quantised` only where an encoding tells of blocks"
+    position, packing = packed
+    rows = QuantisedRows(view.rows, packing, target.vector_registers, is_fetched(packing, target.l2_bytes))
+    groups = tile.extent("block", "n") // packing.panels.panel
+    return FewRows(name, workload, view, position, QuantisedColumns(rows), groups)
+
+
+QUANTISED_GEMV = Algorithm((QUANTISED,), quantised_tiles, quantised_gemv, takes=any_short)

@@ -1,0 +1,181 @@
+"""The innermost loops of a product of few rows by weights in blocks of few bits.
+
+A row is brought once into digits to base 256 (tw_digits.h), signed bytes that one instruction multiplies by four codes
+of a column and adds up, exactly, in 32 bits. Three digits hold what 24 bits of a float do, so that no activation is
+rounded further than fp32 products are. A code is read once for all digits and rows; only once for each block are sums
+made floats and multiplied by its scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler.codegen.writer import Writer
+from compiler.devices.cpu.codegen.micro_kernel import MAX_STRETCH, STRETCH
+from compiler.devices.cpu.codegen.rows import AHEAD
+from compiler.forms.cache_lines import LINE_BYTES
+from compiler.forms.quantised_panels import WORD, QuantisedPanels
+
+DIGITS = 3
+SPARE = 6
+"""Registers for codes, what they are masked by, and what they are multiplied by."""
+
+
+@dataclass(frozen=True)
+class QuantisedRows:
+    """c[row][column] = sum over k of x[row][k] b[k][column], for the columns of one panel.
+
+    rows       of x
+    packing    of b
+    registers  of vectors that the target has
+    fetch      whether lines are asked for ahead, because the matrix comes from beyond this core's caches
+    """
+
+    rows: int
+    packing: QuantisedPanels
+    registers: int
+    fetch: bool
+
+    @property
+    def lanes(self) -> int:
+        """Floats of a vector."""
+        return self.packing.lanes
+
+    @property
+    def vectors(self) -> int:
+        """Of a panel."""
+        return self.packing.panels.panel // self.lanes
+
+    @property
+    def pitch(self) -> int:
+        """Floats from one row to the next: zeros fill the last chunk."""
+        return self.packing.chunks * self.packing.taken
+
+    @property
+    def digit_bytes(self) -> int:
+        """Of all rows."""
+        return DIGITS * self.rows * self.packing.chunks * self.packing.chunk
+
+    @property
+    def _together(self) -> int:
+        """Vectors whose sums the registers hold beside those of the chunks before."""
+        left = self.registers - SPARE - self.rows * self.vectors
+        each = DIGITS * self.rows
+        return next(many for many in (self.vectors, self.vectors // 2 or 1, 1) if many == 1 or many * each <= left)
+
+    def write(self, writer: Writer, name: str) -> None:
+        """C functions `name(const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c)`, inlined.
+
+        Behind it `name_plain(const float *x, const uint8_t *b, float *c)`, for rows that are not finite.
+        """
+        packing = self.packing
+        arguments = "const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c"
+        with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
+            long = packing.chunks > MAX_STRETCH
+            if long:
+                self._each_sum(writer, "tw_store({c}, (vf){{0}});")
+                writer.line(f"for (long first = 0, past = 0; first < {packing.chunks}; first = past) {{")
+                writer.line(f"past = tw_least_of(first + {STRETCH}, {packing.chunks});")
+            writer.line(f"vf acc[{self.rows}][{self.vectors}] = {{0}};")
+            head = "first; chunk < past" if long else f"0; chunk < {packing.chunks}"
+            with writer.block(f"for (long chunk = {head}; chunk++, b += {packing.chunk_bytes}L)"):
+                self._chunk(writer)
+            self._each_sum(writer, "tw_store({c}, tw_load({c}) + {acc});" if long else "tw_store({c}, {acc});")
+            if long:
+                writer.line("}")
+        writer.line()
+        self._write_plain(writer, f"{name}_plain")
+
+    def _chunk(self, writer: Writer) -> None:
+        """Adds a chunk's products."""
+        packing = self.packing
+        if self.fetch:
+            with writer.block(f"for (long line = 0; line < {packing.chunk_bytes}; line += {LINE_BYTES})"):
+                writer.line(f"__builtin_prefetch(b + {AHEAD} + line);")
+        for row in range(self.rows):
+            writer.line(f"const tw_digits_head *const h{row} = heads + {row * packing.chunks} + chunk;")
+            start = f"digits + ({row * packing.chunks} + chunk) * {DIGITS * packing.chunk}L"
+            writer.line(f"const int8_t *const x{row} = {start};")
+        for first in range(0, self.vectors, self._together):
+            with writer.block(""):
+                self._sums(writer, first)
+
+    def _sums(self, writer: Writer, first: int) -> None:
+        """The same for some vectors of the panel."""
+        packing, vectors = self.packing, range(first, first + self._together)
+        for row, digit in self._digits():
+            start = f"tw_splat_i(-{packing.centre} * h{row}->sums[{digit}])" if packing.centred else "(vi){0}"
+            for vector in vectors:
+                writer.line(f"vi p{row}_{vector}_{digit} = {start};")
+        parts = 8 // packing.bits
+        mask = int.from_bytes(bytes([(1 << packing.bits) - 1]) * WORD, "little")
+        with writer.block(f"for (long word = 0; word < {packing.words}; word++)"):
+            for vector in vectors:
+                place = f"b + (word * {self.vectors} + {vector}) * {WORD * self.lanes}L"
+                writer.line(f"const vi w{vector} = tw_groups({place});")
+            for part in range(parts):
+                for vector in vectors:
+                    shifted = f"(vi)((vu)w{vector} >> {packing.bits * part})" if part else f"w{vector}"
+                    code = f"{shifted} & tw_splat_i({mask})" if parts > 1 else shifted
+                    writer.line(f"const vi q{vector}_{part} = {code};")
+                for row, digit in self._digits():
+                    at = f"x{row} + {digit * packing.chunk} + word * {WORD * parts} + {WORD * part}"
+                    writer.line(f"const vi d{row}_{part}_{digit} = tw_group({at});")
+                    for vector in vectors:
+                        total = f"p{row}_{vector}_{digit}"
+                        writer.line(f"{total} = tw_digits_dot({total}, q{vector}_{part}, d{row}_{part}_{digit});")
+        for vector in vectors:
+            writer.line(f"const vf s{vector} = {self._scale(vector)};")
+            if not packing.centred:
+                writer.line(f"const vf z{vector} = s{vector} * {self._zero(vector)};")
+            for row in range(self.rows):
+                joined = ", ".join(f"p{row}_{vector}_{digit}" for digit in range(DIGITS))
+                total = f"acc[{row}][{vector}]"
+                writer.line(f"{total} += tw_digits_joined({joined}) * (s{vector} * h{row}->unit);")
+                if not packing.centred:
+                    writer.line(f"{total} -= z{vector} * h{row}->total;")
+
+    def _digits(self) -> Iterator[tuple[int, int]]:
+        """Rows with the numbers of their digits."""
+        return ((row, digit) for row in range(self.rows) for digit in range(DIGITS))
+
+    def _scale(self, vector: int | str) -> str:
+        """Scales of a vector of columns of the chunk at `b`."""
+        return f"tw_load((const float *)(b + {self.packing.code_bytes}) + {vector} * {self.lanes})"
+
+    def _zero(self, vector: int | str) -> str:
+        """Zero points of the same, as floats."""
+        behind = self.packing.code_bytes + 4 * self.packing.panels.panel
+        return f"tw_float_of(tw_load_u8(b + {behind} + {vector} * {self.lanes}))"
+
+    def _write_plain(self, writer: Writer, name: str) -> None:
+        """The same of floats as they are: infinities and NaN take their way, weight by weight."""
+        packing, parts = self.packing, 8 // self.packing.bits
+        arguments = "const float *x, const uint8_t *b, float *c"
+        with writer.block(f"static __attribute__((noinline, unused)) void {name}({arguments})"):
+            self._each_sum(writer, "tw_store({c}, (vf){{0}});")
+            with (
+                writer.block(f"for (long chunk = 0; chunk < {packing.chunks}; chunk++, b += {packing.chunk_bytes}L)"),
+                writer.block(f"for (long vector = 0; vector < {self.vectors}; vector++)"),
+            ):
+                zero = f"tw_splat({packing.centre}.0f)" if packing.centred else self._zero("vector")
+                writer.line(f"const vf s = {self._scale('vector')}, z = {zero};")
+                with writer.block(f"for (long k = 0; k < {packing.taken}; k++)"):
+                    writer.line(f"const long word = k / {WORD * parts}, shift = k % {WORD} * 8;")
+                    place = f"b + (word * {self.vectors} + vector) * {WORD * self.lanes}L"
+                    shift = f"shift + k / {WORD} % {parts} * {packing.bits}"
+                    code = f"(vi)((vu)tw_groups({place}) >> (int)({shift})) & {(1 << packing.bits) - 1}"
+                    writer.line(f"const vf w = (tw_float_of({code}) - z) * s;")
+                    with writer.block(f"for (long row = 0; row < {self.rows}; row++)"):
+                        at = f"c + row * {packing.panels.panel} + vector * {self.lanes}"
+                        value = f"tw_splat(x[row * {self.pitch} + chunk * {packing.taken} + k])"
+                        writer.line(f"tw_store({at}, tw_load({at}) + {value} * w);")
+        writer.line()
+
+    def _each_sum(self, writer: Writer, statement: str) -> None:
+        """A statement for each sum `{acc}` and its place `{c}`."""
+        for row in range(self.rows):
+            for vector in range(self.vectors):
+                place = f"c + {row * self.packing.panels.panel + vector * self.lanes}"
+                writer.line(statement.format(c=place, acc=f"acc[{row}][{vector}]"))

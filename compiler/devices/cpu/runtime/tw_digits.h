@@ -1,0 +1,65 @@
+/* Rows of floats as whole numbers of three signed digits to base 256, which instructions for bytes multiply by codes of few bits.
+ *
+ * x[k] is unit * (d0 + 256 d1 + 65536 d2), off by at most 2^-23 of the largest magnitude of its chunk: what rounding each product
+ * to fp32 costs. Sums of products of digits are exact in 32 bits. */
+#pragma once
+
+/* Of a chunk: its unit, the sum of what its digits stand for, and the sums of each digit. */
+typedef struct { float unit, total; int32_t sums[3]; } tw_digits_head;
+
+/* The digits of n floats as int8_t[3][chunk], zeros from n on. Returns 0 where a float is not finite, and makes nothing then. */
+TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int8_t *digits, tw_digits_head *head) {
+    vi greatest = {0};
+    long k = 0;
+    for (; k + TW_LANES <= n; k += TW_LANES) greatest = tw_max_i(greatest, tw_ibits(tw_load(x + k)) & 0x7fffffff);
+    if (k < n) greatest = tw_max_i(greatest, tw_ibits(tw_load_n(x + k, n - k)) & 0x7fffffff);
+    const int32_t most = tw_greatest_i(greatest);
+    if (most >= 0x7f800000) return 0;
+    /* The unit is a power of two: the largest magnitude is at least 2^22 units, but of numbers near the least normal one. */
+    int32_t exponent = (most >> 23) - 22;
+    exponent = exponent < 1 ? 1 : exponent;
+    exponent += most > (((exponent + 22) << 23) | 0x7efefe); /* more than three digits hold: 127 (1 + 256 + 65536) */
+    const float unit = tw_bits(tw_splat_i(exponent << 23))[0], inverse = tw_bits(tw_splat_i((254 - exponent) << 23))[0];
+    vi sums[3] = {{0}, {0}, {0}};
+    for (k = 0; k < chunk; k += TW_LANES) {
+        vf part = {0};
+        if (k + TW_LANES <= n) part = tw_load(x + k);
+        else if (k < n) part = tw_load_n(x + k, n - k);
+        vi whole = __builtin_convertvector(tw_round(part * inverse), vi);
+        for (int digit = 0; digit < 3; digit++) {
+            const vi low = (vi)((vu)whole << 24) >> 24;
+            tw_store_i8(digits + digit * chunk + k, low);
+            sums[digit] += low;
+            whole = (whole - low) >> 8;
+        }
+    }
+    for (int digit = 0; digit < 3; digit++) head->sums[digit] = tw_sum_i(sums[digit]);
+    head->unit = unit;
+    head->total = unit * (65536.0f * (float)head->sums[2] + (256.0f * (float)head->sums[1] + (float)head->sums[0]));
+    return 1;
+}
+
+/* Sums of products of codes with each digit as floats: in units of the chunk. */
+TW_INLINE vf tw_digits_joined(vi first, vi second, vi third) {
+    return tw_float_of(third) * 65536.0f + tw_float_of((vi)((vu)second << 8) + first);
+}
+
+/* sum + a . b in each lane, of bytes: a is less than 16 where the target has no instruction for whole ones. */
+#if (defined(__AVX512VNNI__) && TW_LANES == 16) || (defined(__AVXVNNI__) && TW_LANES == 8)
+TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) { return tw_dot_bytes(sum, a, b); }
+#elif defined(__AVX512BW__) && TW_LANES == 16
+TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) {
+    return sum + (vi)_mm512_madd_epi16(_mm512_maddubs_epi16((__m512i)a, (__m512i)b), _mm512_set1_epi16(1));
+}
+#elif defined(__AVX2__) && TW_LANES == 8
+TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) {
+    return sum + (vi)_mm256_madd_epi16(_mm256_maddubs_epi16((__m256i)a, (__m256i)b), _mm256_set1_epi16(1));
+}
+#elif defined(__SSSE3__) && TW_LANES == 4
+#include <tmmintrin.h>
+TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) {
+    return sum + (vi)_mm_madd_epi16(_mm_maddubs_epi16((__m128i)a, (__m128i)b), _mm_set1_epi16(1));
+}
+#elif defined(__ARM_FEATURE_DOTPROD) && TW_LANES == 4
+TW_INLINE vi tw_digits_dot(vi sum, vi a, vi b) { return tw_dot_signed(sum, a, b); }
+#endif

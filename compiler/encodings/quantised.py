@@ -1,0 +1,183 @@
+"""Weights that were quantised in blocks: numbers of few bits, and a scale and perhaps a zero point for each block.
+
+Exporters write such weights as codes that a model makes floats (MatMulNBits, DequantizeLinear, Cast and Mul), or as
+the floats themselves. Either way a weight is float32(scale * number), so the numbers are found in the values: in each
+block the scale is the largest magnitude over a whole number. What is found gives every value back to the bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler.encodings.encoding import Encoding, Use
+from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
+
+BITS = (2, 4, 8)
+"""Of a number."""
+SMALL_BLOCKS = (256, 128, 64, 32, 16)
+"""Neighbours that share a scale, where not all of a line do."""
+SAMPLE = 16
+"""Blocks whose values are looked at first: other weights do not fit a grid."""
+AT_ONCE = 1 << 22
+"""Values for which a grid is sought together."""
+APART = 1e-5
+"""Magnitudes of a block that differ by less than this share of the largest are the same number."""
+ULPS = (0, 1, -1, 2, -2)
+"""How far a scale may be from the quotient that is computed for it."""
+
+
+@dataclass(frozen=True)
+class Quantised(Encoding):
+    """Numbers of so many bits, in blocks along an axis.
+
+    axis     the constant's dimension along which the values of a block lie
+    block    how many have one scale; the last block of a line may have fewer
+    centred  whether all numbers are signed ones of as many bits; else each block has a zero point
+    """
+
+    begins = "quantised"
+    bits: int
+    axis: int
+    block: int
+    centred: bool
+
+    @classmethod
+    def find(cls, constant: np.ndarray, use: Use) -> tuple[Quantised, ...]:
+        """The one with the fewest bits and the largest blocks along each axis whose grids hold every value."""
+        if use is not Use.GEMV or constant.dtype != np.float32 or not 2 <= constant.ndim <= MOST_AXES:
+            return ()
+        if constant.size < LEAST_ELEMENTS or not bool(np.isfinite(constant).all()):
+            return ()
+        found = (_along(constant, axis) for _, axis in pairs_of_axes(constant))
+        return tuple(one for one in found if one is not None)
+
+    @staticmethod
+    def of(bits: int, axis: int, block: int, *, centred: bool) -> Quantised:
+        """The encoding with the word that stands for it in the text of workloads."""
+        word = Quantised.words(bits, axis, block, int(centred))
+        return Quantised(word, word, bits, axis, block, centred)
+
+    @classmethod
+    def read(cls, word: str) -> Quantised:
+        """With bits, an axis, the size of a block, and 1 where numbers are centred."""
+        numbers = cls.numbers(word)
+        if len(numbers) != 4 or numbers[0] not in BITS or numbers[1] >= MOST_AXES or numbers[3] > 1 or not numbers[2]:
+            raise ValueError(f"`{word}` is no encoding of quantised blocks: bits, axis, block, 0 or 1")
+        bits, axis, block, centred = numbers
+        return Quantised.of(bits, axis, block, centred=bool(centred))
+
+    def fits(self, dims: tuple[int, ...]) -> bool:
+        """Whether a constant of this shape has such blocks."""
+        return self.axis < len(dims) and self.block <= dims[self.axis]
+
+    def pruned(self, constant: np.ndarray) -> np.ndarray:
+        """The constant with each element moved to the nearest number of its block's grid."""
+        lines = blocks_of(constant, self.axis, self.block)
+        least = 1 << (self.bits - 1)
+        peak = np.abs(lines).max(1, keepdims=True)
+        scales = np.asarray(peak / np.float32(max(least - 1, 1)), np.float32)
+        numbers = np.rint(lines / np.where(scales > 0, scales, np.float32(1))).clip(-least, least - 1)
+        extent = constant.shape[self.axis]
+        moved = np.moveaxis(constant, self.axis, -1).shape
+        whole = np.asarray(numbers * scales, np.float32).reshape(*moved[:-1], -1)[..., :extent]
+        return np.ascontiguousarray(np.moveaxis(whole, -1, self.axis))
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Of some blocks: float32(scales[b] * numbers[b, at]) is each value.
+
+    scales   float32[blocks]; 0 for a block of zeros
+    numbers  int16[blocks, values]; those of a block, and 0, are less than 2^bits apart
+    """
+
+    scales: np.ndarray
+    numbers: np.ndarray
+
+    def is_centred(self, bits: int) -> bool:
+        """Whether every number is a signed one of as many bits."""
+        least = -(1 << (bits - 1))
+        return bool(self.numbers.min(initial=0) >= least and self.numbers.max(initial=0) < -least)
+
+
+def blocks_of(constant: np.ndarray, axis: int, block: int) -> np.ndarray:
+    """The values along an axis, float32[blocks, block]; zeros fill each line's last block."""
+    lines = np.moveaxis(constant, axis, -1)
+    lines = lines.reshape(-1, lines.shape[-1])
+    if short := -lines.shape[1] % block:
+        lines = np.pad(lines, ((0, 0), (0, short)))
+    return np.ascontiguousarray(lines).reshape(-1, block)
+
+
+def grid_of(blocks: np.ndarray, bits: int) -> Grid | None:
+    """A grid of numbers of so many bits for float32[blocks, values]; None where a block's values are on no such grid.
+
+    A scale may be negative: that of a block whose numbers reach from -(2^(bits - 1) - 1) to 2^(bits - 1).
+    """
+    each = max(AT_ONCE // max(blocks.shape[1], 1), 1)
+    parts = [_fitted(blocks[at : at + each], bits) for at in range(0, len(blocks), each)]
+    whole = [part for part in parts if part is not None]
+    if len(whole) < len(parts):
+        return None
+    return Grid(np.concatenate([one.scales for one in whole]), np.concatenate([one.numbers for one in whole]))
+
+
+def _along(constant: np.ndarray, axis: int) -> Quantised | None:
+    """The fewest bits, then the largest block, for which there are grids along an axis."""
+    extent = constant.shape[axis]
+    sizes = (extent, *(one for one in SMALL_BLOCKS if one < extent))
+    lines = np.moveaxis(constant, axis, -1).reshape(-1, extent)[:: -(-constant.size // extent // SAMPLE)]
+    for bits, block in ((bits, block) for bits in BITS for block in sizes):
+        sample = blocks_of(lines, 1, block)[:: -(-extent // block)]
+        fits = _on(sample, np.abs(sample).max(1), _number_of_peak(sample, bits), bits)[2]
+        if 2 * np.count_nonzero(fits) < len(sample):
+            continue
+        grid = grid_of(blocks_of(constant, axis, block), bits)
+        if grid is not None:
+            return Quantised.of(bits, axis, block, centred=grid.is_centred(bits))
+    return None
+
+
+def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
+    """`grid_of` blocks that are few enough to be looked at together."""
+    peak = np.abs(blocks).max(1, initial=0.0)
+    scales, numbers, left = np.zeros(len(blocks), np.float32), np.zeros(blocks.shape, np.int16), np.flatnonzero(peak)
+    for most in (_number_of_peak(blocks[left], bits), *range(1, 1 << bits)):
+        scale, number, fits = _on(blocks[left], peak[left], most, bits)
+        scales[left[fits]], numbers[left[fits]] = scale[fits], number[fits]
+        left = left[~fits]
+        if not len(left):
+            break
+    else:
+        return None
+    half = 1 << (bits - 1)
+    signs = np.where((numbers.max(1, initial=0) == half) & (numbers.min(1, initial=0) > -half), -1, 1)
+    return Grid(np.asarray(scales * signs, np.float32), np.asarray(numbers * signs[:, None], np.int16))
+
+
+def _number_of_peak(blocks: np.ndarray, bits: int) -> np.ndarray:
+    """What the number of each block's largest magnitude is if two magnitudes are neighbours on its grid."""
+    magnitudes = np.sort(np.abs(blocks), axis=1)
+    peak = magnitudes[:, -1:]
+    apart = np.diff(magnitudes, axis=1, prepend=np.float32(0))
+    step = np.where(apart > APART * peak, apart, np.float32(np.inf)).min(1)
+    return np.asarray(np.rint(peak[:, 0] / step).clip(1, (1 << bits) - 1))
+
+
+def _on(
+    blocks: np.ndarray, peak: np.ndarray, most: np.ndarray | int, bits: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Scales, numbers and whether they give every value, of blocks whose largest magnitude is so many steps."""
+    about = np.asarray(np.where(peak > 0, peak, 1) / np.asarray(most, np.float32), np.float32)
+    numbers = np.rint(blocks / about[:, None])
+    possible = numbers.max(1, initial=0.0) - numbers.min(1, initial=0.0) < 1 << bits
+    scales, fits = about.copy(), np.zeros(len(blocks), bool)
+    for ulps in ULPS:
+        scale = (about.view(np.int32) + np.int32(ulps)).view(np.float32)
+        found = possible & ~fits & (numbers * scale[:, None] == blocks).all(1)
+        scales[found], fits = scale[found], fits | found
+        if not bool((possible & ~fits).any()):
+            break
+    return scales, numbers, fits

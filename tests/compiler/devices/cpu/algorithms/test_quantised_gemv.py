@@ -1,0 +1,167 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import assume
+from hypothesis import strategies as st
+
+from compiler.devices.cpu.algorithms.quantised_gemv import quantised_tiles
+from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
+from compiler.encodings.encoding import DENSE
+from compiler.encodings.quantised import BITS, Quantised
+from compiler.forms.gemv import MAX_ROWS
+from compiler.ir.machine import Workload
+from tests.compiler.devices.cpu.algorithms.test_coded_gemv import MATRIX, product
+from tests.compiler.devices.cpu.algorithms.test_gemv import few_rows
+from tests.compiler.devices.cpu.library import Case, Library, bound, draws
+from tests.compiler.devices.cpu.wide import in_float64
+from tests.compiler.encodings.test_quantised import quantised
+
+WHOLE = 0
+"""In place of the size of a block: all values along an axis have one scale."""
+
+
+class QuantisedCase(Case):
+    """A case whose workload tells of blocks."""
+
+    encoding: Quantised
+
+    @property
+    def workload(self) -> Workload:
+        plain = super().workload
+        each = ((DENSE, self.encoding) if at == MATRIX else (DENSE,) for at in range(len(plain.inputs)))
+        return replace(plain, encodings=tuple(each))
+
+
+def encoded(
+    case: Case, encoding: Quantised, matrix: np.ndarray, target: CpuTarget, lanes: int = 1
+) -> QuantisedCase | None:
+    """The case with this matrix under the tile of its blocks; None where no tile is offered."""
+    inputs = tuple(matrix if position == MATRIX else array for position, array in enumerate(case.inputs))
+    found = QuantisedCase(case.kernel, case.buffers, inputs, constant=(MATRIX,), cuts=case.cuts)
+    object.__setattr__(found, "encoding", encoding)
+    options = quantised_tiles(found.workload, target, lanes)
+    if not options:
+        return None
+    object.__setattr__(found, "tile", options[0].tile)
+    return found
+
+
+@st.composite
+def cases(draw: st.DrawFn, target: CpuTarget, bits: tuple[int, ...] = BITS) -> QuantisedCase:
+    """Up to MAX_ROWS rows, either operand transposed, maps before and after, blocks of any size, tasks cut anywhere."""
+    case: Case = draw(few_rows().flatmap(bound))
+    case = replace(case, constant=(MATRIX,), cuts=tuple(draw(st.lists(st.floats(0, 1), max_size=2))))
+    dims = case.inputs[MATRIX].shape
+    axis = draw(st.sampled_from([0, 1]))
+    block = draw(st.sampled_from([WHOLE, 16, 32, 64])) or dims[axis]
+    assume(block <= dims[axis])
+    encoding = Quantised.of(draw(st.sampled_from(bits)), axis, block, centred=draw(st.booleans()))
+    matrix = quantised(np.random.default_rng(draw(st.integers(0, 99))), dims, encoding)
+    found = encoded(case, encoding, matrix, target, draw(st.sampled_from([1, 2])))
+    assume(found is not None)
+    assert found is not None
+    return found
+
+
+def agrees(drawn: list[QuantisedCase], target: CpuTarget) -> None:
+    """Within fp32 rounding of the product in float64."""
+    library = Library.of(drawn, target, optimise="-O1")
+    for number, case in enumerate(drawn):
+        wide = in_float64(case.kernel, case.inputs)
+        for got, want in zip(library.run(number, case), wide, strict=True):
+            scale = float(np.max(np.abs(want), initial=1e-3))
+            worst = float(np.max(np.abs(got - want), initial=0.0))
+            assert worst <= 4e-6 * scale, f"{case}\n{library.lowered[number].text}"
+
+
+def test_products_by_weights_of_few_bits_are_right_for_every_form_of_blocks() -> None:
+    target = this_machine()
+    drawn = draws(cases(target), 60)
+    assert {case.encoding.bits for case in drawn} >= ({2, 4, 8} if target.multiplies_bytes else {2, 4})
+    assert {case.encoding.centred for case in drawn} == {False, True}
+    assert {case.encoding.axis for case in drawn} == {0, 1}
+    agrees(drawn, target)
+
+
+@pytest.mark.parametrize("profile", ["cpu:x86-64-v4", "cpu:x86-64-v3", "cpu:x86-64-v2"])
+def test_products_by_weights_of_few_bits_are_right_with_other_vectors(profile: str) -> None:
+    target = resolve(profile)
+    if not target.is_here:
+        pytest.skip(f"this machine cannot run {profile}")
+    agrees(draws(cases(target, (2, 4)), 12), target)
+
+
+@pytest.mark.parametrize("centred", [True, False])
+@pytest.mark.parametrize(("bits", "block"), [(2, 32), (4, 16), (4, 32), (4, 300), (8, 32), (8, 300)])
+@pytest.mark.parametrize("rows", range(1, MAX_ROWS + 1))
+def test_sums_of_whole_numbers_are_those_of_the_dense_matrix_to_the_bit(
+    bits: int, block: int, centred: bool, rows: int
+) -> None:
+    """Whole numbers that float32 holds: no order of sums rounds, so that a wrong code shows whatever its size."""
+    target = this_machine()
+    rng = np.random.default_rng(bits + rows)
+    case = draws(bound(product(rows, 300, 77)), 1)[0]
+    encoding = Quantised.of(bits, 1, block, centred=centred)
+    numbers = quantised(rng, case.inputs[MATRIX].shape, encoding, scales=(0.25, 1.0, 2.0))
+    x = rng.integers(-8, 9, case.inputs[0].shape).astype(np.float32)
+    found = encoded(replace(case, inputs=(x, numbers)), encoding, numbers, target)
+    if found is None:
+        pytest.skip("this machine multiplies no bytes")
+    (got,) = Library.of([found], target, optimise="-O1").run(0, found)
+    np.testing.assert_array_equal(got, x @ numbers.T)
+
+
+EDGES = {
+    "zeros": np.zeros(64, np.float32),
+    "negative zeros": np.full(64, -0.0, np.float32),
+    "subnormal": np.full(64, 1e-44, np.float32),
+    "least normal": np.full(64, np.finfo(np.float32).tiny, np.float32),
+    "largest": np.full(64, 3e36, np.float32),
+    "just below a power of two": np.full(64, np.nextafter(np.float32(2), np.float32(0))),
+    "more than three digits hold": np.linspace(1.99, 2, 64, dtype=np.float32),
+    "one far above the others": np.where(np.arange(64) == 40, 1e6, 1e-3).astype(np.float32),
+    "an infinity": np.where(np.arange(64) == 3, np.inf, 1).astype(np.float32),
+    "both infinities": np.where(np.arange(64) < 2, [np.inf, -np.inf] * 32, 1).astype(np.float32),
+    "a NaN": np.where(np.arange(64) == 63, np.nan, 1).astype(np.float32),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+def test_rows_at_the_ends_of_what_floats_hold_give_what_the_dense_matrix_gives(edge: str) -> None:
+    target = this_machine()
+    case = draws(bound(product(2, 64, 40)), 1)[0]
+    encoding = Quantised.of(4, 1, 32, centred=False)
+    matrix = quantised(np.random.default_rng(1), case.inputs[MATRIX].shape, encoding)
+    x = np.stack([EDGES[edge], np.ones(64, np.float32)])
+    found = encoded(replace(case, inputs=(x, matrix)), encoding, matrix, target)
+    assert found is not None
+    (got,) = Library.of([found], target, optimise="-O1").run(0, found)
+    with np.errstate(invalid="ignore"):
+        want = (x.astype(np.float64)[:, None] * matrix).sum(-1)
+        rounded = np.repeat(np.abs(x.astype(np.float64)).reshape(2, 2, 32).max(-1), 32, axis=1)
+        allowed = 4e-7 * (rounded[:, None] * np.abs(matrix)).sum(-1) + 1e-40
+    finite = np.isfinite(want)
+    np.testing.assert_array_equal(np.where(finite, 0, got), np.where(finite, 0, want))
+    assert np.all(np.abs(got[finite] - want[finite]) <= allowed[finite])
+
+
+def test_blocks_along_the_columns_serve_no_product() -> None:
+    case = draws(bound(product(1, 256, 64)), 1)[0]
+    encoding = Quantised.of(4, 0, 32, centred=True)
+    matrix = quantised(np.random.default_rng(3), case.inputs[MATRIX].shape, encoding)
+    assert encoded(case, encoding, matrix, this_machine()) is None
+
+
+def test_bytes_are_multiplied_only_where_the_machine_has_an_instruction_for_it() -> None:
+    case = draws(bound(product(1, 256, 64)), 1)[0]
+    for bits, profile, offered in (
+        (8, "cpu:x86-64-v3", False),
+        (4, "cpu:x86-64-v3", True),
+        (8, "cpu:x86-64-v4-vnni", True),
+    ):
+        encoding = Quantised.of(bits, 1, 32, centred=True)
+        matrix = quantised(np.random.default_rng(3), case.inputs[MATRIX].shape, encoding)
+        assert (encoded(case, encoding, matrix, resolve(profile)) is not None) is offered

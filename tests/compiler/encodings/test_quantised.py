@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+
+from compiler.encodings.encoding import Use
+from compiler.encodings.quantised import BITS, Quantised, blocks_of, grid_of
+
+DIMS = (192, 80)
+
+
+def quantised(
+    rng: np.random.Generator, dims: tuple[int, ...], encoding: Quantised, scales: Sequence[float] = ()
+) -> np.ndarray:
+    """A constant of codes, drawn, with a scale (one of `scales`, if given) and perhaps a zero point for each block."""
+    extent, top = dims[encoding.axis], (1 << encoding.bits) - 1
+    lines = [dim for axis, dim in enumerate(dims) if axis != encoding.axis]
+    blocks = -(-extent // encoding.block)
+    codes = rng.integers(0, top + 1, (*lines, blocks, encoding.block))
+    zeros = (top + 1) // 2 if encoding.centred else rng.integers(0, top + 1, (*lines, blocks, 1))
+    drawn = rng.choice(scales, (*lines, blocks, 1)) if scales else 0.001 + 0.004 * rng.random((*lines, blocks, 1))
+    values = ((codes - zeros).astype(np.float32) * drawn.astype(np.float32)).reshape(*lines, -1)[..., :extent]
+    return np.ascontiguousarray(np.moveaxis(values, -1, encoding.axis))
+
+
+FORMS = [
+    Quantised.of(bits, axis, block or DIMS[axis], centred=centred)
+    for bits in BITS
+    for axis in (0, 1)
+    for block in (16, 32, 64, 0)
+    for centred in (True, False)
+]
+
+
+@pytest.mark.parametrize("encoding", FORMS, ids=str)
+def test_what_was_quantised_is_found_and_gives_every_value_back_to_the_bit(encoding: Quantised) -> None:
+    constant = quantised(np.random.default_rng(len(str(encoding))), DIMS, encoding)
+    found = [one for one in Quantised.find(constant, Use.GEMV) if one.axis == encoding.axis]
+    assert [(one.bits, one.block) for one in found] == [(encoding.bits, encoding.block)]
+    assert found[0].centred or not encoding.centred
+    blocks = blocks_of(constant, encoding.axis, encoding.block)
+    grid = grid_of(blocks, encoding.bits)
+    assert grid is not None
+    np.testing.assert_array_equal(np.float32(grid.scales[:, None]) * grid.numbers.astype(np.float32), blocks)
+    reach = np.maximum(grid.numbers.max(1), 0) - np.minimum(grid.numbers.min(1), 0)
+    assert reach.max() < 1 << encoding.bits
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_scales_of_either_type_are_found(dtype: type) -> None:
+    rng = np.random.default_rng(5)
+    scales = [float(dtype(one)) for one in rng.random(50) * 0.01]
+    encoding = Quantised.of(4, 0, 32, centred=True)
+    constant = quantised(rng, DIMS, encoding, scales)
+    assert encoding in Quantised.find(constant, Use.GEMV)
+    grid = grid_of(blocks_of(constant, 0, 32), 4)
+    assert grid is not None
+    whole = np.abs(grid.numbers).max(1) > 7
+    assert {float(one) for one in np.abs(grid.scales[whole])} <= {float(np.float32(one)) for one in scales}
+
+
+def test_a_scale_below_zero_is_found_where_numbers_reach_further_up() -> None:
+    numbers = np.tile(np.arange(-7, 9), 8).reshape(4, 32)
+    scales = np.array([[0.5], [0.1], [0.3], [0.7]], np.float32)
+    grid = grid_of(numbers.astype(np.float32) * scales, 4)
+    assert grid is not None
+    assert grid.is_centred(4)
+    np.testing.assert_array_equal(grid.scales, -scales[:, 0])
+    np.testing.assert_array_equal(grid.numbers, -numbers)
+
+
+def test_blocks_of_zeros_and_of_single_numbers_have_grids() -> None:
+    blocks = np.zeros((3, 32), np.float32)
+    blocks[1, 5], blocks[2] = -0.37, 1e-38
+    grid = grid_of(blocks, 2)
+    assert grid is not None
+    np.testing.assert_array_equal(grid.scales[:, None] * grid.numbers.astype(np.float32), blocks)
+
+
+@pytest.mark.parametrize("spoil", ["one value", "noise", "a NaN", "an infinity"])
+def test_values_that_are_on_no_grid_are_not_taken_for_quantised_ones(spoil: str) -> None:
+    rng = np.random.default_rng(2)
+    constant = quantised(rng, DIMS, Quantised.of(4, 0, 32, centred=True))
+    if spoil == "noise":
+        constant = rng.normal(size=DIMS).astype(np.float32)
+    else:
+        constant[50, 7] = {"one value": np.nextafter(constant[50, 7] + np.float32(0.001), np.float32(9)),
+                           "a NaN": np.nan, "an infinity": np.inf}[spoil]  # fmt: skip
+    assert not [one for one in Quantised.find(constant, Use.GEMV) if one.bits <= 4]
+
+
+@pytest.mark.parametrize("encoding", FORMS, ids=str)
+def test_a_constant_that_is_moved_onto_grids_is_found_on_them(encoding: Quantised) -> None:
+    moved = encoding.pruned(np.random.default_rng(1).normal(size=DIMS).astype(np.float32))
+    grid = grid_of(blocks_of(moved, encoding.axis, encoding.block), encoding.bits)
+    assert grid is not None
+    assert grid.is_centred(encoding.bits)
+
+
+@pytest.mark.parametrize(
+    "word", ["quantised_3_0_32_1", "quantised_4_9_32_1", "quantised_4_0_0_1", "quantised_4_0_32_2"]
+)
+def test_words_that_stand_for_no_blocks_are_refused(word: str) -> None:
+    with pytest.raises(ValueError, match="is no encoding of quantised blocks"):
+        Quantised.read(word)
