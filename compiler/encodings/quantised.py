@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler.encodings.encoding import Encoding, Use
+from compiler.encodings.found import Found
 from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
 BITS = (2, 4, 8)
@@ -26,6 +27,7 @@ APART = 1e-5
 """Magnitudes of a block that differ by less than this share of the largest are the same number."""
 ULPS = (0, 1, -1, 2, -2)
 """How far a scale may be from the quotient that is computed for it."""
+FOUND: Found[tuple[Quantised, ...]] = Found()
 
 
 @dataclass(frozen=True)
@@ -46,12 +48,11 @@ class Quantised(Encoding):
     @classmethod
     def find(cls, constant: np.ndarray, use: Use) -> tuple[Quantised, ...]:
         """The one with the fewest bits and the largest blocks along each axis whose grids hold every value."""
-        if use is not Use.GEMV or constant.dtype != np.float32 or not 2 <= constant.ndim <= MOST_AXES:
+        if use not in (Use.PRODUCT, Use.BF16_PRODUCT) or constant.dtype != np.float32 or constant.size < LEAST_ELEMENTS:
             return ()
-        if constant.size < LEAST_ELEMENTS or not bool(np.isfinite(constant).all()):
+        if not 2 <= constant.ndim <= MOST_AXES:
             return ()
-        found = (_along(constant, axis) for _, axis in pairs_of_axes(constant))
-        return tuple(one for one in found if one is not None)
+        return FOUND.of(constant, cls.begins, _every)
 
     @staticmethod
     def of(bits: int, axis: int, block: int, *, centred: bool) -> Quantised:
@@ -124,6 +125,12 @@ def grid_of(blocks: np.ndarray, bits: int) -> Grid | None:
     return Grid(np.concatenate([one.scales for one in whole]), np.concatenate([one.numbers for one in whole]))
 
 
+def _every(constant: np.ndarray) -> tuple[Quantised, ...]:
+    """For each axis of a matrix that has such blocks."""
+    found = (_along(constant, axis) for _, axis in pairs_of_axes(constant))
+    return tuple(one for one in found if one is not None)
+
+
 def _along(constant: np.ndarray, axis: int) -> Quantised | None:
     """The fewest bits, then the largest block, for which there are grids along an axis."""
     extent = constant.shape[axis]
@@ -131,6 +138,8 @@ def _along(constant: np.ndarray, axis: int) -> Quantised | None:
     lines = np.moveaxis(constant, axis, -1).reshape(-1, extent)[:: -(-constant.size // extent // SAMPLE)]
     for bits, block in ((bits, block) for bits in BITS for block in sizes):
         sample = blocks_of(lines, 1, block)[:: -(-extent // block)]
+        if not bool(np.isfinite(sample).all() and sample.any()):
+            return None
         fits = _on(sample, np.abs(sample).max(1), _number_of_peak(sample, bits), bits)[2]
         if 2 * np.count_nonzero(fits) < len(sample):
             continue
@@ -143,6 +152,8 @@ def _along(constant: np.ndarray, axis: int) -> Quantised | None:
 def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
     """`grid_of` blocks that are few enough to be looked at together."""
     peak = np.abs(blocks).max(1, initial=0.0)
+    if not bool(np.isfinite(peak).all()):
+        return None
     scales, numbers, left = np.zeros(len(blocks), np.float32), np.zeros(blocks.shape, np.int16), np.flatnonzero(peak)
     for most in (_number_of_peak(blocks[left], bits), *range(1, 1 << bits)):
         scale, number, fits = _on(blocks[left], peak[left], most, bits)

@@ -37,7 +37,7 @@ FORMS = [
 @pytest.mark.parametrize("encoding", FORMS, ids=str)
 def test_what_was_quantised_is_found_and_gives_every_value_back_to_the_bit(encoding: Quantised) -> None:
     constant = quantised(np.random.default_rng(len(str(encoding))), DIMS, encoding)
-    found = [one for one in Quantised.find(constant, Use.GEMV) if one.axis == encoding.axis]
+    found = [one for one in Quantised.find(constant, Use.PRODUCT) if one.axis == encoding.axis]
     assert [(one.bits, one.block) for one in found] == [(encoding.bits, encoding.block)]
     assert found[0].centred or not encoding.centred
     blocks = blocks_of(constant, encoding.axis, encoding.block)
@@ -54,7 +54,7 @@ def test_scales_of_either_type_are_found(dtype: type) -> None:
     scales = [float(dtype(one)) for one in rng.random(50) * 0.01]
     encoding = Quantised.of(4, 0, 32, centred=True)
     constant = quantised(rng, DIMS, encoding, scales)
-    assert encoding in Quantised.find(constant, Use.GEMV)
+    assert encoding in Quantised.find(constant, Use.PRODUCT)
     grid = grid_of(blocks_of(constant, 0, 32), 4)
     assert grid is not None
     whole = np.abs(grid.numbers).max(1) > 7
@@ -88,7 +88,7 @@ def test_values_that_are_on_no_grid_are_not_taken_for_quantised_ones(spoil: str)
     else:
         constant[50, 7] = {"one value": np.nextafter(constant[50, 7] + np.float32(0.001), np.float32(9)),
                            "a NaN": np.nan, "an infinity": np.inf}[spoil]  # fmt: skip
-    assert not [one for one in Quantised.find(constant, Use.GEMV) if one.bits <= 4]
+    assert not [one for one in Quantised.find(constant, Use.PRODUCT) if one.bits <= 4]
 
 
 @pytest.mark.parametrize("encoding", FORMS, ids=str)

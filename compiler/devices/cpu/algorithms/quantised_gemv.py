@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
-from compiler.devices.cpu.blocking import TASKS_PER_LANE
+from compiler.devices.cpu.blocking import TASKS_PER_LANE, even_part
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.quantised_rows import DIGITS, QuantisedRows
 from compiler.devices.cpu.codegen.rows import is_fetched
@@ -25,6 +25,8 @@ from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
 
 QUANTISED = "gemv_quantised"
+MOST_ROWS = 128
+"""More rows are worth to make the matrix dense for."""
 MOST_VECTORS = 4
 """Of a panel: as many sums hide what an instruction takes to give one."""
 WITHOUT_DOT = 3.0
@@ -35,7 +37,7 @@ DIGIT_NS = 0.5
 
 def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Proposal]:
     """The tile of a product of few rows whose matrix was quantised in blocks; empty for any other kernel."""
-    view = as_gemv(workload)
+    view = as_gemv(workload, MOST_ROWS)
     packed = _packing_of(view, workload, target) if view else None
     if view is None or packed is None:
         return []
@@ -45,7 +47,7 @@ def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
     tasks = min(groups, TASKS_PER_LANE * lanes) if lanes > 1 else 1
     levels = (
         Level("block", (("n", -(-groups // tasks) * panel),)),
-        Level("register", (("m", view.rows), ("n", panel))),
+        Level("register", (("m", _together(view.rows, target)), ("n", panel))),
     )
     return [Proposal(Tile(QUANTISED, levels, in_registers(view.kernel)), _seconds(view, packing, target))]
 
@@ -70,6 +72,11 @@ def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tup
         if along and (one.block % ROUNDED == 0 or one.block == depth):
             return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred)
     return None
+
+
+def _together(rows: int, target: CpuTarget) -> int:
+    """Rows that go through a panel together: as many as the registers hold the sums of, for each digit."""
+    return even_part(rows, 4 if target.vector_registers > 16 else 3)
 
 
 def _multiplies(target: CpuTarget, bits: int) -> bool:
@@ -100,16 +107,17 @@ def _seconds(view: Contraction, packing: QuantisedPanels, target: CpuTarget) -> 
 def quantised_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowering:
     """A kernel that `quantised_tiles` proposes this tile for.
 
-    Levels: `block` n, columns of a task; `register` n, columns of a panel.
+    Levels: `block` n, columns of a task; `register` m, rows that go through a panel together, n, its columns.
     """
-    view = as_gemv(workload)
+    view = as_gemv(workload, MOST_ROWS)
     packed = _packing_of(view, workload, target) if view else None
     assert view is not None, "the tile stage offers `gemv_quantised` only to kernels of that form"
     assert packed is not None, "the tile stage offers `gemv_quantised` only where an encoding tells of blocks"
     position, packing = packed
-    rows = QuantisedRows(view.rows, packing, target.vector_registers, is_fetched(packing, target.l2_bytes))
+    together, fetch = tile.extent("register", "m"), is_fetched(packing, target.l2_bytes)
+    kernel = QuantisedRows(together, packing, target.vector_registers, fetch)
     groups = tile.extent("block", "n") // packing.panels.panel
-    return FewRows(name, workload, view, position, QuantisedColumns(rows), groups)
+    return FewRows(name, workload, view, position, QuantisedColumns(kernel, view.rows), groups)
 
 
 QUANTISED_GEMV = Algorithm((QUANTISED,), quantised_tiles, quantised_gemv, takes=any_short)

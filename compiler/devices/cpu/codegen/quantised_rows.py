@@ -54,21 +54,17 @@ class QuantisedRows:
 
     @property
     def digit_bytes(self) -> int:
-        """Of all rows."""
-        return DIGITS * self.rows * self.packing.chunks * self.packing.chunk
+        """Of a row."""
+        return DIGITS * self.packing.chunks * self.packing.chunk
 
     @property
     def _together(self) -> int:
-        """Vectors whose sums the registers hold beside those of the chunks before."""
-        left = self.registers - SPARE - self.rows * self.vectors
-        each = DIGITS * self.rows
+        """Vectors whose sums the registers hold."""
+        left, each = self.registers - SPARE, DIGITS * self.rows
         return next(many for many in (self.vectors, self.vectors // 2 or 1, 1) if many == 1 or many * each <= left)
 
     def write(self, writer: Writer, name: str) -> None:
-        """C functions `name(const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c)`, inlined.
-
-        Behind it `name_plain(const float *x, const uint8_t *b, float *c)`, for rows that are not finite.
-        """
+        """An inlined `name(const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c)`."""
         packing = self.packing
         arguments = "const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c"
         with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
@@ -85,7 +81,6 @@ class QuantisedRows:
             if long:
                 writer.line("}")
         writer.line()
-        self._write_plain(writer, f"{name}_plain")
 
     def _chunk(self, writer: Writer) -> None:
         """Adds a chunk's products."""
@@ -95,7 +90,7 @@ class QuantisedRows:
                 writer.line(f"__builtin_prefetch(b + {AHEAD} + line);")
         for row in range(self.rows):
             writer.line(f"const tw_digits_head *const h{row} = heads + {row * packing.chunks} + chunk;")
-            start = f"digits + ({row * packing.chunks} + chunk) * {DIGITS * packing.chunk}L"
+            start = f"digits + {row * self.digit_bytes}L + chunk * {DIGITS * packing.chunk}L"
             writer.line(f"const int8_t *const x{row} = {start};")
         for first in range(0, self.vectors, self._together):
             with writer.block(""):
@@ -105,7 +100,7 @@ class QuantisedRows:
         """The same for some vectors of the panel."""
         packing, vectors = self.packing, range(first, first + self._together)
         for row, digit in self._digits():
-            start = f"tw_splat_i(-{packing.centre} * h{row}->sums[{digit}])" if packing.centred else "(vi){0}"
+            start = f"tw_splat_i(h{row}->starts[{digit}])" if packing.centred else "(vi){0}"
             for vector in vectors:
                 writer.line(f"vi p{row}_{vector}_{digit} = {start};")
         parts = 8 // packing.bits
@@ -149,8 +144,11 @@ class QuantisedRows:
         behind = self.packing.code_bytes + 4 * self.packing.panels.panel
         return f"tw_float_of(tw_load_u8(b + {behind} + {vector} * {self.lanes}))"
 
-    def _write_plain(self, writer: Writer, name: str) -> None:
-        """The same of floats as they are: infinities and NaN take their way, weight by weight."""
+    def write_plain(self, writer: Writer, name: str) -> None:
+        """A C function `name(const float *x, const uint8_t *b, float *c)` for rows that are not finite.
+
+        Infinities and NaN are multiplied weight by weight, as by the dense matrix.
+        """
         packing, parts = self.packing, 8 // self.packing.bits
         arguments = "const float *x, const uint8_t *b, float *c"
         with writer.block(f"static __attribute__((noinline, unused)) void {name}({arguments})"):
@@ -167,10 +165,9 @@ class QuantisedRows:
                     shift = f"shift + k / {WORD} % {parts} * {packing.bits}"
                     code = f"(vi)((vu)tw_groups({place}) >> (int)({shift})) & {(1 << packing.bits) - 1}"
                     writer.line(f"const vf w = (tw_float_of({code}) - z) * s;")
-                    with writer.block(f"for (long row = 0; row < {self.rows}; row++)"):
-                        at = f"c + row * {packing.panels.panel} + vector * {self.lanes}"
-                        value = f"tw_splat(x[row * {self.pitch} + chunk * {packing.taken} + k])"
-                        writer.line(f"tw_store({at}, tw_load({at}) + {value} * w);")
+                    at = f"c + vector * {self.lanes}"
+                    value = f"tw_splat(x[chunk * {packing.taken} + k])"
+                    writer.line(f"tw_store({at}, tw_load({at}) + {value} * w);")
         writer.line()
 
     def _each_sum(self, writer: Writer, statement: str) -> None:

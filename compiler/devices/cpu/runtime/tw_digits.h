@@ -4,11 +4,12 @@
  * to fp32 costs. Sums of products of digits are exact in 32 bits. */
 #pragma once
 
-/* Of a chunk: its unit, the sum of what its digits stand for, and the sums of each digit. */
-typedef struct { float unit, total; int32_t sums[3]; } tw_digits_head;
+/* Of a chunk: its unit, the sum of what its digits stand for, and where sums of products with each digit start. */
+typedef struct { float unit, total; int32_t starts[3]; } tw_digits_head;
 
-/* The digits of n floats as int8_t[3][chunk], zeros from n on. Returns 0 where a float is not finite, and makes nothing then. */
-TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int8_t *digits, tw_digits_head *head) {
+/* The digits of n floats as int8_t[3][chunk], zeros from n on. What is multiplied by them is `centre` too large, for which sums
+ * start below 0. Returns 0 where a float is not finite, and makes nothing then. */
+TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int32_t centre, int8_t *digits, tw_digits_head *head) {
     vi greatest = {0};
     long k = 0;
     for (; k + TW_LANES <= n; k += TW_LANES) greatest = tw_max_i(greatest, tw_ibits(tw_load(x + k)) & 0x7fffffff);
@@ -33,9 +34,10 @@ TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int8_t *digits, t
             whole = (whole - low) >> 8;
         }
     }
-    for (int digit = 0; digit < 3; digit++) head->sums[digit] = tw_sum_i(sums[digit]);
-    head->unit = unit;
-    head->total = unit * (65536.0f * (float)head->sums[2] + (256.0f * (float)head->sums[1] + (float)head->sums[0]));
+    const int32_t first = tw_sum_i(sums[0]), second = tw_sum_i(sums[1]), third = tw_sum_i(sums[2]);
+    *head = (tw_digits_head){
+        unit, unit * (65536.0f * (float)third + (256.0f * (float)second + (float)first)), {-centre * first, -centre * second, -centre * third}
+    };
     return 1;
 }
 
