@@ -88,12 +88,13 @@ def where(site: Site) -> Expansion:
 def in_blocks(site: Site) -> Expansion:
     """MatMulNBits: A by B of N rows of K numbers of 2, 4 or 8 bits, in blocks that have a scale and a zero point each.
 
-    Inputs: A, B (u8 [N, blocks, bytes]), scales [N blocks], zero points, g_idx, bias [N]. B must be a constant.
+    Inputs: A, B (u8 [N, blocks, bytes]), scales [N blocks], zero points, g_idx (the block of each of K inputs), bias
+    [N]. All but A and the bias must be constants.
     """
     bits, block = site.integer("bits", 4), site.integer("block_size", 0)
     rows, columns = site.integer("N", 0), site.integer("K", 0)
-    if bits not in (2, 4, 8) or block < 1 or rows < 1 or columns < 1 or is_there(site, 4):
-        raise Unsupported("its blocks are no numbers of 2, 4 or 8 bits in order", AGAIN)
+    if bits not in (2, 4, 8) or block < 1 or rows < 1 or columns < 1:
+        raise Unsupported("its blocks are no numbers of 2, 4 or 8 bits", AGAIN)
     packed, scales = site.known(1, "B"), site.known(2, "scales")
     blocks = -(-columns // block)
     if packed is None or scales is None or packed.dtype != np.uint8 or scales.size != rows * blocks:
@@ -101,17 +102,34 @@ def in_blocks(site: Site) -> Expansion:
     codes = unpacked(packed.reshape(rows, -1), bits)[:, : blocks * block]
     if codes.shape[1] != blocks * block:
         raise Unsupported(f"B holds {codes.shape[1]} numbers a row, where {blocks * block} are needed", AGAIN)
-    codes = codes.reshape(rows, blocks, block).astype(np.float32)
-    zeros: np.ndarray = np.full((rows, blocks, 1), 2.0 ** (bits - 1), np.float32)
+    zeros: np.ndarray = np.full((rows, blocks), 2.0 ** (bits - 1), np.float32)
     if (given := site.known(3, "zero_points")) is not None:
         flat = unpacked(given.reshape(rows, -1), bits) if given.dtype == np.uint8 else given.reshape(rows, -1)
-        zeros = flat[:, :blocks].reshape(rows, blocks, 1).astype(np.float32)
-    real_ = ((codes - zeros) * scales.reshape(rows, blocks, 1).astype(np.float32)).reshape(rows, -1)[:, :columns]
+        zeros = flat[:, :blocks].astype(np.float32)
+    order, of = _order(site, columns, blocks, block)
+    factors = scales.reshape(rows, blocks).astype(np.float32)
+    real_ = (codes[:, order].astype(np.float32) - zeros[:, of]) * factors[:, of]
     composition = Composition(site)
     dtype = site.first.dtype
     weights = composition.constant(np.ascontiguousarray(real_.T).astype(dtype.numpy))
-    y = composition.call("MatMul", "x0", weights)
+    a = "x0"
+    if is_there(site, 4):
+        a = composition.call("Gather", a, composition.constant(order), axis=-1)
+    y = composition.call("MatMul", a, weights)
     return composition.gives(composition.call("Add", y, "x5") if is_there(site, 5) else y)
+
+
+def _order(site: Site, columns: int, blocks: int, block: int) -> tuple[np.ndarray, np.ndarray]:
+    """The order in which inputs lie block by block, and the block of each in that order, both int64[columns]."""
+    natural = np.arange(columns)
+    if not is_there(site, 4):
+        return natural, natural // block
+    found = site.known(4, "g_idx")
+    if found is None or found.size < columns or found.min() < 0 or found.max() >= blocks:
+        raise Unsupported(f"its g_idx does not give one of {blocks} blocks to each of {columns} inputs", AGAIN)
+    of = found.reshape(-1)[:columns].astype(np.int64)
+    order = np.argsort(of, kind="stable")
+    return order, of[order]
 
 
 def unpacked(array: np.ndarray, bits: int) -> np.ndarray:
@@ -138,17 +156,52 @@ def table(site: Site) -> Expansion:
     middle = 2.0 ** (bits - 1) if is_packed else 0.0
     if zeros is not None and is_packed and bits < 8:
         zeros = unpacked(zeros, bits)[..., : scales.shape[-1]]
+    if scales.shape[axis] * block < codes.shape[axis]:
+        raise Unsupported(f"{scales.shape[axis]} blocks of {block} do not fit {codes.shape[axis]} numbers", AGAIN)
+    composition = Composition(site)
+    if is_packed and data.ndim == 2 and (axis, along) == (1, 0) and codes.shape[1] == scales.shape[1] * block:
+        return composition.gives(_rows(site, composition, (data, scales, zeros), bits))
 
     def spread(array: np.ndarray) -> np.ndarray:
         rows: np.ndarray = np.repeat(array.astype(np.float32), block, axis)
         return np.take(rows, np.arange(codes.shape[axis]), axis)
 
-    if scales.shape[axis] * block < codes.shape[axis]:
-        raise Unsupported(f"{scales.shape[axis]} blocks of {block} do not fit {codes.shape[axis]} numbers", AGAIN)
     real_ = (codes.astype(np.float32) - (middle if zeros is None else spread(zeros))) * spread(scales)
-    composition = Composition(site)
     whole = composition.constant(real_.astype(scales.dtype))
     return composition.gives(composition.call("Gather", whole, "x1", axis=along))
+
+
+def _rows(
+    site: Site, composition: Composition, table_: tuple[np.ndarray, np.ndarray, np.ndarray | None], bits: int
+) -> str:
+    """Rows of a table [rows, bytes] that stays packed: gathered as bytes, then made floats.
+
+    Beside it are scales [rows, blocks] and, if given, zero points [rows, blocks], which are not packed.
+    """
+    data, scales, zeros = table_
+    call, dims = composition.call, site.given(1).dims
+    dtype = DType.of(scales.dtype)
+    octets = call("Gather", composition.constant(data), "x1", axis=0)
+    mask = composition.constant(np.array(2**bits - 1, np.uint8))
+    parts = [
+        call(
+            "BitwiseAnd",
+            call("BitShift", octets, composition.constant(np.array(at, np.uint8)), direction="RIGHT"),
+            mask,
+        )
+        for at in range(0, 8, bits)
+    ]
+    beside = [composition.reshape(part, *dims, data.shape[1], 1) for part in parts]
+    codes = call("Concat", *beside, axis=-1) if len(beside) > 1 else octets
+    blocks = (*dims, scales.shape[1])
+    numbers = composition.cast(composition.reshape(codes, *blocks, -1), DType.U8, DType.F32)
+    middle = composition.constant(np.array(2.0 ** (bits - 1), np.float32))
+    if zeros is not None:
+        each = call("Gather", composition.constant(zeros.astype(np.float32)), "x1", axis=0)
+        middle = composition.reshape(each, *blocks, 1)
+    factors = call("Gather", composition.constant(scales.astype(np.float32)), "x1", axis=0)
+    whole = call("Mul", call("Sub", numbers, middle), composition.reshape(factors, *blocks, 1))
+    return composition.cast(composition.reshape(whole, *dims, data.shape[1] * 8 // bits), DType.F32, dtype)
 
 
 def lstm(site: Site) -> Expansion:

@@ -48,6 +48,45 @@ CASES: tuple[tuple[str, Arrays, Mapping[str, Any], tuple[int, ...]], ...] = (
         (0, 2),
     ),
     (
+        "GatherBlockQuantized",
+        [
+            CHANCE.integers(0, 256, (7, 16)).astype(np.uint8),
+            np.array([[3, 0, 6], [1, 1, 5]]),
+            CHANCE.uniform(0.01, 0.02, (7, 2)).astype(np.float32),
+            CHANCE.integers(0, 256, (7, 1)).astype(np.uint8),
+        ],
+        {"block_size": 16, "quantize_axis": 1, "bits": 4},
+        (0, 2, 3),
+    ),
+    (
+        "GatherBlockQuantized",
+        [
+            CHANCE.integers(0, 256, (7, 32)).astype(np.uint8),
+            np.array([2, 6]),
+            CHANCE.uniform(0.01, 0.02, (7, 2)).astype(np.float32),
+        ],
+        {"block_size": 16, "quantize_axis": 1, "bits": 8},
+        (0, 2),
+    ),
+    (
+        "MatMulNBits",
+        [WIDE, BLOCKS, OF_BLOCKS, None, CHANCE.permutation(np.arange(32) // 16).astype(np.int32)],
+        {"bits": 4, "block_size": 16, "K": 32, "N": 6},
+        (1, 2, 4),
+    ),
+    (
+        "MatMulNBits",
+        [WIDE, CHANCE.integers(0, 256, (6, 2, 4)).astype(np.uint8), OF_BLOCKS],
+        {"bits": 2, "block_size": 16, "K": 32, "N": 6},
+        (1, 2),
+    ),
+    (
+        "MatMulNBits",
+        [WIDE, CHANCE.integers(0, 256, (6, 2, 16)).astype(np.uint8), OF_BLOCKS],
+        {"bits": 8, "block_size": 16, "K": 32, "N": 6},
+        (1, 2),
+    ),
+    (
         "QLinearWhere",
         [BYTES > 100, BYTES, ONE, ZERO, BYTES[::-1].copy(), TWO, ZERO, TWO, ZERO],
         {},
