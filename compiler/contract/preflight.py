@@ -154,6 +154,18 @@ class SharedOut(BaseModel):
     saved_bytes: int = Field(description="By which indices and codebooks are smaller than the tensor.")
 
 
+class QuantisedOut(BaseModel):
+    """A weight tensor whose values are codes of few bits times a scale for each block."""
+
+    name: str
+    shape: list[int]
+    bits: int = Field(description="Bits of a code: 2, 4 or 8.")
+    block: int = Field(description="Values with one scale.")
+    axis: int = Field(description="The axis along which they lie.")
+    zero_points: bool = Field(description="Whether each block has a zero point.")
+    saved_bytes: int = Field(description="By which codes, scales and zero points are smaller than the tensor in fp32.")
+
+
 class ModelAnswer(BaseModel):
     """What was found out about the model, by reading it."""
 
@@ -178,6 +190,7 @@ class ModelAnswer(BaseModel):
         default=[], description="Matrices that are products of two with at most half as many elements."
     )
     shared: list[SharedOut] = Field(default=[], description="Weight tensors of at most 256 distinct values.")
+    quantised: list[QuantisedOut] = Field(default=[], description="Weight tensors that were quantised in blocks.")
     activation_bytes: int | None = Field(description="Peak of all tensors but weights, before fusion.")
     gflop: GflopOut
     proof: ProofOut

@@ -28,16 +28,16 @@ from compiler.encodings.found import Found
 from compiler.encodings.int24 import Int24
 from compiler.encodings.low_rank import Factors
 from compiler.encodings.picks import Picks
-from compiler.encodings.quantised import Quantised
+from compiler.encodings.quantised import Quantised, QuantisedWeights
 from compiler.encodings.sparse import Sparse
 from compiler.encodings.two_of_four import TwoOfFour
 from compiler.encodings.zeros import Zeros
 
 ENCODINGS: tuple[type[Encoding], ...] = (Int24, Sparse, TwoOfFour, Blocks, Picks, Codebook, Quantised)
 """All but DENSE. Workloads name them in this order, and keys of records are hashed from it."""
-FINDINGS: tuple[type[Finding], ...] = (Zeros, Factors, SharedValues)
+FINDINGS: tuple[type[Finding], ...] = (Zeros, Factors, SharedValues, QuantisedWeights)
 """What preflight tells of weights, in this order."""
-REPORTED: tuple[type[Reported], ...] = (Zeros, SharedValues)
+REPORTED: tuple[type[Reported], ...] = (Zeros, SharedValues, QuantisedWeights)
 """What reports tell."""
 FOUND: Found[Encodings] = Found()
 

@@ -7,11 +7,14 @@ block the scale is the largest magnitude over a whole number. What is found give
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any, Self
 
 import numpy as np
 
 from compiler.encodings.encoding import Encoding, Use
+from compiler.encodings.finding import Reported
 from compiler.encodings.found import Found
 from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
@@ -28,6 +31,10 @@ APART = 1e-5
 ULPS = (0, 1, -1, 2, -2)
 """How far a scale may be from the quotient that is computed for it."""
 FOUND: Found[tuple[Quantised, ...]] = Found()
+READ_BY = "gemv_quantised"
+"""The algorithm whose kernels read codes."""
+SCALE_BYTES = 4
+MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
@@ -101,6 +108,77 @@ class Grid:
         """Whether every number is a signed one of as many bits."""
         least = -(1 << (bits - 1))
         return bool(self.numbers.min(initial=0) >= least and self.numbers.max(initial=0) < -least)
+
+
+@dataclass(frozen=True)
+class QuantisedWeights(Reported):
+    """That a weight tensor was quantised in blocks."""
+
+    key = "quantised"
+    computed = True
+    title = "Weights of few bits"
+
+    shape: tuple[int, ...]
+    encoding: Quantised
+
+    @classmethod
+    def of(cls, constant: np.ndarray, use: Use = Use.PRODUCT) -> QuantisedWeights | None:
+        """The blocks that take the fewest bytes; None where there are none."""
+        found = [cls(constant.shape, one) for one in Quantised.find(constant, Use.PRODUCT)]
+        return min(found, key=lambda one: one.bytes, default=None)
+
+    def to_json(self) -> dict[str, Any]:
+        """`bits` of a code, `block` values along `axis` with one scale, `zero_points`, and bytes saved beside fp32."""
+        return {
+            "bits": self.encoding.bits,
+            "block": self.encoding.block,
+            "axis": self.encoding.axis,
+            "zero_points": not self.encoding.centred,
+            "saved_bytes": 4 * self.elements - self.bytes,
+        }
+
+    @property
+    def elements(self) -> int:
+        """How many there are."""
+        return int(np.prod(self.shape))
+
+    @property
+    def bytes(self) -> int:
+        """Of codes, scales and zero points."""
+        blocks = (
+            self.elements // self.shape[self.encoding.axis] * -(-self.shape[self.encoding.axis] // self.encoding.block)
+        )
+        return self.elements * self.encoding.bits // 8 + blocks * (SCALE_BYTES + (not self.encoding.centred))
+
+    @property
+    def words(self) -> str:
+        """How codes are kept."""
+        one = self.encoding
+        zeros = "" if one.centred else " and a zero point"
+        return f"codes of {one.bits} bits, a scale{zeros} for each {one.block} along axis {one.axis}"
+
+    @property
+    def gain(self) -> int:
+        """Bytes."""
+        return 4 * self.elements - self.bytes
+
+    @classmethod
+    def summary(cls, each: Sequence[Self]) -> str:
+        """What is saved of tensors together."""
+        dense, stored = (sum(of) / MEGABYTE for of in ([4 * one.elements for one in each], [one.bytes for one in each]))
+        return f"{stored:.2f} MB for {dense:.2f} MB in fp32"
+
+    @staticmethod
+    def is_used_by(algorithm: str) -> bool:
+        """Whether codes are read."""
+        return algorithm == READ_BY
+
+    @staticmethod
+    def note(used: bool) -> str:
+        """Whether codes are kept."""
+        if used:
+            return "kept as codes; activations are not rounded"
+        return "made dense, which is faster here or all there is for this kernel"
 
 
 def blocks_of(constant: np.ndarray, axis: int, block: int) -> np.ndarray:

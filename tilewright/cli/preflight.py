@@ -121,6 +121,10 @@ def _facts(said: Any) -> list[str]:
         whose = "" if axis is None else f" for each index of axis {axis}"
         text = f"{one.get('values')} values{whose}, {one.get('bits')} bits each"
         lines.append(f"  {one.get('name')} {shape}: {text}, {size(one.get('saved_bytes', 0))} less than in fp32")
+    for one in said.get("quantised") or ():
+        shape, zeros = "x".join(map(str, one.get("shape") or ())), " and a zero point" * bool(one.get("zero_points"))
+        text = f"codes of {one.get('bits')} bits, a scale{zeros} for each {one.get('block')}"
+        lines.append(f"  {one.get('name')} {shape}: {text}, {size(one.get('saved_bytes', 0))} less than in fp32")
     proof = said.get("proof") or {}
     if proof.get("seconds") is not None and proof.get("bytes") is not None:
         lines.append(f"proof: about {seconds(proof['seconds'])} and {size(proof['bytes'])} for each case")

@@ -140,6 +140,13 @@ def test_preflight_shows_weights_of_few_values(command: Command, server: Any, mo
     assert "v 8x8: 3 values for each index of axis 1, 2 bits each, 2.0 KiB less than in fp32" in shown
 
 
+def test_preflight_shows_weights_of_few_bits(command: Command, server: Any, model: Path) -> None:
+    one = {"name": "w", "shape": [64, 128], "bits": 4, "block": 32, "axis": 0, "zero_points": True, "saved_bytes": 2048}
+    server.answers["/preflight"] = {**PREFLIGHT, "quantised": [one]}
+    shown = command("preflight", model).stdout
+    assert "w 64x128: codes of 4 bits, a scale and a zero point for each 32, 2.0 KiB less than in fp32" in shown
+
+
 def test_preflight_asks_for_states_and_shows_which_are_carried(command: Command, server: Any, model: Path) -> None:
     known = {"output": "next", "input": "h", "dtype": "f32", "shape": [4, 24]}
     unknown = {"output": "cell", "input": "c", "dtype": None, "shape": None}

@@ -36,6 +36,7 @@ row_cuts     what those that work on images share: tiles that give each lane som
 model        what all of them cost beside their work, and how fast caches are read
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -80,6 +81,8 @@ from compiler.devices.cpu.algorithms.window import BYTE_GROUPS, WINDOW
 from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
+from compiler.encodings.codebook import CODED
+from compiler.encodings.quantised import READ_BY
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
@@ -123,15 +126,26 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 )
 """All are asked; of several tiles that cost the same the first proposed is taken."""
 
+READ_CODES = (READ_BY, CODED)
+"""Algorithms that read a constant as codes."""
+WORTH_BYTES = 0.8
+"""The share of their time for which it pays to keep several times the bytes."""
+
 DEARER = 1.1
 """How much dearer by the model an algorithm may be that takes elements of bf16 in memory, beside the best of all."""
 
 
 def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: str) -> list[Proposal]:
-    """What every algorithm proposes that a job of this precision asks; plain loops and routines take what is left."""
+    """What every algorithm proposes that a job of this precision asks; plain loops and routines take what is left.
+
+    Where codes of few bits can be read, what makes them dense is left out unless the model of costs says that it is
+    faster by more than WORTH_BYTES.
+    """
     able = ("fp32", "bf16" if precision == AUTO else precision)
     asked = [one for one in ALGORITHMS if one.precision in able and one.takes(workload)]
     proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
+    as_codes = min((one.seconds for one in proposed if one.tile.algorithm in READ_CODES), default=math.inf)
+    proposed = [one for one in proposed if one.tile.algorithm in READ_CODES or one.seconds < WORTH_BYTES * as_codes]
     return proposed or [
         option for one in ALWAYS if one.takes(workload) for option in one.tiles(workload, target, lanes)
     ]

@@ -16,7 +16,7 @@ from compiler.devices.cpu.codegen.rows import is_fetched
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.products.few_rows.quantised import QuantisedColumns
 from compiler.devices.cpu.target import ARM_BYTE_DOT, CpuTarget
-from compiler.encodings.quantised import Quantised
+from compiler.encodings.quantised import READ_BY, Quantised
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.gemv import as_gemv
 from compiler.forms.quantised_panels import ROUNDED, QuantisedPanels
@@ -24,7 +24,6 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
 
-QUANTISED = "gemv_quantised"
 MOST_ROWS = 128
 """More rows are worth to make the matrix dense for."""
 MOST_VECTORS = 4
@@ -49,7 +48,7 @@ def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
         Level("block", (("n", -(-groups // tasks) * panel),)),
         Level("register", (("m", _together(view.rows, target)), ("n", panel))),
     )
-    return [Proposal(Tile(QUANTISED, levels, in_registers(view.kernel)), _seconds(view, packing, target))]
+    return [Proposal(Tile(READ_BY, levels, in_registers(view.kernel)), _seconds(view, packing, target))]
 
 
 def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tuple[int, QuantisedPanels] | None:
@@ -120,4 +119,4 @@ def quantised_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget)
     return FewRows(name, workload, view, position, QuantisedColumns(kernel, view.rows), groups)
 
 
-QUANTISED_GEMV = Algorithm((QUANTISED,), quantised_tiles, quantised_gemv, takes=any_short)
+QUANTISED_GEMV = Algorithm((READ_BY,), quantised_tiles, quantised_gemv, takes=any_short)
