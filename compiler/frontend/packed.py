@@ -111,11 +111,11 @@ def in_blocks(site: Site) -> Expansion:
     real_ = (codes[:, order].astype(np.float32) - zeros[:, of]) * factors[:, of]
     composition = Composition(site)
     dtype = site.first.dtype
-    weights = composition.constant(np.ascontiguousarray(real_.T).astype(dtype.numpy))
-    a = "x0"
+    a = composition.cast("x0", dtype, DType.F32)  # weights are not rounded to a half type, as ONNX Runtime's are not
     if is_there(site, 4):
         a = composition.call("Gather", a, composition.constant(order), axis=-1)
-    y = composition.call("MatMul", a, weights)
+    y = composition.call("MatMul", a, composition.constant(np.ascontiguousarray(real_.T)))
+    y = composition.cast(y, DType.F32, dtype)
     return composition.gives(composition.call("Add", y, "x5") if is_there(site, 5) else y)
 
 

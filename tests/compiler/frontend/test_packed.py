@@ -108,6 +108,17 @@ def test_attention_of_bytes_is_what_onnxruntime_computes() -> None:
     agree("QAttention", arrays, {"num_heads": 2}, 1, MS, constants=(1,))
 
 
+def test_activations_of_a_half_type_are_multiplied_by_weights_that_are_not_rounded_to_it() -> None:
+    attrs = {"bits": 4, "block_size": 16, "K": 32, "N": 6}
+    x, scales = WIDE.astype(np.float16), OF_BLOCKS.astype(np.float16)
+    (got,) = computed("MatMulNBits", [x, BLOCKS, scales], attrs, 1, MS, constants=(1, 2))
+    codes = np.stack([BLOCKS & 15, BLOCKS >> 4], -1).reshape(6, 2, 16).astype(np.float64) - 8
+    weights = (codes * scales.reshape(6, 2, 1).astype(np.float64)).reshape(6, 32)
+    want = x.astype(np.float64) @ weights.T
+    assert got.dtype == np.float16
+    assert np.abs(got - want).max() <= 2**-11 * np.abs(want).max()
+
+
 def test_weights_in_blocks_must_be_known() -> None:
     attrs = {"bits": 4, "block_size": 16, "K": 32, "N": 6}
     assert "'B' must be known" in refusal("MatMulNBits", [WIDE, BLOCKS, OF_BLOCKS], attrs, 1, MS).reason

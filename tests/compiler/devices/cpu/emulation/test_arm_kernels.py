@@ -27,6 +27,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_integer_loops,
     test_loops,
     test_picked_gemv,
+    test_quantised_gemv,
     test_recurrent,
     test_separable,
     test_sparse_recurrent,
@@ -104,6 +105,11 @@ def test_products_of_bytes_equal_their_definition_bit_by_bit(name: str, signed: 
         case = test_integer.product(a, b, np.asarray(3, dtype), np.asarray(0, np.int8))
         tile = integer_tiles(case.workload, target, 1)[0].tile
         assert step in lower("k0_product", case.workload, tile, target).text
+
+
+def test_products_by_weights_of_few_bits_by_dot_products() -> None:
+    target = arm(DOT)
+    test_quantised_gemv.agrees(draws(test_quantised_gemv.cases(target, (2, 4)), 8), target)
 
 
 @pytest.mark.parametrize("name", [NEON, DOT, MIXED])
