@@ -28,7 +28,7 @@ MOST_ROWS = 128
 """More rows are worth to make the matrix dense for."""
 MOST_VECTORS = 4
 """Of a panel: as many sums hide what an instruction takes to give one."""
-WITHOUT_DOT = 3.0
+WITHOUT_DOT = 2.3
 """Instructions for one that multiplies and adds four bytes, where there is none."""
 DIGIT_NS = 0.5
 """Of a float that is brought into digits."""
@@ -114,7 +114,7 @@ def quantised_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget)
     assert packed is not None, "the tile stage offers `gemv_quantised` only where an encoding tells of blocks"
     position, packing = packed
     together, fetch = tile.extent("register", "m"), is_fetched(packing, target.l2_bytes)
-    kernel = QuantisedRows(together, packing, target.vector_registers, fetch)
+    kernel = QuantisedRows(together, packing, target.vector_registers, fetch, target.multiplies_bytes)
     groups = tile.extent("block", "n") // packing.panels.panel
     return FewRows(name, workload, view, position, QuantisedColumns(kernel, view.rows), groups)
 

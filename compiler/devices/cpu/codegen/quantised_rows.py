@@ -30,12 +30,15 @@ class QuantisedRows:
     packing    of b
     registers  of vectors that the target has
     fetch      whether lines are asked for ahead, because the matrix comes from beyond this core's caches
+    dots       whether one instruction adds four products to a lane; else codes have at most 4 bits, and products are
+               added in 16 bits first
     """
 
     rows: int
     packing: QuantisedPanels
     registers: int
     fetch: bool
+    dots: bool
 
     @property
     def lanes(self) -> int:
@@ -103,23 +106,20 @@ class QuantisedRows:
             start = f"tw_splat_i(h{row}->starts[{digit}])" if packing.centred else "(vi){0}"
             for vector in vectors:
                 writer.line(f"vi p{row}_{vector}_{digit} = {start};")
-        parts = 8 // packing.bits
-        mask = int.from_bytes(bytes([(1 << packing.bits) - 1]) * WORD, "little")
-        with writer.block(f"for (long word = 0; word < {packing.words}; word++)"):
-            for vector in vectors:
-                place = f"b + (word * {self.vectors} + {vector}) * {WORD * self.lanes}L"
-                writer.line(f"const vi w{vector} = tw_groups({place});")
-            for part in range(parts):
-                for vector in vectors:
-                    shifted = f"(vi)((vu)w{vector} >> {packing.bits * part})" if part else f"w{vector}"
-                    code = f"{shifted} & tw_splat_i({mask})" if parts > 1 else shifted
-                    writer.line(f"const vi q{vector}_{part} = {code};")
+        if self.dots:
+            with writer.block(f"for (long word = 0; word < {packing.words}; word++)"):
+                self._word(writer, vectors, "p", "tw_digits_dot")
+        else:
+            with writer.block(f"for (long from = 0; from < {packing.words}; from += {packing.bits})"):
                 for row, digit in self._digits():
-                    at = f"x{row} + {digit * packing.chunk} + word * {WORD * parts} + {WORD * part}"
-                    writer.line(f"const vi d{row}_{part}_{digit} = tw_group({at});")
+                    writer.line(f"vi {', '.join(f't{row}_{vector}_{digit} = {{0}}' for vector in vectors)};")
+                past = f"tw_least_of(from + {packing.bits}, {packing.words})"
+                with writer.block(f"for (long word = from; word < {past}; word++)"):
+                    self._word(writer, vectors, "t", "tw_digits_pairs")
+                for row, digit in self._digits():
                     for vector in vectors:
                         total = f"p{row}_{vector}_{digit}"
-                        writer.line(f"{total} = tw_digits_dot({total}, q{vector}_{part}, d{row}_{part}_{digit});")
+                        writer.line(f"{total} = tw_digits_wide({total}, t{total[1:]});")
         for vector in vectors:
             writer.line(f"const vf s{vector} = {self._scale(vector)};")
             if not packing.centred:
@@ -130,6 +130,25 @@ class QuantisedRows:
                 writer.line(f"{total} += tw_digits_joined({joined}) * (s{vector} * h{row}->unit);")
                 if not packing.centred:
                     writer.line(f"{total} -= z{vector} * h{row}->total;")
+
+    def _word(self, writer: Writer, vectors: range, sums: str, add: str) -> None:
+        """Products of one word of codes of each vector of columns."""
+        packing, parts = self.packing, 8 // self.packing.bits
+        mask = int.from_bytes(bytes([(1 << packing.bits) - 1]) * WORD, "little")
+        for vector in vectors:
+            place = f"b + (word * {self.vectors} + {vector}) * {WORD * self.lanes}L"
+            writer.line(f"const vi w{vector} = tw_groups({place});")
+        for part in range(parts):
+            for vector in vectors:
+                shifted = f"(vi)((vu)w{vector} >> {packing.bits * part})" if part else f"w{vector}"
+                code = f"{shifted} & tw_splat_i({mask})" if parts > 1 else shifted
+                writer.line(f"const vi q{vector}_{part} = {code};")
+            for row, digit in self._digits():
+                at = f"x{row} + {digit * packing.chunk} + word * {WORD * parts} + {WORD * part}"
+                writer.line(f"const vi d{row}_{part}_{digit} = tw_group({at});")
+                for vector in vectors:
+                    total = f"{sums}{row}_{vector}_{digit}"
+                    writer.line(f"{total} = {add}({total}, q{vector}_{part}, d{row}_{part}_{digit});")
 
     def _digits(self) -> Iterator[tuple[int, int]]:
         """Rows with the numbers of their digits."""

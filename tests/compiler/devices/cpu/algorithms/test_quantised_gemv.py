@@ -147,6 +147,24 @@ def test_rows_at_the_ends_of_what_floats_hold_give_what_the_dense_matrix_gives(e
     assert np.all(np.abs(got[finite] - want[finite]) <= allowed[finite])
 
 
+@pytest.mark.parametrize("profile", ["cpu", "cpu:x86-64-v4", "cpu:x86-64-v3", "cpu:x86-64-v2"])
+@pytest.mark.parametrize(("bits", "block"), [(2, 64), (4, 32), (4, 256)])
+def test_the_largest_codes_and_digits_overflow_no_sum(profile: str, bits: int, block: int) -> None:
+    target = resolve(profile)
+    if not target.is_here:
+        pytest.skip(f"this machine cannot run {profile}")
+    case = draws(bound(product(2, 512, 40)), 1)[0]
+    encoding = Quantised.of(bits, 1, block, centred=False)
+    matrix = np.full(case.inputs[MATRIX].shape, (1 << bits) - 1, np.float32)
+    matrix[:, ::block] = 1  # which makes 1 the step of every grid
+    digits = np.float32(127 * 65536 - 128 * 256 - 128)
+    x = np.stack([np.full(512, digits), np.full(512, -digits)])
+    found = encoded(replace(case, inputs=(x, matrix)), encoding, matrix, target)
+    assert found is not None
+    (got,) = Library.of([found], target, optimise="-O1").run(0, found)
+    np.testing.assert_allclose(got, x.astype(np.float64) @ matrix.T, rtol=1e-6)
+
+
 def test_blocks_along_the_columns_serve_no_product() -> None:
     case = draws(bound(product(1, 256, 64)), 1)[0]
     encoding = Quantised.of(4, 0, 32, centred=True)
