@@ -212,19 +212,26 @@ def _every(constant: np.ndarray) -> tuple[Quantised, ...]:
 def _along(constant: np.ndarray, axis: int) -> Quantised | None:
     """The fewest bits, then the largest block, for which there are grids along an axis."""
     extent = constant.shape[axis]
-    sizes = (extent, *(one for one in SMALL_BLOCKS if one < extent))
     lines = np.moveaxis(constant, axis, -1).reshape(-1, extent)[:: -(-constant.size // extent // SAMPLE)]
+    if not bool(np.isfinite(lines).all() and lines.any()):
+        return None
+    sizes = [
+        size for size in (extent, *(one for one in SMALL_BLOCKS if one < extent)) if _may_fit(lines, size, BITS[-1])
+    ]
     for bits, block in ((bits, block) for bits in BITS for block in sizes):
-        sample = blocks_of(lines, 1, block)[:: -(-extent // block)]
-        if not bool(np.isfinite(sample).all() and sample.any()):
-            return None
-        fits = _on(sample, np.abs(sample).max(1), _number_of_peak(sample, bits), bits)[2]
-        if 2 * np.count_nonzero(fits) < len(sample):
+        if not _may_fit(lines, block, bits):
             continue
         grid = grid_of(blocks_of(constant, axis, block), bits)
         if grid is not None:
             return Quantised.of(bits, axis, block, centred=grid.is_centred(bits))
     return None
+
+
+def _may_fit(lines: np.ndarray, block: int, bits: int) -> bool:
+    """Whether about half of the first blocks of some lines are on grids that two of their magnitudes show."""
+    first = np.ascontiguousarray(lines[:, :block])
+    fits = _on(first, np.abs(first).max(1), _number_of_peak(first, bits), bits)[2]
+    return bool(2 * np.count_nonzero(fits) >= len(first))
 
 
 def _fitted(blocks: np.ndarray, bits: int) -> Grid | None:
