@@ -11,20 +11,20 @@ A mask that a map makes of the places of keys is put into the call where it then
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler.forms.attention import as_few_queries, softmax_axis
+from compiler.forms.attention import as_few_queries, softmax_axis, stored
 from compiler.forms.key_bounds import key_bounds
-from compiler.fuse.attention import Trio, fitted, joined, product_of
+from compiler.fuse.attention import Trio, fitted, joined, kept_under, product_of
 from compiler.fuse.between import needed_elsewhere
 from compiler.fuse.draft import Op, bind, only_block, store_axes
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.expr import Expr, Load, Position
+from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
 from compiler.ir.index import Axis, Index
-from compiler.ir.kernel import Kernel
+from compiler.ir.kernel import Block, Kernel, Slot
 from compiler.ir.tensor import DType
 
 
@@ -52,23 +52,44 @@ def few_query_attentions(kernels: KernelGraph) -> tuple[tuple[tuple[int, ...], C
 def join_few_queries(kernels: KernelGraph, first: int, softmax: int, second: int) -> Call | str:
     """One call that does all three, to stand where the second product stood, or the reason why not."""
     scores, over, mixed = (kernels.calls[at] for at in (first, softmax, second))
-    own = _softmax(over)
-    if own is None:
+    found = _softmax(over)
+    if found is None:
         return "it is no softmax in fp32"
     for call, reader in ((scores, softmax), (over, second)):
         if reason := needed_elsewhere(kernels, call, reader):
             return reason
-    trio = Trio(_op(scores), _op(over), own, _op(mixed))
+    trio = Trio(_op(scores), found.plain, found.own, _op(mixed))
     if product_of(trio.scores) is None or product_of(trio.mixed) is None:
         return "what comes before or after it is no product"
     types = {id: kernels.buffers[id].type for call in (scores, over, mixed) for id in (*call.inputs, *call.outputs)}
     placed = fitted(trio, types)
     if isinstance(placed, str):
         return placed
-    whole = joined(placed, types)
+    whole = _with_dropped_rows(joined(placed, types), placed, found)
     if as_few_queries(whole.kernel) is None:
         return "together they are not in the form of attention, or have too many rows"
     return _call(with_own_mask(whole, kernels))
+
+
+def _with_dropped_rows(whole: Op, trio: Trio, softmax: _Softmax) -> Op:
+    """Attention whose results are 0 in rows that the softmax made 0."""
+    kernel, own = whole.kernel, softmax.op.kernel
+    assert isinstance(kernel, Kernel)
+    assert isinstance(own, Kernel)
+    if softmax.drops is None:
+        return whole
+    names = {slot.name: f"drops_{slot.name}" for slot in own.inputs}
+    places = dict(zip(own.shared, map(Index.of, trio.axes), strict=False))
+    drops = softmax.drops.substitute(places).transform(_renamed(names))
+    read = {load.slot for load in drops.loads}
+    more = [
+        (replace(slot, name=names[slot.name]), value)
+        for slot, value in zip(own.inputs, softmax.op.inputs, strict=True)
+        if names[slot.name] in read
+    ]
+    longer = replace(kernel, inputs=(*kernel.inputs, *(slot for slot, _ in more)))
+    op = replace(whole, kernel=longer, inputs=(*whole.inputs, *(value for _, value in more)))
+    return kept_under(op, longer, [Apply("not", (drops,))])
 
 
 def ends_keys(call: Call) -> bool:
@@ -85,14 +106,14 @@ def with_own_mask(op: Op, kernels: KernelGraph) -> Op:
     found = placed if _count_bounds(placed) > _count_bounds(op) else op
     for value in op.inputs:
         at = kernels.writer.get(value)
-        if at is None or kernels.buffers[value].dtype is not DType.BOOL:
+        if at is None or kernels.buffers[value].dtype not in (DType.BOOL, DType.F32):
             continue
         taken = _with_map(found, value, _op(kernels.calls[at]))
         if taken is None:
             continue
         taken = _with_places(taken, kernels.constants)
         if _count_bounds(taken) > _count_bounds(found):
-            found = taken
+            return with_own_mask(taken, kernels)
     return found
 
 
@@ -111,11 +132,7 @@ def _with_map(op: Op, value: int, producer: Op) -> Op | None:
     if axes is None:
         return None
     inner = {one.name: f"made_{one.name}" for one in made.inputs}
-
-    def renamed(expr: Expr) -> Expr:
-        return replace(expr, slot=inner[expr.slot]) if isinstance(expr, Load) else expr
-
-    taken = block.values[0].transform(renamed)
+    taken = block.values[0].transform(_renamed(inner))
 
     def put(expr: Expr) -> Expr:
         if not isinstance(expr, Load) or expr.slot != slot:
@@ -164,8 +181,56 @@ def _start(array: np.ndarray) -> int | None:
     return int(flat[0]) if bool((np.diff(flat) == 1).all()) else None
 
 
-def _softmax(call: Call) -> Axis | None:
-    return softmax_axis(call.kernel) if isinstance(call.kernel, Kernel) else None
+@dataclass(frozen=True)
+class _Softmax:
+    """A softmax along the axis `own` as `plain`, of a call that makes rows 0 where `drops` holds, if there are any."""
+
+    op: Op
+    plain: Op
+    own: Axis
+    drops: Expr | None = None
+
+
+def _softmax(call: Call) -> _Softmax | None:
+    """A call as a softmax and no more, but for rows that it makes 0; None for any other call."""
+    op, kernel = _op(call), call.kernel
+    if not isinstance(kernel, Kernel):
+        return None
+    own = softmax_axis(kernel)
+    if own is not None:
+        return _Softmax(op, op, own)
+    *before, last = kernel.blocks
+    if len(before) < 3 or last.monoid or len(last.values) != 1 or len(kernel.outputs) != 1:
+        return None
+    (value,), zero = last.values, Const(0.0, DType.F32)
+    if not isinstance(value, Where) or zero not in (value.then, value.otherwise):
+        return None
+    kept, condition = value.otherwise, value.condition
+    if kept == zero:
+        kept, condition = value.then, Apply("not", (condition,))
+    if isinstance(kept, Load) and kept == stored(before[-1]) and last.stores[0].index == kept.index:
+        last = before.pop()
+        kept = last.values[0]
+    blocks = (*before, replace(last, values=(kept,), stores=kernel.blocks[-1].stores))
+    plain = replace(kernel, blocks=blocks, temps=tuple(slot for slot in kernel.temps if _is_used(slot, blocks)))
+    inputs, outputs = (
+        dict(zip((slot.name for slot in slots), values, strict=True))
+        for slots, values in ((kernel.inputs, op.inputs), (kernel.outputs, op.outputs))
+    )
+    alone = bind(plain, inputs, outputs, op.sources)
+    own = softmax_axis(alone.kernel) if isinstance(alone.kernel, Kernel) else None
+    if own is None or any(axis in condition.axes for axis in last.axes):
+        return None
+    return _Softmax(op, alone, own, condition)
+
+
+def _is_used(slot: Slot, blocks: Sequence[Block]) -> bool:
+    return any(slot.name in block.writes for block in blocks)
+
+
+def _renamed(names: Mapping[str, str]) -> Callable[[Expr], Expr]:
+    """Loads of slots under other names."""
+    return lambda expr: replace(expr, slot=names[expr.slot]) if isinstance(expr, Load) else expr
 
 
 def _op(call: Call) -> Op:

@@ -74,12 +74,50 @@ def test_choices_of_one_number_inside_each_other_are_all_bounds() -> None:
     assert found.kept[-1].values[0] == VIEW.maps[-1].values[0]
 
 
+NEVER, ALWAYS = Const(float("-inf"), DType.F32), Const(0.0, DType.F32)
+
+
+def added(*terms: Expr) -> Expr:
+    value: Expr = SCORE
+    for term in terms:
+        value = Apply("add", (term, value))
+    return value
+
+
+def test_masks_of_infinities_that_are_added_are_bounds_from_either_side() -> None:
+    ends = Where(Apply("lt", (PLACE, LAST)), ALWAYS, NEVER)
+    begins = Where(Apply("lt", (PLACE, Const(3, DType.I64))), NEVER, ALWAYS)
+    found = bounds_of(added(ends, begins))
+    assert {(bound.limit, bound.more, bound.is_end) for bound in found.bounds} == {
+        (LAST, 0, True),
+        (Const(3, DType.I64), 0, False),
+    }
+    assert found.lowest == float("-inf")
+    assert found.kept[-1].values[0] == VIEW.maps[-1].values[0]
+
+
+def test_what_is_added_beside_such_a_mask_stays() -> None:
+    bias = Load(VIEW.kernel.inputs[0].name, (Index.of(0),) * 5, DType.F32)
+    found = bounds_of(added(bias, Where(Apply("ge", (LAST, PLACE)), ALWAYS, NEVER)))
+    assert [(bound.more, bound.is_end) for bound in found.bounds] == [(1, True)]
+    assert found.kept[-1].values[0] == Apply("add", (bias, VIEW.maps[-1].values[0]))
+
+
 NONE = {
     "the number is not one": Where(Apply("lt", (PLACE, LAST)), SCORE, Load("lowest", (), DType.F32)),
     "the limit depends on the key": compared("lt", PLACE, Load("last", (Index.of(VIEW.keys),), DType.I64)),
     "the place is counted twice": compared("lt", Position(Index.of(VIEW.keys) * 2), LAST),
     "the place is a float": compared("lt", Position(Index.of(VIEW.keys), DType.F32), Load("last", (), DType.F32)),
     "another axis moves the place": compared("lt", Position(Index.of(VIEW.keys) + Axis("other", 3)), LAST),
+    "a number that is added": added(Where(Apply("lt", (PLACE, LAST)), ALWAYS, Const(-10000.0, DType.F32))),
+    "a mask of which a part is no comparison": added(
+        Where(
+            Apply("and", (Apply("lt", (PLACE, LAST)), Load("seen", (Index.of(VIEW.keys),), DType.BOOL))), ALWAYS, NEVER
+        )
+    ),
+    "two comparisons of which one must not hold": added(
+        Where(Apply("and", (Apply("lt", (PLACE, LAST)), Apply("gt", (PLACE, LAST)))), NEVER, ALWAYS)
+    ),
     "no comparison": Where(Load("seen", (Index.of(VIEW.keys),), DType.BOOL), SCORE, LOWEST),
     "places that are equal": compared("eq", PLACE, LAST),
     "a load that the condition keeps inside": Where(

@@ -14,7 +14,7 @@ from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType, TensorType
 from tests.compiler.rewrite.sketch import Sketch
 
-PLACED = ("past", "window", "reversed")
+PLACED = ("past", "window", "reversed", "infinite", "infinities")
 """Masks that are comparisons with the place of a key."""
 LOWEST = -3e38
 
@@ -24,8 +24,10 @@ class Form:
     """Sizes, and what stands between the products.
 
     new      queries of each head; `groups` heads of queries share one of keys
-    mask     none; a comparison of places with the last one of each query, as it is, with a window, or negated; a given
-             condition of each score; a number that is added
+    mask     none; a comparison of places with the last one of each query, as it is, with a window, or with its sides
+             exchanged; zeros and -infinity by such comparisons, which are added; a given condition of each score; a
+             number that is added
+    dropped  rows of the softmax are made 0 by a given condition
     across   keys lie beside each other in memory, not the elements of one
     lowest   what scores become that the mask leaves out
     """
@@ -42,6 +44,7 @@ class Form:
     softcap: bool = False
     biased: bool = False
     lowest: float = LOWEST
+    dropped: bool = False
 
     @property
     def rows(self) -> int:
@@ -62,7 +65,11 @@ class Form:
             scores = s("Mul", s("Tanh", s("Div", scores, s.c(2.0))), s.c(2.0))
         if self.biased:
             scores = s("Add", scores, s.x(1, self.heads, self.groups, self.new, self.keys))
-        mixed = s("MatMul", s("Softmax", self._masked(s, scores), axis=-1), values)
+        weights = s("Softmax", self._masked(s, scores), axis=-1)
+        if self.dropped:
+            rows = s.x(self.batch, 1, 1, self.new, 1, dtype=DType.BOOL)
+            weights = s("Where", rows, *((s.c(0.0), weights) if self.new % 2 else (weights, s.c(0.0))))
+        mixed = s("MatMul", weights, values)
         return s.graph(s("Transpose", mixed, perm=(0, 3, 1, 2, 4)))
 
     def _masked(self, s: Sketch, scores: int) -> int:
@@ -79,6 +86,12 @@ class Form:
             before = s.c(np.arange(self.keys) - 1, DType.I64)
             return s("Where", s("Greater", last, before), scores, lowest)
         seen = s("LessOrEqual", places, last)
+        if self.mask == "infinite":
+            return s("Add", scores, s("Where", seen, s.c(0.0), s.c(-np.inf)))
+        if self.mask == "infinities":
+            early = s("Less", places, s.c(3, DType.I64))
+            later = s("Where", s("Less", last, places), s.c(-np.inf), s.c(0.0))
+            return s("Add", s("Add", later, s("Where", early, s.c(-np.inf), s.c(0.0))), scores)
         if self.mask == "window":
             seen = s("And", seen, s("Greater", places, s("Sub", last, s.c(5, DType.I64))))
         return s("Where", seen, scores, lowest)
@@ -109,6 +122,7 @@ def forms() -> st.SearchStrategy[Form]:
         softcap=st.booleans(),
         biased=st.booleans(),
         lowest=st.sampled_from([LOWEST, LOWEST, -np.inf, -65504.0, -10.0]),
+        dropped=st.sampled_from([False, False, True]),
     ).filter(lambda form: form.rows <= 16)
 
 

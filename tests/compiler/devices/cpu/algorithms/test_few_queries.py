@@ -99,7 +99,7 @@ def filled(case: Case, seen: slice, number: float) -> Case:
 
 
 @pytest.mark.parametrize("new", [1, 4])
-@pytest.mark.parametrize(("mask", "first"), [("past", 0), ("reversed", 0), ("window", 18)])
+@pytest.mark.parametrize(("mask", "first"), [("past", 0), ("reversed", 0), ("window", 18), ("infinite", 0)])
 def test_keys_that_a_mask_leaves_out_for_all_rows_are_not_read(mask: str, first: int, new: int) -> None:
     """What is not a number there would show in the results."""
     plain = filled(case_of(Form(new=new, mask=mask, columns=20), 5), slice(first, 23), 0.0)
