@@ -139,6 +139,19 @@ def attention(g: GraphBuilder) -> None:
     g.output("y", attend(g, scores, v))
 
 
+def decoded(g: GraphBuilder) -> None:
+    """Attention of a token or two over a cache that fills up to a place, by heads that share its keys."""
+    heads, shared, tokens = pick(g, 2, 4), pick(g, 1, 2, 4), pick(g, 1, 1, 2)
+    keys, depth = pick(g, 40, 128, 256), pick(g, 32, 64)
+    q, k = g.input("q", (heads, shared, tokens, depth)), g.input("k", (heads, 1, keys, depth))
+    scores = g.scale(g.matmul(q, g.transpose(k, (0, 1, 3, 2))), depth**-0.5)
+    places, last = g.constant(np.arange(keys)), g.input("last", (1, 1, tokens, 1), TensorProto.INT64)
+    seen = g.node("LessOrEqual", [places, last], (1, 1, tokens, keys), dtype=TensorProto.BOOL)
+    lowest = g.constant(np.array(-3e38, np.float32))
+    scores = g.node("Where", [seen, scores, lowest], scores.shape, scores.moments)
+    g.output("y", attend(g, scores, g.input("v", (heads, 1, keys, depth))))
+
+
 def encoder(g: GraphBuilder) -> None:
     """A block of a transformer's encoder."""
     tokens, width, heads = pick(g, 16, 40), pick(g, 32, 64), pick(g, 1, 2)
@@ -544,6 +557,7 @@ FAMILIES: Mapping[str, Callable[[GraphBuilder], None]] = {
         *(
             normalised,
             attention,
+            decoded,
             encoder,
             convolution,
             first_convolution,

@@ -14,6 +14,8 @@ from compiler.ir.tensor import DType
 
 MIN_QUERIES = 4
 """Rows that repay packing the keys and values."""
+MOST_FEW = 16
+"""Rows that are few: what is read of the keys and values takes longer than what is computed with it."""
 RESULTS = (DType.F32, DType.U8, DType.I8)
 """What the maps after y may give: a quantised model rounds it to bytes."""
 
@@ -113,7 +115,21 @@ def stored(block: Block) -> Load:
 
 
 def as_attention(kernel: Kernel | Routine) -> Attention | None:
-    """A kernel in the form of attention, or None when it is not one in fp32; results may be rounded to bytes."""
+    """A kernel in the form of attention, or None when it is not one in fp32; results may be rounded to bytes.
+
+    Heads of one row each, that of a single query, are in that form for `as_few_queries` alone.
+    """
+    view = _attention(kernel)
+    return view if view is not None and view.rows else None
+
+
+def as_few_queries(kernel: Kernel | Routine) -> Attention | None:
+    """A kernel in the form of attention of MOST_FEW rows at most; where there is but one `rows` is empty."""
+    view = _attention(kernel)
+    return view if view is not None and view.queries <= MOST_FEW else None
+
+
+def _attention(kernel: Kernel | Routine) -> Attention | None:
     if not isinstance(kernel, Kernel) or kernel.sequential:
         return None
     kernel = without_unit_axes(contract_temps(kernel))
@@ -140,7 +156,7 @@ def as_attention(kernel: Kernel | Routine) -> Attention | None:
     if p != weights or keys in q.axes or keys not in k.axes or columns not in v.axes:
         return None
     batch, rows = batch_and_rows(kernel, k, v)
-    if not rows or any(slot.type.rank > 1 for slot in kernel.temps):
+    if any(slot.type.rank > 1 for slot in kernel.temps):
         return None
     return Attention(
         batch, rows, keys, scores.reduction, columns, kernel, scores, tuple(maps), mixed, tuple(epilogue), q, k, v

@@ -60,7 +60,7 @@ def grouped(site: Site) -> Expansion:
     places = call("Add", past, composition.constant(np.arange(sizes.new, dtype=np.int64)[None]))  # [B, S]
     if site.integer("do_rotary", 0):
         q, k = _turned(site, composition, sizes, (q, k), places)
-    k, v = (_cached(site, composition, sizes, at, new, past) for at, new in ((PAST_KEY, k), (PAST_VALUE, v)))
+    k, v = (_cached(composition, sizes, at, new, past) for at, new in ((PAST_KEY, k), (PAST_VALUE, v)))
     y = _mixed(site, composition, sizes, (q, k, v), places)
     return composition.gives(y, k, v)
 
@@ -137,53 +137,43 @@ def _turned(
     return q, k
 
 
-def _cached(site: Site, composition: Composition, sizes: Sizes, at: int, new: str, past: str) -> str:
-    """[B, K, T, h]: a cache with the new tokens of each row after its past ones."""
+def _cached(composition: Composition, sizes: Sizes, at: int, new: str, past: str) -> str:
+    """[B, K, T, h]: a cache with the new tokens of each row after its past ones.
+
+    A cache that grows is padded, which fusion makes one pass with the tokens that are put into it.
+    """
     call = composition.call
-    kind, more = site.first.dtype, sizes.after - sizes.before
+
+    def padded(part: str, more: int) -> str:
+        return call("Pad", part, composition.ints(0, 0, 0, 0, 0, 0, more, 0), mode="constant") if more else part
+
     if sizes.before == 0:
-        wide = sizes.after - sizes.new
-        pads = composition.ints(0, 0, 0, 0, 0, 0, wide, 0)
-        return call("Pad", new, pads, mode="constant") if wide else new
-    cache = f"x{at}"
-    if more:
-        zeros = np.broadcast_to(np.zeros((), kind.numpy), (sizes.batch, sizes.shared, more, sizes.width))
-        cache = call("Concat", cache, composition.constant(zeros), axis=2)
+        return padded(new, sizes.after - sizes.new)
     starts = composition.reshape(past, sizes.batch)
+    cache = padded(f"x{at}", sizes.after - sizes.before)
     return call("TensorScatter", cache, new, starts, axis=2, mode="linear")
 
 
 def _mixed(site: Site, composition: Composition, sizes: Sizes, operands: tuple[str, str, str], places: str) -> str:
-    """[B, S, N h]: softmax(softcap(scale Q K^T) + bias) V over the tokens that each may see."""
+    """[B, S, N h]: softmax(softcap(scale Q K^T) + bias) V over the tokens that each may see.
+
+    Scores are [B, K, N / K, S, T]: heads of queries that share keys are a dimension of their own.
+    """
     call, ints = composition.call, composition.ints
     dtype = site.first.dtype
     q, *cached = operands
-    if sizes.groups > 1:
-        apart = (sizes.batch, sizes.shared, sizes.groups, sizes.after, sizes.width)
-        cached = [
-            composition.reshape(
-                call("Expand", call("Unsqueeze", part, ints(2)), ints(*apart)),
-                sizes.batch, sizes.heads, sizes.after, sizes.width,
-            )
-            for part in cached
-        ]  # fmt: skip
-    k, v = cached
+    lead = (sizes.batch, sizes.shared, sizes.groups)
+    q = composition.reshape(q, *lead, sizes.new, sizes.width)
+    k, v = (call("Unsqueeze", part, ints(2)) for part in cached)
     scale = real(site, "scale", 0.0) or float(sizes.width) ** -0.5
-    scores = call("Mul", call("MatMul", q, across(composition, k, 4)), number(composition, scale, dtype))
+    scores = call("Mul", call("MatMul", q, across(composition, k, 5)), number(composition, scale, dtype))
     softcap = real(site, "softcap", 0.0)
     if softcap > 0:
         cap = number(composition, softcap, dtype)
         scores = call("Mul", call("Tanh", call("Div", scores, cap)), cap)
     if is_there(site, BIAS):
-        bias = site.given(BIAS)
-        wanted = (sizes.batch, sizes.heads, sizes.new)
-        fits = bias.rank == 4 and all(extent in (1, size) for extent, size in zip(bias.dims[:3], wanted, strict=True))
-        _demand(fits and bias.dims[3] >= sizes.after, site.first, bias)
-        part = f"x{BIAS}"
-        if bias.dims[3] > sizes.after:
-            part = call("Slice", part, ints(0), ints(sizes.after), ints(3))
-        scores = call("Add", scores, part)
-    own = call("Unsqueeze", places, ints(1, 3))  # [B, 1, S, 1]
+        scores = call("Add", scores, _bias(site, composition, sizes))
+    own = call("Unsqueeze", places, ints(1, 2, 4))  # [B, 1, 1, S, 1]
     keys = composition.constant(np.arange(sizes.after, dtype=np.int64))
     seen = call("LessOrEqual", keys, own)
     window = site.integer("local_window_size", -1)
@@ -193,8 +183,21 @@ def _mixed(site: Site, composition: Composition, sizes: Sizes, operands: tuple[s
     lowest = -65504.0 if dtype is DType.F16 else -3e38
     scores = call("Where", seen, scores, number(composition, lowest, dtype))
     weights = _weights(site, composition, sizes, scores)
-    mixed = call("Transpose", call("MatMul", weights, v), perm=(0, 2, 1, 3))
+    mixed = call("Transpose", call("MatMul", weights, v), perm=(0, 3, 1, 2, 4))
     return composition.reshape(mixed, sizes.batch, sizes.new, sizes.heads * sizes.width)
+
+
+def _bias(site: Site, composition: Composition, sizes: Sizes) -> str:
+    """What is added to scores, [1 or B, 1 or K, 1 or N / K, 1 or S, T]."""
+    bias, ints, part = site.given(BIAS), composition.ints, f"x{BIAS}"
+    wanted = (sizes.batch, sizes.heads, sizes.new)
+    fits = bias.rank == 4 and all(extent in (1, size) for extent, size in zip(bias.dims[:3], wanted, strict=True))
+    _demand(fits and bias.dims[3] >= sizes.after, site.first, bias)
+    if bias.dims[3] > sizes.after:
+        part = composition.call("Slice", part, ints(0), ints(sizes.after), ints(3))
+    batch, heads, new = bias.dims[:3]
+    apart = (sizes.shared, sizes.groups) if heads == sizes.heads else (1, 1)
+    return composition.reshape(part, batch, *apart, new, sizes.after)
 
 
 def _weights(site: Site, composition: Composition, sizes: Sizes, scores: str) -> str:
@@ -203,11 +206,12 @@ def _weights(site: Site, composition: Composition, sizes: Sizes, scores: str) ->
     smooth = site.integer("smooth_softmax", 0) > 0
     if not smooth and not is_there(site, SINK):
         return call("Softmax", scores, axis=-1)
-    whole = (sizes.batch, sizes.heads, sizes.new, 1)
+    whole = (sizes.batch, sizes.shared, sizes.groups, sizes.new, 1)
     if is_there(site, SINK):
         _demand(site.given(SINK).elements == sizes.heads, site.first, site.given(SINK))
-        sink = call("Expand", composition.reshape(f"x{SINK}", 1, sizes.heads, 1, 1), ints(*whole))
+        each = composition.reshape(f"x{SINK}", 1, sizes.shared, sizes.groups, 1, 1)
+        sink = call("Expand", each, ints(*whole))
     else:
         sink = composition.constant(np.broadcast_to(np.zeros((), site.first.dtype.numpy), whole))
-    found = call("Softmax", call("Concat", scores, sink, axis=3), axis=-1)
-    return call("Slice", found, ints(0), ints(sizes.after), ints(3))
+    found = call("Softmax", call("Concat", scores, sink, axis=4), axis=-1)
+    return call("Slice", found, ints(0), ints(sizes.after), ints(4))

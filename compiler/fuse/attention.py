@@ -148,11 +148,14 @@ def _kept_below(whole: Op, parts: _Parts) -> Op | None:
             return None
         place = Index.of(0) if own in bound.place.axes else bound.place.substitute(by_place)
         conditions.append(Apply("lt", (Position(place), size)))
-    return _with_choice(whole, kernel, conditions)
+    return kept_under(whole, kernel, conditions)
 
 
-def _with_choice(whole: Op, kernel: Kernel, conditions: list[Expr]) -> Op:
-    """The product with the values, the last sum of a kernel, kept under conditions."""
+def kept_under(whole: Op, kernel: Kernel, conditions: list[Expr]) -> Op:
+    """The product with the values, the last sum of a kernel, kept under conditions, and 0 elsewhere.
+
+    `kernel` is that of `whole`, perhaps with slots for the last of its inputs that conditions read.
+    """
     at = max(place for place, block in enumerate(kernel.blocks) if block.monoid)
     product, condition = kernel.blocks[at], conjunction(conditions)
     (store,) = product.stores

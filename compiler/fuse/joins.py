@@ -10,11 +10,12 @@ larger of the two falls, or the work alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from compiler.fuse.byte_attention import byte_attentions
 from compiler.fuse.excitation import excitations
+from compiler.fuse.few_queries import ends_keys, few_query_attentions
 from compiler.fuse.normalised import normalisations
 from compiler.fuse.refusal import name_of
 from compiler.fuse.separable import separables
@@ -28,14 +29,18 @@ FINDERS: Mapping[str, Callable[[KernelGraph], tuple[tuple[tuple[int, ...], Call]
     "excitation": excitations,
     "normalised": normalisations,
     "byte_attention": byte_attentions,
+    "few_queries": few_query_attentions,
 }
 """What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of
-it, a normalisation of rows and a product of them, two products of bytes and the softmax between them."""
+it, a normalisation of rows and a product of them, two products with the softmax between them of bytes or few rows."""
 KINDS = frozenset(FINDERS)
-BY_MODEL: Mapping[str, float] = {"byte_attention": 0.75}
+BY_MODEL: Mapping[str, float] = {"byte_attention": 0.75, "few_queries": 0.75}
 """Kinds of join that are taken where not all was measured, if by the model they take less than this part of what their
 calls take: a network has as many kernels of attention as layers, each with scales of its own, and three calls and the
 join of each are more than most budgets measure."""
+USUAL_KEYS = 0.7
+"""Of what attention of few queries takes with all of its keys, where a mask says at which its rows end: what it takes
+on average over the tokens of a cache that fills, which kernels are not timed with."""
 HOPE = 1.25
 """A join is tiled where by the model it takes less than this times what its calls take apart: by as much the model may
 err."""
@@ -60,6 +65,11 @@ class Join:
     calls: tuple[int, ...]
     call: Call
     foreseen: float = 1.0
+
+    @property
+    def usual(self) -> float:
+        """Which part of the time of its call, with all of its work, it takes in a usual run."""
+        return USUAL_KEYS if self.kind == "few_queries" and ends_keys(self.call) else 1.0
 
     @property
     def where(self) -> str:
@@ -109,24 +119,49 @@ def promising(kernels: KernelGraph, found: Sequence[Join], costs: Costs) -> tupl
     kept = []
     for join in found:
         joined, *apart = (next(seconds) for _ in (join.call, *join.calls))
-        if joined < HOPE * sum(apart):
-            kept.append(replace(join, foreseen=joined / sum(apart)))
+        usual = join.usual * joined
+        if usual < HOPE * sum(apart):
+            kept.append(replace(join, foreseen=usual / sum(apart)))
     return tuple(kept)
 
 
 def replaced(kernels: KernelGraph, chosen: Sequence[Join]) -> KernelGraph:
     """The kernels with the calls of some joins, no two of which share one, carried out as the joins say.
 
-    Buffers that nothing needs are gone.
+    Buffers that nothing needs are gone, and calls whose results joins compute for themselves.
     """
     instead = {join.calls[-1]: join.call for join in chosen}
     gone = {call for join in chosen for call in join.calls[:-1]}
     calls = tuple(instead.get(at, call) for at, call in enumerate(kernels.calls) if at not in gone)
+    calls = _without_unread(
+        kernels, calls, {id for join in chosen for at in join.calls for id in kernels.calls[at].inputs}
+    )
     bound = {id for call in kernels.calls for id in (*call.inputs, *call.outputs)}
-    needed = {id for call in calls for id in (*call.inputs, *call.outputs)}
+    needed = {*kernels.inputs, *(id for call in calls for id in (*call.inputs, *call.outputs))}
     buffers = {id: buffer for id, buffer in kernels.buffers.items() if id in needed or id not in bound}
+    constants = {id: array for id, array in kernels.constants.items() if id in buffers}
     cut = [id for id in kernels.outputs if id in buffers and (buffers[id].unread or buffers[id].margins)]
-    return with_unread(replace(kernels, buffers=buffers, calls=calls), frozenset(cut))
+    return with_unread(replace(kernels, buffers=buffers, calls=calls, constants=constants), frozenset(cut))
+
+
+def _without_unread(kernels: KernelGraph, calls: Sequence[Call], once_read: Set[int]) -> tuple[Call, ...]:
+    """The calls but for those whose results, each in a storage of its own, were read and no longer are."""
+    while True:
+        read = {id for call in calls for id in call.inputs} | {*kernels.outputs}
+        kept = tuple(
+            call
+            for call in calls
+            if any(id in read or id not in once_read or not _is_alone(kernels, id) for id in call.outputs)
+        )
+        if len(kept) == len(calls):
+            return kept
+        once_read |= {id for call in calls if call not in kept for id in call.inputs}
+        calls = kept
+
+
+def _is_alone(kernels: KernelGraph, id: int) -> bool:
+    """Whether no other buffer lies in a buffer's storage."""
+    return len(kernels.lying_in[kernels.buffers[id].storage]) == 1
 
 
 def choose_joins(
@@ -161,7 +196,7 @@ def choose_joins(
         if not reason:
             left -= 1
             with_it = [*taken, one]
-            length = _length(*_with(kernels, by_call, with_it), lanes, sync_s)
+            length = _length(*_with(kernels, by_call, with_it, usual=True), lanes, sync_s)
             if length < best:
                 taken, best = with_it, length
             else:
@@ -185,9 +220,20 @@ class _Candidate:
         return tuple(menu.best.cost for menu in self.apart)
 
     @property
+    def usual_menu(self) -> Menu:
+        """With what its variants take in a usual run."""
+        part = self.join.usual
+        return replace(
+            self.menu,
+            variants=tuple(
+                replace(one, cost=replace(one.cost, seconds=part * one.cost.seconds)) for one in self.menu.variants
+            ),
+        )
+
+    @property
     def saved(self) -> float:
         """Seconds of one lane."""
-        return sum(cost.seconds for cost in self.costs) - self.menu.best.cost.seconds
+        return sum(cost.seconds for cost in self.costs) - self.join.usual * self.menu.best.cost.seconds
 
     def refusal(self, taken: Sequence[_Candidate], sync_s: float, error: float) -> str:
         """Why it is not taken whatever the path; empty when it may be."""
@@ -206,11 +252,11 @@ class _Candidate:
 
 
 def _with(
-    kernels: KernelGraph, menus: Mapping[tuple[int, ...], Menu], taken: Sequence[_Candidate]
+    kernels: KernelGraph, menus: Mapping[tuple[int, ...], Menu], taken: Sequence[_Candidate], *, usual: bool = False
 ) -> tuple[KernelGraph, Mapping[tuple[int, ...], Menu]]:
-    """The kernels with some joins, and the menu of each call by its outputs."""
+    """The kernels with some joins, and the menu of each call by its outputs, perhaps with what usual runs take."""
     joined = replaced(kernels, [one.join for one in taken])
-    return joined, {**menus, **{one.join.call.outputs: one.menu for one in taken}}
+    return joined, {**menus, **{one.join.call.outputs: one.usual_menu if usual else one.menu for one in taken}}
 
 
 def _length(

@@ -42,7 +42,7 @@ def reads_indices(kernel: Kernel | Routine) -> bool:
 
 
 def greatest_sizes(kernel: Kernel | Routine) -> Mapping[str, int]:
-    """Integer inputs that say below which places elements count, and the least number that leaves none of them out.
+    """Integer inputs that say below which places elements count, and a number that leaves none of them out.
 
     A program for all sizes of a dimension is timed with all of its work: with few elements every tile costs the same.
     Of a routine every whole scalar is one; of a region, whose scalars say how often it runs, none.
@@ -55,7 +55,7 @@ def greatest_sizes(kernel: Kernel | Routine) -> Mapping[str, int]:
     inputs = {slot.name: slot.type.dtype for slot in kernel.inputs}
     found: dict[str, int] = {}
     for part in (part for block in kernel.blocks for value in block.values for part in value.walk()):
-        if isinstance(part, Apply) and part.function == "lt" and isinstance(part.args[0], Position):
+        if isinstance(part, Apply) and part.function in ("lt", "le") and isinstance(part.args[0], Position):
             size = part.args[1]
             while isinstance(size, Cast):
                 size = size.arg

@@ -19,8 +19,8 @@ from compiler.rewrite.rounding import rounded
 from compiler.rewrite.rule import REASSOCIATES, Rule
 from compiler.rewrite.view import Draft, No, Rewrite, View
 
-MAPS = ("Add", "Sub", "Mul", "Div", "Where")
-"""What may stand between the products: scales and masks."""
+MAPS = ("Add", "Sub", "Mul", "Div", "Tanh", "Where")
+"""What may stand between the products: scales, caps and masks."""
 LENGTH = 12
 """Nodes between the products, at most."""
 

@@ -13,8 +13,10 @@ import pytest
 from onnx import TensorProto, helper
 
 from compiler.contract import CompileOptions
+from compiler.fuse import fuse
 from compiler.pack.loader import Model
-from tests.compiler.frontend.one_node import agree, by_onnxruntime, computed, refusal
+from compiler.rewrite import rewrite
+from tests.compiler.frontend.one_node import agree, by_onnxruntime, computed, graph_of, model_of, refusal
 from tests.compiling import compile_file
 
 MS = "com.microsoft"
@@ -72,6 +74,31 @@ def test_it_is_what_onnxruntime_computes(name: str) -> None:
 def test_a_cache_of_fixed_size_keeps_it_and_the_count_may_be_data() -> None:
     found = same([*inputs(1, 12, [7, 4]), *tables()], TURN)
     assert found[1].shape == (2, SHARED, 12, WIDTH)
+
+
+@pytest.mark.parametrize("name", ["plain", "softcap", "smooth", "bias"])
+@pytest.mark.parametrize(("new", "past"), [(1, 6), (3, 6)])
+def test_a_cache_is_written_in_one_pass_and_never_for_all_heads_of_queries(name: str, new: int, past: int) -> None:
+    arrays = inputs(new, past, [past + new])
+    more: Mapping[str, Any] = {"softcap": {"softcap": 2.0}, "smooth": {"smooth_softmax": 1}}
+    attrs = {**ATTRS, **more.get(name, {})}
+    if name == "bias":
+        arrays += [None, None, None, normal(1, HEADS, new, past + new)]
+    graph = graph_of(model_of("GroupQueryAttention", arrays, attrs, 3, MS, constants=[6]))
+    kernels = fuse(rewrite(graph).graph).kernels
+    written = [kernels.buffers[id].type.elements for call in kernels.calls for id in call.outputs]
+    cache = SHARED * (past + new) * WIDTH
+    assert written.count(cache) == 2, str(kernels)
+    assert max(written) == cache, str(kernels)
+
+
+def test_a_bias_of_all_heads_is_one_of_each() -> None:
+    bias = normal(1, 1, 2, 5)
+    for_all, each = (
+        computed("GroupQueryAttention", [*inputs(2, 3, [5, 5]), None, None, None, one], ATTRS, 3, MS, constants=[6])
+        for one in (bias, np.repeat(bias, HEADS, axis=1))
+    )
+    np.testing.assert_array_equal(for_all[0], each[0])
 
 
 def same(arrays: Arrays, attrs: Mapping[str, Any], **named: Any) -> list[np.ndarray]:

@@ -1,6 +1,7 @@
 """The algorithms of CPU targets, one module each: which kernels it takes, its legal tiles with costs, its lowering.
 
 attention    two products and the softmax between them
+few_queries  the same for so few queries that the keys and values are read where they lie
 byte_attention  the same where both products are of bytes, and the softmax rounds to them
 contraction  register-blocked matrix products and convolutions
 byte_groups  convolutions of bytes in groups of channels, by dot products within vectors
@@ -56,6 +57,7 @@ from compiler.devices.cpu.algorithms.byte_sums import BYTE_SUMS
 from compiler.devices.cpu.algorithms.coded_gemv import CODED_GEMV
 from compiler.devices.cpu.algorithms.contraction import CONTRACTION
 from compiler.devices.cpu.algorithms.dot_window import BF16_WINDOW, INTEGER_WINDOW
+from compiler.devices.cpu.algorithms.few_queries import FEW_QUERIES
 from compiler.devices.cpu.algorithms.gated import GATED
 from compiler.devices.cpu.algorithms.gated_bf16 import GATED_BF16
 from compiler.devices.cpu.algorithms.gemv import GEMV
@@ -96,6 +98,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
     BYTE_SUMS,
     CODED_GEMV,
     CONTRACTION,
+    FEW_QUERIES,
     GATED,
     GEMV,
     INTEGER,

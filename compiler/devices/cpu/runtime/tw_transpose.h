@@ -12,6 +12,25 @@
             rows[row + (s)] = __builtin_shufflevector(a, b, TW_LISTED(TW_HIGH, s)); \
         }
 
+/* The sum of each row, that of row c in lane c: round s adds what lies s lanes apart, and leaves half as many rows. */
+#define TW_SUM_ROUND(s) \
+    _Pragma("GCC unroll 16") for (int row = 0; row < TW_LANES; row += 2 * (s)) { \
+        const vf a = rows[row], b = rows[row + (s)]; \
+        rows[row] = __builtin_shufflevector(a, b, TW_LISTED(TW_LOW, s)) + __builtin_shufflevector(a, b, TW_LISTED(TW_HIGH, s)); \
+    }
+
+TW_INLINE vf tw_sums(vf rows[TW_LANES]) {
+    TW_SUM_ROUND(1)
+    TW_SUM_ROUND(2)
+#if TW_LANES >= 8
+    TW_SUM_ROUND(4)
+#endif
+#if TW_LANES >= 16
+    TW_SUM_ROUND(8)
+#endif
+    return rows[0];
+}
+
 TW_INLINE void tw_transpose(vf rows[TW_LANES]) {
     TW_ROUND(1)
     TW_ROUND(2)

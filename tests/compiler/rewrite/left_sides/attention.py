@@ -21,12 +21,14 @@ def _swapped(s: Sketch, x: int) -> int:
 
 
 def _weights(s: Sketch, scores: int, batch: int) -> int:
-    """The softmax of scores [., heads, queries, keys], which may be scaled and masked.
+    """The softmax of scores [., heads, queries, keys], which may be scaled, capped and masked.
 
     There is a mask for each of `batch`.
     """
     if s.rng.integers(2):
         scores = s("Mul", scores, s.c(0.5))
+    if s.rng.integers(3) == 0:
+        scores = s("Mul", s("Tanh", scores), s.c(2.0))
     mask = int(s.rng.integers(3))
     if mask == 0:
         scores = plus(s, scores, s.normal(*((batch, 1, 1, KEYS) if s.rng.integers(2) else (QUERIES, KEYS))))

@@ -21,6 +21,7 @@ from tests.compiler.devices.cpu.algorithms import (
     test_coded_gemv,
     test_contraction,
     test_dot_window,
+    test_few_queries,
     test_gated,
     test_gemv,
     test_integer,
@@ -61,6 +62,7 @@ def test_kernels_in_neon_equal_their_definition() -> None:
 def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     target = arm(NEON)
     test_attention.check(draws(test_attention.cases(target), 3), target)
+    test_few_queries.check(draws(test_few_queries.cases(target), 6), target)
     test_gemv.agrees([*draws(test_gemv.cases(target), 6), *draws(test_picked_gemv.drawn(target), 4)], target)
     test_coded_gemv.agrees(draws(test_coded_gemv.cases(target), 5), target)
     test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)

@@ -39,6 +39,13 @@ def test_sizes_leave_nothing_out_when_kernels_are_timed() -> None:
     assert memory[2][:12].view(np.int32).tolist() == [3, 3, 3]
 
 
+def test_the_last_place_that_counts_is_a_size_too() -> None:
+    kernel = parse_kernel(
+        "kernel k(in x: f32[8], in n: i64[1]; out y: f32[8]) for i:8 y[i] = where(le(#(i):i64, n[0]), x[i], 0.0:f32)"
+    )
+    assert greatest_sizes(kernel) == {"n": 8}
+
+
 def test_whole_scalars_of_routines_are_sizes() -> None:
     scalar, vector = TensorType(DType.I64, ()), TensorType(DType.I64, (5,))
     routine = Routine("a", "a", (Slot("x", TensorType(DType.F32, (7, 2))), Slot("n", scalar), Slot("v", vector)), ())

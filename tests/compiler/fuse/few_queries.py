@@ -1,0 +1,134 @@
+"""Attention of few queries over shared heads as decoders write it, in the forms that masks have."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from hypothesis import strategies as st
+
+from compiler.fuse import fuse
+from compiler.fuse.joins import Join, joins
+from compiler.ir.buffers import KernelGraph
+from compiler.ir.graph import Graph
+from compiler.ir.tensor import DType, TensorType
+from tests.compiler.rewrite.sketch import Sketch
+
+PLACED = ("past", "window", "reversed", "infinite", "infinities")
+"""Masks that are comparisons with the place of a key."""
+LOWEST = -3e38
+
+
+@dataclass(frozen=True)
+class Form:
+    """Sizes, and what stands between the products.
+
+    new      queries of each head; `groups` heads of queries share one of keys
+    mask     none; a comparison of places with the last one of each query, as it is, with a window, or with its sides
+             exchanged; zeros and -infinity by such comparisons, which are added; a given condition of each score; a
+             number that is added
+    dropped  rows of the softmax are made 0 by a given condition
+    across   keys lie beside each other in memory, not the elements of one
+    lowest   what scores become that the mask leaves out
+    """
+
+    batch: int = 1
+    heads: int = 2
+    groups: int = 2
+    new: int = 1
+    keys: int = 40
+    depth: int = 16
+    columns: int = 16
+    mask: str = "past"
+    across: bool = False
+    softcap: bool = False
+    biased: bool = False
+    lowest: float = LOWEST
+    dropped: bool = False
+
+    @property
+    def rows(self) -> int:
+        return self.groups * self.new
+
+    def graph(self) -> Graph:
+        """The network: results are [batch, new, heads, groups, columns]."""
+        s = Sketch(0, DType.F32)
+        lead = (self.batch, self.heads)
+        q = s.x(*lead, self.groups, self.new, self.depth)
+        if self.across:
+            keys = s.x(*lead, 1, self.depth, self.keys)
+        else:
+            keys = s("Transpose", s.x(*lead, 1, self.keys, self.depth), perm=(0, 1, 2, 4, 3))
+        values = s.x(*lead, 1, self.keys, self.columns)
+        scores = s("Mul", s("MatMul", q, keys), s.c(0.3))
+        if self.softcap:
+            scores = s("Mul", s("Tanh", s("Div", scores, s.c(2.0))), s.c(2.0))
+        if self.biased:
+            scores = s("Add", scores, s.x(1, self.heads, self.groups, self.new, self.keys))
+        weights = s("Softmax", self._masked(s, scores), axis=-1)
+        if self.dropped:
+            rows = s.x(self.batch, 1, 1, self.new, 1, dtype=DType.BOOL)
+            weights = s("Where", rows, *((s.c(0.0), weights) if self.new % 2 else (weights, s.c(0.0))))
+        mixed = s("MatMul", weights, values)
+        return s.graph(s("Transpose", mixed, perm=(0, 3, 1, 2, 4)))
+
+    def _masked(self, s: Sketch, scores: int) -> int:
+        lowest = s.c(self.lowest)
+        if self.mask == "given":
+            return s("Where", s.x(self.batch, 1, 1, self.new, self.keys, dtype=DType.BOOL), scores, lowest)
+        if self.mask == "added":
+            return s("Add", s.x(self.batch, 1, 1, self.new, self.keys), scores)
+        if self.mask == "none":
+            return scores
+        places = s.c(np.arange(self.keys), DType.I64)
+        last = s.x(self.batch, 1, 1, self.new, 1, dtype=DType.I64)
+        if self.mask == "reversed":
+            before = s.c(np.arange(self.keys) - 1, DType.I64)
+            return s("Where", s("Greater", last, before), scores, lowest)
+        seen = s("LessOrEqual", places, last)
+        if self.mask == "infinite":
+            return s("Add", scores, s("Where", seen, s.c(0.0), s.c(-np.inf)))
+        if self.mask == "infinities":
+            early = s("Less", places, s.c(3, DType.I64))
+            later = s("Where", s("Less", last, places), s.c(-np.inf), s.c(0.0))
+            return s("Add", s("Add", later, s("Where", early, s.c(-np.inf), s.c(0.0))), scores)
+        if self.mask == "window":
+            seen = s("And", seen, s("Greater", places, s("Sub", last, s.c(5, DType.I64))))
+        return s("Where", seen, scores, lowest)
+
+    def array(self, type: TensorType, random: np.random.Generator) -> np.ndarray:
+        """Of an operand: places lie inside, at the ends and far beyond them."""
+        if type.dtype is DType.I64:
+            ends = [0, 1, self.keys // 2, self.keys - 1, self.keys, -1, -(2**63), 2**63 - 1]
+            near = random.integers(0, self.keys, type.dims)
+            return np.where(random.random(type.dims) < 0.7, near, random.choice(np.array(ends), type.dims))
+        if type.dtype is DType.BOOL:
+            return random.random(type.dims) < 0.6
+        return random.normal(size=type.dims).astype(np.float32)
+
+
+def forms() -> st.SearchStrategy[Form]:
+    return st.builds(
+        Form,
+        batch=st.sampled_from([1, 1, 2]),
+        heads=st.integers(1, 3),
+        groups=st.sampled_from([1, 1, 2, 3, 4, 7]),
+        new=st.sampled_from([1, 1, 2, 3, 4, 5]),
+        keys=st.sampled_from([2, 7, 16, 40, 65, 130]),
+        depth=st.sampled_from([2, 8, 16, 20, 33, 128]),
+        columns=st.sampled_from([2, 8, 16, 20, 65, 128]),
+        mask=st.sampled_from(["none", "given", "added", *PLACED, *PLACED]),
+        across=st.booleans(),
+        softcap=st.booleans(),
+        biased=st.booleans(),
+        lowest=st.sampled_from([LOWEST, LOWEST, -np.inf, -65504.0, -10.0]),
+        dropped=st.sampled_from([False, False, True]),
+    ).filter(lambda form: form.rows <= 16)
+
+
+def join_of(form: Form) -> tuple[KernelGraph, Join | None]:
+    """A network's kernels, and the join that there is."""
+    kernels = fuse(form.graph()).kernels
+    found = joins(kernels, frozenset({"few_queries"}))
+    assert len(found) <= 1, f"{form}\n{kernels}"
+    return kernels, found[0] if found else None
