@@ -105,10 +105,13 @@ def clustered_product(g: GraphBuilder) -> None:
 
 
 def quantised_product(g: GraphBuilder) -> None:
-    """Dense layers of a few rows by weights of few bits, along inputs or along the whole of them."""
+    """A dense layer, or two, of a few rows by weights of few bits, along some inputs or along the whole of them."""
     m, k, n = pick(g, 1, 2, 4), *pick(g, (128, 96), (256, 200), (320, 72))
-    array = weights.quantised(g.rng, (n, k), pick(g, 2, 4, 8), pick(g, 16, 32, 64, k), pick(g, True, False))
-    g.output("y", activated(g, dense(g, g.input("x", (m, k)), array)))
+    bits, block, centred = pick(g, 2, 4, 8), pick(g, 16, 32, 64, k), pick(g, True, False)
+    x = activated(g, dense(g, g.input("x", (m, k)), weights.quantised(g.rng, (n, k), bits, block, centred)))
+    if pick(g, True, False):
+        x = activated(g, dense(g, x, weights.quantised(g.rng, (k, n), bits, min(block, n), centred)))
+    g.output("y", x)
 
 
 def low_rank(g: GraphBuilder) -> None:

@@ -31,8 +31,8 @@ APART = 1e-5
 ULPS = (0, 1, -1, 2, -2)
 """How far a scale may be from the quotient that is computed for it."""
 FOUND: Found[tuple[Quantised, ...]] = Found()
-READ_BY = "gemv_quantised"
-"""The algorithm whose kernels read codes."""
+READ_BY, READ_ROUNDED = "gemv_quantised", "gemv_quantised16"
+"""The algorithms whose kernels read codes, and multiply them by activations as they are or rounded to 16 bits."""
 SCALE_BYTES = 4
 MEGABYTE = 1e6
 
@@ -171,13 +171,13 @@ class QuantisedWeights(Reported):
     @staticmethod
     def is_used_by(algorithm: str) -> bool:
         """Whether codes are read."""
-        return algorithm == READ_BY
+        return algorithm in (READ_BY, READ_ROUNDED)
 
     @staticmethod
     def note(used: bool) -> str:
         """Whether codes are kept."""
         if used:
-            return "kept as codes; activations are not rounded"
+            return "kept as codes"
         return "made dense, which is faster here or all there is for this kernel"
 
 

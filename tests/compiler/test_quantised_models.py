@@ -21,7 +21,7 @@ from compiler.preflight import preflight
 from tests.compiling import compile_file
 
 INPUTS, OUTPUTS, BLOCK = 1024, 640, 32
-OPTIONS = CompileOptions(threads=1, tuning_budget_s=0.0)
+OPTIONS = CompileOptions(threads=1, tuning_budget_s=0.0, tolerance=1e-5)
 RNG = np.random.default_rng(4)
 CODES = RNG.integers(0, 16, (OUTPUTS, INPUTS))
 SCALES = RNG.uniform(0.01, 0.05, (OUTPUTS, INPUTS // BLOCK)).astype(np.float32)
@@ -99,6 +99,13 @@ def test_each_form_of_weights_stays_codes_in_the_artifact_and_gives_what_float64
     with Model(artifact) as loaded:
         got = loaded.run({"x": x})["y"]
     assert np.abs(got - want).max() <= 2e-6 * np.abs(want).max()
+
+
+def test_a_tolerance_that_admits_it_has_activations_of_16_bits(tmp_path: Path) -> None:
+    artifact = tmp_path / "model.tw"
+    report = compile_file(in_blocks(tmp_path, 1), artifact, replace(OPTIONS, tolerance=1e-3))
+    assert [call["tile"].split()[0] for call in calls(artifact)] == ["gemv_quantised16"]
+    assert report.weight_bytes <= 1.05 * BYTES
 
 
 def test_weights_of_few_bits_are_told_before_and_after(tmp_path: Path) -> None:

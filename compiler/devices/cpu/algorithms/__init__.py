@@ -84,7 +84,7 @@ from compiler.devices.cpu.algorithms.winograd import WINOGRAD
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.encodings.codebook import CODED
-from compiler.encodings.quantised import READ_BY
+from compiler.encodings.quantised import READ_BY, READ_ROUNDED
 from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
@@ -129,7 +129,7 @@ ALGORITHMS: tuple[Algorithm, ...] = (
 )
 """All are asked; of several tiles that cost the same the first proposed is taken."""
 
-READ_CODES = (READ_BY, CODED)
+READ_CODES = (READ_BY, READ_ROUNDED, CODED)
 """Algorithms that read a constant as codes."""
 WORTH_BYTES = 0.8
 """The share of their time for which it pays to keep several times the bytes."""
@@ -147,7 +147,9 @@ def legal_tiles(workload: Workload, target: CpuTarget, lanes: int, precision: st
     able = ("fp32", "bf16" if precision == AUTO else precision)
     asked = [one for one in ALGORITHMS if one.precision in able and one.takes(workload)]
     proposed = [option for one in asked for option in one.tiles(workload, target, lanes)]
-    as_codes = min((one.seconds for one in proposed if one.tile.algorithm in READ_CODES), default=math.inf)
+    as_codes = min(
+        (one.seconds for one in proposed if one.tile.algorithm in READ_CODES and not one.error), default=math.inf
+    )
     proposed = [one for one in proposed if one.tile.algorithm in READ_CODES or one.seconds < WORTH_BYTES * as_codes]
     return proposed or [
         option for one in ALWAYS if one.takes(workload) for option in one.tiles(workload, target, lanes)

@@ -1,8 +1,9 @@
-"""The `gemv_quantised` algorithm: a few rows times a constant matrix that was quantised in blocks, from its codes.
+"""The `gemv_quantised` algorithms: a few rows times a constant matrix that was quantised in blocks, from its codes.
 
 What a product of few rows costs is reading the matrix; codes of 4 bits with their scales are a sixth of its bytes.
 Rows are not rounded to the type of the codes, as runtimes do that multiply bytes: they are brought into three digits of
-8 bits, which the same instructions multiply exactly (`compiler.devices.cpu.codegen.quantised_rows`).
+8 bits, which the same instructions multiply exactly (`compiler.devices.cpu.codegen.quantised_rows`). Under
+`gemv_quantised16` there are two digits, for jobs whose tolerance admits it.
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
 from compiler.devices.cpu.blocking import TASKS_PER_LANE, even_part
 from compiler.devices.cpu.codegen.lowered import Lowering
-from compiler.devices.cpu.codegen.quantised_rows import DIGITS, QuantisedRows
+from compiler.devices.cpu.codegen.quantised_rows import QuantisedRows
 from compiler.devices.cpu.codegen.rows import is_fetched
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.devices.cpu.products.few_rows.quantised import QuantisedColumns
 from compiler.devices.cpu.target import ARM_BYTE_DOT, CpuTarget
-from compiler.encodings.quantised import READ_BY, Quantised
+from compiler.encodings.quantised import READ_BY, READ_ROUNDED, Quantised
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.gemv import as_gemv
 from compiler.forms.quantised_panels import ROUNDED, QuantisedPanels
@@ -24,6 +25,10 @@ from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
 
+DIGITS = {READ_BY: 3, READ_ROUNDED: 2}
+"""By the names of the algorithms."""
+ROUNDED_ERROR = 5e-5
+"""Error of a product with activations of two digits, relative to its largest value."""
 MOST_ROWS = 128
 """More rows are worth to make the matrix dense for."""
 MOST_VECTORS = 4
@@ -48,7 +53,11 @@ def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
         Level("block", (("n", -(-groups // tasks) * panel),)),
         Level("register", (("m", _together(view.rows, target)), ("n", panel))),
     )
-    return [Proposal(Tile(READ_BY, levels, in_registers(view.kernel)), _seconds(view, packing, target))]
+    scopes = in_registers(view.kernel)
+    return [
+        Proposal(Tile(name, levels, scopes), _seconds(view, packing, digits, target), error)
+        for (name, digits), error in zip(DIGITS.items(), (0.0, ROUNDED_ERROR), strict=True)
+    ]
 
 
 def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tuple[int, QuantisedPanels] | None:
@@ -93,9 +102,9 @@ def _stride(dims: tuple[int, ...], axis: int) -> int:
     return stride
 
 
-def _seconds(view: Contraction, packing: QuantisedPanels, target: CpuTarget) -> float:
+def _seconds(view: Contraction, packing: QuantisedPanels, digits: int, target: CpuTarget) -> float:
     """What it takes to read the codes from where they stay between two runs, or to multiply them by all digits."""
-    dots = DIGITS * view.rows * (1.0 if target.multiplies_bytes else WITHOUT_DOT)
+    dots = digits * view.rows * (1.0 if target.multiplies_bytes else WITHOUT_DOT)
     words = packing.chunks * packing.words * 8 // packing.bits * -(-view.columns // target.vector_floats)
     unpacking = 0.0 if packing.bits == 8 else 1.5
     joining = packing.chunks * -(-view.columns // target.vector_floats) * 7.0 * view.rows
@@ -114,9 +123,10 @@ def quantised_gemv(name: str, workload: Workload, tile: Tile, target: CpuTarget)
     assert packed is not None, "the tile stage offers `gemv_quantised` only where an encoding tells of blocks"
     position, packing = packed
     together, fetch = tile.extent("register", "m"), is_fetched(packing, target.l2_bytes)
-    kernel = QuantisedRows(together, packing, target.vector_registers, fetch, target.multiplies_bytes)
+    digits = DIGITS[tile.algorithm]
+    kernel = QuantisedRows(together, packing, target.vector_registers, digits, fetch, target.multiplies_bytes)
     groups = tile.extent("block", "n") // packing.panels.panel
     return FewRows(name, workload, view, position, QuantisedColumns(kernel, view.rows), groups)
 
 
-QUANTISED_GEMV = Algorithm((READ_BY,), quantised_tiles, quantised_gemv, takes=any_short)
+QUANTISED_GEMV = Algorithm((*DIGITS,), quantised_tiles, quantised_gemv, takes=any_short)

@@ -2,8 +2,8 @@
 
 A row is brought once into digits to base 256 (tw_digits.h), signed bytes that one instruction multiplies by four codes
 of a column and adds up, exactly, in 32 bits. Three digits hold what 24 bits of a float do, so that no activation is
-rounded further than fp32 products are. A code is read once for all digits and rows; only once for each block are sums
-made floats and multiplied by its scale.
+rounded further than fp32 products are; two hold 16. A code is read once for all digits and rows; only once for each
+block are sums made floats and multiplied by its scale.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from compiler.devices.cpu.codegen.rows import AHEAD
 from compiler.forms.cache_lines import LINE_BYTES
 from compiler.forms.quantised_panels import WORD, QuantisedPanels
 
-DIGITS = 3
 SPARE = 6
 """Registers for codes, what they are masked by, and what they are multiplied by."""
 
@@ -29,6 +28,7 @@ class QuantisedRows:
     rows       of x
     packing    of b
     registers  of vectors that the target has
+    digits     of a number of x: two or three
     fetch      whether lines are asked for ahead, because the matrix comes from beyond this core's caches
     dots       whether one instruction adds four products to a lane; else codes have at most 4 bits, and products are
                added in 16 bits first
@@ -37,6 +37,7 @@ class QuantisedRows:
     rows: int
     packing: QuantisedPanels
     registers: int
+    digits: int
     fetch: bool
     dots: bool
 
@@ -58,12 +59,12 @@ class QuantisedRows:
     @property
     def digit_bytes(self) -> int:
         """Of a row."""
-        return DIGITS * self.packing.chunks * self.packing.chunk
+        return self.digits * self.packing.chunks * self.packing.chunk
 
     @property
     def _together(self) -> int:
         """Vectors whose sums the registers hold."""
-        left, each = self.registers - SPARE, DIGITS * self.rows
+        left, each = self.registers - SPARE, self.digits * self.rows
         return next(many for many in (self.vectors, self.vectors // 2 or 1, 1) if many == 1 or many * each <= left)
 
     def write(self, writer: Writer, name: str) -> None:
@@ -93,7 +94,7 @@ class QuantisedRows:
                 writer.line(f"__builtin_prefetch(b + {AHEAD} + line);")
         for row in range(self.rows):
             writer.line(f"const tw_digits_head *const h{row} = heads + {row * packing.chunks} + chunk;")
-            start = f"digits + {row * self.digit_bytes}L + chunk * {DIGITS * packing.chunk}L"
+            start = f"digits + {row * self.digit_bytes}L + chunk * {self.digits * packing.chunk}L"
             writer.line(f"const int8_t *const x{row} = {start};")
         for first in range(0, self.vectors, self._together):
             with writer.block(""):
@@ -125,9 +126,10 @@ class QuantisedRows:
             if not packing.centred:
                 writer.line(f"const vf z{vector} = s{vector} * {self._zero(vector)};")
             for row in range(self.rows):
-                joined = ", ".join(f"p{row}_{vector}_{digit}" for digit in range(DIGITS))
+                joined = ", ".join(f"p{row}_{vector}_{digit}" for digit in range(self.digits))
                 total = f"acc[{row}][{vector}]"
-                writer.line(f"{total} += tw_digits_joined({joined}) * (s{vector} * h{row}->unit);")
+                join = "tw_digits_three" if self.digits > 2 else "tw_digits_two"
+                writer.line(f"{total} += {join}({joined}) * (s{vector} * h{row}->unit);")
                 if not packing.centred:
                     writer.line(f"{total} -= z{vector} * h{row}->total;")
 
@@ -152,7 +154,7 @@ class QuantisedRows:
 
     def _digits(self) -> Iterator[tuple[int, int]]:
         """Rows with the numbers of their digits."""
-        return ((row, digit) for row in range(self.rows) for digit in range(DIGITS))
+        return ((row, digit) for row in range(self.rows) for digit in range(self.digits))
 
     def _scale(self, vector: int | str) -> str:
         """Scales of a vector of columns of the chunk at `b`."""

@@ -1,25 +1,27 @@
-/* Rows of floats as whole numbers of three signed digits to base 256, which instructions for bytes multiply by codes of few bits.
+/* Rows of floats as whole numbers of two or three signed digits to base 256, which instructions for bytes multiply by codes of few
+ * bits.
  *
- * x[k] is unit * (d0 + 256 d1 + 65536 d2), off by at most 2^-23 of the largest magnitude of its chunk: what rounding each product
- * to fp32 costs. Sums of products of digits are exact in 32 bits. */
+ * x[k] is unit * (d0 + 256 d1 + 65536 d2). Of three digits it is off by at most 2^-23 of the largest magnitude of its chunk, which is
+ * what rounding each product to fp32 costs; of two by 2^-15. Sums of products of digits are exact in 32 bits. */
 #pragma once
 
 /* Of a chunk: its unit, the sum of what its digits stand for, and where sums of products with each digit start. */
 typedef struct { float unit, total; int32_t starts[3]; } tw_digits_head;
 
-/* The digits of n floats as int8_t[3][chunk], zeros from n on. What is multiplied by them is `centre` too large, for which sums
+/* The digits of n floats as int8_t[digits][chunk], zeros from n on. What is multiplied by them is `centre` too large, for which sums
  * start below 0. Returns 0 where a float is not finite, and makes nothing then. */
-TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int32_t centre, int8_t *digits, tw_digits_head *head) {
+TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int digits, int32_t centre, int8_t *to, tw_digits_head *head) {
     vi greatest = {0};
     long k = 0;
     for (; k + TW_LANES <= n; k += TW_LANES) greatest = tw_max_i(greatest, tw_ibits(tw_load(x + k)) & 0x7fffffff);
     if (k < n) greatest = tw_max_i(greatest, tw_ibits(tw_load_n(x + k, n - k)) & 0x7fffffff);
     const int32_t most = tw_greatest_i(greatest);
     if (most >= 0x7f800000) return 0;
-    /* The unit is a power of two: the largest magnitude is at least 2^22 units, but of numbers near the least normal one. */
-    int32_t exponent = (most >> 23) - 22;
+    /* The unit is a power of two: the largest magnitude has `bits` bits and one more, but of numbers near the least normal one. */
+    const int32_t bits = 8 * digits - 2, held = digits == 3 ? 0x7efefe : 0x7efe00; /* mantissas of 127 (1 + 256 + ...) */
+    int32_t exponent = (most >> 23) - bits;
     exponent = exponent < 1 ? 1 : exponent;
-    exponent += most > (((exponent + 22) << 23) | 0x7efefe); /* more than three digits hold: 127 (1 + 256 + 65536) */
+    exponent += most > (((exponent + bits) << 23) | held);
     const float unit = tw_bits(tw_splat_i(exponent << 23))[0], inverse = tw_bits(tw_splat_i((254 - exponent) << 23))[0];
     vi sums[3] = {{0}, {0}, {0}};
     for (k = 0; k < chunk; k += TW_LANES) {
@@ -27,14 +29,14 @@ TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int32_t centre, i
         if (k + TW_LANES <= n) part = tw_load(x + k);
         else if (k < n) part = tw_load_n(x + k, n - k);
         vi whole = __builtin_convertvector(tw_round(part * inverse), vi);
-        for (int digit = 0; digit < 3; digit++) {
+        for (int digit = 0; digit < digits; digit++) {
             const vi low = (vi)((vu)whole << 24) >> 24;
-            tw_store_i8(digits + digit * chunk + k, low);
+            tw_store_i8(to + digit * chunk + k, low);
             sums[digit] += low;
             whole = (whole - low) >> 8;
         }
     }
-    const int32_t first = tw_sum_i(sums[0]), second = tw_sum_i(sums[1]), third = tw_sum_i(sums[2]);
+    const int32_t first = tw_sum_i(sums[0]), second = tw_sum_i(sums[1]), third = digits == 3 ? tw_sum_i(sums[2]) : 0;
     *head = (tw_digits_head){
         unit, unit * (65536.0f * (float)third + (256.0f * (float)second + (float)first)), {-centre * first, -centre * second, -centre * third}
     };
@@ -42,8 +44,9 @@ TW_INLINE int tw_digits_of(const float *x, long n, long chunk, int32_t centre, i
 }
 
 /* Sums of products of codes with each digit as floats: in units of the chunk. */
-TW_INLINE vf tw_digits_joined(vi first, vi second, vi third) {
-    return tw_float_of(third) * 65536.0f + tw_float_of((vi)((vu)second << 8) + first);
+TW_INLINE vf tw_digits_two(vi first, vi second) { return tw_float_of((vi)((vu)second << 8) + first); }
+TW_INLINE vf tw_digits_three(vi first, vi second, vi third) {
+    return tw_float_of(third) * 65536.0f + tw_digits_two(first, second);
 }
 
 /* sum + a . b in each lane, of bytes. Without an instruction for it a is less than 16, and `pairs` adds up two products in each

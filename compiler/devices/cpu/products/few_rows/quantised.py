@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cpu.codegen.quantised_rows import DIGITS, QuantisedRows
+from compiler.devices.cpu.codegen.quantised_rows import QuantisedRows
 from compiler.devices.cpu.products.few_rows.product import FewRows
 from compiler.ir.packing import Packing
 
@@ -64,8 +64,8 @@ class QuantisedColumns:
         writer.line("int finite = 1;")
         with writer.block(f"for (long at = 0; at < {self.rows * packing.chunks}; at++)"):
             centre = packing.centre if packing.centred else 0
-            place = f"rows + at * {packing.taken}, {packing.taken}, {packing.chunk}, {centre}"
-            into = f"digits + at * {DIGITS * packing.chunk}, heads + at"
+            place = f"rows + at * {packing.taken}, {packing.taken}, {packing.chunk}, {kernel.digits}, {centre}"
+            into = f"digits + at * {kernel.digits * packing.chunk}, heads + at"
             writer.line(f"finite &= tw_digits_of({place}, {into});")
 
     def multiply(self, product: FewRows) -> None:

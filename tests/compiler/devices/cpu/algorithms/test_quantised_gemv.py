@@ -7,10 +7,10 @@ import pytest
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from compiler.devices.cpu.algorithms.quantised_gemv import quantised_tiles
+from compiler.devices.cpu.algorithms.quantised_gemv import ROUNDED_ERROR, quantised_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.encodings.encoding import DENSE
-from compiler.encodings.quantised import BITS, Quantised
+from compiler.encodings.quantised import BITS, READ_ROUNDED, Quantised
 from compiler.ir.machine import Workload
 from tests.compiler.devices.cpu.algorithms.test_coded_gemv import MATRIX, product
 from tests.compiler.devices.cpu.algorithms.test_gemv import few_rows
@@ -32,6 +32,14 @@ class QuantisedCase(Case):
         plain = super().workload
         each = ((DENSE, self.encoding) if at == MATRIX else (DENSE,) for at in range(len(plain.inputs)))
         return replace(plain, encodings=tuple(each))
+
+
+def rounded(case: QuantisedCase) -> QuantisedCase:
+    """The same under the tile that rounds activations to 16 bits."""
+    found = QuantisedCase(case.kernel, case.buffers, case.inputs, constant=(MATRIX,), cuts=case.cuts)
+    object.__setattr__(found, "encoding", case.encoding)
+    object.__setattr__(found, "tile", replace(case.tile, algorithm=READ_ROUNDED))
+    return found
 
 
 def encoded(
@@ -65,15 +73,15 @@ def cases(draw: st.DrawFn, target: CpuTarget, bits: tuple[int, ...] = BITS) -> Q
     return found
 
 
-def agrees(drawn: list[QuantisedCase], target: CpuTarget) -> None:
-    """Within fp32 rounding of the product in float64."""
+def agrees(drawn: list[QuantisedCase], target: CpuTarget, error: float = 4e-6) -> None:
+    """Within an error, relative to the largest value, of the product in float64."""
     library = Library.of(drawn, target, optimise="-O1")
     for number, case in enumerate(drawn):
         wide = in_float64(case.kernel, case.inputs)
         for got, want in zip(library.run(number, case), wide, strict=True):
             scale = float(np.max(np.abs(want), initial=1e-3))
             worst = float(np.max(np.abs(got - want), initial=0.0))
-            assert worst <= 4e-6 * scale, f"{case}\n{library.lowered[number].text}"
+            assert worst <= error * scale, f"{case}\n{library.lowered[number].text}"
 
 
 def test_products_by_weights_of_few_bits_are_right_for_every_form_of_blocks() -> None:
@@ -111,6 +119,20 @@ def test_sums_of_whole_numbers_are_those_of_the_dense_matrix_to_the_bit(
         pytest.skip("this machine multiplies no bytes")
     (got,) = Library.of([found], target, optimise="-O1").run(0, found)
     np.testing.assert_array_equal(got, x @ numbers.T)
+
+
+def test_activations_of_two_digits_lose_no_more_than_is_said_of_them() -> None:
+    target = this_machine()
+    agrees([rounded(case) for case in draws(cases(target), 20)], target, 2 * ROUNDED_ERROR)
+    case = draws(bound(product(4, 1024, 160)), 1)[0]
+    encoding = Quantised.of(4, 1, 32, centred=True)
+    matrix = quantised(np.random.default_rng(1), case.inputs[MATRIX].shape, encoding)
+    x = np.random.default_rng(2).normal(size=case.inputs[0].shape).astype(np.float32)
+    found = encoded(replace(case, inputs=(x, matrix)), encoding, matrix, target)
+    assert found is not None
+    (got,) = Library.of([rounded(found)], target, optimise="-O1").run(0, found)
+    want = x.astype(np.float64) @ matrix.T
+    assert 1e-7 < np.abs(got - want).max() / np.abs(want).max() < ROUNDED_ERROR
 
 
 EDGES = {
