@@ -32,7 +32,7 @@ from compiler.steps.foreseeing import BY_ROUNDING, foreseen_outputs, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.loading import open_model, requests_of_bindings
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
-from compiler.steps.states import carried_positions
+from compiler.steps.states import carried_positions, demand_kept
 from compiler.steps.tiling import roundings
 from compiler.trace import Trace, ignore
 
@@ -160,6 +160,8 @@ def front_of(session: Session, request: Request) -> Front:
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         opened = open_model(session, request)
+        loaded = opened.loaded
+        demand_kept(loaded.graph, loaded.open_shapes, loaded.border, session.options.carry)
         trace.show("load", opened.loaded.graph)
     with trace.step("rewrite"):
         rewritten = rewrite(opened.loaded.graph, rules=kept.rules)

@@ -42,7 +42,7 @@ from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
 from compiler.steps.divisible import division_problem
 from compiler.steps.foreseeing import proof_notices, proof_problem
-from compiler.steps.states import Pair, Types, corrected_pairs, demand_pairs, ports_of
+from compiler.steps.states import Pair, Types, corrected_pairs, demand_kept, demand_pairs, ports_of
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""
@@ -251,6 +251,8 @@ def _without_problem(options: CompileOptions) -> TilewrightError | None:
 def _carry_problem(found: Survey, options: CompileOptions) -> TilewrightError | None:
     try:
         demand_pairs(*_pairs(found, options))
+        if found.graph is not None and not options.devices:
+            demand_kept(found.graph, found.open_shapes, found.border, options.carry)
     except OptionsError as error:
         return error
     return None

@@ -403,7 +403,8 @@ class CompileOptions(Refusing):
     carry: Annotated[Mapping[str, StrictStr], AfterValidator(unchangeable)] = Field(
         default_factory=dict,
         validate_default=True,
-        description="by name of an output: the input that receives it in the next inference, for several devices",
+        description="by name of an output: the input that receives it in the next inference, on one CPU, or in "
+        "pipelines on several devices",
         examples=[{"next": "h"}],
     )
     format: StrictStr | None = Field(
@@ -443,19 +444,33 @@ class CompileOptions(Refusing):
                 f"threads is {self.threads}, and a {kind.title} target has as many {kind.lane}s as its plan needs",
                 fix="leave threads out",
             )
+        self._check_carry()
         self._check_devices()
 
-    def _check_devices(self) -> None:
-        if self.carry and (not self.devices or self.objective == "latency"):
+    def _check_carry(self) -> None:
+        if not self.carry:
+            return
+        alone = not self.devices and self.kind == kinds.CPU.name
+        if not alone and (not self.devices or self.objective == "latency"):
             raise OptionsError(
-                "option carry applies to pipelines on several devices only",
-                fix=f"name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
+                "option carry applies to one CPU, and to pipelines on several devices",
+                fix=f"use a cpu target, or name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
+            )
+        several = isinstance(self.dims, tuple)
+        if alone and (several or self.ranges):
+            which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
+            raise OptionsError(
+                f"dims {which}, and a state that is carried has one shape",
+                fix=f"give one value for each name, such as {json.dumps({'dims': {self._example: 1}})}, or leave carry "
+                "out",
             )
         if both := sorted({*self.carry.values()} & self.constant_inputs):
             raise OptionsError(
                 f"carry makes input {both[0]!r:.100} a state, and inputs gives it a value, which makes it a constant",
                 fix="leave that input out of one of the two",
             )
+
+    def _check_devices(self) -> None:
         if not self.named_devices:
             if self.objective != "latency":
                 raise OptionsError(
@@ -485,11 +500,16 @@ class CompileOptions(Refusing):
         several = isinstance(self.dims, tuple)
         if several or self.ranges:
             which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
-            name = "batch" if several else min(self.ranges)
             raise OptionsError(
                 f"dims {which}, and a plan for several devices takes one size of each",
-                fix=f"give one value for each name, such as {json.dumps({'dims': {name: 1}})}, or leave devices out",
+                fix=f"give one value for each name, such as {json.dumps({'dims': {self._example: 1}})}, or leave "
+                "devices out",
             )
+
+    @property
+    def _example(self) -> str:
+        """The name of a dimension that could have one size."""
+        return "batch" if isinstance(self.dims, tuple) else min(self.ranges)
 
     @property
     def constant_inputs(self) -> frozenset[str]:

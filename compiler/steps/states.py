@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 
 from compiler.errors import OptionsError
+from compiler.ir.border import Border
 from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenShapes
 
 Pair = tuple[str, str]
 """An output and the input that it is in the next inference."""
@@ -89,6 +91,23 @@ def carried_positions(graph: Graph, carried: Mapping[str, str]) -> tuple[tuple[i
     pairs = sorted(carried.items())
     demand_pairs(pairs, outputs, inputs)
     return tuple(([*outputs].index(out), [*inputs].index(into)) for out, into in pairs)
+
+
+def demand_kept(graph: Graph, shapes: OpenShapes | None, border: Border, carried: Mapping[str, str]) -> None:
+    """Raises OptionsError unless a program for one device can carry these states: `demand_pairs`, and static shapes."""
+    pairs = sorted(carried.items())
+    demand_pairs(pairs, *ports_of(graph))
+    if pairs and shapes is not None and (shapes.dimensions or shapes.limits or any(map(any, _open(shapes)))):
+        raise OptionsError(
+            "carry is for models whose sizes are known before they run, and data or inputs say sizes of this one",
+            fix="give each dimension one value (dims), or give the states to each inference",
+        )
+    if texts := sorted({*carried.values()} & border.inputs):
+        raise OptionsError(f"carry names input {texts[0]!r:.100}, which is strings", fix="give it to each inference")
+
+
+def _open(shapes: OpenShapes) -> Iterator[list[bool]]:
+    return ([number is not None for number in axes] for axes in (*shapes.inputs, *shapes.outputs))
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -47,7 +47,7 @@ Objective = Annotated[
 ]
 Carry = Annotated[
     list[str] | None,
-    typer.Option("--carry", help="OUTPUT=INPUT: a state that goes from inference to inference; repeatable."),
+    typer.Option("--carry", help="OUTPUT=INPUT: a state that goes from run to run; repeatable."),
 ]
 Dims = Annotated[
     list[str] | None,
