@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -40,12 +40,16 @@ from compiler.steps.weights import weights_notices, weights_report
 
 @dataclass(frozen=True)
 class Front:
-    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused."""
+    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused.
+
+    carried  by name of an output the input that it is in the next run
+    """
 
     opened: Opened
     rewritten: Rewritten
     evaluated: EvaluatedChoices
     fused: Fused
+    carried: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def graphs(self) -> tuple[Step, ...]:
@@ -146,7 +150,7 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         trace.show("budget", session.budget)
     with trace.step("emit"):
         weights = session.backend.weights(earlier)
-        pairs = carried_positions(front.opened.loaded.graph, session.options.carry)
+        pairs = carried_positions(front.opened.loaded.graph, front.carried)
         carried = states_of(whole.kernels, (plans.plan, *plans.others), pairs)
         program = session.backend.emit(whole.kernels, plans.plan, plans.others, weights, carried)
         trace.show("emit", generated(program))

@@ -6,10 +6,13 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 
+from compiler.contract import CompileOptions
+from compiler.contract.options import CARRY_AUTO
 from compiler.errors import OptionsError
 from compiler.ir.border import Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
+from compiler.steps.state_names import suggested_pairs
 
 Pair = tuple[str, str]
 """An output and the input that it is in the next inference."""
@@ -93,17 +96,41 @@ def carried_positions(graph: Graph, carried: Mapping[str, str]) -> tuple[tuple[i
     return tuple(([*outputs].index(out), [*inputs].index(into)) for out, into in pairs)
 
 
-def demand_kept(graph: Graph, shapes: OpenShapes | None, border: Border, carried: Mapping[str, str]) -> None:
-    """Raises OptionsError unless a program for one device can carry these states: `demand_pairs`, and static shapes."""
-    pairs = sorted(carried.items())
-    demand_pairs(pairs, *ports_of(graph))
-    if pairs and shapes is not None and (shapes.dimensions or shapes.limits or any(map(any, _open(shapes)))):
+def carried_by(graph: Graph, shapes: OpenShapes | None, border: Border, options: CompileOptions) -> Mapping[str, str]:
+    """The states that a program for one device carries: those named, or those that the names of the model say.
+
+    Raises OptionsError for what no state can be, and where names are to say states and say none.
+    """
+    carried = options.named_states
+    demand_pairs(sorted(carried.items()), *ports_of(graph))
+    if options.carry and _varies(shapes):
         raise OptionsError(
             "carry is for models whose sizes are known before they run, and data or inputs say sizes of this one",
             fix="give each dimension one value (dims), or give the states to each inference",
         )
+    if options.carry == CARRY_AUTO:
+        carried = suggested_states(graph, shapes, border)
+        if not carried:
+            raise OptionsError(
+                "no names of outputs say which inputs they are in the next inference",
+                fix='name them, such as {"carry": {"next": "h"}}, or leave carry out',
+            )
     if texts := sorted({*carried.values()} & border.inputs):
         raise OptionsError(f"carry names input {texts[0]!r:.100}, which is strings", fix="give it to each inference")
+    return carried
+
+
+def suggested_states(graph: Graph, shapes: OpenShapes | None, border: Border) -> dict[str, str]:
+    """The states that the names of the model say, of those that a program for one device can carry."""
+    if _varies(shapes):
+        return {}
+    outputs, inputs = ports_of(graph)
+    return suggested_pairs(outputs, {name: type for name, type in inputs.items() if name not in border.inputs})
+
+
+def _varies(shapes: OpenShapes | None) -> bool:
+    """Whether sizes of inputs or outputs are only known while running, or a run may find that it means nothing."""
+    return shapes is not None and (bool(shapes.dimensions or shapes.limits) or any(map(any, _open(shapes))))
 
 
 def _open(shapes: OpenShapes) -> Iterator[list[bool]]:

@@ -359,6 +359,14 @@ def test_threads_run_from_their_states_and_wait_for_each_other(model: Model) -> 
     assert [found[number] == wanted for number in range(3)] == [True] * 3
 
 
+def test_states_are_carried_by_their_names(artifact: Path, tmp_path: Path) -> None:
+    compile_file(artifact.with_name("m.onnx"), tmp_path / "m.tw", options(carry="auto"))
+    with Model(tmp_path / "m.tw") as model:
+        assert model.manifest["options"]["carry"] == "auto"
+        assert {one.output.name: one.input.name for one in model.carried} == {"h_next": "h", "c_next": "c"}
+        assert "count_next" in model.run({"x": frames(1)[0], "count": [1]}, state=model.state())
+
+
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
