@@ -12,6 +12,7 @@ from compiler.errors import OptionsError
 from compiler.ir.border import Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
+from compiler.ir.tensor import TensorType
 from compiler.steps.state_names import suggested_pairs
 
 Pair = tuple[str, str]
@@ -48,12 +49,15 @@ def demand_pairs(pairs: Collection[Pair], outputs: Types, inputs: Types, unmade:
             )
         if None not in (outputs[out], inputs[into]) and outputs[out] != inputs[into]:
             like = [name for name, one in outputs.items() if name not in unmade and one == inputs[into]]
+            fix = "no output of the model is like this input: give it to each inference"
+            if like:
+                fix = f"outputs like this input are {_nearest(out, like)}"
+            elif _is_longer(outputs[out], inputs[into]):
+                fix = "a cache that grows is given to each inference; export one that keeps its size (docs/options.md)"
             raise OptionsError(
                 f"output {out!r:.100} cannot be input {into!r:.100} of the next inference: their types or shapes "
                 f"differ, {outputs[out]} and {inputs[into]}",
-                fix=f"outputs like this input are {_nearest(out, like)}"
-                if like
-                else "no output of the model is like this input: give it to each inference",
+                fix=fix,
             )
     fed: dict[str, str] = {}
     for out, into in pairs:
@@ -63,6 +67,14 @@ def demand_pairs(pairs: Collection[Pair], outputs: Types, inputs: Types, unmade:
                 fix="name each input once",
             )
         fed[into] = out
+
+
+def _is_longer(made: object, read: object) -> bool:
+    """Whether one tensor is another with more along one axis."""
+    if not isinstance(made, TensorType) or not isinstance(read, TensorType) or made.rank != read.rank:
+        return False
+    more = [one - other for one, other in zip(made.dims, read.dims, strict=True) if one != other]
+    return made.dtype is read.dtype and len(more) == 1 and more[0] > 0
 
 
 def corrected_pairs(
