@@ -73,7 +73,8 @@ _TYPES = {
 QUICK_BYTES = 1 << 16
 """Of inputs and outputs together, up to which `run` copies them (about 2 us)."""
 QUICK_CAPACITY = 1 << 20
-"""The same for open axes at their largest sizes: these are copied in any case."""
+"""The same for open axes at their largest sizes: these are copied in any case. And for runs from a state: finding where
+its tensors lie would cost more."""
 _SMALL = {
     "float8_e4m3fn": (0x00, 0x40, 0x80),
     "float8_e4m3fnuz": (0x00, 0x48, 0x80),
@@ -1545,7 +1546,7 @@ class Model:
             beside = [spec for specs, held in sides for spec in specs if spec.name not in held]
             plain = not (self._state or self.binding.has_strings or any(spec.dtype in _SMALL for spec in beside))
             size = sum(spec.numpy.itemsize * math.prod(spec.shape) for spec in beside)
-            quick = plain and size <= QUICK_BYTES
+            quick = plain and size <= QUICK_CAPACITY
             run = _Quick(self._opened(), self._instance, self.binding, reads, writes) if quick else None
             known[state._is_swapped] = run
         return known[state._is_swapped]

@@ -21,6 +21,7 @@ from compiler.contract import CompileOptions
 from compiler.errors import InternalError, OptionsError
 from compiler.pack.loader import InputError, Model, RunError, State
 from compiler.steps import carrying
+from tests.compiler.devices.cpu.emulation.arm import NEON, arm, emulator
 from tests.compiling import compile_file
 from tests.seeds import each
 
@@ -204,7 +205,7 @@ def test_a_state_is_saved_and_loaded(model: Model, tmp_path: Path) -> None:
 def test_large_arrays_beside_a_state_are_used_where_they_are(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     xs, state, other = frames(5), model.state(), model.state()
     wanted = [model.run({"x": x}, state=state) for x in xs]
-    monkeypatch.setattr("compiler.pack.loader.QUICK_BYTES", 0)
+    monkeypatch.setattr("compiler.pack.loader.QUICK_CAPACITY", 0)
     for x, one in zip(xs, wanted, strict=True):
         found = model.run({"x": x}, state=other)
         assert {name: array.tobytes() for name, array in found.items()} == {
@@ -243,7 +244,7 @@ def test_a_refused_run_leaves_the_state_as_it_was(inputs: Any, out: Any, says: s
 def test_a_run_that_the_library_refuses_leaves_the_state_as_it_was(
     quick: int, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.pack.loader.QUICK_BYTES", quick)
+    monkeypatch.setattr("compiler.pack.loader.QUICK_CAPACITY", quick)
     state, x = model.state(), frames(1)[0]
     model.run({"x": x}, state=state)
     before = {name: state[name].tobytes() for name in state.names}
@@ -267,7 +268,7 @@ def test_a_run_that_the_library_refuses_leaves_the_state_as_it_was(
 def test_an_interrupted_run_leaves_the_state_void_until_it_is_reset(
     quick: int, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.pack.loader.QUICK_BYTES", quick)
+    monkeypatch.setattr("compiler.pack.loader.QUICK_CAPACITY", quick)
     state, x = model.state(), frames(1)[0]
     model.run({"x": x}, state=state)
     kept = state.fork()
@@ -514,6 +515,29 @@ def test_a_c_program_runs_from_states(artifact: Path, model: Model, tmp_path: Pa
                 state.reset()
             wanted += model.run({"x": x}, state=state)["y"].tobytes()
     assert done.stdout == wanted
+
+
+def test_an_arm_program_runs_from_states_in_an_emulated_core(tmp_path: Path) -> None:
+    target = arm(NEON)
+    report = compile_file(stateful(tmp_path / "m.onnx"), tmp_path / "m.tw", options(target=target.name))
+    assert "run 3 from a state" in [case.inputs for case in report.cases]
+    with zipfile.ZipFile(tmp_path / "m.tw") as archive:
+        archive.extractall(tmp_path)
+    xs = frames(4, seed=1)
+    (tmp_path / "main.c").write_text(f"#define COUNT {len(xs)}\n#define WIDTH {WIDTH}\n{MAIN}")
+    compiler = find_toolchain(machine=target.machine).path
+    command = [compiler, "main.c", "./model.so", "-Wl,-rpath,$ORIGIN", "-o", "main"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
+    start = [] if target.is_here else [*emulator(target).command]
+    command = [*start, "./main"]
+    done = subprocess.run(command, cwd=tmp_path, check=False, capture_output=True, timeout=60, input=xs.tobytes())
+    assert done.returncode == 0, done.stderr
+    found = np.frombuffer(done.stdout, np.float32).reshape(2, *xs.shape)
+    for side in range(2):
+        state = zeros()
+        for at, x in enumerate(xs):
+            y, state = step(x, zeros() if side and at == len(xs) // 2 else state)
+            np.testing.assert_allclose(found[side, at], y, rtol=1e-4, atol=1e-5)
 
 
 class Stepping:
