@@ -32,7 +32,7 @@ from compiler.steps.foreseeing import BY_ROUNDING, foreseen_outputs, run_notices
 from compiler.steps.joining import joined, proved
 from compiler.steps.loading import open_model, requests_of_bindings
 from compiler.steps.proving import Proof, blame, errors_of_layers, prove
-from compiler.steps.states import carried_positions
+from compiler.steps.states import carried_by, carried_positions
 from compiler.steps.tiling import roundings
 from compiler.trace import Trace, ignore
 
@@ -104,7 +104,7 @@ def compile_for_devices(request: Request, host: Host, trace: Trace) -> CompileRe
     session.kept = session.kept.also_without("slices")
     front = front_of(session, replace(request, options=main))
     demand_divisible(front)
-    carried_positions(front.opened.loaded.graph, request.options.carry)
+    carried_positions(front.opened.loaded.graph, request.options.named_states)
     alone = request.beside("alone")
     try:
         built, come = compile_front(session, front, alone)
@@ -160,6 +160,8 @@ def front_of(session: Session, request: Request) -> Front:
     trace, kept = session.trace, session.kept
     with trace.step("load"):
         opened = open_model(session, request)
+        loaded = opened.loaded
+        carried = carried_by(loaded.graph, loaded.open_shapes, loaded.border, session.options)
         trace.show("load", opened.loaded.graph)
     with trace.step("rewrite"):
         rewritten = rewrite(opened.loaded.graph, rules=kept.rules)
@@ -177,7 +179,7 @@ def front_of(session: Session, request: Request) -> Front:
         trace.show("fuse", fused.kernels)
         trace.show("fuse_refusals", fused)
     foreseen_outputs(session, opened.loaded, opened.effort, opened.samples)
-    return Front(opened, rewritten, evaluated, fused)
+    return Front(opened, rewritten, evaluated, fused, carried)
 
 
 def compile_front(

@@ -8,11 +8,12 @@ from collections.abc import Container, Mapping
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from compiler.contract import CompileOptions, kinds
+from compiler.contract.options import CARRY_AUTO
 from compiler.contract.preflight import unread
 from compiler.devices.kinds import profiles_like, resolved_name, whole_kind_of
 from compiler.disabled import enabled_passes, known
@@ -42,7 +43,7 @@ from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
 from compiler.steps.divisible import division_problem
 from compiler.steps.foreseeing import proof_notices, proof_problem
-from compiler.steps.states import Pair, Types, corrected_pairs, demand_pairs, ports_of
+from compiler.steps.states import Pair, Types, carried_by, corrected_pairs, demand_pairs, ports_of, suggested_states
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""
@@ -91,7 +92,7 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         drawn = found.graph
         if drawn and judged.ranges:
             drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
-        found = replace(found, options=replace(found.options, carry=corrected_pairs(*_pairs(found, options))))
+        found = replace(found, options=replace(found.options, carry=_corrected_states(found, options)))
         left = open_inputs(found.model.body.inputs, _largest(given))
         impossible = _whole_problem(given)
         if found.graph and chosen.precision == "int8" and not kinds.of(chosen.compiled_for).whole:
@@ -169,7 +170,7 @@ def _answer(
         "inputs": [_input(entry, entry.name not in left, drawn, derived) for entry in found.model.body.inputs],
         "samples": [_wanted(drawn, open_) for open_ in derived.unproven] if drawn else [],
         "outputs": _outputs(found),
-        "carried": [] if states else [*map(partial(_state, found), sorted(options.carry.items()))],
+        **_states(found, options, refused=states is not None),
         "parameters": sum(array.size for array in found.constants.values()),
         "weight_bytes": weights,
         **{kind.key: _findings(kind, _weights(found) if kind.computed else found.constants) for kind in FINDINGS},
@@ -251,6 +252,8 @@ def _without_problem(options: CompileOptions) -> TilewrightError | None:
 def _carry_problem(found: Survey, options: CompileOptions) -> TilewrightError | None:
     try:
         demand_pairs(*_pairs(found, options))
+        if found.graph is not None and not options.devices:
+            carried_by(found.graph, found.open_shapes, found.border, options)
     except OptionsError as error:
         return error
     return None
@@ -274,7 +277,7 @@ def _pairs(found: Survey, options: CompileOptions) -> tuple[list[Pair], Types, T
 
     An accelerator takes no output as a state that is an input as it is; cores copy it.
     """
-    pairs, body = sorted(options.carry.items()), found.model.body
+    pairs, body = sorted(options.named_states.items()), found.model.body
     outputs: Types = dict.fromkeys(body.outputs)
     open_ = [one.name for one in body.inputs if one.name not in options.constant_inputs]
     inputs: Types = {name: found.types.get(name) for name in open_}
@@ -290,6 +293,24 @@ def _root(body: Body, name: str) -> str:
     while name in rounded:
         name = rounded.pop(name)
     return name
+
+
+def _corrected_states(found: Survey, options: CompileOptions) -> Mapping[str, str] | Literal["auto"]:
+    """Those that can be carried: the word for those that names say, where they say any."""
+    carry = options.carry if isinstance(options.carry, str) else corrected_pairs(*_pairs(found, options))
+    return {} if _carry_problem(found, replace(options, carry=carry)) else carry
+
+
+def _states(found: Survey, options: CompileOptions, *, refused: bool) -> dict[str, Any]:
+    """The states that are carried, and those that are not though names say that they may be."""
+    suggested = suggested_states(found.graph, found.open_shapes, found.border) if found.graph else {}
+    carried = {} if refused else suggested if options.carry == CARRY_AUTO else options.named_states
+    named = {*carried, *carried.values()}
+    others = {out: into for out, into in suggested.items() if named.isdisjoint((out, into))}
+    return {
+        "carried": [*map(partial(_state, found), sorted(carried.items()))],
+        "suggested_states": [*map(partial(_state, found), sorted(others.items()))],
+    }
 
 
 def _state(found: Survey, pair: Pair) -> dict[str, Any]:

@@ -170,7 +170,7 @@ def _load(request: Request, folder: Path) -> _Given:
         model = with_sizes(model, options.binding, folder / "model.fixed.onnx", shapes)
     read, network = open_network(model)
     values = samples_of(read, request.samples, OPTIONS) if request.samples else derived(model, OPTIONS)
-    demand_carried(network, options.carry)
+    demand_carried(network, options.named_states)
     return _Given(model, network, len(network.nodes), values)
 
 
@@ -206,7 +206,7 @@ def _placed(
             yield _Placed(made, {**document, "legalised": in_bytes.legalised}, None)
         return
     asked = Asked(
-        given.network, network, ranges, chip, options.beside, in_bytes.refused, options.objective, options.carry
+        given.network, network, ranges, chip, options.beside, in_bytes.refused, options.objective, options.named_states
     )
     with chosen(asked, given.values[0], compile_part, budget_s) as found:
         if found.notice:
@@ -215,7 +215,7 @@ def _placed(
         document = placement(made.parts, chip, made.assembly.placed.left, options.beside, found.candidates)
         document["legalised"] = in_bytes.legalised
         if asked.is_pipeline:
-            stages = stages_of(made, options.carry)
+            stages = stages_of(made, options.named_states)
             stages.verify()
             trace.show("stages", stages)
             document["pipeline"] = pipeline_of(str(options.objective), found, stages)
@@ -355,7 +355,7 @@ def write(
         "inputs": made.assembly.inputs,
         "outputs": made.assembly.outputs,
         "parts": parts,
-        **({"stream": stream_json(document, stages, made.parts, request.options.carry)} if stages else {}),
+        **({"stream": stream_json(document, stages, made.parts, request.options.named_states)} if stages else {}),
         "files": files_json(members),
     }
     write_archive(path, {"manifest.json": to_bytes(manifest), **members})

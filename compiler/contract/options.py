@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from dataclasses import dataclass as plain_dataclass
 from types import MappingProxyType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     AfterValidator,
@@ -166,10 +166,22 @@ def _too_many(count: int) -> Refused:
     return Refused(said, "bind fewer values, or compile several artifacts")
 
 
+def _carried(value: Any) -> Mapping[str, str] | Literal["auto"]:
+    """Pairs of names, or the word for those that names say."""
+    if value == CARRY_AUTO:
+        return CARRY_AUTO
+    if isinstance(value, str):
+        raise Refused("no such word is known", 'give "auto", or pairs such as {"next": "h"}')
+    return unchangeable(_PAIRS.validate_python(value))
+
+
 def _set_of(names: tuple[str, ...]) -> tuple[str, ...]:
     return tuple(sorted(set(names)))
 
 
+CARRY_AUTO: Final = "auto"
+"""As the option `carry`: the states are found by their names (`compiler.steps.state_names`)."""
+_PAIRS: TypeAdapter[Mapping[str, str]] = TypeAdapter(Mapping[str, StrictStr])
 AS_GIVEN = WrapValidator(_as_given)
 """Keeps a whole number that stands for a float as it was given: the cache key is over the JSON text, in which 20 is not
 20.0."""
@@ -400,10 +412,14 @@ class CompileOptions(Refusing):
         '`{"latency_ms": 30}`: the most throughput with a latency of at most so many milliseconds',
         json_schema_extra=_show_objectives,
     )
-    carry: Annotated[Mapping[str, StrictStr], AfterValidator(unchangeable)] = Field(
+    carry: Annotated[
+        Mapping[str, str] | Literal["auto"],
+        PlainValidator(_carried, json_schema_input_type=Mapping[str, StrictStr] | Literal["auto"]),
+    ] = Field(
         default_factory=dict,
         validate_default=True,
-        description="by name of an output: the input that receives it in the next inference, for several devices",
+        description="by name of an output: the input that receives it in the next inference, on one CPU, or in "
+        "pipelines on several devices; `auto`, on one CPU: what the names of outputs and inputs say",
         examples=[{"next": "h"}],
     )
     format: StrictStr | None = Field(
@@ -443,19 +459,35 @@ class CompileOptions(Refusing):
                 f"threads is {self.threads}, and a {kind.title} target has as many {kind.lane}s as its plan needs",
                 fix="leave threads out",
             )
+        self._check_carry()
         self._check_devices()
 
-    def _check_devices(self) -> None:
-        if self.carry and (not self.devices or self.objective == "latency"):
+    def _check_carry(self) -> None:
+        if not self.carry:
+            return
+        alone = not self.devices and self.kind == kinds.CPU.name
+        if not alone and (not self.devices or self.objective == "latency"):
             raise OptionsError(
-                "option carry applies to pipelines on several devices only",
-                fix=f"name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
+                "option carry applies to one CPU, and to pipelines on several devices",
+                fix=f"use a cpu target, or name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
             )
-        if both := sorted({*self.carry.values()} & self.constant_inputs):
+        several = isinstance(self.dims, tuple)
+        if alone and (several or self.ranges):
+            which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
+            raise OptionsError(
+                f"dims {which}, and a state that is carried has one shape",
+                fix=f"give one value for each name, such as {json.dumps({'dims': {self._example: 1}})}, or leave carry "
+                "out",
+            )
+        if self.carry == CARRY_AUTO and not alone:
+            raise OptionsError('carry "auto" is for one CPU', fix='name the states, such as {"carry": {"next": "h"}}')
+        if both := sorted({*self.named_states.values()} & self.constant_inputs):
             raise OptionsError(
                 f"carry makes input {both[0]!r:.100} a state, and inputs gives it a value, which makes it a constant",
                 fix="leave that input out of one of the two",
             )
+
+    def _check_devices(self) -> None:
         if not self.named_devices:
             if self.objective != "latency":
                 raise OptionsError(
@@ -485,11 +517,21 @@ class CompileOptions(Refusing):
         several = isinstance(self.dims, tuple)
         if several or self.ranges:
             which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
-            name = "batch" if several else min(self.ranges)
             raise OptionsError(
                 f"dims {which}, and a plan for several devices takes one size of each",
-                fix=f"give one value for each name, such as {json.dumps({'dims': {name: 1}})}, or leave devices out",
+                fix=f"give one value for each name, such as {json.dumps({'dims': {self._example: 1}})}, or leave "
+                "devices out",
             )
+
+    @property
+    def _example(self) -> str:
+        """The name of a dimension that could have one size."""
+        return "batch" if isinstance(self.dims, tuple) else min(self.ranges)
+
+    @property
+    def named_states(self) -> Mapping[str, str]:
+        """The states that `carry` names; none for those that the model's names say."""
+        return {} if isinstance(self.carry, str) else self.carry
 
     @property
     def constant_inputs(self) -> frozenset[str]:
@@ -565,7 +607,7 @@ class CompileOptions(Refusing):
         plain["without"] = list(self.without)
         plain["devices"] = list(self.devices)
         plain["objective"] = self.objective if isinstance(self.objective, str) else self.objective.to_json()
-        plain["carry"] = dict(sorted(self.carry.items()))
+        plain["carry"] = self.carry if self.carry == CARRY_AUTO else dict(sorted(self.named_states.items()))
         return plain
 
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:

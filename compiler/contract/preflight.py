@@ -181,6 +181,9 @@ class ModelAnswer(BaseModel):
     carried: list[StateOut] = Field(
         default=[], description="States that `carry` hands on; none where a pair of it is refused."
     )
+    suggested_states: list[StateOut] = Field(
+        default=[], description="Further states that names of outputs and inputs say: on one CPU `carry` may be `auto`."
+    )
     parameters: int
     """Elements of the file's tensors that are read; `weight_bytes` are their bytes."""
     weight_bytes: int

@@ -17,6 +17,7 @@ from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program, StreamProgram
+from compiler.ir.states import Carried
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
 from compiler.ir.touched import Regions
@@ -307,11 +308,17 @@ class Backend(Protocol):
         ...
 
     def emit(
-        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+        self,
+        kernels: KernelGraph,
+        plan: Plan,
+        others: Sequence[Plan] = (),
+        weights: Weights | None = None,
+        carried: Sequence[Carried] = (),
     ) -> Program:
         """Its constants are added to `weights`, which begin with it unless some are given.
 
-        `others` are for cores between which a hand-over costs something else (`compiler.ir.guards`).
+        `others` are for cores between which a hand-over costs something else (`compiler.ir.guards`), `carried` the
+        states that its C interface keeps from run to run.
         """
         ...
 

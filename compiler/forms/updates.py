@@ -1,11 +1,43 @@
-"""Kernels that change some elements of a tensor and copy the others: a ScatterND into a cache."""
+"""Kernels that change some elements of a tensor and copy the others: a ScatterND or a TensorScatter into a cache."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from compiler.ir.expr import Load
+from compiler.ir.expr import Apply, Expr, Load, Where
+from compiler.ir.index import Index
 from compiler.ir.kernel import Block, Kernel, Routine, Slot
+
+
+@dataclass(frozen=True)
+class Update:
+    """A block that changes some elements of an input and copies the others, so that nothing is done where both are one.
+
+    read     the input
+    index    where it is read and the output is written
+    written  the output
+    changes  under which condition an element is another one; None: never
+    """
+
+    read: str
+    index: tuple[Index, ...]
+    written: str
+    changes: Expr | None
+
+
+def updates_of(block: Block) -> tuple[Update, ...]:
+    """What a block changes of each operand that it copies, all or some of its elements, each to the same index."""
+    if block.monoid or len(block.stores) != 1:
+        return ()
+    (store,), (value,) = block.stores, block.values
+    sides: tuple[tuple[Expr, Expr | None], ...] = ((value, None),)
+    if isinstance(value, Where):
+        sides = ((value.then, Apply("not", (value.condition,))), (value.otherwise, value.condition))
+    return tuple(
+        Update(side.slot, store.index, store.slot, changes)
+        for side, changes in sides
+        if isinstance(side, Load) and side.index == store.index and side.slot != store.slot
+    )
 
 
 def without_copy(kernel: Kernel | Routine, read: Slot, written: Slot) -> Kernel | None:
@@ -22,9 +54,5 @@ def without_copy(kernel: Kernel | Routine, read: Slot, written: Slot) -> Kernel 
 
 
 def _is_copy(block: Block, read: Slot, written: Slot) -> bool:
-    if block.monoid or len(block.stores) != 1:
-        return False
-    (store,), (value,) = block.stores, block.values
-    return (
-        store.slot == written.name and isinstance(value, Load) and (value.slot, value.index) == (read.name, store.index)
-    )
+    pair = (read.name, written.name)
+    return any(one.changes is None and (one.read, one.written) == pair for one in updates_of(block))

@@ -56,7 +56,7 @@ def pack_divided(
     members = {**alone.members}
     lines = {*members[RECORDS].decode().splitlines(), *records}
     members[RECORDS] = "".join(f"{line}\n" for line in sorted(lines)).encode()
-    section = devices_section(divided.parts, divided.streamed, options.carry)
+    section = devices_section(divided.parts, divided.streamed, options.named_states)
     members[REPORT] = members[REPORT].replace(b"\n</body>", f"\n{section}\n</body>".encode())
     for folder, program in zip(folders_of(divided.parts, divided.targets), divided.programs, strict=True):
         members[f"{folder}model.so"] = program.library
@@ -70,7 +70,7 @@ def pack_divided(
         **alone.manifest,
         "options": options.to_json(),
         "weight_bytes": len(weights),
-        "stream": stream_json(divided, options.carry),
+        "stream": stream_json(divided, options.named_states),
         "files": files_json(members),
     }
     write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))

@@ -10,6 +10,7 @@ from compiler.contract import COMPILER_VERSION, DemandedRange, PlanReached, Quan
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.open_shapes import OpenShapes
 from compiler.ir.plan import Plan
+from compiler.ir.states import Carried
 from compiler.ir.target import Ceilings
 from compiler.ir.tile import Cost
 from compiler.pack.explanation import Explanation
@@ -60,7 +61,7 @@ class Facts:
     of each dimension, in its order. `border` has the model's strings, and says whether it draws random numbers. Texts
     may quote names from the model: they are escaped where they are shown. `ceilings` are those of the target on as many
     lanes as the plan has. `quantised` is what was compiled where that is not the model itself, whose digest
-    `model_digest` then still is.
+    `model_digest` then still is. `carried` are the states that runs hand on.
     """
 
     model_digest: str
@@ -87,6 +88,7 @@ class Facts:
     border: Border = PLAIN
     ceilings: Ceilings | None = None
     quantised: QuantisedModel | None = None
+    carried: tuple[Carried, ...] = ()
     compiler_version: str = COMPILER_VERSION
 
     @property

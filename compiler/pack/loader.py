@@ -73,7 +73,8 @@ _TYPES = {
 QUICK_BYTES = 1 << 16
 """Of inputs and outputs together, up to which `run` copies them (about 2 us)."""
 QUICK_CAPACITY = 1 << 20
-"""The same for open axes at their largest sizes: these are copied in any case."""
+"""The same for open axes at their largest sizes: these are copied in any case. And for runs from a state: finding where
+its tensors lie would cost more."""
 _SMALL = {
     "float8_e4m3fn": (0x00, 0x40, 0x80),
     "float8_e4m3fnuz": (0x00, 0x48, 0x80),
@@ -1050,14 +1051,27 @@ class _Quick:
     Copying costs less than finding out where an array lies.
     """
 
-    def __init__(self, library: _Library, instance: ctypes.c_void_p, binding: Binding) -> None:
-        own = [_aligned(spec) for spec in binding.inputs]
-        results = [_aligned(spec) for spec in binding.outputs]
+    def __init__(
+        self,
+        library: _Library,
+        instance: ctypes.c_void_p,
+        binding: Binding,
+        reads: Mapping[str, Array] | None = None,
+        writes: Mapping[str, Array] | None = None,
+    ) -> None:
+        """Inputs in `reads` and outputs in `writes`, by name, are there: `run` neither takes nor gives them."""
+        read, written = reads or {}, writes or {}
+        own = [read[spec.name] if spec.name in read else _aligned(spec) for spec in binding.inputs]
+        results = [written[spec.name] if spec.name in written else _aligned(spec) for spec in binding.outputs]
         self._fixed = _Fixed(library, instance, binding, own, results)
         self._takes = [
-            (spec.name, array.dtype, array.shape, array) for spec, array in zip(binding.inputs, own, strict=True)
+            (spec.name, array.dtype, array.shape, array)
+            for spec, array in zip(binding.inputs, own, strict=True)
+            if spec.name not in read
         ]
-        self._fills = [(spec.name, array) for spec, array in zip(binding.outputs, results, strict=True)]
+        self._fills = [
+            (spec.name, array) for spec, array in zip(binding.outputs, results, strict=True) if spec.name not in written
+        ]
 
     def run(self, inputs: Mapping[str, Any], again: bool = False) -> dict[str, Any] | int | None:
         """Outputs by name; what `tw_run` gave, where it failed; None for inputs that are not as they mostly are."""
@@ -1129,6 +1143,131 @@ class _QuickOpen:
             view = _beginning(self._outputs[at], shape)
             self._results[at] = (shape, view)
         return view.copy()
+
+
+class Carried(NamedTuple):
+    """An output that is an input of the next run (option `carry`), and whether both have one memory."""
+
+    output: TensorSpec
+    input: TensorSpec
+    in_place: bool
+
+
+class State:
+    """What a sequence of runs hands on from one to the next, in memory of its own: see `Model.state`.
+
+    `state[name]` is a copy of a tensor that the next run reads, by the name of that input or of the output that made
+    it, and `state[name] = array` replaces it. Any Model of the artifact may run from it, one run at a time. A run that
+    is refused leaves it as it was. Where an exception, such as KeyboardInterrupt, ends a run from outside, it is void:
+    all but `reset` raises RunError.
+    """
+
+    def __init__(self, artifact: tuple[str, str], carried: tuple[Carried, ...]) -> None:
+        self.carried = carried
+        self._artifact = artifact
+        first = [_aligned(one.input, np.zeros) for one in carried]
+        other = [array if one.in_place else _aligned(one.input) for one, array in zip(carried, first, strict=True)]
+        self._sides = (first, other)  # what the next run reads, and what it writes; then they swap
+        self._quick: weakref.WeakKeyDictionary[Model, dict[bool, _Quick | None]] = weakref.WeakKeyDictionary()
+        self._is_swapped = False
+        self._turn = threading.RLock()
+        self._is_void = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the inputs that it holds."""
+        return tuple(one.input.name for one in self.carried)
+
+    @property
+    def bytes(self) -> int:
+        """The memory that it has."""
+        return sum(array.nbytes for array in {id(array): array for side in self._sides for array in side}.values())
+
+    def __getitem__(self, name: str) -> Array:
+        with _alone(self._turn):
+            return self._held(name)[1].copy()
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        with _alone(self._turn):
+            spec, array = self._held(name)
+            array[...] = _as_array(spec, value)
+
+    def reset(self) -> None:
+        """Zeros again, as it began."""
+        with _alone(self._turn):
+            for array in self._sides[0]:
+                array[...] = 0
+            self._is_void = False
+
+    def fork(self) -> State:
+        """Another one that holds the same; from then on each goes its own way."""
+        made = State(self._artifact, self.carried)
+        with _alone(self._turn):
+            self._demand_whole()
+            for own, array in zip(made._sides[0], self._sides[0], strict=True):
+                own[...] = array
+        return made
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes it to a file that `Model.state` reads, whole or not at all. Raises OSError."""
+        with _alone(self._turn):
+            self._demand_whole()
+            tensors = [array.copy() for array in self._sides[0]]
+        described = {"model": self._artifact[0], "tensors": [[*one.input] for one in self.carried]}
+        whole = io.BytesIO()
+        np.savez(whole, np.array(json.dumps(described)), *tensors)
+        beside = f"{os.fspath(path)}.{os.getpid()}.part"
+        try:
+            with open(beside, "wb") as file:
+                file.write(whole.getbuffer())
+            os.replace(beside, path)
+        except BaseException:
+            Path(beside).unlink(missing_ok=True)
+            raise
+
+    def _restore(self, path: str | os.PathLike[str]) -> None:
+        """What was saved to a file. Raises InputError for a file that is none, or of another model."""
+        try:
+            with open(path, "rb") as file, np.load(file, allow_pickle=False) as saved:
+                described = json.loads(str(saved["arr_0"]))
+                model, tensors = described["model"], described["tensors"]
+                arrays = [saved[f"arr_{at}"] for at in range(1, len(tensors) + 1)]
+        except (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error) as reason:
+            raise InputError(f"{path} holds no state: {reason}. Fix: give a file that State.save wrote") from reason
+        own = [[name, dtype, [*shape]] for name, dtype, shape in (one.input for one in self.carried)]
+        if model != self._artifact[0] or tensors != own:
+            raise InputError(f"{path} holds the state of another model. Fix: load it with the model that made it")
+        for one, mine, array in zip(self.carried, self._sides[0], arrays, strict=True):
+            mine[...] = _as_array(one.input, array)
+
+    def _held(self, name: str) -> tuple[TensorSpec, Array]:
+        """A tensor, in the memory from which the next run reads it."""
+        self._demand_whole()
+        for one, array in zip(self.carried, self._sides[0], strict=True):
+            if name in (one.input.name, one.output.name):
+                return one.input, array
+        raise InputError(f"the state holds no {name!r}. Fix: it holds {', '.join(map(repr, self.names))}")
+
+    def _demand_whole(self) -> None:
+        if self._is_void:
+            raise RunError("a run from this state was interrupted. Fix: reset it, or fork it before such runs")
+
+    def _ends(self, artifact: tuple[str, str]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """What a run of this artifact reads, by name of the input, and what it writes, by name of the output."""
+        self._demand_whole()
+        if self._artifact != artifact:
+            raise InputError("the state is of another artifact. Fix: make it by this model's `state`")
+        reads, writes = self._sides
+        return (
+            {one.input.name: array for one, array in zip(self.carried, reads, strict=True)},
+            {one.output.name: array for one, array in zip(self.carried, writes, strict=True)},
+        )
+
+    def _swap(self) -> None:
+        """A run has ended: what it wrote is what the next one reads."""
+        if not all(one.in_place for one in self.carried):
+            self._sides, self._is_swapped = self._sides[::-1], not self._is_swapped
+        self._is_void = False
 
 
 class Model:
@@ -1224,6 +1363,7 @@ class Model:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._quick = self._quick_run()
+        self.carried = tuple(self._carried())
         self._last: Model | None = None  # the binding that the last run was passed on to
         self.load_seconds = time.perf_counter() - begin
 
@@ -1239,6 +1379,17 @@ class Model:
             many = size > QUICK_CAPACITY or (self._chooses and len(self.bindings) > 1)
             return None if many else _QuickOpen(self._opened(), self._instance, binding)
         return None if size > QUICK_BYTES else _Quick(self._opened(), self._instance, binding)
+
+    @property
+    def _artifact(self) -> tuple[str, str]:
+        """What a state is for: the model, whose saved states can be loaded, and the program that runs from it."""
+        return str(self.manifest["model_digest"]), str(self.manifest["files"]["model.so"]["sha256"])
+
+    def _carried(self) -> Iterator[Carried]:
+        """The states that runs hand on, if the artifact was compiled so (option `carry`, on one device)."""
+        inputs, outputs = ({spec.name: spec for spec in specs} for specs in (self.inputs, self.outputs))
+        for one in self._described().get("carried", ()):
+            yield Carried(outputs[one["output"]], inputs[one["input"]], bool(one["in_place"]))
 
     def _first_state(self, seed: int | None) -> list[Array]:
         """What the first run is given, of a model that draws random numbers; the second number counts the runs."""
@@ -1271,7 +1422,25 @@ class Model:
         limit = None if chosen["most_handover_ns"] is None else 1e-9 * chosen["most_handover_ns"]
         return PlanSpec(number, chosen["scheduler"], chosen["lanes"], chosen["tasks"], limit, handover.value or None)
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    def state(self, path: str | os.PathLike[str] | None = None) -> State:
+        """A state for `run`: what the model hands on itself (option `carry`), zeros at first, or as it was saved.
+
+        Each has its own memory, and all share the model's weights. Raises RunError for an artifact that carries none,
+        InputError for a file that is no state of this model.
+        """
+        if not self.carried:
+            raise RunError(
+                "the model was compiled without states for one device. "
+                'Fix: compile it with carry, such as {"carry": {"next_h": "h"}}: output next_h becomes input h'
+            )
+        made = State(self._artifact, self.carried)
+        if path is not None:
+            made._restore(path)
+        return made
+
+    def run(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None = None, state: State | None = None
+    ) -> dict[str, Any]:
         """Outputs by name, for inputs by name.
 
         Inputs are numpy arrays, anything with `__dlpack__` in host memory, or nested lists.
@@ -1282,7 +1451,12 @@ class Model:
         outputs are complete when this returns. Strings are arrays or nested lists of str, and come back as arrays of
         str objects; `out` takes none. Raises InputError when something does not fit, RunError when the model
         is closed or fails.
+
+        With a `state` the inputs that it holds are left out, and so are the outputs that it takes over, unless `out`
+        names them (with None for a new array).
         """
+        if state is not None:
+            return self._run_from(state, inputs, out)
         if out is None:
             for model, is_last in ((self, False), (self._last, True)):
                 if model and model._quick and (found := model._run_quick(model._quick, inputs, is_last)) is not None:
@@ -1313,6 +1487,69 @@ class Model:
             if isinstance(found, int):
                 raise RunError(self._library.last_error())
             return found
+
+    def _run_from(self, state: State, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
+        """As `run`, from a state and into it."""
+        with _alone(state._turn):
+            reads, writes = state._ends(self._artifact)
+            if out is None and (quick := self._quick_from(state, reads, writes)):
+                state._is_void = True
+                try:
+                    found = self._run_quick(quick, inputs)
+                except RunError:
+                    state._is_void = False
+                    raise
+                if found is not None:
+                    state._swap()
+                    return found
+                state._is_void = False
+            given = out or {}
+            takes = [spec for spec in self.inputs if spec.name not in reads]
+            _check_names("input that no state holds", inputs, takes)
+            _check_names("output", given, [spec for spec in self.outputs if spec.dtype != "string"])
+            for spec in takes:
+                if spec.name not in inputs:
+                    raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
+            strings = self._strings()
+            arrays = [
+                reads[spec.name] if spec.name in reads else self._input(spec, inputs[spec.name], strings)
+                for spec in self.inputs
+            ]
+            asked: dict[str, Any] = {
+                spec.name: _aligned(spec) if (array := given[spec.name]) is None else self._output(spec, array, arrays)
+                for spec in self.outputs
+                if spec.name in writes and spec.name in given
+            }
+            results = self._results([given.get(spec.name) for spec in self.outputs], arrays, writes)
+            state._is_void = True
+            try:
+                self._call(arrays, results)
+            except RunError:
+                state._is_void = False
+                raise
+            state._swap()
+            for name, array in asked.items():
+                np.copyto(array, writes[name])
+            own = zip(self.outputs, self._as_strings(results, strings), strict=True)
+            made = {spec.name: asked.get(spec.name, result) for spec, result in own}
+            return {
+                spec.name: _returned(spec, given, made[spec.name])
+                for spec in self.outputs
+                if spec.name not in writes or spec.name in asked
+            }
+
+    def _quick_from(self, state: State, reads: Mapping[str, Array], writes: Mapping[str, Array]) -> _Quick | None:
+        """For runs from a state as it lies now; None where `run` has none either, or for large arrays beside it."""
+        known = state._quick.setdefault(self, {})
+        if state._is_swapped not in known:
+            sides = (self.inputs, reads), (self.outputs, writes)
+            beside = [spec for specs, held in sides for spec in specs if spec.name not in held]
+            plain = not (self._state or self.binding.has_strings or any(spec.dtype in _SMALL for spec in beside))
+            size = sum(spec.numpy.itemsize * math.prod(spec.shape) for spec in beside)
+            quick = plain and size <= QUICK_CAPACITY
+            run = _Quick(self._opened(), self._instance, self.binding, reads, writes) if quick else None
+            known[state._is_swapped] = run
+        return known[state._is_swapped]
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
@@ -1713,10 +1950,15 @@ class Model:
         arrays = [self._input(spec, value) for spec, value in zip(takes, inputs, strict=True)]
         return arrays, [self._output(spec, array, arrays) for spec, array in zip(fills, out, strict=True)]
 
-    def _results(self, given: Sequence[Any], arrays: Sequence[Any]) -> list[Any]:
-        """The arrays that a run fills: those given, once they are found fit, and new ones."""
+    def _results(
+        self, given: Sequence[Any], arrays: Sequence[Any], kept: Mapping[str, Array] | None = None
+    ) -> list[Any]:
+        """The arrays that a run fills: those kept, those given, once they are found fit, and new ones."""
+        there = kept or {}
         return [
-            self._output(spec, array, arrays)
+            there[spec.name]
+            if spec.name in there
+            else self._output(spec, array, arrays)
             if array is not None and not isinstance(spec, OpenSpec)
             else array
             if self._capacity

@@ -54,6 +54,7 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
             if not (facts.border.random and port.name == RANDOM_STATE)
         ],
         "outputs": [_described(port, facts.border.outputs) for port in own(program.outputs, facts.open, "outputs")],
+        **_carried(program, facts),
         **_open(facts),
         **_border(facts.border),
         "files": files_json(members),
@@ -147,6 +148,15 @@ def _range(port: Port, facts: Facts) -> dict[str, Any]:
     if port.name in facts.border.inputs:
         return {}
     return next(({"range": [one.low, one.high]} for one in facts.ranges if one.input == port.name), {})
+
+
+def _carried(program: Program, facts: Facts) -> dict[str, Any]:
+    """The states that runs hand on, by the names of the output and of the input that it is in the next run."""
+    named = [
+        {"output": program.outputs[one.output].name, "input": program.inputs[one.input].name, "in_place": one.in_place}
+        for one in facts.carried
+    ]
+    return {"carried": named} if named else {}
 
 
 def _border(border: Border) -> dict[str, Any]:

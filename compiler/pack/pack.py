@@ -31,7 +31,7 @@ from compiler.pack.report import report_html
 from compiler.pack.timeline import schedule_of
 
 MANIFEST, REPORT = "manifest.json", "report.html"
-HEADER = "model.h"
+HEADER, STATE_HEADER = "model.h", "state.h"
 WEIGHTS = "weights.bin"
 QUANTISED = "model.int8.onnx"
 """The model that was compiled, where it was quantised before."""
@@ -73,6 +73,7 @@ def pack(
     measurements = [Record.from_json(json.loads(line)) for line in used]
     text = {
         HEADER: program.sources[HEADER],
+        **({STATE_HEADER: program.sources[STATE_HEADER]} if facts.carried else {}),
         "loader.py": (files("compiler.pack") / "loader.py").read_text("utf-8"),
         "__main__.py": _MAIN,
         "example.c": example_c(program, facts.open),

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from compiler.prove.agree import default_tolerance
 from compiler.prove.sizes import usual_sizes
 from compiler.rewrite.rewrite import Rewritten
 from compiler.schedule import schedule
+from compiler.schedule.memory.states import states_of
 from compiler.session import Session
 from compiler.steps.choosing import EvaluatedChoices
 from compiler.steps.explain import applications, explain, made
@@ -32,18 +33,23 @@ from compiler.steps.loading import Opened
 from compiler.steps.planning import Planned, Scheduled, planned
 from compiler.steps.precisions import SHARE, Precisions, chosen_precisions, one_precision
 from compiler.steps.slices import OpenBatch, Slices, slices_of, with_slices
+from compiler.steps.states import carried_positions
 from compiler.steps.tiling import Rounding, TiledKernels, tile_kernels
 from compiler.steps.weights import weights_notices, weights_report
 
 
 @dataclass(frozen=True)
 class Front:
-    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused."""
+    """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused.
+
+    carried  by name of an output the input that it is in the next run
+    """
 
     opened: Opened
     rewritten: Rewritten
     evaluated: EvaluatedChoices
     fused: Fused
+    carried: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def graphs(self) -> tuple[Step, ...]:
@@ -144,10 +150,12 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         trace.show("budget", session.budget)
     with trace.step("emit"):
         weights = session.backend.weights(earlier)
-        program = session.backend.emit(whole.kernels, plans.plan, plans.others, weights)
+        pairs = carried_positions(front.opened.loaded.graph, front.carried)
+        carried = states_of(whole.kernels, (plans.plan, *plans.others), pairs)
+        program = session.backend.emit(whole.kernels, plans.plan, plans.others, weights, carried)
         trace.show("emit", generated(program))
     with trace.step("pack"):
-        facts = _facts(session, front, tiles, plans, explanation)
+        facts = replace(_facts(session, front, tiles, plans, explanation), carried=carried)
         records = [*tiles.records, *plans.records]
         used, log = session.log.packed(session.backend.target, records)
         packed = pack(program, plans.plan, whole.kernels, used, facts, at, plans.others, log)

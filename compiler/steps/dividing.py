@@ -97,7 +97,7 @@ def divided(
     with trace.step("schedule"):
         lanes = [one.lanes for one in sessions]
         cores = cores_known(session, devices, front, built, key_of(built.kernels, tiled[0]), alone)
-        carried = carried_positions(front.opened.loaded.graph, devices.asked.carry)
+        carried = carried_positions(front.opened.loaded.graph, devices.asked.named_states)
         costs = costs_of(session, devices, built.kernels, tiled, lanes, cores, carried)
         work = _Work(devices, tiled, lanes, costs.division, built)
     unproven = artifact.with_name(f".{artifact.name}.unproven")
@@ -136,7 +136,9 @@ def divided(
             with trace.step("pack"):
                 pack(found, weights, [record] if record else [])
             with trace.step("agree"):
-                came = proved_parts(session, front, unproven, work.turns(parts), parts.round, devices.asked.carry)
+                came = proved_parts(
+                    session, front, unproven, work.turns(parts), parts.round, devices.asked.named_states
+                )
                 if record is None and session.may_measure:
                     ratio = raced_parts(session, front, unproven) if races else None
                     record = work.record(session, parts, came, ratio)

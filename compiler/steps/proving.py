@@ -34,6 +34,7 @@ from compiler.prove.samples import Sample
 from compiler.prove.sizes import judged_sizes, own_outputs, padded, usual_sizes
 from compiler.session import Session
 from compiler.steps.building import Built, Front
+from compiler.steps.carrying import JUDGED, runs_in_a_row
 from compiler.steps.foreseeing import BY_ROUNDING, unverified
 from compiler.trace import StopRequest, Trace
 
@@ -251,6 +252,9 @@ def _judged(
     """The verdict on one case, which did not fail; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
     ways = [in_declared_types(model.run_flat, case) for model in models]
+    runs = [runs_in_a_row(model, case.graph, case.samples) for model in models if model.carried and not case.fixed]
+    count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(case.effort.seconds, 1e-9))))
+    steps = {f"run {number} from a state": inputs for number, inputs in enumerate(runs[0][:count], 1)} if runs else {}
     verdict = agree(
         ways[0],
         case.graph,
@@ -261,7 +265,7 @@ def _judged(
         largest=LARGEST.get(precision, math.inf),
         budget_s=0.0 if case.fixed else end - time.monotonic(),
         others=ways[1:],
-        samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples},
+        samples={f"sample {sample.name!r:.200}": sample.arrays for sample in case.samples} | steps,
         watch=Progress(session.trace, session.budget.stop_requested, case.effort),
         shapes=case.shapes,
         module=arrays() if case.effort.seconds >= ON_DEVICE_FROM_S else None,

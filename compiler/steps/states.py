@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 
+from compiler.contract import CompileOptions
+from compiler.contract.options import CARRY_AUTO
 from compiler.errors import OptionsError
+from compiler.ir.border import Border
 from compiler.ir.graph import Graph
+from compiler.ir.open_shapes import OpenShapes
+from compiler.ir.tensor import TensorType
+from compiler.steps.state_names import suggested_pairs
 
 Pair = tuple[str, str]
 """An output and the input that it is in the next inference."""
@@ -43,12 +49,15 @@ def demand_pairs(pairs: Collection[Pair], outputs: Types, inputs: Types, unmade:
             )
         if None not in (outputs[out], inputs[into]) and outputs[out] != inputs[into]:
             like = [name for name, one in outputs.items() if name not in unmade and one == inputs[into]]
+            fix = "no output of the model is like this input: give it to each inference"
+            if like:
+                fix = f"outputs like this input are {_nearest(out, like)}"
+            elif _is_longer(outputs[out], inputs[into]):
+                fix = "a cache that grows is given to each inference; export one that keeps its size (docs/options.md)"
             raise OptionsError(
                 f"output {out!r:.100} cannot be input {into!r:.100} of the next inference: their types or shapes "
                 f"differ, {outputs[out]} and {inputs[into]}",
-                fix=f"outputs like this input are {_nearest(out, like)}"
-                if like
-                else "no output of the model is like this input: give it to each inference",
+                fix=fix,
             )
     fed: dict[str, str] = {}
     for out, into in pairs:
@@ -58,6 +67,14 @@ def demand_pairs(pairs: Collection[Pair], outputs: Types, inputs: Types, unmade:
                 fix="name each input once",
             )
         fed[into] = out
+
+
+def _is_longer(made: object, read: object) -> bool:
+    """Whether one tensor is another with more along one axis."""
+    if not isinstance(made, TensorType) or not isinstance(read, TensorType) or made.rank != read.rank:
+        return False
+    more = [one - other for one, other in zip(made.dims, read.dims, strict=True) if one != other]
+    return made.dtype is read.dtype and len(more) == 1 and more[0] > 0
 
 
 def corrected_pairs(
@@ -89,6 +106,47 @@ def carried_positions(graph: Graph, carried: Mapping[str, str]) -> tuple[tuple[i
     pairs = sorted(carried.items())
     demand_pairs(pairs, outputs, inputs)
     return tuple(([*outputs].index(out), [*inputs].index(into)) for out, into in pairs)
+
+
+def carried_by(graph: Graph, shapes: OpenShapes | None, border: Border, options: CompileOptions) -> Mapping[str, str]:
+    """The states that a program for one device carries: those named, or those that the names of the model say.
+
+    Raises OptionsError for what no state can be, and where names are to say states and say none.
+    """
+    carried = options.named_states
+    demand_pairs(sorted(carried.items()), *ports_of(graph))
+    if options.carry and _varies(shapes):
+        raise OptionsError(
+            "carry is for models whose sizes are known before they run, and data or inputs say sizes of this one",
+            fix="give each dimension one value (dims), or give the states to each inference",
+        )
+    if options.carry == CARRY_AUTO:
+        carried = suggested_states(graph, shapes, border)
+        if not carried:
+            raise OptionsError(
+                "no names of outputs say which inputs they are in the next inference",
+                fix='name them, such as {"carry": {"next": "h"}}, or leave carry out',
+            )
+    if texts := sorted({*carried.values()} & border.inputs):
+        raise OptionsError(f"carry names input {texts[0]!r:.100}, which is strings", fix="give it to each inference")
+    return carried
+
+
+def suggested_states(graph: Graph, shapes: OpenShapes | None, border: Border) -> dict[str, str]:
+    """The states that the names of the model say, of those that a program for one device can carry."""
+    if _varies(shapes):
+        return {}
+    outputs, inputs = ports_of(graph)
+    return suggested_pairs(outputs, {name: type for name, type in inputs.items() if name not in border.inputs})
+
+
+def _varies(shapes: OpenShapes | None) -> bool:
+    """Whether sizes of inputs or outputs are only known while running, or a run may find that it means nothing."""
+    return shapes is not None and (bool(shapes.dimensions or shapes.limits) or any(map(any, _open(shapes))))
+
+
+def _open(shapes: OpenShapes) -> Iterator[list[bool]]:
+    return ([number is not None for number in axes] for axes in (*shapes.inputs, *shapes.outputs))
 
 
 def _nearest(name: str, names: Iterable[str]) -> str:

@@ -334,7 +334,7 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
 ON_AN_NPU = {**PIPELINE, "devices": ["cpu", "npu:ethos-u65-256"]}
 
 
-@pytest.mark.parametrize("asked", [PIPELINE, ON_AN_NPU], ids=["cores", "npu"])
+@pytest.mark.parametrize("asked", [PIPELINE, ON_AN_NPU, {}], ids=["cores", "npu", "one CPU"])
 def test_states_that_are_carried_are_told(asked: dict[str, Any], tmp_path: Path) -> None:
     answer = looked_at(recurrent(), tmp_path, {**asked, "carry": {"next": "h"}})
     assert answer["ok"], answer["problem"]
@@ -343,7 +343,26 @@ def test_states_that_are_carried_are_told(asked: dict[str, Any], tmp_path: Path)
     assert looked_at(recurrent(), tmp_path, asked)["carried"] == []
 
 
-@pytest.mark.parametrize("asked", [PIPELINE, ON_AN_NPU], ids=["cores", "npu"])
+def test_states_that_names_say_are_suggested_and_carried_where_that_is_asked(tmp_path: Path) -> None:
+    nodes = [helper.make_node("Add", ["x", "h"], ["hn"]), helper.make_node("Add", ["x", "c"], ["cn"])]
+    model = model_of(nodes, {"x": [2, 3], "h": [2, 3], "c": ["n", 3]}, ["hn", "cn"])
+    pairs = [{"output": f"{name}n", "input": name, "dtype": "f32", "shape": [2, 3]} for name in "ch"]
+    dims = {"dims": {"n": 2}}
+    answer = looked_at(model, tmp_path, dims)
+    assert (answer["ok"], answer["carried"], answer["suggested_states"]) == (True, [], pairs)
+    answer = looked_at(model, tmp_path, {**dims, "carry": {"hn": "h"}})
+    assert (answer["carried"], answer["suggested_states"]) == (pairs[1:], pairs[:1])
+    answer = looked_at(model, tmp_path, {**dims, "carry": "auto"})
+    assert (answer["ok"], answer["carried"], answer["suggested_states"]) == (True, pairs, [])
+    assert answer["corrected"] is None
+    answer = looked_at(recurrent(), tmp_path, {"carry": "auto"})
+    assert not answer["ok"]
+    assert "no names of outputs say which inputs" in answer["problem"]["message"]
+    assert answer["corrected"]["carry"] == {}
+    assert looked_at(recurrent(), tmp_path, answer["corrected"])["ok"]
+
+
+@pytest.mark.parametrize("asked", [PIPELINE, ON_AN_NPU, {}], ids=["cores", "npu", "one CPU"])
 @pytest.mark.parametrize(
     ("carry", "said", "fix", "corrected"),
     [

@@ -42,6 +42,8 @@ def values(schema: Mapping[str, Any]) -> Iterator[str]:
     for one in schema.get("anyOf", (schema,)):
         if "enum" in one:
             yield from (f"`{value}`" for value in one["enum"])
+        elif "const" in one:
+            yield f"`{one['const']}`"
         elif one["type"] == "null":
             yield "`null`"
         elif one["type"] in ("integer", "number"):

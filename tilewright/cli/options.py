@@ -47,7 +47,7 @@ Objective = Annotated[
 ]
 Carry = Annotated[
     list[str] | None,
-    typer.Option("--carry", help="OUTPUT=INPUT: a state that goes from inference to inference; repeatable."),
+    typer.Option("--carry", help="OUTPUT=INPUT: a state that goes from run to run, repeatable; or auto."),
 ]
 Dims = Annotated[
     list[str] | None,
@@ -111,8 +111,10 @@ def build_options(
     return options | other_options(others)
 
 
-def _carried(texts: list[str]) -> dict[str, str]:
-    """By output the input that it is in the next inference. Raises `UsageError` for an output named twice."""
+def _carried(texts: list[str]) -> dict[str, str] | str:
+    """By output the input that it is in the next inference; or `auto`. Raises `UsageError` for one named twice."""
+    if texts == ["auto"]:
+        return "auto"
     pairs = [*map(_pair, texts)]
     outputs = [out for out, _ in pairs]
     if twice := next((out for out in outputs if outputs.count(out) > 1), None):

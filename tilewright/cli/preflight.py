@@ -100,10 +100,11 @@ def _facts(said: Any) -> list[str]:
         ends = ["any" if end is None else f"{end:g}" for end in tensor.get("range") or ()]
         drawn = f", drawn from {ends[0]} to {ends[1]}: {tensor.get('why')}" if len(ends) == 2 else ""
         lines.append(f"input {tensor.get('name')}: {tensor.get('dtype')} {text or 'scalar'}{drawn}")
-    for state in said.get("carried") or ():
+    kinds = {"carried": "carried", "suggested_states": "could be carried (--carry auto)"}
+    for kind, state in ((kind, state) for key, kind in kinds.items() for state in said.get(key) or ()):
         shape = "x".join(map(str, state["shape"])) if state.get("shape") is not None else "of unknown shape"
         text = f"{state.get('dtype') or 'of unknown type'} {shape or 'scalar'}"
-        lines.append(f"carried: {state.get('output')} is {state.get('input')} of the next inference, {text}")
+        lines.append(f"{kind}: {state.get('output')} is {state.get('input')} of the next inference, {text}")
     memory = said.get("memory_bytes") or {}
     known = {name: memory[name] for name in ("compile", "run") if memory.get(name) is not None}
     if known:

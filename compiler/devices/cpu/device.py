@@ -46,6 +46,7 @@ from compiler.ir.machine import Machine, Record, Setting, Trial, Workload
 from compiler.ir.parts import Parts, Portion
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program, StreamProgram
+from compiler.ir.states import Carried
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 from compiler.knowledge.budget import Share
@@ -322,10 +323,15 @@ class CpuBackend:
         return Weights(earlier=earlier, codes=True)
 
     def emit(
-        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+        self,
+        kernels: KernelGraph,
+        plan: Plan,
+        others: Sequence[Plan] = (),
+        weights: Weights | None = None,
+        carried: Sequence[Carried] = (),
     ) -> Program:
         """The program that carries out the plan, and the others where cores are otherwise apart."""
-        return emit(kernels, plan, self.target, self.toolchain, COMPILERS, self.objects, others, weights)
+        return emit(kernels, plan, self.target, self.toolchain, COMPILERS, self.objects, others, weights, carried)
 
     @property
     def runner(self) -> Runner | None:

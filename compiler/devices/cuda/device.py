@@ -47,6 +47,7 @@ from compiler.ir.buffers import Call, KernelGraph
 from compiler.ir.machine import Record, Setting, Trial, Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
+from compiler.ir.states import Carried
 from compiler.ir.tile import Tile, Variant
 from compiler.ir.transfers import Transfers
 from compiler.knowledge.budget import Share
@@ -309,11 +310,18 @@ class CudaBackend:
         return Weights(ALIGNMENT, earlier)
 
     def emit(
-        self, kernels: KernelGraph, plan: Plan, others: Sequence[Plan] = (), weights: Weights | None = None
+        self,
+        kernels: KernelGraph,
+        plan: Plan,
+        others: Sequence[Plan] = (),
+        weights: Weights | None = None,
+        carried: Sequence[Carried] = (),
     ) -> Program:
-        """The program that carries out the plan. Raises VerifyError if there are `others`."""
+        """The program that carries out the plan. Raises VerifyError if there are `others`, or states."""
         if others:
             raise VerifyError("a GPU has one plan: its streams do not depend on how far cores are apart")
+        if carried:
+            raise VerifyError("a program for a GPU keeps no states")
         return emit_cuda(kernels, plan, self.target, self.toolchain, CORES, self._images, weights)
 
     @property

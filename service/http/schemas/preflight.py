@@ -51,6 +51,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "samples": [],
     "outputs": [{"name": "scores", "dtype": "f32", "shape": [1, 16, 224, 224]}],
     "carried": [],
+    "suggested_states": [],
     "parameters": 880,
     "weight_bytes": 3520,
     "sparse": [],

@@ -185,6 +185,7 @@ function Findings({ found, path, node, at }) {
       ["memory of an inference", memory.run && bytes(memory.run)],
       ["memory to compile", memory.compile && bytes(memory.compile)],
       ["states carried", (found.carried || []).map((one) => `${one.output} is ${one.input} of the next inference`).join(", ")],
+      ["states that could be carried (carry)", (found.suggested_states || []).map((one) => `${one.output} is ${one.input} of the next inference`).join(", ")],
       ["proving takes", found.proof && seconds(found.proof.seconds)],
       ["compiling takes", found.estimate && `about ${seconds(found.estimate.median_s)}, ${found.estimate.jobs ? `as ${found.estimate.jobs} jobs like it` : "by its size"}`],
       ["goes first", found.queue && found.queue.position ? `${found.queue.position} jobs` : ""],

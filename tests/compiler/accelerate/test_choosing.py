@@ -49,10 +49,10 @@ A76 = "cpu:cortex-a76"
         ({"devices": ["cpu", U65], "threads": 1}, "options threads and devices exclude each other"),
         (
             {"devices": ["cpu", U65], "carry": {"y": "x"}},
-            "option carry applies to pipelines",
+            "option carry applies to one CPU, and to pipelines",
         ),
-        ({"target": U65, "carry": {"y": "x"}}, "option carry applies to pipelines"),
-        ({"devices": ["cpu:0", "cpu:1"], "carry": {"y": "x"}}, "option carry applies to pipelines"),
+        ({"target": U65, "carry": {"y": "x"}}, "option carry applies to one CPU, and to pipelines"),
+        ({"devices": ["cpu:0", "cpu:1"], "carry": {"y": "x"}}, "option carry applies to one CPU, and to pipelines"),
         ({"devices": ["cpu", A53]}, "'cpu:cortex-a53' cannot be one of several devices"),
     ],
 )

@@ -172,6 +172,15 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
             "carry makes input 'c' a state, and inputs gives it a value, which makes it a constant",
             "leave that input out of one of the two",
         ),
+        ({"carry": "all"}, "carry is 'all': no such word is known", 'give "auto", or pairs such as'),
+        ({"carry": ["h"]}, "option 'carry' is not an object", 'such as {"next": "h"}'),
+        ({"carry": {"next": 1}}, "carry['next'] is not a string", "give a string"),
+        ({**PIPELINE, "carry": "auto"}, 'carry "auto" is for one CPU', "name the states"),
+        (
+            {"target": "cuda:sm_90", "carry": "auto"},
+            "option carry applies to one CPU, and to pipelines on several devices",
+            "use a cpu target",
+        ),
     ],
     ids=repr,
 )
@@ -179,6 +188,14 @@ def test_what_is_wrong_is_named_with_its_fix(asked: Any, said: str, fix: str) ->
     error = refused(asked)
     assert error.message == said
     assert fix in error.fix
+
+
+def test_states_may_be_left_to_the_names_of_the_model() -> None:
+    auto, named = CompileOptions(carry="auto"), CompileOptions(carry={"next": "h"})
+    assert (auto.to_json()["carry"], auto.named_states) == ("auto", {})
+    assert (named.to_json()["carry"], named.named_states) == ({"next": "h"}, {"next": "h"})
+    assert CompileOptions.from_json(auto.to_json()) == auto
+    assert len({one.cache_key("model") for one in (auto, named, CompileOptions())}) == 3
 
 
 def test_all_that_is_wrong_is_told_at_once_and_not_without_end() -> None:

@@ -14,7 +14,7 @@ result reads
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import product
@@ -238,14 +238,17 @@ def _cells(kind: str, point: Point, dims: Point) -> tuple[Point, ...]:
     return tuple(read_at(kind, point, dims))
 
 
-def run(kernels: KernelGraph, plan: Plan, random: Random) -> dict[int, list[int]]:
+def run(
+    kernels: KernelGraph, plan: Plan, random: Random, over: Mapping[int, int] | None = None
+) -> dict[int, list[int]]:
     """The results when tasks run in a random order that lanes and waits allow.
 
-    Others run between a task's reading and its writing.
+    Others run between a task's reading and its writing. Outputs in `over` lie in the memory of an input.
 
     Lanes are as fast as each other, or one after the other runs ahead as far as it may.
     """
     memory = Memory(kernels, plan, random.randrange(1 << 30))
+    memory.apart |= {out: memory.apart[into] for out, into in (over or {}).items()}
     streams = [[task for task in plan.runs if task.lane == lane] for lane in range(plan.lanes)]
     ended, pending = [0] * plan.lanes, dict[int, list[tuple[int, Point, int]]]()
     eager = random.random() < 0.6

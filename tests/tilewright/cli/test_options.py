@@ -80,7 +80,8 @@ def test_states_are_given_by_output_and_names_may_hold_an_equals_sign() -> None:
     devices = "cpu:0,cpu:1", "throughput"
     plain = build_options(None, None, None, None, None, None, None, *devices, ["next=h", "a=b=c"])
     assert plain["carry"] == {"next": "h", "a=b": "c"}
-    assert dict(CompileOptions.from_json(plain).carry) == plain["carry"]
+    assert dict(CompileOptions.from_json(plain).named_states) == plain["carry"]
+    assert build_options(None, None, None, None, None, None, None, carry=["auto"]) == {"carry": "auto"}
     for words, said in ((["next"], "is not NAME=VALUE"), (["next=h", "next=c"], "names output 'next' twice")):
         with pytest.raises(UsageError, match=said):
             build_options(None, None, None, None, None, None, None, *devices, words)

@@ -150,10 +150,12 @@ def test_preflight_shows_weights_of_few_bits(command: Command, server: Any, mode
 def test_preflight_asks_for_states_and_shows_which_are_carried(command: Command, server: Any, model: Path) -> None:
     known = {"output": "next", "input": "h", "dtype": "f32", "shape": [4, 24]}
     unknown = {"output": "cell", "input": "c", "dtype": None, "shape": None}
-    server.answers["/preflight"] = {**PREFLIGHT, "carried": [known, unknown]}
+    other = {**known, "output": "hn", "input": "h0"}
+    server.answers["/preflight"] = {**PREFLIGHT, "carried": [known, unknown], "suggested_states": [other]}
     words = ["--devices", "cpu:0,cpu:1", "--objective", "throughput", "--carry", "next=h", "--carry", "cell=c"]
     shown = " ".join(command("preflight", model, *words).stdout.split())
     assert "carried: next is h of the next inference, f32 4x24" in shown
+    assert "could be carried (--carry auto): hn is h0 of the next inference, f32 4x24" in shown
     assert "carried: cell is c of the next inference, of unknown type of unknown shape" in shown
     assert body(server, "/preflight")["options"]["carry"] == {"next": "h", "cell": "c"}
 

@@ -16,6 +16,7 @@ from compiler.ir.guards import verify_guards
 from compiler.ir.kernel import Kernel, Routine
 from compiler.ir.plan import Plan
 from compiler.ir.region import regions_of
+from compiler.ir.states import Carried
 
 C_FEATURES = {
     "sse4_2": "sse4.2",
@@ -36,11 +37,13 @@ def host_source(
     weights: Weights,
     target: CpuTarget,
     headers: Sequence[str] = ("kernels.h",),
+    carried: Sequence[Carried] = (),
 ) -> str:
     """The text of model.c.
 
-    `lowered` is in call order for each plan, `headers` declare it. Constants are added to `weights` in the order of
-    their first use. Of several plans the runtime takes the first whose limit is at least the hand-off latency.
+    `lowered` is in call order for each plan, `headers` declare it; `carried` are the states that `tw_state.h` keeps.
+    Constants are added to `weights` in the order of their first use. Of several plans the runtime takes the first whose
+    limit is at least the hand-off latency.
 
     Raises VerifyError unless limits rise to infinity.
     """
@@ -80,7 +83,20 @@ def host_source(
     if weights.expansions:
         _expansions(writer, weights)
     writer.line('#include "tw_runtime.h"')
+    if carried:
+        _states(writer, carried)
     return writer.text()
+
+
+def _states(writer: Writer, carried: Sequence[Carried]) -> None:
+    """The outputs that are inputs of the next run, and what keeps them."""
+    writer.line()
+    writer.line('#include "state.h"')
+    writer.line("/* Of what a state carries: output, input, and whether a run may write the one over the other. */")
+    writer.line("struct carried { int output, input, in_place; };")
+    rows = [f"{{{one.output}, {one.input}, {int(one.in_place)}}}" for one in carried]
+    table(writer, "carried", "carried", "CARRIED", rows)
+    writer.line('#include "tw_state.h"')
 
 
 def _expansions(writer: Writer, weights: Weights) -> None:

@@ -38,13 +38,15 @@ WHERE_NEEDED = {
     "tw_codebook.h": "tw_coded",
     "tw_digits.h": "tw_digits",
     "tw_expand.h": "tw_expand",
+    "state.h": "tw_state",
+    "tw_state.h": "tw_state",
 }
 """Headers that few kernels need, and how the names in them begin: of loads of elements that are shorter in memory, of
 functions whose results are rounded to these, of sigmoids, exponentials and Gelu that are, of pixels of few channels,
 of products by tiles, of rounding to bytes, of vectors of bytes, of exponentials that are rounded to bytes, of
 quarters of vectors of bytes, of bytes brought to the lanes of their group, of functions of a byte as tables, of
 elements picked for each lane, of values looked up in a codebook, of floats as digits of bytes, and, for model.c alone,
-of constants that are made dense at load."""
+of constants that are made dense at load, and of states that are kept from run to run."""
 
 
 def runtime_headers(sources: Iterable[str] = ()) -> dict[str, str]:

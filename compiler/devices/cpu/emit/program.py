@@ -20,6 +20,7 @@ from compiler.ir.guards import by_limit
 from compiler.ir.machine import Workload
 from compiler.ir.plan import Plan
 from compiler.ir.program import Port, Program
+from compiler.ir.states import Carried
 from compiler.ir.tile import Tile
 from compiler.trace import StopRequest, never_stops
 
@@ -36,8 +37,9 @@ def emit(
     objects: Objects | None = None,
     others: Sequence[Plan] = (),
     weights: Weights | None = None,
+    carried: Sequence[Carried] = (),
 ) -> Program:
-    """Generates and builds the program of `plan` and of `others`.
+    """Generates and builds the program of `plan` and of `others`, which keeps the states `carried`.
 
     Its constants are added to `weights`, which begin with it unless some are given.
 
@@ -47,7 +49,9 @@ def emit(
     them is infinite, and each plan is for one device.
     """
     plans = by_limit((plan, *others))
-    (program,) = _programs(kernels, (plan, *others), [plans], target, toolchain, jobs, objects, never_stops, weights)
+    (program,) = _programs(
+        kernels, (plan, *others), [plans], target, toolchain, jobs, objects, never_stops, weights, carried
+    )
     return program
 
 
@@ -81,6 +85,7 @@ def _programs(
     objects: Objects | None,
     stop: StopRequest,
     weights: Weights | None = None,
+    carried: Sequence[Carried] = (),
 ) -> list[Program]:
     """A program for each group of `plans`, which holds the plans of the group in its order."""
     for plan in plans:
@@ -95,7 +100,7 @@ def _programs(
     hosts = []
     for group in groups:
         lowered = [lower_calls(kernels, plan, target, known) for plan in group]
-        hosts.append(host_source(kernels, group, lowered, weights, target, headers))
+        hosts.append(host_source(kernels, group, lowered, weights, target, headers, carried))
     whole = weights.bytes()
     kept: Objects = {} if objects is None else objects
     inputs, outputs = Port.of(kernels, kernels.inputs), Port.of(kernels, kernels.outputs)

@@ -336,7 +336,9 @@ def test_the_real_process_tells_states_that_are_carried_and_refuses_others(clien
     assert again["ok"], again["problem"]
     assert again["carried"] == [{"output": "next", "input": "h", "dtype": "f32", "shape": [2, 3]}]
     alone = {"model": found["request"]["model"], "options": {"carry": {"next": "h"}}}
-    assert "several devices only" in problem(client.post("/preflight", json=alone), 422, "invalid_options")["detail"]
+    assert client.post("/preflight", json=alone).json()["carried"] == again["carried"]
+    alone["options"]["target"] = "cuda:sm_90"
+    assert "applies to one CPU" in problem(client.post("/preflight", json=alone), 422, "invalid_options")["detail"]
     assert job_count(db) == 0
 
 

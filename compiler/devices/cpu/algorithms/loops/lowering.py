@@ -8,8 +8,8 @@ lane's scratch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from math import prod
 
@@ -41,6 +41,7 @@ from compiler.forms.normal_form import (
     contract_temps,
     without_unit_axes,
 )
+from compiler.forms.updates import Update, updates_of
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Where, conjunction, conjuncts
 from compiler.ir.index import Axis, Index, flatten
 from compiler.ir.kernel import Block, Kernel, Slot
@@ -218,10 +219,40 @@ class _Loops(Lowering):
         strips(self.writer, axis, self.target.vector_floats, body, first, past)
 
     def _blocks(self, vector: Vector | None) -> None:
-        extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
-        emitter = Emitter(self.writer, self._address(vector), vector, extents)
+        emitter = self._emitter(vector)
         for block in self.blocks:
             self._block(block, emitter)
+
+    def _emitter(self, vector: Vector | None) -> Emitter:
+        extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
+        return Emitter(self.writer, self._address(vector), vector, extents)
+
+    @contextmanager
+    def _unless_there(self, block: Block, emitter: Emitter) -> Iterator[None]:
+        """Around a block: where its result lies over an operand that it copies, only what it changes is written.
+
+        What it changes must be the same for all that is done at the point, or vector of points, where `emitter` stands.
+        """
+        tests = []
+        for update in filter(self._lie_alike, updates_of(block)):
+            changes, moved = update.changes, f"(const void *){update.read} != (const void *){update.written}"
+            if changes is None:
+                tests.append(moved)
+            elif not emitter.varies(changes) and not changes.axes & {*block.axes}:
+                tests.append(f"{moved} || {emitter.scalar(changes)}")
+        if not tests:
+            yield
+            return
+        test = tests[0] if len(tests) == 1 else " && ".join(f"({one})" for one in tests)
+        with self.writer.block(f"if ({test})"), emitter.scope():
+            yield
+
+    def _lie_alike(self, update: Update) -> bool:
+        """Whether the elements of both tensors are the same bytes where their first ones are."""
+        slots = (update.read, update.written)
+        if self.trimming.beyond or not all(slot in self.slots.buffers for slot in slots):
+            return False
+        return len({(self.slots.buffers[slot].dtype, self.slots.address(slot, update.index)[1]) for slot in slots}) == 1
 
     def _address(self, vector: Vector | None) -> Address:
         """Addresses of loads and stores.
@@ -242,6 +273,11 @@ class _Loops(Lowering):
     # One block
 
     def _block(self, block: Block, emitter: Emitter) -> None:
+        with self._unless_there(block, emitter):
+            self._looped(block, emitter)
+        emitter.forget(block.writes)
+
+    def _looped(self, block: Block, emitter: Emitter) -> None:
         vector = None if emitter.vector else self._block_vector(block)
         loops = [axis for axis in block.axes if axis != vector]
         order = [*block.sequential, *(axis for axis in loops if axis not in block.sequential)]
@@ -252,7 +288,6 @@ class _Loops(Lowering):
                 self._strips(vector, lambda strip: self._body(block, self._along(emitter, strip), None))
             else:
                 self._body(block, emitter, vector)
-        emitter.forget(block.writes)
 
     def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
         """An emitter vectorised along a block's own axis; values held at this point are the same for all lanes."""

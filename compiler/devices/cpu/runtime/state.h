@@ -1,0 +1,29 @@
+/* States of a model that was compiled with the option `carry`: what it hands on from run to run, in memory of their own.
+ *
+ * A state belongs to no instance: any instance of the same model.so may run from it, one at a time. It begins as zeros. It needs no more
+ * memory for a run than it has from the beginning.
+ */
+#ifndef TW_STATE_H
+#define TW_STATE_H
+#include "model.h"
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tw_state tw_state;
+
+int tw_state_create(tw_state **state);
+/* As tw_run. What the state carries of `in` and `out` is not looked at: it is read from the state and written there. A run that fails leaves
+ * the state as it was. */
+int tw_state_run(tw_instance *instance, tw_state *state, const tw_tensor *in, tw_tensor *out);
+/* Zeros again. */
+void tw_state_reset(tw_state *state);
+/* The memory from which the next run reads an input, row-major, to be read and written between runs; NULL for one that is not carried. The run
+ * may move it: ask again. */
+void *tw_state_data(tw_state *state, int input);
+void tw_state_destroy(tw_state *state);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

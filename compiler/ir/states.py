@@ -1,0 +1,17 @@
+"""States of a program: outputs that are inputs of its next run."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Carried:
+    """An output of a program that is an input of its next run, by their positions.
+
+    in_place  whether both may be one memory under every plan of the program, so that a run writes over what it read
+    """
+
+    output: int
+    input: int
+    in_place: bool = False
