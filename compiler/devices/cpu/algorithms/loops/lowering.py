@@ -86,6 +86,8 @@ class _Loops(Lowering):
     def __post_init__(self) -> None:
         self.writer = Writer()
         self.scratch = 0
+        self.is_tested = False
+        """Whether what is written is known to change an operand that the result may lie over."""
         self.temps = {temp.name: temp for temp in self.kernel.temps}
         self.carried = carried_temps(self.kernel)
         self.trimming = Trimming(self.writer, self.kernel, self.slots, self.target.vector_floats)
@@ -209,7 +211,8 @@ class _Loops(Lowering):
                     self._blocks(Vector(axis, "count"))
             return
         past = self._clipped(Span.whole(axis)) if self.trimming.clips((axis,)) else ""
-        self._strips(axis, self._blocks, past=past)
+        with self._unless_all_there(axis):
+            self._strips(axis, self._blocks, past=past)
 
     def _clipped(self, span: Span) -> str:
         """Where whole vectors along the vector axis end that have an element below a size."""
@@ -234,7 +237,7 @@ class _Loops(Lowering):
         What it changes must be the same for all that is done at the point, or vector of points, where `emitter` stands.
         """
         tests = []
-        for update in filter(self._lie_alike, updates_of(block)):
+        for update in () if self.is_tested else filter(self._lie_alike, updates_of(block)):
             changes, moved = update.changes, f"(const void *){update.read} != (const void *){update.written}"
             if changes is None:
                 tests.append(moved)
@@ -246,6 +249,18 @@ class _Loops(Lowering):
         test = tests[0] if len(tests) == 1 else " && ".join(f"({one})" for one in tests)
         with self.writer.block(f"if ({test})"), emitter.scope():
             yield
+
+    @contextmanager
+    def _unless_all_there(self, axis: Axis) -> Iterator[None]:
+        """The same around all vectors along an axis, if what is changed there is the same for all of them."""
+        changes = [update.changes for block in self.blocks for update in filter(self._lie_alike, updates_of(block))]
+        if len(self.blocks) != 1 or not changes or any(one is None or axis in one.axes for one in changes):
+            yield
+            return
+        with self._unless_there(self.blocks[0], self._emitter(None)):
+            self.is_tested = True
+            yield
+            self.is_tested = False
 
     def _lie_alike(self, update: Update) -> bool:
         """Whether the elements of both tensors are the same bytes where their first ones are."""
