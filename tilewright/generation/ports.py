@@ -105,6 +105,15 @@ def ports(model: Model) -> Ports:
     return Ports(ids, mask, room, others, logits.name, logits.shape[-1], caches, steps, min(capacity, room or capacity))
 
 
+def exact(model: Model, ports: Ports, count: int) -> Model | None:
+    """The model at the binding whose steps have `count` tokens, and that leaves no size open; None without one."""
+    for one in getattr(model, "bindings", ()):
+        sizes = [_range(spec, axis)[:2] for spec in one.inputs for axis in range(len(spec.shape))]
+        if all(low == high for low, high in sizes) and _steps(one.inputs, ports.ids.name)[0] == count:
+            return model.at(one.number)
+    return None
+
+
 _NUMBERS = frozenset((*POSITIONS, *LAST, *TOTAL))
 _Binding = tuple[Sequence[TensorSpec], Sequence[TensorSpec]]
 

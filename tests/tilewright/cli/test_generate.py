@@ -136,7 +136,7 @@ def test_what_the_artifact_refuses_while_it_generates_is_a_usage_error(
     def refuse(*_: Any) -> None:
         raise decoder.errors[0]("the model is closed. Fix: load it again")
 
-    monkeypatch.setattr(decoder, "run", refuse)
+    monkeypatch.setattr(Opened, "run", refuse)
     done = command("generate", "m.tw", "--ids", IDS)
     assert done.exit_code == UsageError.exit_status
     assert "Fix: load it again" in done.stderr

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ class Spec:
 class Binding:
     inputs: tuple[Spec, ...]
     outputs: tuple[Spec, ...]
+    number: int = 1
 
 
 class Refused(ValueError):
@@ -52,15 +53,31 @@ class Summing:
     bindings: Sequence[Binding]
     words: int = 11
     taken: list[int] = field(default_factory=list)
+    main: int = 1
     errors = (Refused,)
 
     @property
     def inputs(self) -> tuple[Spec, ...]:
-        return self.bindings[0].inputs
+        return self.bindings[self.main - 1].inputs
 
     @property
     def outputs(self) -> tuple[Spec, ...]:
-        return self.bindings[0].outputs
+        return self.bindings[self.main - 1].outputs
+
+    def at(self, number: int) -> Summing:
+        return replace(self, main=number)
+
+    def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
+        for specs, arrays in ((self.inputs, inputs), (self.outputs, out)):
+            assert [one.shape for one in specs] == [array.shape for array in arrays]
+        given = {spec.name: array for spec, array in zip(self.inputs, inputs, strict=True)}
+        filled = {spec.name: array for spec, array in zip(self.outputs, out, strict=True)}
+
+        def run() -> float:
+            filled["logits"][...] = self.run(given, filled)["logits"][:, -1:]
+            return 0.0
+
+        return run
 
     def run(self, inputs: Mapping[str, Any], out: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
         assert set(inputs) == {spec.name for spec in self.inputs}
@@ -122,13 +139,22 @@ def following(ids: Sequence[int], count: int, words: int = 11) -> list[int]:
 LOGITS = Spec("logits", "float32", (1, 1, 11))
 KEPT = Spec("past_key_values.0.key", "float32", (1, 1, 12, 1))
 FILLED = Spec("present.0.key", "float32", (1, 1, 12, 1))
+OUTPUTS = (LOGITS, FILLED)
 
 
 def fixed(*steps: int, others: Sequence[Spec] = (Spec("attention_mask", "int64", (1, 12)),)) -> Summing:
     """Caches of 12 tokens, a binding for each number of tokens of a step."""
     return Summing(
-        [Binding((Spec("input_ids", "int64", (1, step)), *others, KEPT), (LOGITS, FILLED)) for step in steps]
+        [
+            Binding((Spec("input_ids", "int64", (1, step)), *(longer(one, step) for one in others), KEPT), OUTPUTS, at)
+            for at, step in enumerate(steps, 1)
+        ]
     )
+
+
+def longer(spec: Spec, step: int) -> Spec:
+    """Positions, of as many tokens as a step has."""
+    return replace(spec, shape=(*spec.shape[:-1], step)) if spec.name in ("position_ids", "cache_position") else spec
 
 
 def growing(low: int = 0, high: int = 11) -> Summing:

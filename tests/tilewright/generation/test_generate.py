@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import tilewright
-from tests.tilewright.generation.decoders import Size, Spec, Summing, fixed, following, growing
+from tests.tilewright.generation.decoders import Binding, Size, Spec, Summing, fixed, following, growing
 from tilewright.errors import UsageError
 from tilewright.generation.ports import ports
 from tilewright.generation.text import Text
@@ -30,6 +30,16 @@ WAYS: Any = {
 
 def generated(model: Summing, ids: Sequence[int], **options: Any) -> list[int]:
     return list(tilewright.generate(model, ids, **options))  # type: ignore[arg-type]
+
+
+def ranged() -> Summing:
+    """Steps of 1 to 4 tokens by one program, on caches of one size."""
+    ids = Spec("input_ids", "int64", (1, 4), (None, Size("seq", 1, 1, 4)))
+    (binding,) = fixed(1).bindings
+    return Summing([Binding((ids, *binding.inputs[1:]), binding.outputs)])
+
+
+WAYS["a range of steps"] = ranged
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -121,7 +131,7 @@ def test_a_binding_that_takes_multiples_reads_what_it_can() -> None:
     (binding,) = model.bindings
     ids = Spec("input_ids", "int64", (1, 4), (None, Size("seq", 2, 2, 4, 2)))
     one = Spec("input_ids", "int64", (1, 1))
-    twice = [type(binding)((first, *binding.inputs[1:]), binding.outputs) for first in (one, ids)]
+    twice = [Binding((first, *binding.inputs[1:]), binding.outputs, at) for at, first in enumerate((one, ids), 1)]
     both = Summing(twice)
     assert generated(both, PROMPT, max_tokens=2) == following(PROMPT, 2)
     assert both.taken == [4, 1, 1]
