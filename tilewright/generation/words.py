@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 from tilewright.errors import UsageError
-from tilewright.extras import require
 
 EXTRA = "generate"
 ENDS = (
@@ -29,12 +28,11 @@ class Words:
     """A tokenizer. Raises `UsageError` where the extra is not installed, or the file is none."""
 
     def __init__(self, file: Path) -> None:
-        require(EXTRA, "a tokenizer")
         try:
             from tokenizers import Tokenizer
         except ImportError as error:
-            fix = f"pip install 'tilewright[{EXTRA}]', or give tokens by --ids"
-            raise UsageError("a tokenizer needs the package tokenizers", fix=fix) from error
+            fix = f"pip install 'tilewright[{EXTRA}]', or give tokens by number (--ids)"
+            raise UsageError("a tokenizer needs a package that is not installed: tokenizers", fix=fix) from error
         try:
             self._tokenizer: Any = Tokenizer.from_file(str(file))
         except Exception as error:  # the package raises nothing narrower

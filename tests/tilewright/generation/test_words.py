@@ -3,6 +3,8 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
@@ -34,9 +36,50 @@ def tokenizer(path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def words(tmp_path: Path) -> Words:
-    pytest.importorskip("tokenizers", reason="the extra generate is not installed")
+class Encoded(NamedTuple):
+    ids: list[int]
+
+
+class Tokenizer:
+    """Of the package tokenizers as much as is used, for tokens that are the longest words at a place."""
+
+    def __init__(self, vocabulary: dict[str, int]) -> None:
+        self._vocabulary = vocabulary
+        # Letters for the bytes above 127, and for the space, as ByteLevel has them; of what occurs here.
+        self._bytes = {"Ã": 0xC3, "¤": 0xA4, "Ġ": 0x20}
+
+    @classmethod
+    def from_file(cls, file: str) -> Tokenizer:
+        return cls(json.loads(Path(file).read_text())["model"]["vocab"])
+
+    def get_vocab_size(self) -> int:
+        return len(self._vocabulary)
+
+    def token_to_id(self, word: str) -> int | None:
+        return self._vocabulary.get(word)
+
+    def encode(self, text: str) -> Encoded:
+        letters = {byte: letter for letter, byte in self._bytes.items()}
+        left, found = "".join(letters.get(byte, chr(byte)) for byte in text.encode()), []
+        while left:
+            word = max(filter(left.startswith, self._vocabulary), key=len)
+            found.append(self._vocabulary[word])
+            left = left[len(word) :]
+        return Encoded(found)
+
+    def decode(self, ids: list[int]) -> str:
+        words = {at: word for word, at in self._vocabulary.items()}
+        text = "".join(words[one] for one in ids if one)
+        return bytes(self._bytes.get(letter, ord(letter)) for letter in text).decode(errors="replace")
+
+
+@pytest.fixture(params=["tokenizers", "as much as is used"])
+def words(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Words:
+    """By the package, where it is installed (it is in no lock), and by a stand-in."""
+    if request.param == "tokenizers":
+        pytest.importorskip("tokenizers", reason="the extra generate is not installed")
+    else:
+        monkeypatch.setitem(sys.modules, "tokenizers", SimpleNamespace(Tokenizer=Tokenizer))
     return Words(tokenizer(tmp_path / "tokenizer.json"))
 
 
@@ -65,8 +108,7 @@ def test_a_character_that_stays_unfinished_is_told_at_the_end(words: Words) -> N
     assert pieces.rest() == "�"
 
 
-def test_what_is_no_tokenizer_is_refused(tmp_path: Path) -> None:
-    pytest.importorskip("tokenizers", reason="the extra generate is not installed")
+def test_what_is_no_tokenizer_is_refused(words: Words, tmp_path: Path) -> None:
     (tmp_path / "x.json").write_text("{}")
     with pytest.raises(UsageError, match=r"x.json is no tokenizer") as refusal:
         Words(tmp_path / "x.json")
