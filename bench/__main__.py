@@ -45,6 +45,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "products of few rows by weights of few values, looked up, beside their dense forms and peers",
         ),
         "loops": ("bench.loops.run", "decoders of 448 steps as one Loop beside ONNX Runtime, one thread"),
+        "generate": (
+            "bench.generate.run",
+            "decoders that generate text beside runtimes made for it: tokens a second, first token, memory, exactness",
+        ),
         "trees": (
             "bench.trees.run",
             "ensembles of decision trees beside ONNX Runtime, one thread, 1 and 1,000 samples",

@@ -21,6 +21,7 @@ from tilewright.errors import (
     UsageError,
     WaitTimeout,
 )
+from tilewright.generation.generate import generate
 from tilewright.loading import Model, load
 from tilewright.shares import Share
 from tilewright.webhooks import Webhook, verified
@@ -67,6 +68,7 @@ __all__ = [
     "Webhook",
     "Worker",
     "Workload",
+    "generate",
     "load",
     "verified",
     "verify",

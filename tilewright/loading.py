@@ -11,7 +11,7 @@ import sys
 import weakref
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -123,6 +123,10 @@ class Model(Protocol):
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[NDArray[Any] | None] | None = None) -> list[NDArray[Any]]:
         """As `run`, in the order of `inputs` and `outputs`."""
+        ...
+
+    def bind(self, inputs: Sequence[Any], out: Sequence[Any]) -> Callable[[], float]:
+        """A run that is checked once, of arrays that are used in place; each call gives its seconds."""
         ...
 
     def stream(

@@ -1,0 +1,1 @@
+"""Text from a decoder's artifact, token by token, on this machine."""
