@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
-from compiler.forms.attention import MIN_QUERIES, as_attention, softmax_axis
+from compiler.forms.attention import MIN_QUERIES, as_attention, as_few_queries, softmax_axis
 from compiler.forms.bounds import Bound, bound_of, neutral_from
 from compiler.forms.normal_form import rename_slots, substitute
 from compiler.fuse.draft import Draft, Op, bind, is_copy, joined_family, store_axes
@@ -43,10 +43,10 @@ class Trio:
 
 
 @dataclass(frozen=True)
-class _Parts:
-    """The ops in question: `softmax` is the one of `trio` before it lost the choices of `kept`.
+class Kept:
+    """Sizes below which the softmax of `trio` keeps its result, with the values that they are.
 
-    Those are sizes below which it keeps its result, with the values that they are.
+    softmax  the op before it lost these choices
     """
 
     trio: Trio
@@ -57,14 +57,14 @@ class _Parts:
 def join_attention(draft: Draft, refusals: list[Refusal]) -> None:
     """Makes one op of every score product, softmax and value product that may be one, with the copy that follows it."""
     for op in list(draft.ops):
-        plain, kept = _without_choices(op)
+        plain, kept = without_choices(op)
         own = softmax_axis(plain.kernel) if isinstance(plain.kernel, Kernel) else None
         if own is not None:
             trio = _trio(op, plain, own, draft)
             if isinstance(trio, str):
                 refusals.append(_refusal(op, trio))
                 continue
-            whole = _kept_below(joined(trio, draft.types), _Parts(trio, op, kept))
+            whole = kept_below(joined(trio, draft.types), Kept(trio, op, kept))
             if whole is None:
                 refusals.append(_refusal(op, "beyond a size of keys its argument is not -infinity"))
                 continue
@@ -96,7 +96,7 @@ def _take_copy(op: Op, draft: Draft) -> None:
             draft.replace([op, readers[0]], both, place)
 
 
-def _without_choices(op: Op) -> tuple[Op, tuple[tuple[Bound, int], ...]]:
+def without_choices(op: Op) -> tuple[Op, tuple[tuple[Bound, int], ...]]:
     """A kernel whose last result is kept below sizes, and 0 beyond, as one that keeps all of it; the bounds.
 
     Each comes with the value that its size is.
@@ -124,14 +124,14 @@ def _value(op: Op, slot: str) -> int:
     return next(value for one, value in zip(op.kernel.inputs, op.inputs, strict=True) if one.name == slot)
 
 
-def _kept_below(whole: Op, parts: _Parts) -> Op | None:
+def kept_below(whole: Op, parts: Kept) -> Op | None:
     """The joined kernel with its product with the values kept where the softmax was, and 0 elsewhere.
 
     Weights of keys beyond a size are 0 because their scores are -infinity; where there is no key at all they are not
     numbers, and the result is 0. None where scores beyond such a size are anything else.
     """
     kernel = whole.kernel
-    view = as_attention(kernel)
+    view = as_attention(kernel) or as_few_queries(kernel)
     if not parts.kept or view is None or not isinstance(kernel, Kernel):
         return whole
     over, own = parts.trio.over.kernel, parts.trio.own

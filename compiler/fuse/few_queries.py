@@ -17,8 +17,18 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler.forms.attention import as_few_queries, softmax_axis, stored
+from compiler.forms.bounds import Bound
 from compiler.forms.key_bounds import key_bounds
-from compiler.fuse.attention import Trio, fitted, joined, kept_under, product_of
+from compiler.fuse.attention import (
+    Kept,
+    Trio,
+    fitted,
+    joined,
+    kept_below,
+    kept_under,
+    product_of,
+    without_choices,
+)
 from compiler.fuse.between import needed_elsewhere
 from compiler.fuse.draft import Op, bind, only_block, store_axes
 from compiler.ir.buffers import Call, KernelGraph
@@ -65,7 +75,10 @@ def join_few_queries(kernels: KernelGraph, first: int, softmax: int, second: int
     placed = fitted(trio, types)
     if isinstance(placed, str):
         return placed
-    whole = _with_dropped_rows(joined(placed, types), placed, found)
+    whole = kept_below(joined(placed, types), Kept(placed, found.op, found.kept))
+    if whole is None:
+        return "beyond a size of keys its argument is not -infinity"
+    whole = _with_dropped_rows(whole, placed, found)
     if as_few_queries(whole.kernel) is None:
         return "together they are not in the form of attention, or have too many rows"
     return _call(with_own_mask(whole, kernels))
@@ -183,22 +196,28 @@ def _start(array: np.ndarray) -> int | None:
 
 @dataclass(frozen=True)
 class _Softmax:
-    """A softmax along the axis `own` as `plain`, of a call that makes rows 0 where `drops` holds, if there are any."""
+    """A softmax along the axis `own` as `plain`, of a call that makes some of its results 0.
+
+    kept   the sizes below which results are kept, with the values that they are
+    drops  where rows are 0, if there are any
+    """
 
     op: Op
     plain: Op
     own: Axis
+    kept: tuple[tuple[Bound, int], ...] = ()
     drops: Expr | None = None
 
 
 def _softmax(call: Call) -> _Softmax | None:
-    """A call as a softmax and no more, but for rows that it makes 0; None for any other call."""
+    """A call as a softmax and no more, but for results that it makes 0; None for any other call."""
     op, kernel = _op(call), call.kernel
     if not isinstance(kernel, Kernel):
         return None
-    own = softmax_axis(kernel)
+    below, kept_sizes = without_choices(op)
+    own = softmax_axis(below.kernel) if isinstance(below.kernel, Kernel) else None
     if own is not None:
-        return _Softmax(op, op, own)
+        return _Softmax(op, below, own, kept_sizes)
     *before, last = kernel.blocks
     if len(before) < 3 or last.monoid or len(last.values) != 1 or len(kernel.outputs) != 1:
         return None
@@ -221,7 +240,7 @@ def _softmax(call: Call) -> _Softmax | None:
     own = softmax_axis(alone.kernel) if isinstance(alone.kernel, Kernel) else None
     if own is None or any(axis in condition.axes for axis in last.axes):
         return None
-    return _Softmax(op, alone, own, condition)
+    return _Softmax(op, alone, own, drops=condition)
 
 
 def _is_used(slot: Slot, blocks: Sequence[Block]) -> bool:

@@ -24,9 +24,9 @@ class Form:
     """Sizes, and what stands between the products.
 
     new      queries of each head; `groups` heads of queries share one of keys
-    mask     none; a comparison of places with the last one of each query, as it is, with a window, or with its sides
-             exchanged; zeros and -infinity by such comparisons, which are added; a given condition of each score; a
-             number that is added
+    mask     none; a size from which on scores are -infinity and weights 0; a comparison of places with the last one of
+             each query, as it is, with a window, or with its sides exchanged; zeros and -infinity by such comparisons,
+             which are added; a given condition of each score; a number that is added
     dropped  rows of the softmax are made 0 by a given condition
     across   keys lie beside each other in memory, not the elements of one
     lowest   what scores become that the mask leaves out
@@ -65,7 +65,12 @@ class Form:
             scores = s("Mul", s("Tanh", s("Div", scores, s.c(2.0))), s.c(2.0))
         if self.biased:
             scores = s("Add", scores, s.x(1, self.heads, self.groups, self.new, self.keys))
+        size = s.x(dtype=DType.I64) if self.mask == "sized" else None
+        if size is not None:
+            scores = s("PadBeyond", scores, size, axis=4, value=float("-inf"))
         weights = s("Softmax", self._masked(s, scores), axis=-1)
+        if size is not None:
+            weights = s("PadBeyond", weights, size, axis=4)
         if self.dropped:
             rows = s.x(self.batch, 1, 1, self.new, 1, dtype=DType.BOOL)
             weights = s("Where", rows, *((s.c(0.0), weights) if self.new % 2 else (weights, s.c(0.0))))
@@ -78,7 +83,7 @@ class Form:
             return s("Where", s.x(self.batch, 1, 1, self.new, self.keys, dtype=DType.BOOL), scores, lowest)
         if self.mask == "added":
             return s("Add", s.x(self.batch, 1, 1, self.new, self.keys), scores)
-        if self.mask == "none":
+        if self.mask in ("none", "sized"):
             return scores
         places = s.c(np.arange(self.keys), DType.I64)
         last = s.x(self.batch, 1, 1, self.new, 1, dtype=DType.I64)
@@ -98,6 +103,8 @@ class Form:
 
     def array(self, type: TensorType, random: np.random.Generator) -> np.ndarray:
         """Of an operand: places lie inside, at the ends and far beyond them."""
+        if type == TensorType(DType.I64, ()):
+            return np.array(random.integers(0, self.keys + 1))
         if type.dtype is DType.I64:
             ends = [0, 1, self.keys // 2, self.keys - 1, self.keys, -1, -(2**63), 2**63 - 1]
             near = random.integers(0, self.keys, type.dims)
@@ -117,13 +124,13 @@ def forms() -> st.SearchStrategy[Form]:
         keys=st.sampled_from([2, 7, 16, 40, 65, 130]),
         depth=st.sampled_from([2, 8, 16, 20, 33, 128]),
         columns=st.sampled_from([2, 8, 16, 20, 65, 128]),
-        mask=st.sampled_from(["none", "given", "added", *PLACED, *PLACED]),
+        mask=st.sampled_from(["none", "given", "added", "sized", *PLACED, *PLACED]),
         across=st.booleans(),
         softcap=st.booleans(),
         biased=st.booleans(),
         lowest=st.sampled_from([LOWEST, LOWEST, -np.inf, -65504.0, -10.0]),
         dropped=st.sampled_from([False, False, True]),
-    ).filter(lambda form: form.rows <= 16)
+    ).filter(lambda form: form.rows <= 16 and not (form.dropped and form.mask == "sized"))
 
 
 def join_of(form: Form) -> tuple[KernelGraph, Join | None]:

@@ -67,6 +67,32 @@ def test_a_mask_of_places_says_where_keys_end(mask: str, ends: int, begins: int)
         assert all(kernels.buffers[id].dtype is not DType.BOOL for id in join.call.inputs)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_keys_beyond_a_size_that_is_known_while_running_are_left_out(groups: int) -> None:
+    kernels, join = join_of(Form(groups=groups, mask="sized"))
+    assert join is not None
+    assert join.usual == USUAL_KEYS
+    random = np.random.default_rng(4)
+    for size in (0, 1, 17, 40):
+        arrays = [Form().array(kernels.buffers[id].type, random) for id in kernels.inputs]
+        arrays = [np.array(size) if array.ndim == 0 else array for array in arrays]
+        (got,), (want,) = (stepped(one, arrays) for one in (replaced(kernels, [join]), kernels))
+        np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
+        assert bool(np.any(got)) is not (size == 0)
+
+
+def test_a_size_beyond_which_scores_are_other_numbers_is_refused() -> None:
+    s = Sketch(0, DType.F32)
+    size = s.x(dtype=DType.I64)
+    x = s("PadBeyond", s("MatMul", s.x(2, 2, 8), s.x(2, 8, 6)), size, axis=2, value=-9.0)
+    weights = s("PadBeyond", s("Softmax", x, axis=-1), size, axis=2)
+    kernels = fuse(s.graph(s("MatMul", weights, s.x(2, 6, 8)))).kernels
+    (at,) = [at for at, call in enumerate(kernels.calls) if "Softmax" in call.kernel.family]
+    (reader,) = kernels.readers[kernels.calls[at].outputs[0]]
+    said = join_few_queries(kernels, kernels.writer[kernels.calls[at].inputs[0]], at, reader)
+    assert said == "beyond a size of keys its argument is not -infinity"
+
+
 def test_a_mask_that_is_data_stays_an_operand() -> None:
     kernels, join = join_of(Form(mask="given"))
     assert join is not None
