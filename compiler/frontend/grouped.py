@@ -157,34 +157,53 @@ def _cached(composition: Composition, sizes: Sizes, at: int, new: str, past: str
 def _mixed(site: Site, composition: Composition, sizes: Sizes, operands: tuple[str, str, str], places: str) -> str:
     """[B, S, N h]: softmax(softcap(scale Q K^T) + bias) V over the tokens that each may see.
 
-    Scores are [B, K, N / K, S, T]: heads of queries that share keys are a dimension of their own.
+    Scores are [B, K, N / K, S, T]: heads of queries that share keys are a dimension of their own. With a sink, a score
+    of each head that takes its share of the sum and has no value, there is a key more before the first: of zeros, with
+    a value of zeros.
     """
     call, ints = composition.call, composition.ints
-    dtype = site.first.dtype
+    dtype, sink = site.first.dtype, _sink(site, composition, sizes)
     q, *cached = operands
-    lead = (sizes.batch, sizes.shared, sizes.groups)
-    q = composition.reshape(q, *lead, sizes.new, sizes.width)
+    q = composition.reshape(q, sizes.batch, sizes.shared, sizes.groups, sizes.new, sizes.width)
     k, v = (call("Unsqueeze", part, ints(2)) for part in cached)
+    k = across(composition, k, 5)
+    if sink:
+        k = call("Pad", k, ints(0, 0, 0, 0, 1, 0, 0, 0, 0, 0), mode="constant")
+        v = call("Pad", v, ints(0, 0, 0, 1, 0, 0, 0, 0, 0, 0), mode="constant")
     scale = real(site, "scale", 0.0) or float(sizes.width) ** -0.5
-    scores = call("Mul", call("MatMul", q, across(composition, k, 5)), number(composition, scale, dtype))
+    scores = call("Mul", call("MatMul", q, k), number(composition, scale, dtype))
     softcap = real(site, "softcap", 0.0)
     if softcap > 0:
         cap = number(composition, softcap, dtype)
         scores = call("Mul", call("Tanh", call("Div", scores, cap)), cap)
     if is_there(site, BIAS):
-        scores = call("Add", scores, _bias(site, composition, sizes))
+        bias = _bias(site, composition, sizes)
+        if sink:
+            bias = call("Pad", bias, ints(0, 0, 0, 0, 1, 0, 0, 0, 0, 0), mode="constant")
+        scores = call("Add", scores, bias)
     own = call("Unsqueeze", places, ints(1, 2, 4))  # [B, 1, 1, S, 1]
-    keys = composition.constant(np.arange(sizes.after, dtype=np.int64))
+    numbers = np.arange(sizes.after + 1, dtype=np.int64) - 1 if sink else np.arange(sizes.after, dtype=np.int64)
+    keys = composition.constant(numbers)
     seen = call("LessOrEqual", keys, own)
     window = site.integer("local_window_size", -1)
     if window > 0:
-        first = call("Sub", own, composition.constant(np.array(window, np.int64)))
-        seen = call("And", seen, call("Greater", keys, first))
+        first = call("Greater", keys, call("Sub", own, composition.constant(np.array(window, np.int64))))
+        first = call("Or", first, composition.constant(numbers < 0)) if sink else first
+        seen = call("And", seen, first)
+    if sink:
+        scores = call("Where", composition.constant(numbers < 0), sink, scores)
     lowest = -65504.0 if dtype is DType.F16 else -3e38
     scores = call("Where", seen, scores, number(composition, lowest, dtype))
-    weights = _weights(site, composition, sizes, scores)
-    mixed = call("Transpose", call("MatMul", weights, v), perm=(0, 3, 1, 2, 4))
+    mixed = call("Transpose", call("MatMul", call("Softmax", scores, axis=-1), v), perm=(0, 3, 1, 2, 4))
     return composition.reshape(mixed, sizes.batch, sizes.new, sizes.heads * sizes.width)
+
+
+def _sink(site: Site, composition: Composition, sizes: Sizes) -> str:
+    """[1, K, N / K, 1, 1]: the score of each head's sink, 0 for a smooth softmax; the empty name without any."""
+    if is_there(site, SINK):
+        _demand(site.given(SINK).elements == sizes.heads, site.first, site.given(SINK))
+        return composition.reshape(f"x{SINK}", 1, sizes.shared, sizes.groups, 1, 1)
+    return number(composition, 0.0, site.first.dtype) if site.integer("smooth_softmax", 0) > 0 else ""
 
 
 def _bias(site: Site, composition: Composition, sizes: Sizes) -> str:
@@ -198,20 +217,3 @@ def _bias(site: Site, composition: Composition, sizes: Sizes) -> str:
     batch, heads, new = bias.dims[:3]
     apart = (sizes.shared, sizes.groups) if heads == sizes.heads else (1, 1)
     return composition.reshape(part, batch, *apart, new, sizes.after)
-
-
-def _weights(site: Site, composition: Composition, sizes: Sizes, scores: str) -> str:
-    """The softmax of each row; with a score of each head, or 0, that takes its share of the sum and has no value."""
-    call, ints = composition.call, composition.ints
-    smooth = site.integer("smooth_softmax", 0) > 0
-    if not smooth and not is_there(site, SINK):
-        return call("Softmax", scores, axis=-1)
-    whole = (sizes.batch, sizes.shared, sizes.groups, sizes.new, 1)
-    if is_there(site, SINK):
-        _demand(site.given(SINK).elements == sizes.heads, site.first, site.given(SINK))
-        each = composition.reshape(f"x{SINK}", 1, sizes.shared, sizes.groups, 1, 1)
-        sink = call("Expand", each, ints(*whole))
-    else:
-        sink = composition.constant(np.broadcast_to(np.zeros((), site.first.dtype.numpy), whole))
-    found = call("Softmax", call("Concat", scores, sink, axis=4), axis=-1)
-    return call("Slice", found, ints(0), ints(sizes.after), ints(4))

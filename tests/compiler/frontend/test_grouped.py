@@ -76,12 +76,14 @@ def test_a_cache_of_fixed_size_keeps_it_and_the_count_may_be_data() -> None:
     assert found[1].shape == (2, SHARED, 12, WIDTH)
 
 
-@pytest.mark.parametrize("name", ["plain", "softcap", "smooth", "bias"])
+@pytest.mark.parametrize("name", ["plain", "softcap", "smooth", "sinks", "bias"])
 @pytest.mark.parametrize(("new", "past"), [(1, 6), (3, 6)])
 def test_a_cache_is_written_in_one_pass_and_never_for_all_heads_of_queries(name: str, new: int, past: int) -> None:
     arrays = inputs(new, past, [past + new])
     more: Mapping[str, Any] = {"softcap": {"softcap": 2.0}, "smooth": {"smooth_softmax": 1}}
     attrs = {**ATTRS, **more.get(name, {})}
+    if name == "sinks":
+        arrays += [*[None] * 4, normal(HEADS)]
     if name == "bias":
         arrays += [None, None, None, normal(1, HEADS, new, past + new)]
     graph = graph_of(model_of("GroupQueryAttention", arrays, attrs, 3, MS, constants=[6]))
@@ -90,6 +92,23 @@ def test_a_cache_is_written_in_one_pass_and_never_for_all_heads_of_queries(name:
     cache = SHARED * (past + new) * WIDTH
     assert written.count(cache) == 2, str(kernels)
     assert max(written) == cache, str(kernels)
+
+
+@pytest.mark.parametrize(("new", "past"), [(1, 6), (5, 4), (12, None)])
+def test_sinks_in_a_window_are_compiled(new: int, past: int | None, tmp_path: Path) -> None:
+    """Of a token, of rows that few queries have, and of a prompt."""
+    arrays = [*inputs(new, past, [new + (past or 0)]), None, None, None, normal(1, HEADS, new, new + (past or 0))]
+    arrays.append(normal(HEADS, seed=11))
+    attrs = {**ATTRS, "local_window_size": 4, "softcap": 3.0}
+    path, artifact = tmp_path / "model.onnx", tmp_path / "model.tw"
+    path.write_bytes(model_of("GroupQueryAttention", arrays, attrs, 3, MS, constants=[6]))
+    compile_file(path, artifact, CompileOptions.from_json({"threads": 1, "tuning_budget_s": 0}))
+    feeds = {f"x{at}": array for at, array in enumerate(arrays) if array is not None and at != 6}
+    with Model(artifact) as compiled:
+        found = compiled.run(feeds)
+    wanted = by_onnxruntime("GroupQueryAttention", arrays, attrs, 3, MS, constants=[6])
+    for ours, theirs in zip(found.values(), wanted, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)
 
 
 def test_a_bias_of_all_heads_is_one_of_each() -> None:

@@ -28,6 +28,7 @@ class Form:
              each query, as it is, with a window, or with its sides exchanged; zeros and -infinity by such comparisons,
              which are added; a given condition of each score; a number that is added
     dropped  rows of the softmax are made 0 by a given condition
+    sink     before the first key there is one of zeros, with a given score and a value of zeros
     across   keys lie beside each other in memory, not the elements of one
     lowest   what scores become that the mask leaves out
     """
@@ -45,6 +46,7 @@ class Form:
     biased: bool = False
     lowest: float = LOWEST
     dropped: bool = False
+    sink: bool = False
 
     @property
     def rows(self) -> int:
@@ -56,15 +58,21 @@ class Form:
         lead = (self.batch, self.heads)
         q = s.x(*lead, self.groups, self.new, self.depth)
         if self.across:
-            keys = s.x(*lead, 1, self.depth, self.keys)
+            keys = s.x(*lead, 1, self.depth, self.keys - self.sink)
         else:
-            keys = s("Transpose", s.x(*lead, 1, self.keys, self.depth), perm=(0, 1, 2, 4, 3))
-        values = s.x(*lead, 1, self.keys, self.columns)
+            keys = s("Transpose", s.x(*lead, 1, self.keys - self.sink, self.depth), perm=(0, 1, 2, 4, 3))
+        values = s.x(*lead, 1, self.keys - self.sink, self.columns)
+        if self.sink:
+            keys = s("Pad", keys, None, pads=(0, 0, 0, 0, 1, 0, 0, 0, 0, 0), mode="constant")
+            values = s("Pad", values, None, pads=(0, 0, 0, 1, 0, 0, 0, 0, 0, 0), mode="constant")
         scores = s("Mul", s("MatMul", q, keys), s.c(0.3))
         if self.softcap:
             scores = s("Mul", s("Tanh", s("Div", scores, s.c(2.0))), s.c(2.0))
         if self.biased:
             scores = s("Add", scores, s.x(1, self.heads, self.groups, self.new, self.keys))
+        if self.sink:
+            first = s.c(np.arange(self.keys) == 0, DType.BOOL)
+            scores = s("Where", first, s.x(1, self.heads, self.groups, 1, 1), scores)
         size = s.x(dtype=DType.I64) if self.mask == "sized" else None
         if size is not None:
             scores = s("PadBeyond", scores, size, axis=4, value=float("-inf"))
@@ -121,7 +129,7 @@ def forms() -> st.SearchStrategy[Form]:
         heads=st.integers(1, 3),
         groups=st.sampled_from([1, 1, 2, 3, 4, 7]),
         new=st.sampled_from([1, 1, 2, 3, 4, 5]),
-        keys=st.sampled_from([2, 7, 16, 40, 65, 130]),
+        keys=st.sampled_from([3, 7, 16, 40, 65, 130]),
         depth=st.sampled_from([2, 8, 16, 20, 33, 128]),
         columns=st.sampled_from([2, 8, 16, 20, 65, 128]),
         mask=st.sampled_from(["none", "given", "added", "sized", *PLACED, *PLACED]),
@@ -130,6 +138,7 @@ def forms() -> st.SearchStrategy[Form]:
         biased=st.booleans(),
         lowest=st.sampled_from([LOWEST, LOWEST, -np.inf, -65504.0, -10.0]),
         dropped=st.sampled_from([False, False, True]),
+        sink=st.sampled_from([False, False, True]),
     ).filter(lambda form: form.rows <= 16 and not (form.dropped and form.mask == "sized"))
 
 

@@ -31,7 +31,7 @@ def test_a_joined_kernel_means_what_its_calls_meant() -> None:
         whole = replaced(kernels, [join])
         whole.verify()
         conditions = [id for id, buffer in whole.buffers.items() if buffer.dtype is DType.BOOL]
-        assert len(conditions) == (form.mask == "given") + form.dropped, str(whole)
+        assert len(conditions) == (form.mask == "given") + form.dropped + form.sink, str(whole)
         random = np.random.default_rng(form.keys)
         arrays = [form.array(kernels.buffers[id].type, random) for id in kernels.inputs]
         for got, want in zip(stepped(whole, arrays), stepped(kernels, arrays), strict=True):
