@@ -72,6 +72,12 @@ class Ports:
             min(high, left) - min(high, left) % by for low, high, by in self.steps if min(high, left) >= max(low, by)
         )
 
+    def wider(self, left: int, most: int) -> int | None:
+        """The least number of tokens from `left` to `most` that a binding takes; None without one."""
+        sizes = (max(low, -(-left // by) * by) for low, _, by in self.steps)
+        fit = [size for size, (_, high, _) in zip(sizes, self.steps, strict=True) if size <= min(high, most)]
+        return min(fit, default=None)
+
 
 def ports(model: Model) -> Ports:
     """The ports of a decoder. Raises `UsageError`, with what is missing, for what is none."""

@@ -13,6 +13,9 @@ from tilewright.generation.ports import LAST, POSITIONS, Ports, exact
 from tilewright.loading import Model, TensorSpec
 
 Arrays = dict[str, NDArray[Any]]
+AGAIN = 4
+"""A step that reads tokens again may have so many times the tokens that are left: one of 64 takes as long as 10 to 14
+of one (SmolLM2-135M)."""
 
 
 class Grown:
@@ -103,23 +106,36 @@ class Text:
     def __init__(self, model: Model, ports: Ports) -> None:
         self._ports = ports
         self._caches = (Grown if any(one.grows for one in ports.caches) else Kept)(model, ports)
+        self._ids: list[int] = []
         self.length = 0
 
     def read(self, ids: Sequence[int]) -> NDArray[Any]:
         """Reads tokens after those that were read before; the logits [words] of the one that follows.
 
-        In steps of as many tokens as the model takes at once. There must be at least one, and room for all. The next
-        step writes over the logits. Raises one of the model's `errors`.
+        In steps of as many tokens as the model takes at once; where several small ones would be left, tokens before
+        them are read again with them, if caches allow it. There must be at least one, and room for all. The next step
+        writes over the logits. Raises one of the model's `errors`.
         """
-        done = 0
+        begin = self.length
+        self._ids[begin:] = ids
+        end = len(self._ids)
         logits = np.empty(0)
-        while done < len(ids):
-            count = self._ports.step(len(ids) - done)
-            logits = self._caches.step(self._numbers(ids[done : done + count]))
-            self.length += count
-            done += count
+        while begin < end:
+            count = self._ports.step(end - begin)
+            again = self._again(end, end - begin, count)
+            begin, count = (end - again, again) if again else (begin, count)
+            logits = self._caches.step(self._numbers(begin, self._ids[begin : begin + count]))
+            begin += count
+            self.length = begin
         last: NDArray[Any] = logits.reshape(-1, logits.shape[-1])[-1]
         return last
+
+    def _again(self, end: int, left: int, count: int) -> int | None:
+        """Tokens of a step that reads the last `left` ones with some before them; None where small steps are better."""
+        if left == count or not self._caches.rewinds:
+            return None
+        wider = self._ports.wider(left, end)
+        return wider if wider is not None and wider <= AGAIN * left else None
 
     def rewind(self, length: int) -> None:
         """Forgets tokens from `length` on. Raises ValueError for a cache that grows, unless all are forgotten."""
@@ -129,9 +145,9 @@ class Text:
             self._caches.clear()
         self.length = length
 
-    def _numbers(self, ids: Sequence[int]) -> Arrays:
-        """Tokens, mask and positions of a step."""
-        ports, after = self._ports, self.length + len(ids)
+    def _numbers(self, begin: int, ids: Sequence[int]) -> Arrays:
+        """Tokens, mask and positions of a step whose first token has the place `begin`."""
+        ports, after = self._ports, begin + len(ids)
         given = {ports.ids.name: _as(ports.ids, np.array(ids))}
         if ports.mask is not None:
             mask = np.zeros((1, ports.room or after), ports.mask.numpy)
@@ -139,7 +155,7 @@ class Text:
             given[ports.mask.name] = mask
         for spec, kind in ports.others:
             if kind is POSITIONS:
-                given[spec.name] = _as(spec, np.arange(self.length, after))
+                given[spec.name] = _as(spec, np.arange(begin, after))
             else:
                 given[spec.name] = _as(spec, np.array([after - 1 if kind is LAST else after]))
         return given

@@ -56,8 +56,38 @@ def test_the_last_token_is_that_for_which_there_is_no_more_room(way: str) -> Non
 
 def test_a_prompt_is_read_in_the_largest_steps_and_text_one_by_one() -> None:
     model = fixed(1, 4)
-    generated(model, [1] * 10, max_tokens=3)
-    assert model.taken == [4, 4, 1, 1, 1, 1]
+    generated(model, [1] * 9, max_tokens=3)
+    assert model.taken == [4, 4, 1, 1, 1]
+
+
+def test_where_small_steps_would_be_left_tokens_before_them_are_read_again() -> None:
+    model = fixed(1, 4)
+    text = [3, 1, 4, 1, 5, 9, 2, 6, 5, 3]
+    assert generated(model, text, max_tokens=3) == following(text, 3)
+    assert model.taken == [4, 4, 4, 1, 1]
+    short = fixed(1, 4)
+    assert generated(short, text[:3], max_tokens=1) == following(text[:3], 1)
+    assert short.taken == [1, 1, 1]
+    long = fixed(1, 12)
+    assert generated(long, text[:2], max_tokens=8) == following(text[:2], 8)
+    assert long.taken == [1] * 9
+
+
+def test_a_wide_step_for_few_tokens_is_not_worth_it() -> None:
+    model = fixed(1, 9)
+    prompt = [*range(1, 11), 3]
+    assert generated(model, prompt, max_tokens=1) == following(prompt, 1)
+    assert model.taken == [9, 1, 1]
+
+
+def test_caches_that_grow_read_nothing_again() -> None:
+    model = growing()
+    (binding,) = model.bindings
+    four, one = (Spec("input_ids", "int64", (1, count)) for count in (4, 1))
+    both = Summing([Binding((ids, *binding.inputs[1:]), binding.outputs, at) for at, ids in enumerate((one, four), 1)])
+    prompt = [3, 1, 4, 1, 5, 9, 2]
+    assert generated(both, prompt, max_tokens=1) == following(prompt, 1)
+    assert both.taken == [4, 1, 1, 1]
 
 
 def test_a_stop_token_is_the_last_one() -> None:

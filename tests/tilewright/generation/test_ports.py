@@ -5,7 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.tilewright.generation.decoders import FILLED, KEPT, LOGITS, Binding, Size, Spec, Summing, fixed, growing
+from tests.tilewright.generation.decoders import (
+    FILLED,
+    KEPT,
+    LOGITS,
+    OUTPUTS,
+    Binding,
+    Size,
+    Spec,
+    Summing,
+    fixed,
+    growing,
+)
 from tilewright.errors import UsageError
 from tilewright.generation.ports import Ports, ports
 
@@ -47,6 +58,15 @@ def test_steps_are_as_long_as_a_binding_takes() -> None:
     by_four = Spec("input_ids", "int64", (1, 16), (None, Size("seq", 4, 4, 16, 4)))
     stepped = of(Summing([Binding((IDS, KEPT), (LOGITS, FILLED)), Binding((by_four, KEPT), (LOGITS, FILLED))]))
     assert [stepped.step(left) for left in (1, 3, 4, 7, 8, 17, 40)] == [1, 1, 4, 4, 8, 16, 16]
+
+
+def test_the_least_step_that_holds_some_tokens_is_found() -> None:
+    found = of(fixed(1, 4, 8))
+    assert [found.wider(left, 12) for left in (1, 2, 4, 5, 8, 9)] == [1, 4, 4, 8, 8, None]
+    assert [found.wider(3, most) for most in (3, 4)] == [None, 4]
+    by_four = Spec("input_ids", "int64", (1, 16), (None, Size("seq", 4, 4, 16, 4)))
+    stepped = of(Summing([Binding((IDS, KEPT), OUTPUTS), Binding((by_four, KEPT), OUTPUTS)]))
+    assert [stepped.wider(left, 15) for left in (1, 2, 4, 5, 12, 13)] == [1, 4, 4, 8, 12, None]
 
 
 @pytest.mark.parametrize(
