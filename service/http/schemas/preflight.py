@@ -57,6 +57,7 @@ PREFLIGHT_EXAMPLE: dict[str, Any] = {
     "sparse": [],
     "low_rank": [],
     "shared": [],
+    "quantised": [],
     "activation_bytes": 6422528,
     "gflop": {"value": 0.088, "counts": "billions of operations, 2 for each multiply-accumulate"},
     "proof": {"seconds": 0.144, "bytes": 99876543},

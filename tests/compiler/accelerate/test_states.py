@@ -135,7 +135,7 @@ def test_a_command_compiles_a_pipeline_that_carries_a_state(tmp_path: Path, caps
     np.savez(tmp_path / "real.npz", x=array(*SHAPE), h=np.abs(array(*SHAPE)))
     words = [str(model), "--samples", str(tmp_path / "real.npz"), "-o", str(artifact), "--carry", "next=h"]
     assert main([*words, "--target", "npu:ethos-u55-32"]) == 1
-    assert "option carry applies to pipelines" in capsys.readouterr().err
+    assert "option carry applies to one CPU, and to pipelines" in capsys.readouterr().err
     devices = ["--devices", "cpu:cortex-a53,npu:ethos-u55-32", "--objective", "throughput"]
     assert main([*words, *devices]) == 0, capsys.readouterr().err
     xs = [array(*SHAPE) * scale for scale in (1.0, -0.5, 0.25, 0.75, -1.0, 0.5)]
