@@ -27,8 +27,9 @@ from compiler.tuning.proposal import Proposal, in_registers
 
 DIGITS = {READ_BY: 3, READ_ROUNDED: 2}
 """By the names of the algorithms."""
-ROUNDED_ERROR = 5e-5
-"""Error of a product with activations of two digits, relative to its largest value."""
+ROUNDED_ERROR = 1e-4
+"""Error of a product with activations of two digits, relative to its largest value: the default tolerance of a job does
+not admit it."""
 MOST_ROWS = 128
 """More rows are worth to make the matrix dense for."""
 MOST_VECTORS = 4
