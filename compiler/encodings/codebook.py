@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from compiler.encodings.encoding import Encoding, Use
-from compiler.encodings.finding import Reported
+from compiler.encodings.finding import MEGABYTE, Reported
 from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
 BITS = (1, 2, 4, 8)
@@ -29,7 +29,6 @@ CODED = "gemv_codebook"
 FIRST_LOOK = 2048
 """Elements of which most constants show that they have too many values."""
 CHUNK = 1 << 16
-MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,8 @@ import numpy as np
 
 from compiler.encodings.encoding import Use
 
+MEGABYTE = 1e6
+
 
 class Finding(ABC):
     """Of one weight tensor, for preflight. Classes are in `FINDINGS`.

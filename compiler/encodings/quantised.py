@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 
 from compiler.encodings.encoding import Encoding, Use
-from compiler.encodings.finding import Reported
+from compiler.encodings.finding import MEGABYTE, Reported
 from compiler.encodings.found import Found
 from compiler.encodings.zeros import LEAST_ELEMENTS, MOST_AXES, pairs_of_axes
 
@@ -34,7 +34,6 @@ FOUND: Found[tuple[Quantised, ...]] = Found()
 READ_BY, READ_ROUNDED = "gemv_quantised", "gemv_quantised16"
 """The algorithms whose kernels read codes, and multiply them by activations as they are or rounded to 16 bits."""
 SCALE_BYTES = 4
-MEGABYTE = 1e6
 
 
 @dataclass(frozen=True)
@@ -134,7 +133,7 @@ class QuantisedWeights(Reported):
             "block": self.encoding.block,
             "axis": self.encoding.axis,
             "zero_points": not self.encoding.centred,
-            "saved_bytes": 4 * self.elements - self.bytes,
+            "saved_bytes": self.gain,
         }
 
     @property
@@ -145,10 +144,9 @@ class QuantisedWeights(Reported):
     @property
     def bytes(self) -> int:
         """Of codes, scales and zero points."""
-        blocks = (
-            self.elements // self.shape[self.encoding.axis] * -(-self.shape[self.encoding.axis] // self.encoding.block)
-        )
-        return self.elements * self.encoding.bits // 8 + blocks * (SCALE_BYTES + (not self.encoding.centred))
+        one, extent = self.encoding, self.shape[self.encoding.axis]
+        blocks = self.elements // extent * -(-extent // one.block)
+        return self.elements * one.bits // 8 + blocks * (SCALE_BYTES + (not one.centred))
 
     @property
     def words(self) -> str:
@@ -215,9 +213,8 @@ def _along(constant: np.ndarray, axis: int) -> Quantised | None:
     lines = np.moveaxis(constant, axis, -1).reshape(-1, extent)[:: -(-constant.size // extent // SAMPLE)]
     if not bool(np.isfinite(lines).all() and lines.any()):
         return None
-    sizes = [
-        size for size in (extent, *(one for one in SMALL_BLOCKS if one < extent)) if _may_fit(lines, size, BITS[-1])
-    ]
+    possible = (extent, *(size for size in SMALL_BLOCKS if size < extent))
+    sizes = [size for size in possible if _may_fit(lines, size, BITS[-1])]
     for bits, block in ((bits, block) for bits in BITS for block in sizes):
         if not _may_fit(lines, block, bits):
             continue

@@ -20,6 +20,11 @@ def rest_step(part: int) -> int:
     return parts(part, REST_PARTS)
 
 
+def part_of_lane(groups: int, lanes: int) -> int:
+    """Of groups that tasks are made of, how many a task has: a plan of one lane has one task."""
+    return -(-groups // (min(groups, TASKS_PER_LANE * lanes) if lanes > 1 else 1))
+
+
 def even_part(total: int, most: int) -> int:
     """The part that splits a total into as few parts as `most` allows, as evenly as possible."""
     return parts(total, parts(total, most))

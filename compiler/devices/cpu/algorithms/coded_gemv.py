@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
-from compiler.devices.cpu.blocking import TASKS_PER_LANE
+from compiler.devices.cpu.blocking import part_of_lane
 from compiler.devices.cpu.codegen.coded_rows import CodedRows
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.rows import is_fetched
@@ -23,6 +23,7 @@ from compiler.encodings.codebook import CODED, Codebook
 from compiler.forms.coded_columns import CodedColumns
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.gemv import as_gemv
+from compiler.ir.buffers import row_major
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
@@ -41,9 +42,8 @@ def coded_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propo
         return []
     _, packing = packed
     groups = -(-view.columns // target.vector_floats)
-    tasks = min(groups, TASKS_PER_LANE * lanes) if lanes > 1 else 1
     levels = (
-        Level("block", (("n", -(-groups // tasks) * target.vector_floats),)),
+        Level("block", (("n", part_of_lane(groups, lanes) * target.vector_floats),)),
         Level("register", (("m", view.rows), ("n", target.vector_floats))),
     )
     return [Proposal(Tile(CODED, levels, in_registers(view.kernel)), _seconds(view, packing, target))]
@@ -62,17 +62,9 @@ def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tup
     for one in sorted(encodings, key=lambda each: each.bits):
         if one.bits == 8 and VBMI not in target.features:
             continue
-        if one.axis is None or (dims[one.axis] == view.columns and step == _stride(dims, one.axis)):
+        if one.axis is None or (dims[one.axis] == view.columns and step == row_major(dims)[one.axis]):
             return position, CodedColumns(panels, one.bits, one.axis is not None)
     return None
-
-
-def _stride(dims: tuple[int, ...], axis: int) -> int:
-    """Elements from one index of an axis to the next."""
-    stride = 1
-    for dim in dims[axis + 1 :]:
-        stride *= dim
-    return stride
 
 
 def _seconds(view: Contraction, packing: CodedColumns, target: CpuTarget) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.model import CALL_NS, INT24_ERROR, arrival_rate, widen_cost
-from compiler.devices.cpu.blocking import TASKS_PER_LANE
+from compiler.devices.cpu.blocking import part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.rows import RowsKernel, is_fetched
 from compiler.devices.cpu.products.few_rows.dense import DensePanels
@@ -37,9 +37,8 @@ def gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[Propos
     streams, vectors = group_of(view.rows, view.columns, target.vector_registers, target.vector_floats)
     panel = vectors * target.vector_floats
     groups = -(-view.columns // (streams * panel))
-    tasks = min(groups, TASKS_PER_LANE * lanes) if lanes > 1 else 1
     levels = (
-        Level("block", (("n", -(-groups // tasks) * streams * panel),)),
+        Level("block", (("n", part_of_lane(groups, lanes) * streams * panel),)),
         Level("register", (("m", view.rows), ("n", streams * panel))),
         Level("vector", (("n", panel),)),
     )

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
 from compiler.devices.cpu.algorithms.model import CALL_NS, PICK_BYTES, STEP_COST, arrival_rate, pick_cost
-from compiler.devices.cpu.blocking import TASKS_PER_LANE, even_part
+from compiler.devices.cpu.blocking import even_part, part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.products.few_rows.placed import PlacedPanels, is_ordered
 from compiler.devices.cpu.products.few_rows.product import FewRows
@@ -66,9 +66,8 @@ def picked_gemv_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list
 
 def _proposal(view: Contraction, packing: PlacedSteps, window: int, target: CpuTarget, lanes: int) -> Proposal:
     panel = packing.panel
-    tasks = min(packing.count, TASKS_PER_LANE * lanes) if lanes > 1 else 1
     levels = (
-        Level("block", (("n", -(-packing.count // tasks) * panel),)),
+        Level("block", (("n", part_of_lane(packing.count, lanes) * panel),)),
         Level("register", (("m", even_part(view.rows, _most_rows(panel, target))), ("n", panel))),
         Level("vector", (("n", panel), *((("k", window),) if window else ()))),
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
 from compiler.devices.cpu.algorithms.model import CALL_NS, arrival_rate
-from compiler.devices.cpu.blocking import TASKS_PER_LANE, even_part
+from compiler.devices.cpu.blocking import even_part, part_of_lane
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.codegen.quantised_rows import QuantisedRows
 from compiler.devices.cpu.codegen.rows import is_fetched
@@ -21,6 +21,7 @@ from compiler.encodings.quantised import READ_BY, READ_ROUNDED, Quantised
 from compiler.forms.contraction import Contraction, packing_of
 from compiler.forms.gemv import as_gemv
 from compiler.forms.quantised_panels import ROUNDED, QuantisedPanels
+from compiler.ir.buffers import row_major
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal, in_registers
@@ -49,9 +50,8 @@ def quantised_tiles(workload: Workload, target: CpuTarget, lanes: int) -> list[P
     _, packing = packed
     panel = packing.panels.panel
     groups = -(-view.columns // panel)
-    tasks = min(groups, TASKS_PER_LANE * lanes) if lanes > 1 else 1
     levels = (
-        Level("block", (("n", -(-groups // tasks) * panel),)),
+        Level("block", (("n", part_of_lane(groups, lanes) * panel),)),
         Level("register", (("m", _together(view.rows, target)), ("n", panel))),
     )
     scopes = in_registers(view.kernel)
@@ -77,7 +77,7 @@ def _packing_of(view: Contraction, workload: Workload, target: CpuTarget) -> tup
     for one in workload.encodings[position]:
         if not isinstance(one, Quantised) or not _multiplies(target, one.bits):
             continue
-        along = dims[one.axis] == depth and _stride(dims, one.axis) == stride
+        along = dims[one.axis] == depth and row_major(dims)[one.axis] == stride
         if along and (one.block % ROUNDED == 0 or one.block == depth):
             return position, QuantisedPanels(panels, floats, one.bits, one.block, one.centred)
     return None
@@ -93,14 +93,6 @@ def _multiplies(target: CpuTarget, bits: int) -> bool:
     if target.machine == "aarch64":
         return ARM_BYTE_DOT in target.features and bits < 8
     return bits < 8 or target.multiplies_bytes
-
-
-def _stride(dims: tuple[int, ...], axis: int) -> int:
-    """Elements from one index of an axis to the next."""
-    stride = 1
-    for dim in dims[axis + 1 :]:
-        stride *= dim
-    return stride
 
 
 def _seconds(view: Contraction, packing: QuantisedPanels, digits: int, target: CpuTarget) -> float:

@@ -174,6 +174,12 @@ class FewQueries(Lowering):
         """The rows of each register tile."""
         return [range(first, min(first + most, self.rows)) for first in range(0, self.rows, most)]
 
+    def _sums(self, rows: Sequence[int], count: int) -> list[list[str]]:
+        """Declares vectors of sums, of each row so many, from 0 on; their C names."""
+        names = [[f"sum{row}_{at}" for at in range(count)] for row in rows]
+        self.writer.line(f"vf {', '.join(f'{name} = {{0}}' for row in names for name in row)};")
+        return names
+
     def _scores_along_depth(self) -> None:
         """Of a vector of keys: products of each key and row along vectors of elements, then sums of all lanes."""
         writer = self.writer
@@ -192,8 +198,7 @@ class FewQueries(Lowering):
         for at in range(FOLLOWED):
             place = f"key + lane + {at}" if at else "key + lane"
             writer.line(f"const long key{at} = first_key + tw_least_of({place}, count - 1);")
-        names = [[f"sum{row}_{at}" for at in range(FOLLOWED)] for row in range(len(rows))]
-        writer.line(f"vf {', '.join(f'{name} = {{0}}' for row in names for name in row)};")
+        names = self._sums(range(len(rows)), FOLLOWED)
 
         def step(vector: Vector) -> None:
             elements = []
@@ -237,8 +242,7 @@ class FewQueries(Lowering):
         for at in range(len(vectors)):
             writer.line(f"const long key{at} = first_key + key + {at} * TW_LANES;")
         for rows in self._row_tiles(self.score_rows):
-            names = [[f"sum{row}_{at}" for at in range(len(vectors))] for row in rows]
-            writer.line(f"vf {', '.join(f'{name} = {{0}}' for row in names for name in row)};")
+            names = self._sums(rows, len(vectors))
             with ExitStack() as stack:
                 for axis in view.depth:
                     stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
@@ -332,8 +336,7 @@ class FewQueries(Lowering):
 
     def _panel_of_rows(self, rows: range, vectors: Sequence[Vector]) -> None:
         view, writer = self.view, self.writer
-        names = [[f"sum{row}_{at}" for at in range(len(vectors))] for row in rows]
-        writer.line(f"vf {', '.join(f'{name} = {{0}}' for row in names for name in row)};")
+        names = self._sums(rows, len(vectors))
         with writer.block("for (long key = 0; key < count; key++)"):
             writer.line(f"const long {view.keys} = first_key + key;")
             elements = []

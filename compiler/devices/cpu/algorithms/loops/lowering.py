@@ -9,8 +9,9 @@ lane's scratch.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 
 from compiler.codegen.expressions import INTEGERS, Emitter, Vector, is_vectorised
@@ -86,8 +87,6 @@ class _Loops(Lowering):
     def __post_init__(self) -> None:
         self.writer = Writer()
         self.scratch = 0
-        self.is_tested = False
-        """Whether what is written is known to change an operand that the result may lie over."""
         self.temps = {temp.name: temp for temp in self.kernel.temps}
         self.carried = carried_temps(self.kernel)
         self.trimming = Trimming(self.writer, self.kernel, self.slots, self.target.vector_floats)
@@ -211,7 +210,7 @@ class _Loops(Lowering):
                     self._blocks(Vector(axis, "count"))
             return
         past = self._clipped(Span.whole(axis)) if self.trimming.clips((axis,)) else ""
-        with self._unless_all_there(axis):
+        with self._unless_there(self.blocks[0], self._emitter(None)) if self._tests_lines else nullcontext():
             self._strips(axis, self._blocks, past=past)
 
     def _clipped(self, span: Span) -> str:
@@ -237,7 +236,7 @@ class _Loops(Lowering):
         What it changes must be the same for all that is done at the point, or vector of points, where `emitter` stands.
         """
         tests = []
-        for update in () if self.is_tested else filter(self._lie_alike, updates_of(block)):
+        for update in filter(self._lie_alike, updates_of(block)):
             changes, moved = update.changes, f"(const void *){update.read} != (const void *){update.written}"
             if changes is None:
                 tests.append(moved)
@@ -250,17 +249,13 @@ class _Loops(Lowering):
         with self.writer.block(f"if ({test})"), emitter.scope():
             yield
 
-    @contextmanager
-    def _unless_all_there(self, axis: Axis) -> Iterator[None]:
-        """The same around all vectors along an axis, if what is changed there is the same for all of them."""
+    @cached_property
+    def _tests_lines(self) -> bool:
+        """Whether what the one block changes is the same for all vectors along a line, so that lines are left out."""
         changes = [update.changes for block in self.blocks for update in filter(self._lie_alike, updates_of(block))]
-        if len(self.blocks) != 1 or not changes or any(one is None or axis in one.axes for one in changes):
-            yield
-            return
-        with self._unless_there(self.blocks[0], self._emitter(None)):
-            self.is_tested = True
-            yield
-            self.is_tested = False
+        if self.vector is None or not self._outer or len(self.blocks) != 1 or not changes:
+            return False
+        return not any(one is None or self.vector in one.axes for one in changes)
 
     def _lie_alike(self, update: Update) -> bool:
         """Whether the elements of both tensors are the same bytes where their first ones are."""
@@ -288,7 +283,7 @@ class _Loops(Lowering):
     # One block
 
     def _block(self, block: Block, emitter: Emitter) -> None:
-        with self._unless_there(block, emitter):
+        with nullcontext() if self._tests_lines else self._unless_there(block, emitter):
             self._looped(block, emitter)
         emitter.forget(block.writes)
 

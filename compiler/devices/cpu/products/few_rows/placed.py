@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.placed_panels import declare_panel, panel_kernel
-from compiler.devices.cpu.products.few_rows.product import FewRows
+from compiler.devices.cpu.products.few_rows.product import FewRows, row_counts
 from compiler.forms.kept_groups import PickedFloats, PlacedSteps
 
 
@@ -35,14 +35,9 @@ class PlacedPanels:
     def _depth(self) -> int:
         return self.packing.groups.panels.depth
 
-    @property
-    def _counts(self) -> list[int]:
-        """Rows that are multiplied together, and those left over."""
-        return sorted({self.together, self.rows % self.together} - {0}, reverse=True)
-
     def write_kernels(self, writer: Writer, name: str) -> None:
         """One for each number of rows."""
-        for count in self._counts:
+        for count in row_counts(self.rows, self.together):
             panel_kernel(self.packing, count, self.lanes, self.width).write(writer, f"{name}_{count}")
 
     def copy_rows(self, product: FewRows) -> None:
@@ -64,7 +59,7 @@ class PlacedPanels:
         given = declare_panel(writer, self.packing, product.matrix, "group")
         product.declare_sums()
         writer.line("long row = 0;")
-        for count in self._counts:
+        for count in row_counts(self.rows, self.together):
             with writer.block(f"for (; row + {count} <= {self.rows}; row += {count})"):
                 writer.line(f"{product.name}_{count}(rows + row * {self._depth}, {given}, c + row * {self.width});")
         product.finish(self.width)

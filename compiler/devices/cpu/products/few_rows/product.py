@@ -54,6 +54,11 @@ class Panels(Protocol):
         """Declares `c`, the sums of group number `group`, and finishes them."""
 
 
+def row_counts(rows: int, together: int) -> list[int]:
+    """How many rows go through a panel at a time: so many together, then those left over."""
+    return sorted({together, rows % together} - {0}, reverse=True)
+
+
 @dataclass
 class FewRows(Lowering):
     """The product under a tile; `groups` groups of columns are a task."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.codegen.quantised_rows import QuantisedRows
-from compiler.devices.cpu.products.few_rows.product import FewRows
+from compiler.devices.cpu.products.few_rows.product import FewRows, row_counts
 from compiler.ir.packing import Packing
 
 HEAD_FLOATS = 5
@@ -46,8 +46,7 @@ class QuantisedColumns:
     @property
     def _kernels(self) -> list[QuantisedRows]:
         """One for as many rows as are multiplied together, and one for those left over."""
-        counts = sorted({self.kernel.rows, self.rows % self.kernel.rows} - {0}, reverse=True)
-        return [replace(self.kernel, rows=count) for count in counts]
+        return [replace(self.kernel, rows=count) for count in row_counts(self.rows, self.kernel.rows)]
 
     def write_kernels(self, writer: Writer, name: str) -> None:
         """One function for each number of rows, and one for rows that are not finite."""
