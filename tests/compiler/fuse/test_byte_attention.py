@@ -11,6 +11,7 @@ from compiler.fuse.byte_attention import join_byte_attention
 from compiler.fuse.joins import joins, replaced
 from compiler.ir.tensor import DType
 from tests.compiler.devices.cpu.library import draws
+from tests.compiler.fuse.around_softmax import refusals
 from tests.compiler.fuse.byte_attentions import Form, forms, join_of
 from tests.compiler.fuse.test_fuse import stepped
 from tests.compiler.rewrite.sketch import Sketch
@@ -97,11 +98,6 @@ REFUSED: Mapping[str, Callable[[Sketch], tuple[int, ...]]] = {
 def test_what_does_not_fit_is_left(reason: str) -> None:
     s = Sketch(0, DType.F32)
     kernels = fuse(s.graph(*REFUSED[reason](s))).kernels
-    softmaxes = [at for at, call in enumerate(kernels.calls) if "Softmax" in call.kernel.family]
-    said = [
-        str(join_byte_attention(kernels, kernels.writer[kernels.calls[at].inputs[0]], at, reader))
-        for at in softmaxes
-        for reader in kernels.readers[kernels.calls[at].outputs[0]]
-    ]
+    said = refusals(kernels, join_byte_attention)
     assert not joins(kernels, frozenset({"byte_attention"}))
     assert reason in said, said

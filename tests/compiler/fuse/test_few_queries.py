@@ -16,6 +16,7 @@ from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Cost, Menu, Tile, Variant
 from tests.compiler.devices.cpu.library import draws
+from tests.compiler.fuse.around_softmax import refusals
 from tests.compiler.fuse.few_queries import PLACED, Form, forms, join_of
 from tests.compiler.fuse.test_fuse import stepped
 from tests.compiler.rewrite.sketch import Sketch
@@ -171,12 +172,7 @@ REFUSED: Mapping[str, Callable[[Sketch], tuple[int, ...]]] = {
 def test_what_does_not_fit_is_left(reason: str) -> None:
     s = Sketch(0, DType.F32)
     kernels = fuse(s.graph(*REFUSED[reason](s))).kernels
-    softmaxes = [at for at, call in enumerate(kernels.calls) if "Softmax" in call.kernel.family]
-    said = [
-        str(join_few_queries(kernels, kernels.writer[kernels.calls[at].inputs[0]], at, reader))
-        for at in softmaxes
-        for reader in kernels.readers[kernels.calls[at].outputs[0]]
-    ]
+    said = refusals(kernels, join_few_queries)
     assert not joins(kernels, frozenset({"few_queries"}))
     assert reason in said, said
 

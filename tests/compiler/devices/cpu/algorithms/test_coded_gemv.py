@@ -10,46 +10,20 @@ from hypothesis import strategies as st
 from compiler.devices.cpu.algorithms.coded_gemv import coded_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
 from compiler.encodings.codebook import Codebook
-from compiler.encodings.encoding import DENSE
 from compiler.forms.gemv import MAX_ROWS
 from compiler.ir.expr import Apply, Load
 from compiler.ir.index import Axis
 from compiler.ir.kernel import Block, Kernel, Slot, Store
-from compiler.ir.machine import Workload
+from tests.compiler.devices.cpu.algorithms.encoded_rows import MATRIX, EncodedCase, agrees, in_encoding
 from tests.compiler.devices.cpu.algorithms.test_gemv import F32, at, f32, few_rows
 from tests.compiler.devices.cpu.library import Case, Library, bound, draws
-from tests.compiler.devices.cpu.wide import in_float64
 
-MATRIX = 1
-"""The position of the matrix among a product's inputs."""
-
-
-def encoded(workload: Workload, codebook: Codebook) -> Workload:
-    """A workload whose matrix may be kept by a codebook."""
-    each = ((DENSE, codebook) if position == MATRIX else (DENSE,) for position in range(len(workload.inputs)))
-    return replace(workload, encodings=tuple(each))
-
-
-class CodedCase(Case):
-    """A case whose workload tells of a codebook."""
-
-    codebook: Codebook
-
-    @property
-    def workload(self) -> Workload:
-        return encoded(super().workload, self.codebook)
+CodedCase = EncodedCase[Codebook]
 
 
 def coded(case: Case, codebook: Codebook, matrix: np.ndarray, target: CpuTarget, lanes: int = 1) -> CodedCase | None:
     """The case with this matrix under the codebook's tile; None where no tile is offered."""
-    inputs = tuple(matrix if position == MATRIX else array for position, array in enumerate(case.inputs))
-    found = CodedCase(case.kernel, case.buffers, inputs, constant=(MATRIX,), cuts=case.cuts)
-    object.__setattr__(found, "codebook", codebook)
-    options = coded_tiles(found.workload, target, lanes)
-    if not options:
-        return None
-    object.__setattr__(found, "tile", options[0].tile)
-    return found
+    return in_encoding(case, codebook, matrix, coded_tiles, target, lanes)
 
 
 def clustered(rng: np.random.Generator, dims: tuple[int, ...], codebook: Codebook) -> np.ndarray:
@@ -77,22 +51,11 @@ def cases(draw: st.DrawFn, target: CpuTarget, bits: tuple[int, ...] = (1, 2, 4, 
     return found
 
 
-def agrees(drawn: list[CodedCase], target: CpuTarget) -> None:
-    """Within fp32 rounding of the product in float64."""
-    library = Library.of(drawn, target, optimise="-O1")
-    for number, case in enumerate(drawn):
-        wide = in_float64(case.kernel, case.inputs)
-        for got, want in zip(library.run(number, case), wide, strict=True):
-            scale = float(np.max(np.abs(want), initial=1e-3))
-            worst = float(np.max(np.abs(got - want), initial=0.0))
-            assert worst <= 4e-6 * scale, f"{case}\n{library.lowered[number].text}"
-
-
 def test_products_by_looked_up_weights_are_right_for_every_codebook() -> None:
     target = this_machine()
     drawn = draws(cases(target), 60)
-    assert {case.codebook.bits for case in drawn} >= {1, 2, 4}
-    assert {case.codebook.axis for case in drawn} == {None, 0, 1}
+    assert {case.encoding.bits for case in drawn} >= {1, 2, 4}
+    assert {case.encoding.axis for case in drawn} == {None, 0, 1}
     agrees(drawn, target)
 
 

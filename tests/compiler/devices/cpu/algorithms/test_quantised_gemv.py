@@ -9,51 +9,30 @@ from hypothesis import strategies as st
 
 from compiler.devices.cpu.algorithms.quantised_gemv import ROUNDED_ERROR, quantised_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
-from compiler.encodings.encoding import DENSE
 from compiler.encodings.quantised import BITS, READ_ROUNDED, Quantised
-from compiler.ir.machine import Workload
-from tests.compiler.devices.cpu.algorithms.test_coded_gemv import MATRIX, product
+from tests.compiler.devices.cpu.algorithms.encoded_rows import MATRIX, EncodedCase, agrees, in_encoding
+from tests.compiler.devices.cpu.algorithms.test_coded_gemv import product
 from tests.compiler.devices.cpu.algorithms.test_gemv import few_rows
 from tests.compiler.devices.cpu.library import Case, Library, bound, draws
-from tests.compiler.devices.cpu.wide import in_float64
 from tests.compiler.encodings.test_quantised import quantised
 
 WHOLE = 0
 """In place of the size of a block: all values along an axis have one scale."""
 
 
-class QuantisedCase(Case):
-    """A case whose workload tells of blocks."""
-
-    encoding: Quantised
-
-    @property
-    def workload(self) -> Workload:
-        plain = super().workload
-        each = ((DENSE, self.encoding) if at == MATRIX else (DENSE,) for at in range(len(plain.inputs)))
-        return replace(plain, encodings=tuple(each))
+QuantisedCase = EncodedCase[Quantised]
 
 
 def rounded(case: QuantisedCase) -> QuantisedCase:
     """The same under the tile that rounds activations to 16 bits."""
-    found = QuantisedCase(case.kernel, case.buffers, case.inputs, constant=(MATRIX,), cuts=case.cuts)
-    object.__setattr__(found, "encoding", case.encoding)
-    object.__setattr__(found, "tile", replace(case.tile, algorithm=READ_ROUNDED))
-    return found
+    return replace(case, tile=replace(case.tile, algorithm=READ_ROUNDED))
 
 
 def encoded(
     case: Case, encoding: Quantised, matrix: np.ndarray, target: CpuTarget, lanes: int = 1
 ) -> QuantisedCase | None:
     """The case with this matrix under the tile of its blocks; None where no tile is offered."""
-    inputs = tuple(matrix if position == MATRIX else array for position, array in enumerate(case.inputs))
-    found = QuantisedCase(case.kernel, case.buffers, inputs, constant=(MATRIX,), cuts=case.cuts)
-    object.__setattr__(found, "encoding", encoding)
-    options = quantised_tiles(found.workload, target, lanes)
-    if not options:
-        return None
-    object.__setattr__(found, "tile", options[0].tile)
-    return found
+    return in_encoding(case, encoding, matrix, quantised_tiles, target, lanes)
 
 
 @st.composite
@@ -71,17 +50,6 @@ def cases(draw: st.DrawFn, target: CpuTarget, bits: tuple[int, ...] = BITS) -> Q
     assume(found is not None)
     assert found is not None
     return found
-
-
-def agrees(drawn: list[QuantisedCase], target: CpuTarget, error: float = 4e-6) -> None:
-    """Within an error, relative to the largest value, of the product in float64."""
-    library = Library.of(drawn, target, optimise="-O1")
-    for number, case in enumerate(drawn):
-        wide = in_float64(case.kernel, case.inputs)
-        for got, want in zip(library.run(number, case), wide, strict=True):
-            scale = float(np.max(np.abs(want), initial=1e-3))
-            worst = float(np.max(np.abs(got - want), initial=0.0))
-            assert worst <= error * scale, f"{case}\n{library.lowered[number].text}"
 
 
 def test_products_by_weights_of_few_bits_are_right_for_every_form_of_blocks() -> None:

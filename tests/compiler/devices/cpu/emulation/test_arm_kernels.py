@@ -11,6 +11,7 @@ from compiler.devices.cpu.algorithms.integer import integer_tiles
 from compiler.devices.cpu.emit.lower import lower
 from compiler.ir.evaluate import evaluate
 from tests.compiler.devices.cpu.algorithms import (
+    encoded_rows,
     test_attention,
     test_bf16,
     test_bf16_attention,
@@ -64,7 +65,7 @@ def test_algorithms_with_judges_of_their_own_in_neon() -> None:
     test_attention.check(draws(test_attention.cases(target), 3), target)
     test_few_queries.check(draws(test_few_queries.cases(target), 6), target)
     test_gemv.agrees([*draws(test_gemv.cases(target), 6), *draws(test_picked_gemv.drawn(target), 4)], target)
-    test_coded_gemv.agrees(draws(test_coded_gemv.cases(target), 5), target)
+    encoded_rows.agrees(draws(test_coded_gemv.cases(target), 5), target)
     test_recurrent.check(draws(test_recurrent.drawn(target), 5), target)
     test_recurrent.check(draws(test_sparse_recurrent.drawn(target), 4), target)
     windows = test_window.asked(target).filter(lambda one: one.case.tile.algorithm == "window")
@@ -111,7 +112,7 @@ def test_products_of_bytes_equal_their_definition_bit_by_bit(name: str, signed: 
 
 def test_products_by_weights_of_few_bits_by_dot_products() -> None:
     target = arm(DOT)
-    test_quantised_gemv.agrees(draws(test_quantised_gemv.cases(target, (2, 4)), 8), target)
+    encoded_rows.agrees(draws(test_quantised_gemv.cases(target, (2, 4)), 8), target)
 
 
 @pytest.mark.parametrize("name", [NEON, DOT, MIXED])
