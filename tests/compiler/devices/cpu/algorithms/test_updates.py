@@ -60,9 +60,10 @@ CASES = {
     "new where": choice(BY_ROW, "%2, %0"),
     "old where": choice(BY_ROW, "%0, %2"),
     "element by element": choice(random.random((6, 20)) < 0.5, "%2, %0"),
+    "column by column": choice(random.random((1, 20)) < 0.5, "%2, %0"),
     "nothing": choice(np.zeros((6, 1), bool), "%2, %0"),
 }
-SKIPS = [name for name in CASES if name != "element by element"]
+SKIPS = [name for name in CASES if name not in ("element by element", "column by column")]
 
 
 def updated(case: Case) -> int:
