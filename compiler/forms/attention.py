@@ -123,6 +123,11 @@ def as_attention(kernel: Kernel | Routine) -> Attention | None:
     return view if view is not None and view.rows else None
 
 
+def as_any_attention(kernel: Kernel | Routine) -> Attention | None:
+    """A kernel in the form of attention of any number of rows, or None."""
+    return _attention(kernel)
+
+
 def as_few_queries(kernel: Kernel | Routine) -> Attention | None:
     """A kernel in the form of attention of MOST_FEW rows at most; where there is but one `rows` is empty."""
     view = _attention(kernel)

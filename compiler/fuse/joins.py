@@ -15,7 +15,8 @@ from dataclasses import dataclass, replace
 
 from compiler.fuse.byte_attention import byte_attentions
 from compiler.fuse.excitation import excitations
-from compiler.fuse.few_queries import ends_keys, few_query_attentions
+from compiler.fuse.few_queries import few_query_attentions
+from compiler.fuse.key_ends import ended_attentions, ends_keys
 from compiler.fuse.normalised import normalisations
 from compiler.fuse.refusal import name_of
 from compiler.fuse.separable import separables
@@ -30,17 +31,19 @@ FINDERS: Mapping[str, Callable[[KernelGraph], tuple[tuple[tuple[int, ...], Call]
     "normalised": normalisations,
     "byte_attention": byte_attentions,
     "few_queries": few_query_attentions,
+    "key_ends": ended_attentions,
 }
 """What calls are joined to: a window and the product that follows it, a pool with the products that make a gate of
-it, a normalisation of rows and a product of them, two products with the softmax between them of bytes or few rows."""
+it, a normalisation of rows and a product of them, two products with the softmax between them of bytes or few rows,
+attention and the mask of places that it makes itself."""
 KINDS = frozenset(FINDERS)
-BY_MODEL: Mapping[str, float] = {"byte_attention": 0.75, "few_queries": 0.75}
+BY_MODEL: Mapping[str, float] = {"byte_attention": 0.75, "few_queries": 0.75, "key_ends": 0.75}
 """Kinds of join that are taken where not all was measured, if by the model they take less than this part of what their
 calls take: a network has as many kernels of attention as layers, each with scales of its own, and three calls and the
 join of each are more than most budgets measure."""
 USUAL_KEYS = 0.7
-"""Of what attention of few queries takes with all of its keys, where a mask says at which its rows end: what it takes
-on average over the tokens of a cache that fills, which kernels are not timed with."""
+"""Of what attention takes with all of its keys, where a mask says at which its rows end: what it takes on average over
+the tokens of a cache that fills, which kernels are not timed with."""
 HOPE = 1.25
 """A join is tiled where by the model it takes less than this times what its calls take apart: by as much the model may
 err."""
@@ -69,7 +72,7 @@ class Join:
     @property
     def usual(self) -> float:
         """Which part of the time of its call, with all of its work, it takes in a usual run."""
-        return USUAL_KEYS if self.kind == "few_queries" and ends_keys(self.call) else 1.0
+        return USUAL_KEYS if self.kind in ("few_queries", "key_ends") and ends_keys(self.call) else 1.0
 
     @property
     def where(self) -> str:

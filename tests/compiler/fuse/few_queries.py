@@ -1,4 +1,4 @@
-"""Attention of few queries over shared heads as decoders write it, in the forms that masks have."""
+"""Attention over shared heads as decoders write it, in the forms that masks have."""
 
 from __future__ import annotations
 
@@ -122,13 +122,14 @@ class Form:
         return random.normal(size=type.dims).astype(np.float32)
 
 
-def forms() -> st.SearchStrategy[Form]:
+def forms(most: int = 16, new: tuple[int, ...] = (1, 1, 2, 3, 4, 5)) -> st.SearchStrategy[Form]:
+    """Of so many rows at most."""
     return st.builds(
         Form,
         batch=st.sampled_from([1, 1, 2]),
         heads=st.integers(1, 3),
         groups=st.sampled_from([1, 1, 2, 3, 4, 7]),
-        new=st.sampled_from([1, 1, 2, 3, 4, 5]),
+        new=st.sampled_from(new),
         keys=st.sampled_from([3, 7, 16, 40, 65, 130]),
         depth=st.sampled_from([2, 8, 16, 20, 33, 128]),
         columns=st.sampled_from([2, 8, 16, 20, 65, 128]),
@@ -139,12 +140,12 @@ def forms() -> st.SearchStrategy[Form]:
         lowest=st.sampled_from([LOWEST, LOWEST, -np.inf, -65504.0, -10.0]),
         dropped=st.sampled_from([False, False, True]),
         sink=st.sampled_from([False, False, True]),
-    ).filter(lambda form: form.rows <= 16 and not (form.dropped and form.mask == "sized"))
+    ).filter(lambda form: form.rows <= most and not (form.dropped and form.mask == "sized"))
 
 
 def join_of(form: Form) -> tuple[KernelGraph, Join | None]:
     """A network's kernels, and the join that there is."""
     kernels = fuse(form.graph()).kernels
-    found = joins(kernels, frozenset({"few_queries"}))
+    found = joins(kernels, frozenset({"few_queries", "key_ends"}))
     assert len(found) <= 1, f"{form}\n{kernels}"
     return kernels, found[0] if found else None

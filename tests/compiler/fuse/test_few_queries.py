@@ -177,7 +177,9 @@ def test_what_does_not_fit_is_left(reason: str) -> None:
     assert reason in said, said
 
 
-def test_many_rows_are_left_to_the_fusion_that_packs_keys() -> None:
+def test_of_many_rows_the_mask_alone_is_joined() -> None:
     kernels, join = join_of(Form(groups=4, new=5))
-    assert join is None
     assert any(isinstance(call.kernel, Kernel) and as_attention(call.kernel) for call in kernels.calls)
+    assert join is not None
+    assert (join.kind, len(join.calls), join.usual) == ("key_ends", 1, USUAL_KEYS)
+    assert join_of(Form(groups=4, new=5, mask="given"))[1] is None

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.blocking import TASKS_PER_LANE, even_part, parts
 from compiler.devices.cpu.target import CpuTarget
-from compiler.forms.attention import Heads
+from compiler.forms.attention import Attention, Heads
+from compiler.forms.key_bounds import key_bounds
 from compiler.ir.tile import Level, Tile
 from compiler.tuning.proposal import Proposal
 
@@ -16,6 +17,8 @@ QUERIES = 28
 """Of a block: they reuse what they read of the keys and values often enough to hide where it lies."""
 KEYS = 1024
 """Of a block: more have their softmax taken online."""
+PLACED_KEYS = 256
+"""Of a block where keys end by their places: a block of queries reads no more than it must from its first one on."""
 MAX_VECTORS = 4
 
 
@@ -80,8 +83,9 @@ def tile_of(
     panel, wide, keys = vectors * floats, column_vectors(view, floats), view.keys.extent
     task, rows = task_of(view, lanes), most_rows(vectors)
     block = even_part(task, max((QUERIES if most is None else most) // rows, 1) * rows)
-    if keys > KEYS:
-        keys = parts(even_part(keys, KEYS), panel) * panel
+    most_keys = PLACED_KEYS if isinstance(view, Attention) and key_bounds(view).bounds else KEYS
+    if keys > most_keys:
+        keys = parts(even_part(keys, most_keys), panel) * panel
     return Tile(
         name,
         (

@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from compiler.codegen.expressions import Emitter, Vector
+from compiler.codegen.expressions import Vector
 from compiler.codegen.functions import decode
 from compiler.codegen.scalars import literal
 from compiler.codegen.task_grid import TaskGrid, one_by_one
+from compiler.devices.cpu.attention.ends import VANISHES, declare_ends
 from compiler.devices.cpu.attention.frame import Frame
 from compiler.devices.cpu.blocking import parts
 from compiler.devices.cpu.codegen.epilogue import finish
@@ -25,15 +26,13 @@ from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_funct
 from compiler.devices.cpu.codegen.strips import copy_row, strips
 from compiler.forms.attention import Attention
 from compiler.forms.contraction import axes_of
-from compiler.forms.key_bounds import KeyBound, key_bounds
+from compiler.forms.key_bounds import key_bounds
 from compiler.forms.normal_form import Slots, is_contiguous
 from compiler.ir.index import Axis, row_major
 from compiler.ir.tensor import DType
 
 FOLLOWED = 4
 """Keys whose scores are summed at a time along their elements, or vectors of keys: their sums wait for no other."""
-VANISHES = 104.0
-"""An exponential in fp32 of less than minus this is 0."""
 
 
 def lies_along(view: Attention, slots: Slots) -> Axis | None:
@@ -121,27 +120,12 @@ class FewQueries(Lowering):
         with self._each_row():
             writer.line("largest[row] = -INFINITY;")
             writer.line("total[row] = 0;")
-            writer.line(f"long first = 0, past = {extent};")
-            emitter = self.frame.emitter()
-            for bound in self.masked.bounds:
-                self._clip(bound, emitter)
+            declare_ends(writer, self.frame.emitter(), self.masked.bounds, extent)
             writer.line("firsts[row] = first;")
             writer.line("pasts[row] = past;")
             writer.line("if (first < past && first < from) from = first;")
             writer.line("if (first < past && past > to) to = past;")
         writer.line("if (from > to) from = to;")
-
-    def _clip(self, bound: KeyBound, emitter: Emitter) -> None:
-        extent = self.view.keys.extent
-        most = extent + abs(bound.more)
-        limit = f"tw_between({-most}, (long){emitter.scalar(bound.limit)}, {most})"
-        place = (
-            f"tw_between(0, {limit} + {bound.more}, {extent})" if bound.more else f"tw_between(0, {limit}, {extent})"
-        )
-        name, less = ("past", "<") if bound.is_end else ("first", ">")
-        with self.writer.block(""):
-            self.writer.line(f"const long place = {place};")
-            self.writer.line(f"if (place {less} {name}) {name} = place;")
 
     def _key_blocks(self) -> None:
         """All blocks of keys; those that the bounds leave out only where a row needs them."""

@@ -37,7 +37,7 @@ class Fp32:
             for keys in sorted({min(sums.key_block, view.keys.extent), sums.last_keys}):
                 offsets = tuple(row * self.row_floats for row in range(rows))
                 kernel = MicroKernel(offsets, ((keys, 1),), sums.value_panel // self.lanes, self.lanes)
-                write = kernel.write_first if sums.key_sizes else kernel.write
+                write = kernel.write_first if sums.counts_keys else kernel.write
                 write(self.writer, f"{frame.name}_mixed_{rows}_{keys}")
 
     def declare_operands(self) -> None:
@@ -57,13 +57,26 @@ class Fp32:
     # Operands brought into the form that the micro-kernels read
 
     def pack_keys(self) -> None:
-        """Panels of keys, along whichever axis lies side by side in memory."""
+        """Panels of keys."""
+        with self.writer.block(f"for (long panel = 0; {self.sums.past_panels}; panel++)"):
+            self._pack_key_panel()
+
+    def pack_panel(self) -> None:
+        """The keys of the panel number `panel`, with their values."""
+        sums, extent = self.sums, self.view.keys.extent
+        self.writer.line(
+            f"const long begin = panel * {sums.panel}, past = tw_least_of(begin + {sums.panel}, {extent});"
+        )
+        self._pack_key_panel()
+        self._pack_values("begin", "past")
+
+    def _pack_key_panel(self) -> None:
+        """Along whichever axis lies side by side in memory."""
         view, writer, sums = self.view, self.writer, self.sums
         *outer, inner = view.depth
         slots = self.frame.slots
         along_keys = is_contiguous(view.k, view.keys, slots) or not is_contiguous(view.k, inner, slots)
         with ExitStack() as stack:
-            stack.enter_context(writer.block(f"for (long panel = 0; {sums.past_panels}; panel++)"))
             place = Index.of(0)
             for axis in outer:
                 stack.enter_context(writer.block(f"for (long {axis} = 0; {axis} < {axis.extent}; {axis}++)"))
@@ -98,10 +111,14 @@ class Fp32:
 
     def pack_values(self) -> None:
         """Panels of columns."""
+        self._pack_values("0", self.sums.past_keys)
+
+    def _pack_values(self, begin: str, past: str) -> None:
+        """Panels of columns of the keys from one on, up to another, both in C."""
         view, writer, keys, sums = self.view, self.writer, self.view.keys, self.sums
         with (
             writer.block(f"for (long panel = 0; panel < {sums.value_panels}; panel++)"),
-            writer.block(f"for (long {keys} = 0; {keys} < {sums.past_keys}; {keys}++)"),
+            writer.block(f"for (long {keys} = {begin}; {keys} < {past}; {keys}++)"),
         ):
             writer.line(f"float *const line = values + (panel * {keys.extent} + {keys}) * {sums.value_panel};")
             self._line(view.columns, sums.value_panel, view.v)
@@ -131,7 +148,7 @@ class Fp32:
             with writer.block(f"for (long at = 0; at < {rows}; at++)"):
                 self._score_maps(keys)
 
-        with writer.block(f"for (long place = 0; place < {'some' if sums.key_sizes else keys}; place += {panel})"):
+        with writer.block(f"for (long place = 0; place < {'some' if sums.counts_keys else keys}; place += {panel})"):
             writer.line(f"const float *const b = keys + (first_key + place) * {deep}L;")
             self.frame.cuts.write(writer, sums.score_rows, tile)
 
@@ -165,7 +182,7 @@ class Fp32:
             writer.line(f"float *const line = weights + row * {self.row_floats};")
             writer.line("vf sum = {0};")
             width = str(parts(keys, self.lanes) * self.lanes)
-            if self.sums.key_sizes:
+            if self.sums.counts_keys:
                 writer.line(f"const long scored = (some + {panel - 1}) / {panel} * {panel};")
                 width = f"tw_least_of({width}, scored)"
             with writer.block(f"for (long at = 0; at < {width}; at += TW_LANES)"):
@@ -188,5 +205,5 @@ class Fp32:
 
     def mix(self, rows: int, keys: int) -> None:
         """Of all keys of the block, or of some."""
-        some = ", some" if self.sums.key_sizes else ""
+        some = ", some" if self.sums.counts_keys else ""
         self.writer.line(f"{self.frame.name}_mixed_{rows}_{keys}(weights + row * {self.row_floats}, b, c{some});")

@@ -2,6 +2,10 @@
 
 The online softmax of Milakov and Gimelshein, arXiv 1805.02867; Dao et al., FlashAttention, arXiv 2205.14135. Where all
 keys are one block nothing is scaled.
+
+Where keys end by their places (`compiler.forms.key_bounds`) a block of queries reads those that one of its queries does
+not leave out, and keys are packed as the first block of queries reads them. All keys are read after all if a query has
+no score so far above the mask's that the weights of the others are 0.
 """
 
 from __future__ import annotations
@@ -9,8 +13,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
+from compiler.codegen.scalars import literal
+from compiler.devices.cpu.attention.ends import VANISHES, declare_ends
 from compiler.devices.cpu.attention.sums import FloatSums
 from compiler.devices.cpu.codegen.strips import panel_strips
+from compiler.forms.key_bounds import KeyBounds
 from compiler.ir.tensor import DType
 
 
@@ -34,6 +41,9 @@ class Products(Protocol):
 
     def pack_values(self) -> None:
         """Packs the values of a head."""
+
+    def pack_panel(self) -> None:
+        """Packs the keys of one panel of a head, and their values."""
 
     def copy_queries(self) -> None:
         """Brings a block of queries into the form that is multiplied."""
@@ -71,7 +81,7 @@ class Online:
     def declare(self) -> None:
         """Operands, sums so far, and what is known of each query."""
         sums, frame = self.sums, self.sums.frame
-        writer, online = frame.writer, sums.key_blocks > 1
+        writer, online = frame.writer, sums.key_blocks > 1 or sums.ends is not None
         self.products.declare_operands()
         if online:
             floats = frame.block * sums.value_panels * sums.value_panel
@@ -87,10 +97,15 @@ class Online:
             for size in sums.key_sizes:
                 live = frame.emitter().scalar(size)
                 writer.line(f"if ({live} < live_keys) live_keys = {live} < 0 ? 0 : (long){live};")
+        if sums.ends is not None:
+            writer.line(f"char is_packed[{sums.panels}]; /* panels of keys, with their values */")
         self.products.declare_rows()
 
     def pack(self) -> None:
-        """Keys, then values."""
+        """Keys, then values; nothing yet where they are packed as they are read."""
+        if self.sums.ends is not None:
+            self.sums.frame.writer.line("memset(is_packed, 0, sizeof is_packed);")
+            return
         self.products.pack_keys()
         self.products.pack_values()
 
@@ -104,21 +119,59 @@ class Online:
     def attend(self) -> None:
         """One block of keys behind the other."""
         sums, writer = self.sums, self.sums.frame.writer
-        start = "tw_splat(-INFINITY)"
+        if sums.ends is not None:
+            self._attend_by_place(sums.ends)
+            return
         if sums.key_blocks == 1:
-            writer.line(f"for (long row = 0; row < count; row++) most[row] = {start};")
+            writer.line("for (long row = 0; row < count; row++) most[row] = tw_splat(-INFINITY);")
             self._one_key_block("0", sums.last_keys, first=True, last=True)
             return
         last = sums.key_blocks - 1
-        with writer.block("for (long row = 0; row < count; row++)"):
-            writer.line(f"most[row] = {start};")
-            writer.line("total[row] = shift[row] = 0;")
-        floats = sums.frame.block * sums.value_panels * sums.value_panel
-        writer.line(f"memset(sums, 0, {floats} * sizeof(float));")
+        self._start()
         live = f" && part * {sums.key_block} < live_keys" if sums.key_sizes else ""
         with writer.block(f"for (long part = 0; part < {last}{live}; part++)"):
             self._one_key_block(f"part * {sums.key_block}", sums.key_block, first=False, last=False)
         self._one_key_block(str(last * sums.key_block), sums.last_keys, first=False, last=True)
+
+    def _start(self) -> None:
+        """No key has been read."""
+        sums, writer = self.sums, self.sums.frame.writer
+        with writer.block("for (long row = 0; row < count; row++)"):
+            writer.line("most[row] = tw_splat(-INFINITY);")
+            writer.line("total[row] = shift[row] = 0;")
+        floats = sums.frame.block * sums.value_panels * sums.value_panel
+        writer.line(f"memset(sums, 0, {floats} * sizeof(float));")
+
+    def _attend_by_place(self, ends: KeyBounds) -> None:
+        """The keys that some query does not leave out, all of them if that does not decide, then the results."""
+        sums, frame = self.sums, self.sums.frame
+        writer, extent, panel, last = frame.writer, sums.view.keys.extent, sums.panel, sums.key_blocks - 1
+        writer.line(f"long begin_key = {extent}, past_key = 0;")
+        with frame.rows():
+            declare_ends(writer, frame.emitter(), ends.bounds, extent)
+            writer.line("if (first < past && first < begin_key) begin_key = first;")
+            writer.line("if (first < past && past > past_key) past_key = past;")
+        writer.line("if (begin_key > past_key) begin_key = past_key;")
+        writer.line(f"past_key = tw_least_of((past_key + {panel - 1}) / {panel} * {panel}, {extent});")
+        with writer.block("for (;;)"):
+            self._start()
+            if last:
+                parts_live = f"part < {last} && part * {sums.key_block} < past_key"
+                with writer.block(f"for (long part = begin_key / {sums.key_block}; {parts_live}; part++)"):
+                    self._one_key_block(f"part * {sums.key_block}", sums.key_block, first=False, last=False)
+            with writer.block(f"if (past_key > {last * sums.key_block})"):
+                self._one_key_block(str(last * sums.key_block), sums.last_keys, first=False, last=False)
+            lowest = literal(ends.lowest + VANISHES, DType.F32)
+            writer.line(f"if (begin_key < {sums.key_block} && past_key == {extent}) break;")
+            writer.line("long sure = 1;")
+            writer.line(f"for (long row = 0; row < count; row++) sure &= tw_greatest(most[row]) > {lowest};")
+            writer.line("if (sure) break;")
+            writer.line(f"begin_key = 0, past_key = {extent};")
+        with writer.block(f"for (long panel = 0; panel < {sums.value_panels}; panel++)"), frame.rows():
+            writer.line("const float whole = 1 / total[row];")
+            place = f"(panel * {frame.block} + row) * {sums.value_panel}"
+            writer.line(f"const float *const held = sums + {place};")
+            panel_strips(writer, sums.view.columns, sums.value_panel, frame.lanes, sums.result)
 
     def _one_key_block(self, first_key: str, keys: int, *, first: bool, last: bool) -> None:
         writer = self.sums.frame.writer
@@ -127,9 +180,20 @@ class Online:
             if self.sums.key_sizes:
                 writer.line("const long left = live_keys <= first_key ? 0 : live_keys - first_key;")
                 writer.line(f"const long some = tw_least_of({keys}, left);")
+            if self.sums.ends is not None:
+                writer.line(f"const long some = tw_least_of({keys}, past_key - first_key);")
+                self._pack_some()
             self.products.scores(keys)
             self.products.exponentials(keys, first)
             self._mixed(keys, first, last)
+
+    def _pack_some(self) -> None:
+        """The panels of these keys that no block of queries has read."""
+        writer, panel = self.sums.frame.writer, self.sums.panel
+        with writer.block(f"for (long panel = first_key / {panel}; panel * {panel} < first_key + some; panel++)"):
+            writer.line("if (is_packed[panel]) continue;")
+            writer.line("is_packed[panel] = 1;")
+            self.products.pack_panel()
 
     def _mixed(self, keys: int, first: bool, last: bool) -> None:
         """The weights times the values, added to the sums so far.

@@ -94,14 +94,27 @@ class Pairs:
         return is_contiguous(view.k, view.keys, slots) or not is_contiguous(view.k, view.depth[-1], slots)
 
     def pack_keys(self) -> None:
-        """Panels of keys, along whichever axis lies side by side in memory."""
-        view, panel = self.view, self.sums.panel
+        """Panels of keys."""
         with self.writer.block(f"for (long panel = 0; {self.sums.past_panels}; panel++)"):
-            if self._along_keys:
-                self._pack_pairs("keys", view.keys, panel, view.depth, view.k, str(view.deep))
-            else:
-                with self.writer.block(f"for (long column = 0; column < {panel}; column += TW_LANES)"):
-                    self._pack_squares()
+            self._pack_key_panel()
+
+    def pack_panel(self) -> None:
+        """The keys of the panel number `panel`, with their values; panels begin with a pair."""
+        sums, extent = self.sums, self.view.keys.extent
+        self.writer.line(
+            f"const long begin = panel * {sums.panel}, past = tw_least_of(begin + {sums.panel}, {extent});"
+        )
+        self._pack_key_panel()
+        self._pack_values("begin", "past")
+
+    def _pack_key_panel(self) -> None:
+        """Along whichever axis lies side by side in memory."""
+        view, panel = self.view, self.sums.panel
+        if self._along_keys:
+            self._pack_pairs("keys", view.keys, panel, view.depth, view.k, "0", str(view.deep))
+        else:
+            with self.writer.block(f"for (long column = 0; column < {panel}; column += TW_LANES)"):
+                self._pack_squares()
 
     def _pack_squares(self) -> None:
         """As many keys as a vector has lanes, staged one by one, their pairs transposed a square at a time."""
@@ -121,14 +134,18 @@ class Pairs:
 
     def pack_values(self) -> None:
         """Panels of columns, with pairs of keys."""
+        self._pack_values("0", self.sums.past_keys)
+
+    def _pack_values(self, begin: str, past: str) -> None:
+        """Those of the keys from one on, up to another, both in C."""
         view, sums = self.view, self.sums
         with self.writer.block(f"for (long panel = 0; panel < {sums.value_panels}; panel++)"):
-            self._pack_pairs("values", view.columns, sums.value_panel, (view.keys,), view.v, sums.past_keys)
+            self._pack_pairs("values", view.columns, sums.value_panel, (view.keys,), view.v, begin, past)
 
     def _pack_pairs(
-        self, name: str, columns: Axis, panel: int, depth: tuple[Axis, ...], value: Expr, past: str
+        self, name: str, columns: Axis, panel: int, depth: tuple[Axis, ...], value: Expr, begin: str, past: str
     ) -> None:
-        """A panel of pairs along the depth up to `past`, a C expression; zeros where there is no column."""
+        """A panel of pairs along the depth from `begin`, even, up to `past`, in C; zeros where there is no column."""
         writer, deep = self.writer, prod(axis.extent for axis in depth)
 
         def pair(count: int) -> None:
@@ -147,7 +164,8 @@ class Pairs:
                         self._load_pair(Vector(columns, str(rest)), depth, value, count)
                 writer.line(f"tw_store_i((int32_t *)(line + column * {LANE_BYTES}), tw_pair_bf16(both[0], both[1]));")
 
-        with writer.block(f"for (long pair = 0; pair < {past} / {PAIR}; pair++)"):
+        first = "0" if begin == "0" else f"{begin} / {PAIR}"
+        with writer.block(f"for (long pair = {first}; pair < {past} / {PAIR}; pair++)"):
             pair(PAIR)
         if not past.isdecimal() or int(past) % PAIR:
             with writer.block(f"if ({past} % {PAIR})"):
@@ -176,11 +194,11 @@ class Pairs:
         writer, sums, panel = self.writer, self.sums, self.sums.panel
         whole = keys // panel * panel
         if whole:
-            past = f"tw_least_of({whole}, some)" if sums.key_sizes else str(whole)
+            past = f"tw_least_of({whole}, some)" if sums.counts_keys else str(whole)
             with writer.block(f"for (long place = 0; place < {past}; place += {panel})"):
                 self._score_tiles(panel)
         if keys > whole:
-            with writer.block(f"if ({whole} < some)" if sums.key_sizes else ""):
+            with writer.block(f"if ({whole} < some)" if sums.counts_keys else ""):
                 writer.line(f"const long place = {whole};")
                 self._score_tiles(self.last_panel)
         with self.frame.rows():
@@ -206,7 +224,7 @@ class Pairs:
         whole, rest = keys // lanes * lanes, keys % lanes
         writer.line(f"float *const line = weights + row * {self.row_floats};")
         writer.line("vf largest = most[row];")
-        past = f"tw_least_of({whole}, some)" if sums.key_sizes else str(whole)
+        past = f"tw_least_of({whole}, some)" if sums.counts_keys else str(whole)
         if whole:
             with writer.block(f"for (long at = 0; at < {past}; at += TW_LANES)"):
                 writer.line(f"const long {view.keys} = first_key + at;")
@@ -215,7 +233,7 @@ class Pairs:
                     writer.line(f"tw_store(line + at, {value});")
                 writer.line(f"largest = tw_max_of({value}, largest);")
         if rest:
-            with writer.block(f"if ({whole} < some)" if sums.key_sizes else ""):
+            with writer.block(f"if ({whole} < some)" if sums.counts_keys else ""):
                 writer.line(f"const long {view.keys} = first_key + {whole};")
                 value = sums.score(Vector(view.keys, str(rest)), f"line + {whole}")
                 writer.line(f"const vf live = tw_first_n({value}, {rest}, tw_splat(-INFINITY));")
@@ -235,7 +253,7 @@ class Pairs:
             writer.line("from[row] = largest == -INFINITY ? 0 : largest;")
             if not first:
                 writer.line("most[row] = tw_splat(largest);")
-        if self.sums.key_sizes:
+        if self.sums.counts_keys:
             width = "(some + TW_LANES - 1) / TW_LANES * TW_LANES"
         with writer.block("for (long row = 0; row < count; row++)"):
             writer.line(f"const float *const line = weights + row * {self.row_floats};")
@@ -262,6 +280,6 @@ class Pairs:
 
     def mix(self, rows: int, keys: int) -> None:
         """Over the pairs of all keys of the block, or of some."""
-        steps = f"(some + {PAIR - 1}) / {PAIR}" if self.sums.key_sizes else str(parts(keys, PAIR))
+        steps = f"(some + {PAIR - 1}) / {PAIR}" if self.sums.counts_keys else str(parts(keys, PAIR))
         a = f"powers + row * {self.power_bytes}L"
         self.writer.line(f"{self.frame.name}_mixed_{rows}_{self.sums.value_panel}({a}, b, c, {steps});")

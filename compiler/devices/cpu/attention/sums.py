@@ -11,6 +11,7 @@ from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.attention import Attention, as_attention
 from compiler.forms.bounds import neutral_from, within
+from compiler.forms.key_bounds import key_bounds
 from compiler.ir.machine import Workload
 from compiler.ir.tile import Tile
 
@@ -45,6 +46,9 @@ class FloatSums:
         """Of the scores, whatever they are in rows whose results do not depend on them."""
         self.key_sizes = neutral_from(last, view.keys, float("-inf"), inputs)
         """From the least of them on scores are -infinity."""
+        found = key_bounds(view)
+        self.ends = found if found.bounds and not self.key_sizes else None
+        """Where the keys of each query begin and end, if comparisons with their places say so."""
 
     @staticmethod
     def of(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> FloatSums:
@@ -52,6 +56,11 @@ class FloatSums:
         view = as_attention(workload.kernel)
         assert view is not None, f"the tile stage offers `{tile.algorithm}` only to kernels of that form"
         return FloatSums(Frame(name, workload, view, tile, target), view)
+
+    @property
+    def counts_keys(self) -> bool:
+        """Whether `some` keys of a block, perhaps not all, are multiplied."""
+        return bool(self.key_sizes) or self.ends is not None
 
     @property
     def row_floats(self) -> int:

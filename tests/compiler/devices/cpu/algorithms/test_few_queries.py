@@ -13,7 +13,7 @@ from compiler.codegen.calls import geometry
 from compiler.devices.cpu.algorithms import legal_tiles
 from compiler.devices.cpu.algorithms.few_queries import few_queries_tiles
 from compiler.devices.cpu.target import CpuTarget, resolve, this_machine
-from compiler.forms.attention import as_few_queries
+from compiler.forms.attention import as_any_attention
 from compiler.fuse.joins import replaced
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
@@ -27,7 +27,7 @@ def case_of(form: Form, seed: int) -> Case:
     """The one kernel of attention, on buffers as the graph has them."""
     kernels, join = join_of(form)
     whole = replaced(kernels, [join]) if join else kernels
-    (call,) = [call for call in whole.calls if as_few_queries(call.kernel)]
+    (call,) = [call for call in whole.calls if as_any_attention(call.kernel)]
     assert isinstance(call.kernel, Kernel)
     random = np.random.default_rng(seed)
     inputs = tuple(
