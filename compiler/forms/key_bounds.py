@@ -1,7 +1,7 @@
 """Which keys the scores of attention leave out, where a comparison with the key's place says so.
 
 Causal masks, lengths of a cache and windows are written as where(place <= last, score, lowest), or as score +
-where(place <= last, 0, -infinity): from a number that does not depend on the key on, or up to one, all scores are the
+where(place <= last, 0, lowest): from a number that does not depend on the key on, or up to one, all scores are the
 lowest. A kernel that finds a score far above the lowest need not read such keys at all.
 """
 
@@ -17,6 +17,9 @@ from compiler.ir.tensor import DType
 
 NEGATED = {"lt": "ge", "le": "gt", "gt": "le", "ge": "lt"}
 """A comparison of integers that holds where another one does not."""
+ABSORBS = -1e30
+"""A number below it to which a score is added stays as it is, unless the score is larger than any that attention has:
+1e22 and more."""
 SWAPPED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
 """A comparison with its sides exchanged."""
 
@@ -79,17 +82,22 @@ def _chosen(value: Expr, view: Attention) -> Found:
 
 
 def _added(value: Expr, view: Attention) -> Found | None:
-    """Of a score and masks of zeros and -infinity, each a choice by places; None where one of them is anything else."""
-    terms = _terms(value)
-    masks = [(term, _mask(term, view.keys)) for term in terms]
-    found = [bound for _, bounds in masks for bound in bounds]
-    left = [term for term, bounds in masks if not bounds]
+    """Of a score and masks of zeros and a lowest number, each a choice by places.
+
+    None where one of them is anything else, or where several have a number of their own.
+    """
+    masks = [(term, *_mask(term, view.keys)) for term in _terms(value)]
+    found = [bound for _, bounds, _ in masks for bound in bounds]
+    left = [term for term, bounds, _ in masks if not bounds]
+    lowest = [number for _, bounds, number in masks if bounds]
     if not found or not left or not all(_is_inside(term, view.kernel) for term in left):
+        return None
+    if len(lowest) > 1 and any(number > float("-inf") for number in lowest):
         return None
     whole = left[0]
     for term in left[1:]:
         whole = Apply("add", (whole, term))
-    return tuple(found), float("-inf"), whole
+    return tuple(found), lowest[0], whole
 
 
 def _terms(value: Expr) -> tuple[Expr, ...]:
@@ -99,18 +107,19 @@ def _terms(value: Expr) -> tuple[Expr, ...]:
     return (value,)
 
 
-def _mask(term: Expr, keys: Axis) -> tuple[KeyBound, ...]:
-    """The bounds of a choice between 0 and -infinity; none where its conditions are not all bounds."""
+def _mask(term: Expr, keys: Axis) -> tuple[tuple[KeyBound, ...], float]:
+    """The bounds of a choice between 0 and a number below ABSORBS, with it; none where a condition is no bound."""
     if not isinstance(term, Where) or not isinstance(term.then, Const) or not isinstance(term.otherwise, Const):
-        return ()
+        return (), 0.0
     parts = conjuncts(term.condition)
-    sides = (term.then.value, term.otherwise.value)
-    if sides == (float("-inf"), 0) and len(parts) == 1 and isinstance(parts[0], Apply):
+    then, otherwise = float(term.then.value), float(term.otherwise.value)
+    if then <= ABSORBS and otherwise == 0 and len(parts) == 1 and isinstance(parts[0], Apply):
         parts = [replace(parts[0], function=NEGATED.get(parts[0].function, ""))] if parts[0].function in NEGATED else []
-    elif sides != (0, float("-inf")):
-        return ()
+    elif then != 0 or otherwise > ABSORBS:
+        return (), 0.0
     found = [_bound(part, keys) for part in parts]
-    return tuple(bound for bound in found if bound is not None) if None not in found else ()
+    bounds = tuple(bound for bound in found if bound is not None) if None not in found else ()
+    return bounds, min(then, otherwise)
 
 
 def _bound(condition: Expr, keys: Axis) -> KeyBound | None:

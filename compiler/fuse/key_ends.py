@@ -8,7 +8,7 @@ costs say.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -16,7 +16,7 @@ from compiler.forms.attention import as_any_attention
 from compiler.forms.key_bounds import key_bounds
 from compiler.fuse.draft import Op, bind, only_block, store_axes
 from compiler.ir.buffers import Call, KernelGraph
-from compiler.ir.expr import Expr, Load, Position
+from compiler.ir.expr import Apply, Const, Expr, Load, Position, Where
 from compiler.ir.index import Index
 from compiler.ir.kernel import Kernel
 from compiler.ir.tensor import DType
@@ -89,7 +89,10 @@ def _with_map(op: Op, value: int, producer: Op) -> Op | None:
 
 
 def _with_places(op: Op, constants: Mapping[int, np.ndarray]) -> Op:
-    """Constants that count up by one along their one long axis, written as the places that they are."""
+    """Constants that say no more than places do, written so.
+
+    Integers that count up by one along their one long axis, and triangular masks of zeros or true.
+    """
     kernel = op.kernel
     assert isinstance(kernel, Kernel)
     counts = {
@@ -97,10 +100,17 @@ def _with_places(op: Op, constants: Mapping[int, np.ndarray]) -> Op:
         for slot, value in zip(kernel.inputs, op.inputs, strict=True)
         if value in constants and (start := _start(constants[value])) is not None
     }
-    if not counts:
+    triangles = {
+        slot.name: found
+        for slot, value in zip(kernel.inputs, op.inputs, strict=True)
+        if value in constants and (found := _triangle(constants[value])) is not None
+    }
+    if not counts and not triangles:
         return op
 
     def place(expr: Expr) -> Expr:
+        if isinstance(expr, Load) and expr.slot in triangles:
+            return triangles[expr.slot].at(*expr.index[-2:])
         if not isinstance(expr, Load) or expr.slot not in counts:
             return expr
         (index,) = [at for at in expr.index if at != Index.of(0)] or [Index.of(0)]
@@ -120,6 +130,35 @@ def _start(array: np.ndarray) -> int | None:
     if array.dtype not in (np.int32, np.int64) or array.size < 2 or max(array.shape) != array.size:
         return None
     return int(flat[0]) if bool((np.diff(flat) == 1).all()) else None
+
+
+@dataclass(frozen=True)
+class _Triangle:
+    """A mask that is true, or 0, in each row up to the column `more` behind its own number, and `beyond` after it."""
+
+    more: int
+    beyond: Const | None
+
+    def at(self, row: Index, column: Index) -> Expr:
+        seen = Apply("le", (Position(column, DType.I64), Position(row + self.more, DType.I64)))
+        return seen if self.beyond is None else Where(seen, Const(0.0, DType.F32), self.beyond)
+
+
+def _triangle(array: np.ndarray) -> _Triangle | None:
+    """A constant as such a mask of its last two axes, all others being 1 long; None for any other."""
+    if array.ndim < 2 or array.size != array.shape[-1] * array.shape[-2] or array.shape[-1] < 2:
+        return None
+    mask = array.reshape(array.shape[-2:])
+    seen = mask if mask.dtype == np.bool_ else mask == 0
+    more = int(np.count_nonzero(seen[0])) - 1
+    if seen.all() or not np.array_equal(seen, np.tri(*mask.shape, more, dtype=np.bool_)):
+        return None
+    if mask.dtype == np.bool_:
+        return _Triangle(more, None)
+    beyond = mask[~seen]
+    if mask.dtype != np.float32 or not (beyond == beyond[0]).all():
+        return None
+    return _Triangle(more, Const(float(beyond[0]), DType.F32))
 
 
 def renamed(names: Mapping[str, str]) -> Callable[[Expr], Expr]:

@@ -14,7 +14,7 @@ from compiler.ir.graph import Graph
 from compiler.ir.tensor import DType, TensorType
 from tests.compiler.rewrite.sketch import Sketch
 
-PLACED = ("past", "window", "reversed", "infinite", "infinities")
+PLACED = ("past", "window", "reversed", "infinite", "infinities", "added_lowest", "triangle", "added_triangle")
 """Masks that are comparisons with the place of a key."""
 LOWEST = -3e38
 
@@ -25,8 +25,9 @@ class Form:
 
     new      queries of each head; `groups` heads of queries share one of keys
     mask     none; a size from which on scores are -infinity and weights 0; a comparison of places with the last one of
-             each query, as it is, with a window, or with its sides exchanged; zeros and -infinity by such comparisons,
-             which are added; a given condition of each score; a number that is added
+             each query, as it is, with a window, or with its sides exchanged; zeros and -infinity, or LOWEST, by such
+             comparisons, which are added; constants that are triangular; a given condition of each score; a number
+             that is added
     dropped  rows of the softmax are made 0 by a given condition
     sink     before the first key there is one of zeros, with a given score and a value of zeros
     across   keys lie beside each other in memory, not the elements of one
@@ -93,6 +94,11 @@ class Form:
             return s("Add", s.x(self.batch, 1, 1, self.new, self.keys), scores)
         if self.mask in ("none", "sized"):
             return scores
+        if "triangle" in self.mask:
+            inside = np.tri(self.new, self.keys, self.keys // 3, dtype=np.bool_)
+            if self.mask == "triangle":
+                return s("Where", s.c(inside, DType.BOOL), scores, lowest)
+            return s("Add", scores, s.c(np.where(inside, 0, np.float32(LOWEST)).reshape(1, 1, self.new, self.keys)))
         places = s.c(np.arange(self.keys), DType.I64)
         last = s.x(self.batch, 1, 1, self.new, 1, dtype=DType.I64)
         if self.mask == "reversed":
@@ -101,6 +107,8 @@ class Form:
         seen = s("LessOrEqual", places, last)
         if self.mask == "infinite":
             return s("Add", scores, s("Where", seen, s.c(0.0), s.c(-np.inf)))
+        if self.mask == "added_lowest":
+            return s("Add", scores, s("Where", seen, s.c(0.0), s.c(LOWEST)))
         if self.mask == "infinities":
             early = s("Less", places, s.c(3, DType.I64))
             later = s("Where", s("Less", last, places), s.c(-np.inf), s.c(0.0))

@@ -53,7 +53,16 @@ def test_heads_that_share_keys_are_rows_and_keys_are_read_once_each(groups: int)
 
 @pytest.mark.parametrize(
     ("mask", "ends", "begins"),
-    [("past", 1, 0), ("window", 1, 1), ("reversed", 1, 0), ("infinite", 1, 0), ("infinities", 1, 1)],
+    [
+        ("past", 1, 0),
+        ("window", 1, 1),
+        ("reversed", 1, 0),
+        ("infinite", 1, 0),
+        ("infinities", 1, 1),
+        ("added_lowest", 1, 0),
+        ("triangle", 1, 0),
+        ("added_triangle", 1, 0),
+    ],
 )
 def test_a_mask_of_places_says_where_keys_end(mask: str, ends: int, begins: int) -> None:
     for groups in (1, 4):
