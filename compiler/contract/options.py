@@ -422,6 +422,12 @@ class CompileOptions(Refusing):
         "pipelines on several devices; `auto`, on one CPU: what the names of outputs and inputs say",
         examples=[{"next": "h"}],
     )
+    last_only: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of)] = Field(
+        default=(),
+        description="names of outputs [.., positions, elements] of which the last position is wanted: they become [.., "
+        "1, elements], and what only the others need is not computed",
+        examples=[["logits"]],
+    )
     format: StrictStr | None = Field(
         default=None,
         description="on NPU targets, the format of the files for Arm's compiler: `tflite`, or `tosa`, in which any "
@@ -605,6 +611,7 @@ class CompileOptions(Refusing):
         plain["dims"] = [*map(_dims_json, self.dims)] if isinstance(self.dims, tuple) else _dims_json(self.dims)
         plain["bounds"] = dict(sorted(self.bounds.items()))
         plain["without"] = list(self.without)
+        plain["last_only"] = list(self.last_only)
         plain["devices"] = list(self.devices)
         plain["objective"] = self.objective if isinstance(self.objective, str) else self.objective.to_json()
         plain["carry"] = self.carry if self.carry == CARRY_AUTO else dict(sorted(self.named_states.items()))
@@ -613,14 +620,15 @@ class CompileOptions(Refusing):
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds`, `devices`, `carry`, `snr_db` or `format`, and with `sparsity` and `unverified` left alone, it
-        is what it was before there were any.
+        Without `bounds`, `devices`, `carry`, `last_only`, `snr_db` or `format`, and with `sparsity` and `unverified`
+        left alone, it is what it was before there were any.
         """
         later = {
             "bounds": bool(self.bounds),
             "devices": bool(self.devices),
             "objective": bool(self.devices),
             "carry": bool(self.carry),
+            "last_only": bool(self.last_only),
             "sparsity": self.sparsity != "auto",
             "snr_db": self.snr_db is not None,
             "format": self.format is not None,

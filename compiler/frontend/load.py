@@ -13,6 +13,7 @@ from compiler.contract import CompileOptions, bundle_digest, kinds
 from compiler.errors import MalformedModel, ModelTooLarge
 from compiler.frontend.bind import Bound, Merged, bind
 from compiler.frontend.infer import Inferred, infer
+from compiler.frontend.last import with_last
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
 from compiler.frontend.open.values import Narrower, SameSize, WholeSteps
@@ -50,10 +51,10 @@ def load(
 
     The graph is verified. Constants may be views of mapped files or broadcast from one element; none is writable.
     Raises MalformedModel, ModelTooLarge, UnboundDimension, UnsupportedModel and OptionsError, each with what would mend
-    it.
+    it. Outputs that `options.last_only` names are of the last position alone.
     """
     limits = limits or Limits()
-    read_model = read(model, limits, data)
+    read_model = with_last(read(model, limits, data), options.last_only)
     check_declared(read_model, limits)
     bound, found = bound_graph(read_model, options, operators, limits)
     graph, open_shapes = found.graph, found.open_shapes

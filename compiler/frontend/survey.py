@@ -13,10 +13,11 @@ from typing import TypeGuard
 import numpy as np
 
 from compiler.contract import CompileOptions
-from compiler.errors import Refusal, TilewrightError, UnsupportedModel
+from compiler.errors import OptionsError, Refusal, TilewrightError, UnsupportedModel
 from compiler.frontend.bind import Bound, bind
 from compiler.frontend.correct import correct, open_inputs
 from compiler.frontend.infer import Inferred, is_known
+from compiler.frontend.last import with_last
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import assumptions, bound_graph, check_declared, disagreements
 from compiler.frontend.model import Call, Model
@@ -105,6 +106,11 @@ def survey(
     found = read(model, limits, data)
     check_declared(found, limits)
     problems: list[TilewrightError] = []
+    try:
+        found = with_last(found, options.last_only)
+    except OptionsError as error:
+        problems.append(error)
+        options = replace(options, last_only=())
     given = options
     bound, options = _bind(found, given, limits, problems)
     inferred = _infer(found, options, operators, limits, problems) if bound else None

@@ -38,6 +38,7 @@ OTHERS: dict[str, Any] = {
     "devices": ("cpu:0", "cpu:1@x86-64-v2"),
     "objective": "throughput",
     "carry": {"next": "h"},
+    "last_only": ("logits",),
     "format": "tosa",
 }
 WITH: dict[str, dict[str, Any]] = {

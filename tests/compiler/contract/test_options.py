@@ -172,6 +172,7 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
             "carry makes input 'c' a state, and inputs gives it a value, which makes it a constant",
             "leave that input out of one of the two",
         ),
+        ({"last_only": "logits"}, "option 'last_only' is not a list", "give a list"),
         ({"carry": "all"}, "carry is 'all': no such word is known", 'give "auto", or pairs such as'),
         ({"carry": ["h"]}, "option 'carry' is not an object", 'such as {"next": "h"}'),
         ({"carry": {"next": 1}}, "carry['next'] is not a string", "give a string"),
