@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+
+import numpy as np
 
 from compiler.codegen.weights import Weights
 from compiler.contract import CompileReport, JudgedCase
@@ -81,6 +83,7 @@ def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
     whole = source.request
     requests = requests_of_bindings(trace, whole)
     weights: Weights | None = None
+    found: Mapping[str, np.ndarray] = {}
     alone = whole.beside("binding")
     each = []
     try:
@@ -88,9 +91,9 @@ def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
             trace.turn, trace.turns = turn, len(requests)
             log = whole.logs[turn] if whole.logs else None
             session = Session.of(request.options, host, trace, alone.parent, log, source.quantised)
-            front, built, come = compile_binding(session, replace(request, artifact=alone), weights)
+            front, built, come = compile_binding(session, replace(request, artifact=alone), weights, found=found)
             each.append(proved(session, front, built, come, alone))
-            host, weights = replace(host, records=session.known), built.weights
+            host, weights, found = replace(host, records=session.known), built.weights, each[-1].left
         return joined(trace, each, built.program.weights, whole.options, whole.artifact)
     finally:
         alone.unlink(missing_ok=True)
@@ -116,10 +119,17 @@ def compile_for_devices(request: Request, host: Host, trace: Trace) -> CompileRe
 
 
 def compile_binding(
-    session: Session, request: Request, earlier: Weights | None = None, first: First | None = None
+    session: Session,
+    request: Request,
+    earlier: Weights | None = None,
+    first: First | None = None,
+    found: Mapping[str, np.ndarray] | None = None,
 ) -> tuple[Front, Built, CompileReport]:
-    """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights."""
-    front = front_of(session, request)
+    """Compiles for the one binding of the session's options; `earlier` weights begin the file of weights.
+
+    `found` are states that another binding left, by name of the input, with which the proof of states begins.
+    """
+    front = replace(front_of(session, request), found=found or {})
     if first is not None and session.may_measure and session.options.tuning_budget_s >= FIRST_FROM_S:
         if session.helpers is None:
             make_first(session, front, request, first)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from pathlib import Path
@@ -43,7 +43,17 @@ from compiler.prove.ranges import Derived, Unproven, derive
 from compiler.quantize.compilation import QUANTISING, foreseen_layers
 from compiler.steps.divisible import division_problem
 from compiler.steps.foreseeing import proof_notices, proof_problem
-from compiler.steps.states import Pair, Types, carried_by, corrected_pairs, demand_pairs, ports_of, suggested_states
+from compiler.steps.states import (
+    BoundStates,
+    Pair,
+    Types,
+    carried_by,
+    corrected_pairs,
+    demand_pairs,
+    demand_shared,
+    ports_of,
+    suggested_states,
+)
 
 COMPILE_BASE_BYTES = 448 << 20
 """The compiler itself, and two C compiler processes."""
@@ -92,13 +102,15 @@ def preflight(model: Path, options: CompileOptions, data: Mapping[str, Path] | N
         drawn = found.graph
         if drawn and judged.ranges:
             drawn = survey(model, replace(chosen, dims=judged.bindings[0].dims), OPERATORS, data).graph
-        found = replace(found, options=replace(found.options, carry=_corrected_states(found, options)))
+        each = _surveys(model, chosen, data)
+        carry = _corrected_states(found, options, each)
+        found = replace(found, options=replace(found.options, carry=carry))
         left = open_inputs(found.model.body.inputs, _largest(given))
         impossible = _whole_problem(given)
         if found.graph and chosen.precision == "int8" and not kinds.of(chosen.compiled_for).whole:
             layers, impossible = _layers(model, options, data)
             notices = (*notices, *layers)
-        answer = _answer(found, judged, target, drawn, left, impossible)
+        answer = _answer(found, judged, target, drawn, left, impossible, _carry_problem(found, judged, each))
         corrected = _corrected(found, options) or (options.to_json() if options != given else None)
         return answer | {"corrected": corrected, "notices": [*notices, *answer["notices"]]}
     except TilewrightError as error:
@@ -135,17 +147,18 @@ def _answer(
     drawn: Graph | None,
     left: Container[str],
     impossible: TilewrightError | None,
+    states: TilewrightError | None,
 ) -> dict[str, Any]:
     """The answer for a file that was read, under the options as they were given, but for the corrected ones.
 
     drawn       the graph that inputs are drawn for: where dimensions are open, that at the opt of their ranges
     left        the inputs of which the options as they were given leave a dimension open
     impossible  what of them the target, or the model in their precision, cannot be given
+    states      why what is carried cannot be
     """
     graph = found.graph
     refused, gflop = _count(graph) if graph else ([], None)
     effort = reference_effort(graph) if graph else None
-    states = _carry_problem(found, options)
     divided = _division_problem(found, options)
     asked = [
         (_target_problem(options) if target["name"] is None else impossible),
@@ -249,11 +262,27 @@ def _without_problem(options: CompileOptions) -> TilewrightError | None:
     return None
 
 
-def _carry_problem(found: Survey, options: CompileOptions) -> TilewrightError | None:
+def _surveys(
+    model: Path, options: CompileOptions, data: Mapping[str, Path] | None
+) -> list[tuple[CompileOptions, Survey]]:
+    """What each of several bindings that share states makes of the model; none where a node of one is refused."""
+    if not options.carry or len(options.bindings) == 1:
+        return []
+    each = [(one, survey(model, one, OPERATORS, data)) for one in options.bindings]
+    return each if all(found.graph for _, found in each) else []
+
+
+def _carry_problem(
+    found: Survey, options: CompileOptions, each: Sequence[tuple[CompileOptions, Survey]]
+) -> TilewrightError | None:
     try:
         demand_pairs(*_pairs(found, options))
         if found.graph is not None and not options.devices:
             carried_by(found.graph, found.open_shapes, found.border, options)
+        bound = [(replace(own, carry=options.carry), one) for own, one in each]
+        states = [BoundStates.of(one.graph, one.open_shapes, one.border, own) for own, one in bound if one.graph]
+        if states:
+            demand_shared(states)
     except OptionsError as error:
         return error
     return None
@@ -295,10 +324,25 @@ def _root(body: Body, name: str) -> str:
     return name
 
 
-def _corrected_states(found: Survey, options: CompileOptions) -> Mapping[str, str] | Literal["auto"]:
-    """Those that can be carried: the word for those that names say, where they say any."""
+def _corrected_states(
+    found: Survey, options: CompileOptions, each: Sequence[tuple[CompileOptions, Survey]]
+) -> Mapping[str, str] | Literal["auto"]:
+    """Those that can be carried: the word for those that names say, where they say any.
+
+    Of several bindings those that are alike in each.
+    """
     carry = options.carry if isinstance(options.carry, str) else corrected_pairs(*_pairs(found, options))
-    return {} if _carry_problem(found, replace(options, carry=carry)) else carry
+    if not _carry_problem(found, replace(options, carry=carry), each):
+        return carry
+    if isinstance(carry, str):
+        carry = suggested_states(found.graph, found.open_shapes, found.border) if found.graph else {}
+    ports = [ports_of(one.graph) for _, one in each if one.graph]
+    shared = {
+        out: into
+        for out, into in carry.items()
+        if len({str((made.get(out), read.get(into))) for made, read in ports}) == 1
+    }
+    return {} if _carry_problem(found, replace(options, carry=shared), each) else shared
 
 
 def _states(found: Survey, options: CompileOptions, *, refused: bool) -> dict[str, Any]:

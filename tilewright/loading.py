@@ -77,6 +77,49 @@ class Binding(Protocol):
         ...
 
 
+class Carried(Protocol):
+    """An output that is an input of the next run (option `carry`)."""
+
+    @property
+    def output(self) -> TensorSpec:
+        """What a run makes."""
+        ...
+
+    @property
+    def input(self) -> TensorSpec:
+        """What the next run takes it as."""
+        ...
+
+
+class State(Protocol):
+    """What a sequence of runs hands on, in memory of its own; `state[name]` is a copy of a tensor of it."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Of the inputs that it holds."""
+        ...
+
+    @property
+    def bytes(self) -> int:
+        """The memory that it has."""
+        ...
+
+    def __getitem__(self, name: str) -> NDArray[Any]: ...
+    def __setitem__(self, name: str, value: Any) -> None: ...
+
+    def reset(self) -> None:
+        """Zeros again, as it began."""
+        ...
+
+    def fork(self) -> State:
+        """Another one that holds the same."""
+        ...
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes it to a file that `Model.state` reads."""
+        ...
+
+
 class Frame(Protocol):
     """One inference in flight."""
 
@@ -113,12 +156,29 @@ class Model(Protocol):
         """The bindings of its dimensions that it runs; artifacts of earlier compilers lack it."""
         ...
 
+    @property
+    def carried(self) -> Sequence[Carried]:
+        """What runs from a `state` hand on; artifacts of earlier compilers lack it."""
+        ...
+
     def at(self, number: int) -> Model:
         """The model at one of its bindings, closed with this one."""
         ...
 
-    def run(self, inputs: Mapping[str, Any], out: Mapping[str, NDArray[Any]] | None = None) -> dict[str, NDArray[Any]]:
-        """Outputs by name, for inputs by name; `out` gives arrays for some or all outputs. Raises one of `errors`."""
+    def state(self, path: str | os.PathLike[str] | None = None) -> State:
+        """Zeros, or what `State.save` wrote, for runs that hand something on. Raises one of `errors`."""
+        ...
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, NDArray[Any] | None] | None = None,
+        state: State | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        """Outputs by name, for inputs by name; `out` gives arrays for some or all outputs. Raises one of `errors`.
+
+        A `state` holds inputs and takes outputs over, which are then left out; artifacts of earlier compilers lack it.
+        """
         ...
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[NDArray[Any] | None] | None = None) -> list[NDArray[Any]]:

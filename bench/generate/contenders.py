@@ -73,7 +73,7 @@ class Material:
     def compiled(self, length: int, threads: int) -> Path:
         """Our artifact with caches of `length` tokens. Raises what `compile_model` raises."""
         dims: Any = {SEQUENCE: [1, CHUNK] if length > CHUNK else 1, PAST: length, TOTAL: length}
-        options = CompileOptions(dims=dims, threads=threads, tuning_budget_s=self.budget)
+        options = CompileOptions(dims=dims, threads=threads, tuning_budget_s=self.budget, carry="auto")
         file = self.model(Attention.GROUPED, 0)
         return self.cache.compiled(Subject(file.stem, "generate", file), options).artifact
 

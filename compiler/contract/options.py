@@ -477,13 +477,12 @@ class CompileOptions(Refusing):
                 "option carry applies to one CPU, and to pipelines on several devices",
                 fix=f"use a cpu target, or name devices, such as {json.dumps(EXAMPLE)}, and the objective throughput",
             )
-        several = isinstance(self.dims, tuple)
-        if alone and (several or self.ranges):
-            which = "binds several values of a dimension" if several else f"leaves dimension {min(self.ranges)!r} open"
+        each = self.dims if isinstance(self.dims, tuple) else (self.dims,)
+        ranges = [name for dims in each for name, size in dims.items() if isinstance(size, DimRange)]
+        if alone and ranges:
             raise OptionsError(
-                f"dims {which}, and a state that is carried has one shape",
-                fix=f"give one value for each name, such as {json.dumps({'dims': {self._example: 1}})}, or leave carry "
-                "out",
+                f"dims leaves dimension {min(ranges)!r} open, and programs that carry states have fixed sizes",
+                fix=f"give its values, such as {json.dumps({'dims': {min(ranges): [1, 64]}})}, or leave carry out",
             )
         if self.carry == CARRY_AUTO and not alone:
             raise OptionsError('carry "auto" is for one CPU', fix='name the states, such as {"carry": {"next": "h"}}')

@@ -33,7 +33,7 @@ import weakref
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -75,6 +75,8 @@ QUICK_BYTES = 1 << 16
 QUICK_CAPACITY = 1 << 20
 """The same for open axes at their largest sizes: these are copied in any case. And for runs from a state: finding where
 its tensors lie would cost more."""
+QUICK_PLACES = 8
+"""Of a state, where its tensors may lie in turn, for which a binding keeps what `run` needs."""
 _SMALL = {
     "float8_e4m3fn": (0x00, 0x40, 0x80),
     "float8_e4m3fnuz": (0x00, 0x48, 0x80),
@@ -1157,9 +1159,9 @@ class State:
     """What a sequence of runs hands on from one to the next, in memory of its own: see `Model.state`.
 
     `state[name]` is a copy of a tensor that the next run reads, by the name of that input or of the output that made
-    it, and `state[name] = array` replaces it. Any Model of the artifact may run from it, one run at a time. A run that
-    is refused leaves it as it was. Where an exception, such as KeyboardInterrupt, ends a run from outside, it is void:
-    all but `reset` raises RunError.
+    it, and `state[name] = array` replaces it. Any Model of the artifact may run from it, at any of its bindings, one
+    run at a time. A run that is refused leaves it as it was. Where an exception, such as KeyboardInterrupt, ends a run
+    from outside, it is void: all but `reset` raises RunError.
     """
 
     def __init__(self, artifact: tuple[str, str], carried: tuple[Carried, ...]) -> None:
@@ -1167,9 +1169,9 @@ class State:
         self._artifact = artifact
         first = [_aligned(one.input, np.zeros) for one in carried]
         other = [array if one.in_place else _aligned(one.input) for one, array in zip(carried, first, strict=True)]
-        self._sides = (first, other)  # what the next run reads, and what it writes; then they swap
-        self._quick: weakref.WeakKeyDictionary[Model, dict[bool, _Quick | None]] = weakref.WeakKeyDictionary()
-        self._is_swapped = False
+        self._sides = (first, other)  # what the next run reads, and beside it what a run writes that needs two memories
+        self._swapped = 0  # bit by bit, which tensors lie where at first the other memory was
+        self._quick: weakref.WeakKeyDictionary[Model, dict[int, _Quick | None]] = weakref.WeakKeyDictionary()
         self._turn = threading.RLock()
         self._is_void = False
 
@@ -1252,22 +1254,32 @@ class State:
         if self._is_void:
             raise RunError("a run from this state was interrupted. Fix: reset it, or fork it before such runs")
 
-    def _ends(self, artifact: tuple[str, str]) -> tuple[dict[str, Array], dict[str, Array]]:
-        """What a run of this artifact reads, by name of the input, and what it writes, by name of the output."""
+    def _ends(self, carried: Sequence[Carried]) -> tuple[dict[str, Array], dict[str, Array]]:
+        """What a run reads, by name of the input, and what it writes, by name of the output.
+
+        `carried` is what the binding carries that runs: what is in place there is written where it is read.
+        """
+        reads, others = self._sides
+        writes = (read if one.in_place else other for one, read, other in zip(carried, reads, others, strict=True))
+        return (
+            {one.input.name: array for one, array in zip(carried, reads, strict=True)},
+            {one.output.name: array for one, array in zip(carried, writes, strict=True)},
+        )
+
+    def _swap(self, swaps: int) -> None:
+        """A run has ended: what it wrote is what the next one reads. `swaps` has a bit for each that swaps."""
+        reads, others = self._sides
+        for at in range(swaps.bit_length()):
+            if swaps >> at & 1:
+                reads[at], others[at] = others[at], reads[at]
+        self._swapped ^= swaps
+        self._is_void = False
+
+    def _demand_of(self, artifact: tuple[str, str]) -> None:
+        """Raises unless a run of this artifact may begin from it."""
         self._demand_whole()
         if self._artifact != artifact:
             raise InputError("the state is of another artifact. Fix: make it by this model's `state`")
-        reads, writes = self._sides
-        return (
-            {one.input.name: array for one, array in zip(self.carried, reads, strict=True)},
-            {one.output.name: array for one, array in zip(self.carried, writes, strict=True)},
-        )
-
-    def _swap(self) -> None:
-        """A run has ended: what it wrote is what the next one reads."""
-        if not all(one.in_place for one in self.carried):
-            self._sides, self._is_swapped = self._sides[::-1], not self._is_swapped
-        self._is_void = False
 
 
 class Model:
@@ -1363,7 +1375,8 @@ class Model:
         self._lock = threading.RLock()
         self._process = os.getpid()
         self._quick = self._quick_run()
-        self.carried = tuple(self._carried())
+        self.carried = self._carried(self.binding)
+        self._swaps = sum(1 << at for at, one in enumerate(self.carried) if not one.in_place)
         self._last: Model | None = None  # the binding that the last run was passed on to
         self.load_seconds = time.perf_counter() - begin
 
@@ -1382,14 +1395,18 @@ class Model:
 
     @property
     def _artifact(self) -> tuple[str, str]:
-        """What a state is for: the model, whose saved states can be loaded, and the program that runs from it."""
-        return str(self.manifest["model_digest"]), str(self.manifest["files"]["model.so"]["sha256"])
+        """What a state is for: the model, whose saved states can be loaded, and the programs that run from it."""
+        folders = [str(one["folder"]) for one in self.manifest.get("bindings", ())] or [""]
+        programs = [str(self.manifest["files"][f"{folder}model.so"]["sha256"]) for folder in folders]
+        return str(self.manifest["model_digest"]), " ".join(programs)
 
-    def _carried(self) -> Iterator[Carried]:
+    def _carried(self, binding: Binding) -> tuple[Carried, ...]:
         """The states that runs hand on, if the artifact was compiled so (option `carry`, on one device)."""
-        inputs, outputs = ({spec.name: spec for spec in specs} for specs in (self.inputs, self.outputs))
-        for one in self._described().get("carried", ()):
-            yield Carried(outputs[one["output"]], inputs[one["input"]], bool(one["in_place"]))
+        inputs, outputs = ({spec.name: spec for spec in specs} for specs in (binding.inputs, binding.outputs))
+        return tuple(
+            Carried(outputs[one["output"]], inputs[one["input"]], bool(one["in_place"]))
+            for one in self._described(binding).get("carried", ())
+        )
 
     def _first_state(self, seed: int | None) -> list[Array]:
         """What the first run is given, of a model that draws random numbers; the second number counts the runs."""
@@ -1425,7 +1442,8 @@ class Model:
     def state(self, path: str | os.PathLike[str] | None = None) -> State:
         """A state for `run`: what the model hands on itself (option `carry`), zeros at first, or as it was saved.
 
-        Each has its own memory, and all share the model's weights. Raises RunError for an artifact that carries none,
+        Each has its own memory, and all share the model's weights. It serves all bindings: a tensor has two memories
+        where the program of any of them needs two. Raises RunError for an artifact that carries none,
         InputError for a file that is no state of this model.
         """
         if not self.carried:
@@ -1433,7 +1451,10 @@ class Model:
                 "the model was compiled without states for one device. "
                 'Fix: compile it with carry, such as {"carry": {"next_h": "h"}}: output next_h becomes input h'
             )
-        made = State(self._artifact, self.carried)
+        each = zip(*map(self._carried, self.bindings), strict=True)
+        in_place = (all(one.in_place for one in same) for same in each)
+        carried = (one._replace(in_place=alike) for one, alike in zip(self.carried, in_place, strict=True))
+        made = State(self._artifact, tuple(carried))
         if path is not None:
             made._restore(path)
         return made
@@ -1491,65 +1512,85 @@ class Model:
     def _run_from(self, state: State, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
         """As `run`, from a state and into it."""
         with _alone(state._turn):
-            reads, writes = state._ends(self._artifact)
-            if out is None and (quick := self._quick_from(state, reads, writes)):
-                state._is_void = True
-                try:
-                    found = self._run_quick(quick, inputs)
-                except RunError:
-                    state._is_void = False
-                    raise
-                if found is not None:
-                    state._swap()
+            state._demand_of(self._artifact)
+            for model in (self, self._last) if out is None else ():
+                if model is not None and (found := model._run_quick_from(state, inputs)) is not None:
                     return found
-                state._is_void = False
-            given = out or {}
-            takes = [spec for spec in self.inputs if spec.name not in reads]
-            _check_names("input that no state holds", inputs, takes)
-            _check_names("output", given, [spec for spec in self.outputs if spec.dtype != "string"])
-            for spec in takes:
-                if spec.name not in inputs:
-                    raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
-            strings = self._strings()
-            arrays = [
-                reads[spec.name] if spec.name in reads else self._input(spec, inputs[spec.name], strings)
-                for spec in self.inputs
-            ]
-            asked: dict[str, Any] = {
-                spec.name: _aligned(spec) if (array := given[spec.name]) is None else self._output(spec, array, arrays)
-                for spec in self.outputs
-                if spec.name in writes and spec.name in given
-            }
-            results = self._results([given.get(spec.name) for spec in self.outputs], arrays, writes)
-            state._is_void = True
-            try:
-                self._call(arrays, results)
-            except RunError:
-                state._is_void = False
-                raise
-            state._swap()
-            for name, array in asked.items():
-                np.copyto(array, writes[name])
-            own = zip(self.outputs, self._as_strings(results, strings), strict=True)
-            made = {spec.name: asked.get(spec.name, result) for spec, result in own}
-            return {
-                spec.name: _returned(spec, given, made[spec.name])
-                for spec in self.outputs
-                if spec.name not in writes or spec.name in asked
-            }
+            held = dict(zip(state.names, state._sides[0], strict=True))
+            chosen = self._fitting([held.get(spec.name, inputs.get(spec.name)) for spec in self.inputs], held)
+            if chosen is not self:
+                self._last = chosen
+                if out is None and (found := chosen._run_quick_from(state, inputs)) is not None:
+                    return found
+            return chosen._run_whole_from(state, inputs, out or {})
 
-    def _quick_from(self, state: State, reads: Mapping[str, Array], writes: Mapping[str, Array]) -> _Quick | None:
+    def _run_quick_from(self, state: State, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+        """As `_run_quick`, at this binding."""
+        if (quick := self._quick_from(state)) is None:
+            return None
+        state._is_void = True
+        try:
+            found = self._run_quick(quick, inputs)
+        except RunError:
+            state._is_void = False
+            raise
+        state._is_void = False
+        if found is not None:
+            state._swap(self._swaps)
+        return found
+
+    def _run_whole_from(self, state: State, inputs: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+        """As `_run_from`, at this binding; outputs are written to those of `given`."""
+        reads, writes = state._ends(self.carried)
+        takes = [spec for spec in self.inputs if spec.name not in reads]
+        _check_names("input that no state holds", inputs, takes)
+        _check_names("output", given, [spec for spec in self.outputs if spec.dtype != "string"])
+        for spec in takes:
+            if spec.name not in inputs:
+                raise InputError(f"input {spec.name!r} is missing. Fix: give it as {spec}")
+        strings = self._strings()
+        arrays = [
+            reads[spec.name] if spec.name in reads else self._input(spec, inputs[spec.name], strings)
+            for spec in self.inputs
+        ]
+        asked: dict[str, Any] = {
+            spec.name: _aligned(spec) if (array := given[spec.name]) is None else self._output(spec, array, arrays)
+            for spec in self.outputs
+            if spec.name in writes and spec.name in given
+        }
+        results = self._results([given.get(spec.name) for spec in self.outputs], arrays, writes)
+        state._is_void = True
+        try:
+            self._call(arrays, results)
+        except RunError:
+            state._is_void = False
+            raise
+        state._swap(self._swaps)
+        for name, array in asked.items():
+            np.copyto(array, writes[name])
+        own = zip(self.outputs, self._as_strings(results, strings), strict=True)
+        made = {spec.name: asked.get(spec.name, result) for spec, result in own}
+        return {
+            spec.name: _returned(spec, given, made[spec.name])
+            for spec in self.outputs
+            if spec.name not in writes or spec.name in asked
+        }
+
+    def _quick_from(self, state: State) -> _Quick | None:
         """For runs from a state as it lies now; None where `run` has none either, or for large arrays beside it."""
         known = state._quick.setdefault(self, {})
-        if state._is_swapped not in known:
+        if state._swapped not in known:
+            if len(known) >= QUICK_PLACES:
+                known.clear()
+            reads, writes = state._ends(self.carried)
             sides = (self.inputs, reads), (self.outputs, writes)
             beside = [spec for specs, held in sides for spec in specs if spec.name not in held]
             plain = not (self._state or self.binding.has_strings or any(spec.dtype in _SMALL for spec in beside))
             size = sum(spec.numpy.itemsize * math.prod(spec.shape) for spec in beside)
             quick = plain and size <= QUICK_CAPACITY
             run = _Quick(self._opened(), self._instance, self.binding, reads, writes) if quick else None
-            known[state._is_swapped] = run
-        return known[state._is_swapped]
+            known[state._swapped] = run
+        return known[state._swapped]
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
@@ -1679,8 +1720,8 @@ class Model:
                 self._others[number] = self._open(binding=number)
             return self._others[number]
 
-    def _fitting(self, inputs: Sequence[Any]) -> Model:
-        """The model at the binding that has the shapes of these inputs.
+    def _fitting(self, inputs: Sequence[Any], held: Container[str] = ()) -> Model:
+        """The model at the binding that has the shapes of these inputs, of which a state may have `held` some.
 
         This one where there is no choice, or where something is amiss that it says better. Raises InputError where no
         binding has them.
@@ -1697,7 +1738,8 @@ class Model:
         ranged = [one for one in self.bindings if one.open]
         if len(ranged) == 1:
             raise InputError(ranged[0].misfit(found))
-        given = ", ".join(f"{spec.name!r} {list(shape or ())}" for spec, shape in zip(self.inputs, shapes, strict=True))
+        named = zip(self.inputs, shapes, strict=True)
+        given = ", ".join(f"{spec.name!r} {list(shape or ())}" for spec, shape in named if spec.name not in held)
         raise InputError(f"no binding of the model has {given}. Fix: give shapes of {_listed(self.bindings)}")
 
     def _asked(self, inputs: Mapping[str, Any] | None) -> Model:
@@ -1760,10 +1802,10 @@ class Model:
                 made[spec.name] = np.asarray(random.integers(0, 2, spec.shape)).astype(spec.numpy)
         return made
 
-    def _described(self) -> Mapping[str, Any]:
-        """What the manifest says of this model's binding."""
+    def _described(self, binding: Binding | None = None) -> Mapping[str, Any]:
+        """What the manifest says of a binding, or of this model's."""
         listed: Sequence[Mapping[str, Any]] = self.manifest.get("bindings") or (self.manifest,)
-        return listed[self.binding.number - 1]
+        return listed[(binding or self.binding).number - 1]
 
     def trace(self, inputs: Mapping[str, Any] | None = None, repeats: int = 30) -> list[tuple[float, float]]:
         """When each task of the running plan begins and ends, in seconds since the run began.

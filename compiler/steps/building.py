@@ -7,6 +7,8 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
+
 from compiler.codegen.weights import Weights
 from compiler.contract.kinds import AUTO
 from compiler.fuse.fuse import Fused
@@ -43,6 +45,7 @@ class Front:
     """What does not depend on the rounding policy: the model as it was loaded, rewritten, chosen and fused.
 
     carried  by name of an output the input that it is in the next run
+    found    by name of such an input what the proof begins with, where another binding's runs left it
     """
 
     opened: Opened
@@ -50,6 +53,7 @@ class Front:
     evaluated: EvaluatedChoices
     fused: Fused
     carried: Mapping[str, str] = field(default_factory=dict)
+    found: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     @property
     def graphs(self) -> tuple[Step, ...]:

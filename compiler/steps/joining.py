@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +13,12 @@ import numpy as np
 from compiler.contract import BindingReport, CompileOptions, CompileReport
 from compiler.devices.device import Runner
 from compiler.errors import InternalError
-from compiler.pack.join import Part, join
+from compiler.pack.join import SAMPLES, Part, join
 from compiler.pack.loader import Model
 from compiler.prove.sizes import dims_json
 from compiler.session import Session
 from compiler.steps.building import Built, Front
+from compiler.steps.carrying import runs_across, state_left
 from compiler.trace import Trace
 
 PLAN = 1
@@ -31,6 +32,7 @@ class Proved:
     inputs   by name, those that the binding was timed on
     runner   what ran it; None where nothing does
     results  the SHA-256 of each output on these; None for a target that does not run here
+    left     by name of the input the states that runs in a row leave; empty where nothing is carried or runs
     """
 
     part: Part
@@ -38,6 +40,12 @@ class Proved:
     inputs: Mapping[str, np.ndarray]
     runner: Runner | None
     results: tuple[str, ...] | None
+    left: Mapping[str, np.ndarray] = field(default_factory=dict)
+
+    @property
+    def sample(self) -> Mapping[str, np.ndarray] | None:
+        """The inputs of a sample, where there is any."""
+        return self.inputs if SAMPLES in self.part.manifest else None
 
 
 def proved(session: Session, front: Front, built: Built, report: CompileReport, artifact: Path) -> Proved:
@@ -48,7 +56,8 @@ def proved(session: Session, front: Front, built: Built, report: CompileReport, 
     if runner is None:
         return Proved(part, report, inputs, None, None)
     with runner.open(artifact, plan=PLAN, verify=False, coded=True) as model:
-        return Proved(part, report, inputs, runner, _results(model, inputs))
+        own = Proved(part, report, inputs, runner, _results(model, inputs))
+        return replace(own, left=state_left(model, own.sample, front.found)) if model.carried else own
 
 
 def joined(
@@ -65,6 +74,7 @@ def joined(
         with trace.step("agree"):
             for number, one in enumerate(each, 1):
                 _demand_same(unproven, number, one)
+            _demand_shared(unproven, each)
             os.replace(unproven, artifact)
     finally:
         unproven.unlink(missing_ok=True)
@@ -105,6 +115,15 @@ def _demand_same(artifact: Path, number: int, alone: Proved) -> None:
     with alone.runner.open(artifact, plan=PLAN, binding=number, coded=True) as model:
         if _results(model, alone.inputs) != alone.results:
             raise InternalError(f"binding {number} gives other results in the artifact of all bindings than alone")
+
+
+def _demand_shared(artifact: Path, each: Sequence[Proved]) -> None:
+    """Raises InternalError unless bindings that run in turn from one state give what they give of states in arrays."""
+    runner = each[0].runner
+    if runner is None or not any(one.left for one in each):
+        return
+    with runner.open(artifact, coded=True) as model:
+        runs_across(model, [one.sample for one in each])
 
 
 def _results(model: Model, inputs: Mapping[str, np.ndarray]) -> tuple[str, ...]:

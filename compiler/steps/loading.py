@@ -23,6 +23,7 @@ from compiler.prove.sizes import exactly, nested, padded, usual_sizes
 from compiler.request import Request
 from compiler.session import Session
 from compiler.steps.foreseeing import foreseen, is_run, proof_notices
+from compiler.steps.states import BoundStates, demand_shared
 from compiler.trace import Trace
 
 
@@ -129,11 +130,21 @@ def with_values(request: Request, graph: Graph, given: Mapping[str, Example]) ->
 
 
 def requests_of_bindings(trace: Trace, request: Request) -> list[Request]:
-    """One for each, with the samples that have its shapes. Raises InputsError for one that has those of none."""
+    """One for each, with the samples that have its shapes.
+
+    Raises InputsError for a sample that has those of none, OptionsError for states that bindings cannot share.
+    """
     bindings = request.options.bindings
     shares: list[dict[str, Path]] = [{} for _ in bindings]
-    if request.samples:
+    if request.samples or request.options.carry:
+        specs, states = [], []
         with trace.step("load"):
-            each = [load_for(request, one) for one in bindings]
-            shares = share_out(request.samples, [specs_of(one.graph, one.open_shapes, one.border) for one in each])
+            for one in bindings:
+                loaded = load_for(request, one)
+                parts = loaded.graph, loaded.open_shapes, loaded.border
+                specs.append(specs_of(*parts))
+                states.append(BoundStates.of(*parts, one))
+            demand_shared(states)
+            if request.samples:
+                shares = share_out(request.samples, specs)
     return [replace(request, options=one, samples=share) for one, share in zip(bindings, shares, strict=True)]

@@ -252,7 +252,8 @@ def _judged(
     """The verdict on one case, which did not fail; edge cases begin until `end`."""
     options, precision = session.options, built.rounding.precision
     ways = [in_declared_types(model.run_flat, case) for model in models]
-    runs = [runs_in_a_row(model, case.graph, case.samples) for model in models if model.carried and not case.fixed]
+    carrying = [model for model in models if model.carried and not case.fixed]
+    runs = [runs_in_a_row(model, case.graph, case.samples, front.found) for model in carrying]
     count = max(1, min(JUDGED, int(AGREE_SECONDS / 2 / max(case.effort.seconds, 1e-9))))
     steps = {f"run {number} from a state": inputs for number, inputs in enumerate(runs[0][:count], 1)} if runs else {}
     verdict = agree(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
 from itertools import islice
 
@@ -130,6 +131,48 @@ def carried_by(graph: Graph, shapes: OpenShapes | None, border: Border, options:
     if texts := sorted({*carried.values()} & border.inputs):
         raise OptionsError(f"carry names input {texts[0]!r:.100}, which is strings", fix="give it to each inference")
     return carried
+
+
+@dataclass(frozen=True)
+class BoundStates:
+    """The states of a model at one of several bindings, which `binding` names.
+
+    pairs  by name of an output the input that it is in the next run
+    types  by name of such an input what it is
+    """
+
+    binding: str
+    pairs: Mapping[str, str]
+    types: Mapping[str, TensorType]
+
+    @staticmethod
+    def of(graph: Graph, shapes: OpenShapes | None, border: Border, options: CompileOptions) -> BoundStates:
+        """Those of options for a single binding. Raises OptionsError as `carried_by` does."""
+        pairs = carried_by(graph, shapes, border, options)
+        types = {str(graph.values[id].name): graph.values[id].type for id in graph.inputs}
+        binding = ", ".join(f"{name}={size}" for name, size in options.binding.items())
+        return BoundStates(binding, pairs, {into: types[into] for into in pairs.values()})
+
+
+def demand_shared(each: Sequence[BoundStates]) -> None:
+    """Raises OptionsError unless all bindings carry the same states, each of one type and shape."""
+    first, *others = each
+    for other in others:
+        for out, into in sorted({*first.pairs.items()} & {*other.pairs.items()}):
+            if first.types[into] != other.types[into]:
+                raise OptionsError(
+                    f"input {into!r:.100} cannot be a state of all bindings: it is {first.types[into]} at "
+                    f"{first.binding}, and {other.types[into]} at {other.binding}",
+                    fix=f"leave output {out!r:.100} out of carry, bind dimensions so that states keep their shapes "
+                    "(a cache at its capacity), or compile an artifact for each binding",
+                )
+        for out, into in sorted({*first.pairs.items()} ^ {*other.pairs.items()}):
+            has, lacks = (first, other) if first.pairs.get(out) == into else (other, first)
+            raise OptionsError(
+                f"names and shapes say that output {out!r:.100} is input {into!r:.100} of the next inference at "
+                f"{has.binding}, and not at {lacks.binding}",
+                fix='name the states that all bindings have, such as {"carry": {"next": "h"}}',
+            )
 
 
 def suggested_states(graph: Graph, shapes: OpenShapes | None, border: Border) -> dict[str, str]:

@@ -12,6 +12,7 @@ import errno
 import functools
 import importlib
 import os
+import select
 import signal
 import sys
 import time
@@ -21,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
+
+from tests.torture.clock import is_settable
 
 Role = Literal["api", "worker", "reconciler"]
 Fate = Literal["kill", "stop", "full", "unanswered"]
@@ -85,11 +88,17 @@ def stopped(folder: Path, number: int) -> Path:
 
 
 def arm(role: Role, folder: Path) -> None:
-    """Make this process suffer the fates in `folder` that are meant for its role."""
+    """Make this process suffer the fates in `folder` that are meant for its role.
+
+    Under libfaketime `time.sleep` waits by `select`: the library subtracts the clock that it shows from deadlines of
+    the one that it leaves alone, and where the clock was set a sleep may then fail with EINVAL.
+    """
     importlib.import_module(PROGRAM[role])
     for name, point in POINTS.items():
         if point.role == role:
             replace(point.module, point.function, functools.partial(_fated, folder=folder, point=name, place=point))
+    if is_settable():
+        time.sleep = functools.partial(select.select, (), (), ())
     _arm_log(folder)
     _arm_database(folder)
     for name, whose in FULL.items():

@@ -1,8 +1,11 @@
-"""Which inputs and outputs of a decoder are its tokens, mask, positions, caches and logits, found by their names."""
+"""Which inputs and outputs of a decoder are its tokens, mask, positions, caches and logits, found by their names.
+
+What becomes of a cache in the next step an artifact with states says itself; of others the names say it too.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +22,8 @@ TOTAL = ("total_sequence_length", "total_seq_len")
 LOGITS = ("logits", "lm_logits")
 PAST = "past"
 """In the name of a cache that is an input."""
+CACHE = "cache"
+"""In that of one of which the artifact says what becomes of it."""
 PRESENTS = (("past_key_values", "present"), ("past_key_values", "present_key_values"), ("past", "present"))
 """What of that name is another in the output that the cache becomes."""
 ALONG = -2
@@ -33,12 +38,14 @@ class Cache:
     past    the input at the binding that takes most sizes
     shape   of the input with room for `capacity` tokens; of one that grows, while it is empty
     grows   whether each step appends to it; else it has its capacity from the beginning
+    kept    whether the artifact keeps it in a state
     """
 
     past: TensorSpec
     present: str
     shape: tuple[int, ...]
     grows: bool
+    kept: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +99,8 @@ def ports(model: Model) -> Ports:
     if ids.shape[:-1] not in ((), (1,)) and _low(ids, 0) > 1:
         raise UsageError(f"the model takes {ids.shape[0]} texts at once", fix="compile it for a batch of 1")
     every = list(_bindings(model))
-    caches = tuple(_cache(spec, every) for spec in model.inputs if PAST in spec.name and spec.name not in _NUMBERS)
+    pairs = {one.input.name: one.output.name for one in getattr(model, "carried", ())}
+    caches = tuple(_cache(spec, every, pairs) for spec in model.inputs if _is_cache(spec.name, pairs))
     if not caches:
         raise UsageError("the model keeps no caches: no input has 'past' in its name", fix=EXPORT)
     known = {ids.name, *MASKS, *(cache.past.name for cache in caches), *_NUMBERS}
@@ -174,9 +182,15 @@ def _logits(model: Model) -> TensorSpec:
     return found
 
 
-def _cache(first: TensorSpec, every: Sequence[_Binding]) -> Cache:
+def _is_cache(name: str, pairs: Container[str]) -> bool:
+    return name not in _NUMBERS and (PAST in name or (CACHE in name and name in pairs))
+
+
+def _cache(first: TensorSpec, every: Sequence[_Binding], pairs: Mapping[str, str]) -> Cache:
+    """`pairs` are those that the artifact says: by name of an input the output that it is in the next step."""
     name = first.name
-    candidates = [name.replace(old, new) for old, new in PRESENTS if old in name]
+    named = [name.replace(old, new) for old, new in PRESENTS if old in name]
+    candidates = [pairs[name]] if name in pairs else named
     given = {spec.name for spec in every[0][1]}
     present = next((one for one in candidates if one in given and one != name), None)
     if present is None:
@@ -193,7 +207,7 @@ def _cache(first: TensorSpec, every: Sequence[_Binding]) -> Cache:
             fix="compile for a range of lengths from 0, such as --dim past_sequence_length=0:1023",
         )
     shape = tuple(_low(past, axis) for axis in range(len(past.shape)))
-    return Cache(past, present, shape, grows)
+    return Cache(past, present, shape, grows, kept=name in pairs)
 
 
 def _named(specs: Sequence[TensorSpec], name: str) -> TensorSpec:

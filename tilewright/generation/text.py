@@ -100,12 +100,40 @@ class Kept:
         return all(spec.name != one.present for one in self._ports.caches)
 
 
+class Stateful:
+    """Caches that the artifact keeps in a state: each step runs from it, and is given none and gives none."""
+
+    rewinds = True
+
+    def __init__(self, model: Model, ports: Ports) -> None:
+        self._model, self._ports = model, ports
+        self._state = model.state()
+        self._sizes: dict[int, Model] = {}
+
+    def clear(self) -> None:
+        """As at the beginning, also after a step that was interrupted."""
+        self._state.reset()
+
+    def step(self, numbers: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
+        """As that of `Grown`."""
+        count = numbers[self._ports.ids.name].size
+        if count not in self._sizes:
+            self._sizes[count] = exact(self._model, self._ports, count) or self._model
+        return self._sizes[count].run(numbers, state=self._state)[self._ports.logits]
+
+
+def _caches(model: Model, ports: Ports) -> Grown | Kept | Stateful:
+    if all(one.kept for one in ports.caches):
+        return Stateful(model, ports)
+    return (Grown if any(one.grows for one in ports.caches) else Kept)(model, ports)
+
+
 class Text:
     """A text that a decoder reads and goes on with: `length` tokens of it are in the caches."""
 
     def __init__(self, model: Model, ports: Ports) -> None:
         self._ports = ports
-        self._caches = (Grown if any(one.grows for one in ports.caches) else Kept)(model, ports)
+        self._caches = _caches(model, ports)
         self._ids: list[int] = []
         self.length = 0
 

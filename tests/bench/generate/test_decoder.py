@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -105,6 +106,27 @@ def test_the_artifact_generates_the_tokens_of_the_reference(attention: Attention
     wanted = reference_logits(held, [*prompt, *found], PROMPT - 1)[:-1].argmax(1)
     assert found == wanted.tolist()
     assert len(set(found)) > 3
+
+
+@pytest.mark.parametrize("attention", [Attention.GROUPED, Attention.PLAIN])
+def test_an_artifact_that_keeps_its_caches_generates_the_same_tokens_from_the_same_bits(
+    attention: Attention, tmp_path: Path
+) -> None:
+    held = parts(Seeded(TINY), Coding.NBITS4)
+    file, prompt = tmp_path / "model.onnx", list(TEXT[:PROMPT])
+    file.write_bytes(decoder(held, attention, 64).SerializeToString())
+    dims = {SEQUENCE: [1, 5], **DIMS[attention]}
+    options = CompileOptions(dims=dims, tuning_budget_s=0, threads=1)
+    compile_file(file, tmp_path / "fed.tw", options)
+    compile_file(file, tmp_path / "kept.tw", replace(options, carry="auto"))
+    with tilewright.load(tmp_path / "fed.tw") as fed, tilewright.load(tmp_path / "kept.tw") as kept:
+        assert len(kept.carried) == 2 * TINY.layers
+        found = [list(tilewright.generate(model, prompt, max_tokens=100)) for model in (fed, kept)]
+        assert found[0] == found[1]
+        assert len(found[0]) == ROOM - PROMPT + 1
+        by_hand = steps_of_one(attention, fed)
+        assert steps_of_one(attention, kept).tobytes() == by_hand.tobytes()
+    assert difference(by_hand, held) < 1e-5
 
 
 def steps_of_one(attention: Attention, model: tilewright.Model) -> np.ndarray:

@@ -16,7 +16,7 @@ from compiler.errors import OptionsError
 from compiler.pack.loader import Model
 from tests.compiling import compile_file
 
-CAPACITY, TOKENS = 24, 20
+CAPACITY, TOKENS = 32, 20
 WIDTH, HEADS, SHARED, HEAD, INNER, WORDS, LAYERS = 32, 4, 2, 16, 48, 50, 2
 MS = "com.microsoft"
 RANDOM = np.random.default_rng(11)
@@ -37,7 +37,7 @@ CACHES = [f"{at}.{part}" for at in range(LAYERS) for part in ("key", "value")]
 TAKEN = RANDOM.integers(0, WORDS, TOKENS)
 
 
-def decoder(path: Path, *, masked: bool, new: int = 1, grows: bool = False) -> Path:
+def decoder(path: Path, *, masked: bool, new: int | str = 1, grows: bool = False) -> Path:
     """Layers of GroupQueryAttention and SwiGLU; how many tokens there are a mask says, or two inputs do."""
     value, nodes = helper.make_tensor_value_info, []
 

@@ -386,8 +386,8 @@ def test_what_cannot_be_carried_is_refused(asked: dict[str, Any], says: str, tmp
 @pytest.mark.parametrize(
     ("asked", "says"),
     [
-        ({"dims": {"n": [1, 2]}}, "binds several values of a dimension, and a state that is carried has one shape"),
-        ({"dims": {"n": {"min": 1, "max": 2}}}, "leaves dimension 'n' open, and a state that is carried"),
+        ({"dims": {"n": {"min": 1, "max": 2}}}, "leaves dimension 'n' open, and programs that carry states"),
+        ({"dims": [{"n": 1}, {"n": {"min": 1, "max": 8}}]}, "leaves dimension 'n' open, and programs that carry"),
         ({"target": "cuda:sm_90"}, "applies to one CPU, and to pipelines"),
         ({"devices": ["cpu:0", "cpu:1"]}, "applies to one CPU, and to pipelines"),
     ],

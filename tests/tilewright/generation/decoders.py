@@ -128,6 +128,56 @@ class Summing:
             assert inputs["total_sequence_length"] == after
 
 
+@dataclass(frozen=True)
+class Pair:
+    output: Spec
+    input: Spec
+
+
+@dataclass
+class Memory:
+    """A state of `Keeping`; `is_void` as an interrupted run leaves it."""
+
+    cache: NDArray[Any]
+    is_void: bool = False
+
+    def reset(self) -> None:
+        self.cache = np.zeros_like(self.cache)
+        self.is_void = False
+
+
+@dataclass
+class Keeping(Summing):
+    """The same, which keeps its cache in states: it must not be given it then."""
+
+    states: list[Memory] = field(default_factory=list)
+
+    @property
+    def carried(self) -> tuple[Pair, ...]:
+        return (Pair(FILLED, KEPT),)
+
+    def state(self) -> Memory:
+        self.states.append(Memory(np.zeros(KEPT.shape, KEPT.dtype)))
+        return self.states[-1]
+
+    def run(
+        self,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, NDArray[Any]] | None = None,
+        state: Memory | None = None,
+    ) -> dict[str, NDArray[Any]]:
+        if state is None:
+            return super().run(inputs, out)
+        assert out is None
+        assert KEPT.name not in inputs
+        if state.is_void:
+            raise Refused("interrupted")
+        filled = np.zeros_like(state.cache)
+        found = super().run({**inputs, KEPT.name: state.cache}, {FILLED.name: filled})
+        state.cache = filled
+        return {"logits": found["logits"]}
+
+
 def following(ids: Sequence[int], count: int, words: int = 11) -> list[int]:
     """What `Summing` generates."""
     text = list(ids)

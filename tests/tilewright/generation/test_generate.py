@@ -7,7 +7,17 @@ import numpy as np
 import pytest
 
 import tilewright
-from tests.tilewright.generation.decoders import Binding, Size, Spec, Summing, fixed, following, growing
+from tests.tilewright.generation.decoders import (
+    Binding,
+    Keeping,
+    Refused,
+    Size,
+    Spec,
+    Summing,
+    fixed,
+    following,
+    growing,
+)
 from tilewright.errors import UsageError
 from tilewright.generation.ports import ports
 from tilewright.generation.text import Text
@@ -39,7 +49,13 @@ def ranged() -> Summing:
     return Summing([Binding((ids, *binding.inputs[1:]), binding.outputs)])
 
 
+def keeping(*steps: int) -> Keeping:
+    """Caches of 12 tokens that the artifact keeps."""
+    return Keeping(fixed(*steps).bindings)
+
+
 WAYS["a range of steps"] = ranged
+WAYS["a state"] = lambda: keeping(1, 4)
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -165,3 +181,30 @@ def test_a_binding_that_takes_multiples_reads_what_it_can() -> None:
     both = Summing(twice)
     assert generated(both, PROMPT, max_tokens=2) == following(PROMPT, 2)
     assert both.taken == [4, 1, 1]
+
+
+def test_texts_of_an_artifact_with_states_have_one_each_and_are_given_no_caches() -> None:
+    model = keeping(1, 4)
+    one, other = (tilewright.generate(model, ids) for ids in (PROMPT, PROMPT[::-1]))  # type: ignore[arg-type]
+    found = [(next(one), next(other)) for _ in range(5)]
+    assert [*zip(*found, strict=True)] == [tuple(following(ids, 5)) for ids in (PROMPT, PROMPT[::-1])]
+    assert len(model.states) == 2
+    assert model.taken[:4] == [4, 1, 4, 1]
+
+
+def test_a_text_of_a_state_is_taken_back_to_any_token_and_begins_anew_after_an_interruption() -> None:
+    model = keeping(1, 4)
+    text = Text(model, ports(model))  # type: ignore[arg-type]
+    first = text.read(PROMPT).copy()
+    text.read([7, 8, 9])
+    text.rewind(5)
+    wanted = Text(fixed(1, 4), ports(fixed(1, 4))).read([*PROMPT, 2])  # type: ignore[arg-type]
+    np.testing.assert_array_equal(text.read([2]), wanted)
+    (state,) = model.states
+    state.is_void = True
+    text.rewind(5)
+    with pytest.raises(Refused):
+        text.read([2])
+    text.rewind(0)
+    assert not state.cache.any()
+    np.testing.assert_array_equal(text.read(PROMPT), first)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -11,6 +11,7 @@ from tests.tilewright.generation.decoders import (
     LOGITS,
     OUTPUTS,
     Binding,
+    Pair,
     Size,
     Spec,
     Summing,
@@ -83,6 +84,36 @@ def test_pairs_of_caches_are_found_by_their_names(past: str, present: str) -> No
     model = Summing([Binding((IDS, replace(KEPT, name=past)), (LOGITS, other, replace(FILLED, name=present)))])
     (cache,) = of(model).caches
     assert (cache.past.name, cache.present) == (past, present)
+
+
+@dataclass
+class Saying(Summing):
+    """An artifact that says what becomes of its caches."""
+
+    carried: Sequence[Pair] = ()
+
+
+@pytest.mark.parametrize("past", ["past_key_values.0.key", "key_cache"])
+def test_an_artifact_with_states_says_what_becomes_of_its_caches_whatever_names_say(past: str) -> None:
+    """By name `present.0.key` would be the one, and of `key_cache` there would be none."""
+    kept, written = replace(KEPT, name=past), replace(FILLED, name="written")
+    bindings = [Binding((IDS, kept), (LOGITS, FILLED, written))]
+    (cache,) = of(Saying(bindings, carried=[Pair(written, kept)])).caches
+    assert (cache.past.name, cache.present, cache.kept, cache.grows) == (past, "written", True, False)
+    if past == KEPT.name:
+        (cache,) = of(Saying(bindings)).caches
+        assert (cache.present, cache.kept) == (FILLED.name, False)
+    else:
+        with pytest.raises(UsageError, match="keeps no caches"):
+            of(Saying(bindings))
+
+
+def test_what_is_carried_and_no_cache_by_name_is_refused() -> None:
+    """A text is taken back by what its cache holds of it; what a state of another kind holds cannot be."""
+    hidden = replace(KEPT, name="hidden")
+    bindings = [Binding((IDS, KEPT, hidden), (LOGITS, FILLED, replace(FILLED, name="hidden_next")))]
+    with pytest.raises(UsageError, match="unknown what inputs 'hidden' are to be given"):
+        of(Saying(bindings, carried=[Pair(bindings[0].outputs[-1], hidden)]))
 
 
 def without(name: str) -> Callable[[], Summing]:

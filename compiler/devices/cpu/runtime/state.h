@@ -1,7 +1,8 @@
 /* States of a model that was compiled with the option `carry`: what it hands on from run to run, in memory of their own.
  *
- * A state belongs to no instance: any instance of the same model.so may run from it, one at a time. It begins as zeros. It needs no more
- * memory for a run than it has from the beginning.
+ * A state belongs to no instance: any instance of the same model.so may run from it, one at a time, and of the model.so of another binding of
+ * the same artifact. It begins as zeros. It needs no more memory for a run than it has from the beginning, but in the first run of a binding
+ * that reads a tensor in one memory and writes it in another, where bindings before needed one.
  */
 #ifndef TW_STATE_H
 #define TW_STATE_H
