@@ -98,12 +98,16 @@ def arm(role: Role, folder: Path) -> None:
         if point.role == role:
             replace(point.module, point.function, functools.partial(_fated, folder=folder, point=name, place=point))
     if is_settable():
-        time.sleep = functools.partial(select.select, (), (), ())
+        replace("time", "sleep", lambda _: _sleep)
     _arm_log(folder)
     _arm_database(folder)
     for name, whose in FULL.items():
         if whose == role:
             _arm_disk(folder, name)
+
+
+def _sleep(seconds: float) -> None:
+    select.select((), (), (), seconds)
 
 
 def replace(module: str, function: str, wrap: Callable[[Callable[..., Any]], Callable[..., Any]]) -> None:
