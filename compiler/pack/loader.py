@@ -1512,11 +1512,7 @@ class Model:
         where the program of any of them needs two. Raises RunError for an artifact that carries none,
         InputError for a file that is no state of this model.
         """
-        if not self.carried:
-            raise RunError(
-                "the model was compiled without states for one device. "
-                'Fix: compile it with carry, such as {"carry": {"next_h": "h"}}: output next_h becomes input h'
-            )
+        self._demand_carried()
         each = zip(*map(self._carried, self.bindings), strict=True)
         in_place = (all(one.in_place for one in same) for same in each)
         carried = (one._replace(in_place=alike) for one, alike in zip(self.carried, in_place, strict=True))
@@ -1789,6 +1785,49 @@ class Model:
         arrays, results = self._flat(inputs, out)
         return self._again(arrays, results)
 
+    def bind_state(self, inputs: Sequence[Any]) -> Callable[[], float]:
+        """As `bind`, of runs from a state, to measure them: none of it is copied in or out.
+
+        `inputs` are in the order of `.inputs`, with those that a state holds, which begins with copies of them. Each
+        run finds the same: what it makes in other memory is left there, and what it writes in place is put back before
+        the next one, outside of its seconds, if it is small or the model demands something of it. Larger tensors in
+        place go on, such as a cache, of which each run writes the same rows. Raises as `bind` and `state` do.
+        """
+        if (chosen := self._fitting(inputs)) is not self:
+            return chosen.bind_state(inputs)
+        self._demand_carried()
+        return self._again_from_state(*self._flat(inputs, None))
+
+    def _again_from_state(self, arrays: list[Any], results: list[Any]) -> Callable[[], float]:
+        """As `bind_state`, of arrays that were found fit."""
+        demanded = {one["name"] for one in self._described()["inputs"] if "range" in one}
+        carried = {one.input.name: one for one in self.carried}
+        outputs = [spec.name for spec in self.outputs]
+        back: list[tuple[Array, Array]] = []
+        for at, spec in enumerate(self.inputs):
+            if spec.name in carried:
+                first, arrays[at] = np.array(arrays[at]), _aligned(spec)
+                arrays[at][...] = first
+                if carried[spec.name].in_place:
+                    results[outputs.index(carried[spec.name].output.name)] = arrays[at]
+                    if first.nbytes <= QUICK_BYTES or spec.name in demanded:
+                        back.append((arrays[at], first))
+        run = self._again(arrays, results)
+
+        def once() -> float:
+            for array, first in back:
+                array[...] = first
+            return run()
+
+        return once
+
+    def _demand_carried(self) -> None:
+        if not self.carried:
+            raise RunError(
+                "the model was compiled without states for one device. "
+                'Fix: compile it with carry, such as {"carry": {"next_h": "h"}}: output next_h becomes input h'
+            )
+
     def _again(self, arrays: Sequence[Any], results: list[Any]) -> Callable[[], float]:
         """Runs of these, found fit; each call gives its seconds."""
         if self._capacity or self._state or self._runs_parts:
@@ -1958,23 +1997,24 @@ class Model:
         """Latency of one run, in seconds: every sample and its percentiles, the first run and the loading apart.
 
         A fifth of `seconds` warms up first. At least ten samples are taken, however long they last. On a GPU inputs and
-        outputs stay in its memory; `with_copies` is the latency of runs from and to host memory.
+        outputs stay in its memory; `with_copies` is the latency of runs from and to host memory. Of an artifact with
+        states runs are from a state, which begins with what `inputs` say.
         """
         if (chosen := self._asked(inputs)) is not self:
             return chosen.bench(seconds, inputs)
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
-        first = self._again(arrays, results)()
+        run = (self._again_from_state if self.carried else self._again)(arrays, results)
+        first = run()
         common = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes, "plan": self.plan.number}
         if not self.on_gpu:
-            return {**self._latency(seconds, arrays, results), **common}
-        whole = self._latency(seconds / 2, arrays, results)
-        inside = self._latency(seconds / 2, *self.resident())
+            return {**self._latency(seconds, run), **common}
+        whole = self._latency(seconds / 2, run)
+        inside = self._latency(seconds / 2, self._again(*self.resident()))
         return {**inside, **common, "with_copies": whole}
 
-    def _latency(self, seconds: float, arrays: Sequence[Any], results: list[Any]) -> dict[str, Any]:
+    def _latency(self, seconds: float, run: Callable[[], float]) -> dict[str, Any]:
         """Samples and their percentiles, after a fifth of the time for warming up."""
-        run = self._again(arrays, results)
         end = time.perf_counter() + seconds / 5
         while time.perf_counter() < end:
             run()
