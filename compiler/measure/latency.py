@@ -13,9 +13,9 @@ MOST = 1000
 
 
 def model_latency(
-    run: Callable[[], None], seconds_budget: float, *, clock: Callable[[], float] = time.perf_counter
+    run: Callable[[], float | None], seconds_budget: float, *, clock: Callable[[], float] = time.perf_counter
 ) -> Spread:
-    """Seconds of single runs, one after another, for as long as `seconds_budget` lasts.
+    """Seconds of single runs, one after another, for as long as `seconds_budget` lasts; `run` may give its own.
 
     The first runs fault memory in and wake threads, and are not counted. At least LEAST are, however long they take,
     unless one alone exceeds the budget: then that one is all. At most MOST are.
@@ -28,9 +28,9 @@ def model_latency(
     samples: list[float] = []
     while len(samples) < MOST:
         begin = clock()
-        run()
+        took = run()
         now = clock()
-        samples.append(now - begin)
+        samples.append(now - begin if took is None else took)
         if now >= end and (len(samples) >= LEAST or samples[0] > seconds_budget):
             break
     return Spread.of(samples)

@@ -15,10 +15,12 @@ from __future__ import annotations
 
 import _ctypes
 import argparse
+import bisect
 import ctypes
 import functools
 import hashlib
 import io
+import itertools
 import json
 import math
 import os
@@ -33,7 +35,7 @@ import weakref
 import zipfile
 import zlib
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -1009,7 +1011,9 @@ class _Capacity:
         shape = self.shape(at, spec)
         part = whole[tuple(map(slice, shape))]
         if given is not None:
-            np.copyto(_checked_output(TensorSpec(spec.name, spec.dtype, shape), given, inputs), part)
+            array = _checked_output(TensorSpec(spec.name, spec.dtype, shape), given)
+            _demand_apart([(spec.name, array)], inputs)
+            np.copyto(array, part)
             return given
         if not part.flags.c_contiguous or 2 * part.size < whole.size:
             return np.array(part, order="C")
@@ -1072,20 +1076,71 @@ class _Quick:
             if spec.name not in read
         ]
         self._fills = [
-            (spec.name, array) for spec, array in zip(binding.outputs, results, strict=True) if spec.name not in written
+            (spec.name, array.dtype, array.shape, array)
+            for spec, array in zip(binding.outputs, results, strict=True)
+            if spec.name not in written
         ]
 
-    def run(self, inputs: Mapping[str, Any], again: bool = False) -> dict[str, Any] | int | None:
-        """Outputs by name; what `tw_run` gave, where it failed; None for inputs that are not as they mostly are."""
+    # Here each tenth of a microsecond counts: a zip would take three of them.
+
+    def named(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, again: bool
+    ) -> dict[str, Any] | int | None:
+        """Outputs by name, in arrays of `out` where there is any.
+
+        What `tw_run` gave, where it failed; None for arrays that are not as they mostly are.
+        """
         if len(inputs) != len(self._takes):
             return None
-        for name, dtype, shape, _ in self._takes:
+        for name, dtype, shape, own in self._takes:
             array = inputs.get(name)
             if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
                 return None
-        for name, _, _, own in self._takes:
-            own[...] = inputs[name]
-        return self._fixed.call() or {name: own.copy() for name, own in self._fills}
+            own[...] = array
+        if not out:
+            return self._fixed.call() or {name: own.copy() for name, _, _, own in self._fills}
+        if len(out) != len(self._fills):
+            return None
+        found = {}
+        for name, dtype, shape, _ in self._fills:
+            array = out.get(name)
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                return None
+            found[name] = array
+        if not _may_fill(found.values(), inputs.values()):
+            return None
+        if failed := self._fixed.call():
+            return failed
+        for name, _, _, own in self._fills:
+            found[name][...] = own
+        return found
+
+    def flat(self, inputs: Sequence[Any], out: Sequence[Any] | None, again: bool) -> list[Any] | int | None:
+        """The same in order."""
+        if len(inputs) != len(self._takes):
+            return None
+        for at, (_, dtype, shape, own) in enumerate(self._takes):
+            array = inputs[at]
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                return None
+            own[...] = array
+        if out is None:
+            return self._fixed.call() or [own.copy() for _, _, _, own in self._fills]
+        if len(out) != len(self._fills):
+            return None
+        found: list[Array] = []
+        for _, dtype, shape, _ in self._fills:
+            array = out[len(found)]
+            if type(array) is not np.ndarray or array.dtype is not dtype or array.shape != shape:
+                return None
+            found.append(array)
+        if not _may_fill(found, inputs):
+            return None
+        if failed := self._fixed.call():
+            return failed
+        for at, (_, _, _, own) in enumerate(self._fills):
+            found[at][...] = own
+        return found
 
 
 class _QuickOpen:
@@ -1098,22 +1153,33 @@ class _QuickOpen:
         self._outputs = self._capacity.blank([None] * len(binding.outputs))
         self._fixed = _Fixed(library, instance, binding, [*takes, *self._capacity.sizes], self._outputs)
         self._takes = [(spec.name, array.dtype, array) for spec, array in zip(binding.inputs, takes, strict=True)]
+        self._names = [spec.name for spec in binding.outputs]
         self._shapes: list[tuple[int, ...]] = []
         self._views: list[Array] = []
         self._results: list[tuple[tuple[int, ...], Array]] = [
             ((), array) for array in self._outputs[: len(binding.outputs)]
         ]
 
-    def run(self, inputs: Mapping[str, Any], again: bool = False) -> dict[str, Any] | int | None:
-        """As that of `_Quick`. Raises as `_Capacity.results` does."""
-        if len(inputs) != len(self._takes):
+    def named(
+        self, inputs: Mapping[str, Any], out: Mapping[str, Any] | None, again: bool
+    ) -> dict[str, Array] | int | None:
+        """As that of `_Quick`, where no `out` is given; `again`: only for the shapes of the last run.
+
+        Raises as `_Capacity.results` does.
+        """
+        if out or len(inputs) != len(self._takes):
             return None
-        arrays = []
-        for name, dtype, _ in self._takes:
-            array = inputs.get(name)
+        found = self.flat([inputs.get(name) for name, _, _ in self._takes], None, again)
+        return dict(zip(self._names, found, strict=True)) if isinstance(found, list) else found
+
+    def flat(self, inputs: Sequence[Any], out: Sequence[Any] | None, again: bool) -> list[Array] | int | None:
+        """The same in order."""
+        if out is not None or len(inputs) != len(self._takes):
+            return None
+        for array, (_, dtype, _) in zip(inputs, self._takes, strict=True):
             if type(array) is not np.ndarray or array.dtype is not dtype:
                 return None
-            arrays.append(array)
+        arrays: list[Array] = list(inputs)
         shapes = [array.shape for array in arrays]
         if shapes != self._shapes and (again or not self._enter(shapes, arrays)):
             return None
@@ -1122,7 +1188,7 @@ class _QuickOpen:
         if failed := self._fixed.call():
             return failed
         self._capacity.check()
-        return {spec.name: self._result(at, spec) for at, spec in enumerate(self._binding.outputs)}
+        return [self._result(at, spec) for at, spec in enumerate(self._binding.outputs)]
 
     def _enter(self, shapes: list[tuple[int, ...]], arrays: Sequence[Array]) -> bool:
         """Makes ready for arrays of other shapes than the last; False for shapes that do not fit."""
@@ -1446,11 +1512,7 @@ class Model:
         where the program of any of them needs two. Raises RunError for an artifact that carries none,
         InputError for a file that is no state of this model.
         """
-        if not self.carried:
-            raise RunError(
-                "the model was compiled without states for one device. "
-                'Fix: compile it with carry, such as {"carry": {"next_h": "h"}}: output next_h becomes input h'
-            )
+        self._demand_carried()
         each = zip(*map(self._carried, self.bindings), strict=True)
         in_place = (all(one.in_place for one in same) for same in each)
         carried = (one._replace(in_place=alike) for one, alike in zip(self.carried, in_place, strict=True))
@@ -1478,10 +1540,12 @@ class Model:
         """
         if state is not None:
             return self._run_from(state, inputs, out)
-        if out is None:
-            for model, is_last in ((self, False), (self._last, True)):
-                if model and model._quick and (found := model._run_quick(model._quick, inputs, is_last)) is not None:
-                    return found
+        if (quick := self._quick) and (found := self._run_quick(quick, inputs, out)) is not None:
+            return found
+        if (last := self._last) and (quick := last._quick):
+            found = last._run_quick(quick, inputs, out, again=True)
+            if found is not None:
+                return found
         _check_names("input", inputs, self.inputs)
         if (chosen := self._asked(inputs)) is not self:
             self._last = chosen
@@ -1498,13 +1562,29 @@ class Model:
         return {spec.name: _returned(spec, given, result) for spec, result in zip(self.outputs, results, strict=True)}
 
     def _run_quick(
-        self, quick: _Quick | _QuickOpen, inputs: Mapping[str, Any], again: bool = False
+        self,
+        quick: _Quick | _QuickOpen,
+        inputs: Mapping[str, Any],
+        out: Mapping[str, Any] | None = None,
+        again: bool = False,
     ) -> dict[str, Any] | None:
         """As `run`; None where something is not as it mostly is, or amiss. `again`: only for the last run's shapes."""
         with _alone(self._lock):
             if self._library is None or os.getpid() != self._process:
                 return None
-            found = quick.run(inputs, again)
+            found = quick.named(inputs, out, again)
+            if isinstance(found, int):
+                raise RunError(self._library.last_error())
+            return found
+
+    def _run_quick_flat(
+        self, quick: _Quick | _QuickOpen, inputs: Sequence[Any], out: Sequence[Any] | None, again: bool = False
+    ) -> list[Any] | None:
+        """The same in order."""
+        with _alone(self._lock):
+            if self._library is None or os.getpid() != self._process:
+                return None
+            found = quick.flat(inputs, out, again)
             if isinstance(found, int):
                 raise RunError(self._library.last_error())
             return found
@@ -1513,24 +1593,26 @@ class Model:
         """As `run`, from a state and into it."""
         with _alone(state._turn):
             state._demand_of(self._artifact)
-            for model in (self, self._last) if out is None else ():
-                if model is not None and (found := model._run_quick_from(state, inputs)) is not None:
+            for model in (self, self._last):
+                if model is not None and (found := model._run_quick_from(state, inputs, out)) is not None:
                     return found
             held = dict(zip(state.names, state._sides[0], strict=True))
             chosen = self._fitting([held.get(spec.name, inputs.get(spec.name)) for spec in self.inputs], held)
             if chosen is not self:
                 self._last = chosen
-                if out is None and (found := chosen._run_quick_from(state, inputs)) is not None:
+                if (found := chosen._run_quick_from(state, inputs, out)) is not None:
                     return found
             return chosen._run_whole_from(state, inputs, out or {})
 
-    def _run_quick_from(self, state: State, inputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    def _run_quick_from(
+        self, state: State, inputs: Mapping[str, Any], out: Mapping[str, Any] | None
+    ) -> dict[str, Any] | None:
         """As `_run_quick`, at this binding."""
         if (quick := self._quick_from(state)) is None:
             return None
         state._is_void = True
         try:
-            found = self._run_quick(quick, inputs)
+            found = self._run_quick(quick, inputs, out)
         except RunError:
             state._is_void = False
             raise
@@ -1558,6 +1640,7 @@ class Model:
             for spec in self.outputs
             if spec.name in writes and spec.name in given
         }
+        _demand_apart(asked.items(), arrays)
         results = self._results([given.get(spec.name) for spec in self.outputs], arrays, writes)
         state._is_void = True
         try:
@@ -1594,7 +1677,14 @@ class Model:
 
     def run_flat(self, inputs: Sequence[Any], out: Sequence[Any] | None = None) -> list[Any]:
         """As `run`, with inputs and outputs in the order of `.inputs` and `.outputs`."""
+        if (quick := self._quick) and (found := self._run_quick_flat(quick, inputs, out)) is not None:
+            return found
+        if (last := self._last) and (quick := last._quick):
+            found = last._run_quick_flat(quick, inputs, out, again=True)
+            if found is not None:
+                return found
         if (chosen := self._fitting(inputs)) is not self:
+            self._last = chosen
             return chosen.run_flat(inputs, out)
         strings = self._strings()
         results = self._as_strings(self._call(*self._flat(inputs, out, strings)), strings)
@@ -1694,6 +1784,49 @@ class Model:
             return chosen.bind(inputs, out)
         arrays, results = self._flat(inputs, out)
         return self._again(arrays, results)
+
+    def bind_state(self, inputs: Sequence[Any]) -> Callable[[], float]:
+        """As `bind`, of runs from a state, to measure them: none of it is copied in or out.
+
+        `inputs` are in the order of `.inputs`, with those that a state holds, which begins with copies of them. Each
+        run finds the same: what it makes in other memory is left there, and what it writes in place is put back before
+        the next one, outside of its seconds, if it is small or the model demands something of it. Larger tensors in
+        place go on, such as a cache, of which each run writes the same rows. Raises as `bind` and `state` do.
+        """
+        if (chosen := self._fitting(inputs)) is not self:
+            return chosen.bind_state(inputs)
+        self._demand_carried()
+        return self._again_from_state(*self._flat(inputs, None))
+
+    def _again_from_state(self, arrays: list[Any], results: list[Any]) -> Callable[[], float]:
+        """As `bind_state`, of arrays that were found fit."""
+        demanded = {one["name"] for one in self._described()["inputs"] if "range" in one}
+        carried = {one.input.name: one for one in self.carried}
+        outputs = [spec.name for spec in self.outputs]
+        back: list[tuple[Array, Array]] = []
+        for at, spec in enumerate(self.inputs):
+            if spec.name in carried:
+                first, arrays[at] = np.array(arrays[at]), _aligned(spec)
+                arrays[at][...] = first
+                if carried[spec.name].in_place:
+                    results[outputs.index(carried[spec.name].output.name)] = arrays[at]
+                    if first.nbytes <= QUICK_BYTES or spec.name in demanded:
+                        back.append((arrays[at], first))
+        run = self._again(arrays, results)
+
+        def once() -> float:
+            for array, first in back:
+                array[...] = first
+            return run()
+
+        return once
+
+    def _demand_carried(self) -> None:
+        if not self.carried:
+            raise RunError(
+                "the model was compiled without states for one device. "
+                'Fix: compile it with carry, such as {"carry": {"next_h": "h"}}: output next_h becomes input h'
+            )
 
     def _again(self, arrays: Sequence[Any], results: list[Any]) -> Callable[[], float]:
         """Runs of these, found fit; each call gives its seconds."""
@@ -1864,23 +1997,24 @@ class Model:
         """Latency of one run, in seconds: every sample and its percentiles, the first run and the loading apart.
 
         A fifth of `seconds` warms up first. At least ten samples are taken, however long they last. On a GPU inputs and
-        outputs stay in its memory; `with_copies` is the latency of runs from and to host memory.
+        outputs stay in its memory; `with_copies` is the latency of runs from and to host memory. Of an artifact with
+        states runs are from a state, which begins with what `inputs` say.
         """
         if (chosen := self._asked(inputs)) is not self:
             return chosen.bench(seconds, inputs)
         arrays = self._arrays(inputs)
         results = self._results([None] * len(self.outputs), arrays)
-        first = self._again(arrays, results)()
+        run = (self._again_from_state if self.carried else self._again)(arrays, results)
+        first = run()
         common = {"first_run": first, "load": self.load_seconds, "lanes": self.lanes, "plan": self.plan.number}
         if not self.on_gpu:
-            return {**self._latency(seconds, arrays, results), **common}
-        whole = self._latency(seconds / 2, arrays, results)
-        inside = self._latency(seconds / 2, *self.resident())
+            return {**self._latency(seconds, run), **common}
+        whole = self._latency(seconds / 2, run)
+        inside = self._latency(seconds / 2, self._again(*self.resident()))
         return {**inside, **common, "with_copies": whole}
 
-    def _latency(self, seconds: float, arrays: Sequence[Any], results: list[Any]) -> dict[str, Any]:
+    def _latency(self, seconds: float, run: Callable[[], float]) -> dict[str, Any]:
         """Samples and their percentiles, after a fifth of the time for warming up."""
-        run = self._again(arrays, results)
         end = time.perf_counter() + seconds / 5
         while time.perf_counter() < end:
             run()
@@ -1990,29 +2124,33 @@ class Model:
             for specs in (self.binding.program_inputs, self.binding.program_outputs)
         )
         arrays = [self._input(spec, value) for spec, value in zip(takes, inputs, strict=True)]
-        return arrays, [self._output(spec, array, arrays) for spec, array in zip(fills, out, strict=True)]
+        results = [self._output(spec, array, arrays) for spec, array in zip(fills, out, strict=True)]
+        _demand_apart([(spec.name, array) for spec, array in zip(fills, results, strict=True)], arrays)
+        return arrays, results
 
     def _results(
         self, given: Sequence[Any], arrays: Sequence[Any], kept: Mapping[str, Array] | None = None
     ) -> list[Any]:
         """The arrays that a run fills: those kept, those given, once they are found fit, and new ones."""
         there = kept or {}
-        return [
-            there[spec.name]
-            if spec.name in there
-            else self._output(spec, array, arrays)
-            if array is not None and not isinstance(spec, OpenSpec)
-            else array
-            if self._capacity
-            else _aligned(spec)
-            for spec, array in zip(self.outputs, given, strict=True)
-        ]
+        results: list[Any] = []
+        checked: list[tuple[str, Any]] = []
+        for spec, array in zip(self.outputs, given, strict=True):
+            if spec.name in there:
+                results.append(there[spec.name])
+            elif array is None or isinstance(spec, OpenSpec):
+                results.append(array if self._capacity else _aligned(spec))
+            else:
+                results.append(self._output(spec, array, arrays))
+                checked.append((spec.name, results[-1]))
+        _demand_apart(checked, arrays)
+        return results
 
     def _output(self, spec: TensorSpec, array: Any, arrays: Sequence[Any]) -> Array | DeviceArray:
-        """A preallocated output, found fit."""
+        """A preallocated output, found fit; one in the host's memory may still be shared with an input's."""
         found = _on_gpu(f"output {spec.name!r}", spec, array, self.device) if self.on_gpu else None
         if found is None:
-            return _checked_output(spec, array, [one for one in arrays if isinstance(one, np.ndarray)])
+            return _checked_output(spec, array)
         if any(isinstance(one, DeviceArray) and one.address and _overlap(one, found) for one in arrays):
             raise InputError(f"output {spec.name!r} shares memory with an input. Fix: give an array of its own")
         return found
@@ -2364,7 +2502,7 @@ def _overlap(one: DeviceArray, other: DeviceArray) -> bool:
     return one.address < other.address + other.bytes and other.address < one.address + one.bytes
 
 
-def _checked_output(spec: TensorSpec, array: Array, inputs: Sequence[Array]) -> Array:
+def _checked_output(spec: TensorSpec, array: Array) -> Array:
     """A preallocated output, as the array to fill. Raises InputError naming the output and the fix."""
     if not isinstance(array, np.ndarray):
         raise InputError(f"output {spec.name!r} is a {type(array).__name__}. Fix: give a numpy array of {spec}")
@@ -2374,9 +2512,80 @@ def _checked_output(spec: TensorSpec, array: Array, inputs: Sequence[Array]) -> 
         raise InputError(f"output {spec.name!r} is {array.dtype}{list(array.shape)}. Fix: give {spec}")
     if not array.flags.writeable or not array.flags.aligned or any(stride % array.itemsize for stride in array.strides):
         raise InputError(f"output {spec.name!r} is read-only or misaligned. Fix: give an array of numpy.empty")
-    if any(np.may_share_memory(array, one) for one in inputs):
-        raise InputError(f"output {spec.name!r} shares memory with an input. Fix: give an array of its own")
     return array
+
+
+def _demand_apart(outputs: Iterable[tuple[str, Any]], inputs: Iterable[Any]) -> None:
+    """Raises InputError for an output, beside its name, in memory of the host that an input may have too."""
+    there = [(name, array) for name, array in outputs if isinstance(array, np.ndarray)]
+    if not there:
+        return
+    shared = _shared([array for _, array in there], [one for one in inputs if isinstance(one, np.ndarray)])
+    if shared is not None:
+        name = next(name for name, array in there if array is shared)
+        raise InputError(f"output {name!r} shares memory with an input. Fix: give an array of its own")
+
+
+FEW_PAIRS = 8
+"""Pairs of arrays that are compared one by one: that takes as long as to find where two arrays lie."""
+
+
+def _may_fill(outputs: Collection[Array], inputs: Collection[Array]) -> bool:
+    """Whether outputs can be written, and lie apart from the inputs as far as numpy's arrays know.
+
+    Of two arrays without a base each has memory of its own, but for those that another library made so: where inputs
+    are copied that does no harm.
+    """
+    if len(outputs) * len(inputs) > FEW_PAIRS:
+        return all(one.flags.behaved for one in outputs) and _shared(outputs, inputs) is None
+    for one in outputs:
+        if not one.flags.behaved:
+            return False
+        for other in inputs:
+            if one.base is None is other.base:
+                if one is other:
+                    return False
+            elif np.may_share_memory(one, other):
+                return False
+    return True
+
+
+def _shared(outputs: Collection[Array], inputs: Collection[Array]) -> Array | None:
+    """The first of these outputs of which an address is between the first and the last one of an input; None: of none.
+
+    It is what `np.may_share_memory` says of each pair. Where there are many, only arrays are compared that may lie in
+    memory of the same array, each output with all inputs at once.
+    """
+    if len(outputs) * len(inputs) <= FEW_PAIRS:
+        return next((one for one in outputs if any(np.may_share_memory(one, other) for other in inputs)), None)
+    of_inputs, of_outputs = list(map(_owner, inputs)), list(map(_owner, outputs))
+    both = {*of_inputs}.intersection(of_outputs)
+    if 0 in of_inputs or 0 in of_outputs:
+        both.update(of_inputs, of_outputs)
+    taken = sorted(_addresses(one) for one, owner in zip(inputs, of_inputs, strict=True) if owner in both and one.size)
+    begins = [begin for begin, _ in taken]
+    ends = list(itertools.accumulate((end for _, end in taken), max))
+    for one, owner in zip(outputs, of_outputs, strict=True):
+        if owner in both and one.size:
+            begin, end = _addresses(one)
+            before = bisect.bisect_left(begins, end)  # inputs that begin before the output ends
+            if before and ends[before - 1] > begin:
+                return one
+    return None
+
+
+def _owner(array: Array) -> int:
+    """What says in which array's memory an array lies; 0 for memory of something else."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return id(array) if array.flags.owndata else 0
+
+
+def _addresses(array: Array) -> tuple[int, int]:
+    """Where an array's memory begins and ends."""
+    ways = [(extent - 1) * stride for extent, stride in zip(array.shape, array.strides, strict=True)]
+    first: int = array.__array_interface__["data"][0]
+    return first + sum(way for way in ways if way < 0), first + sum(way for way in ways if way > 0) + array.itemsize
 
 
 def _returned(spec: TensorSpec, given: Mapping[str, Any], result: Any) -> Any:

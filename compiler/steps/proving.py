@@ -132,7 +132,8 @@ def prove(session: Session, front: Front, built: Built) -> Proof:
         def run_once() -> None:
             models[0].run_flat(inputs)
 
-        latency_s = 0.0 if runner.emulator else model_latency(run_once, LATENCY_SECONDS).median
+        run = models[0].bind_state(inputs) if models[0].carried else run_once
+        latency_s = 0.0 if runner.emulator else model_latency(run, LATENCY_SECONDS).median
     sizes = tuple(SizeReport(case.sizes, verdict.errors) for case, verdict in found if case.sizes)
     return Proof(agreement, latency_s, sizes)
 

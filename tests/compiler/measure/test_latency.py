@@ -28,6 +28,17 @@ def test_runs_fill_the_budget_and_the_first_do_not_count() -> None:
     assert (found.p10, found.median, found.p90) == (1.0, 1.0, 1.0)
 
 
+def test_a_run_that_measures_itself_is_taken_at_its_word() -> None:
+    model = Model(3.0)
+
+    def run() -> float:
+        model.run()
+        return 2.0
+
+    found = model_latency(run, 30.0, clock=model.clock)
+    assert found.samples == (2.0,) * (10 - WARM_UPS)
+
+
 def test_a_slow_model_still_gives_a_few_samples() -> None:
     model = Model(4.0)
     assert len(model_latency(model.run, 5.0, clock=model.clock).samples) == LEAST

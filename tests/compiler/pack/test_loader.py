@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import ast
 import errno
+import functools
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -19,6 +21,7 @@ import pytest
 
 from compiler.contract import DemandedRange
 from tests.compiler.pack.conftest import Parts
+from tests.seeds import each
 
 SOURCE = Path(__file__).parents[3] / "compiler" / "pack" / "loader.py"
 X = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
@@ -77,8 +80,18 @@ def test_it_runs_from_the_archive_and_from_a_folder(loader: ModuleType, artifact
             outputs = model.run({"x": X, "n": N})
             np.testing.assert_array_equal(outputs["y"], Y)
             np.testing.assert_array_equal(outputs["z"], X > 0)
-            flat = model.run_flat([X, N])
-            assert flat[0].__array_interface__["data"][0] % 64 == 0
+            np.testing.assert_array_equal(model.run_flat([X, N])[0], Y)
+
+
+def test_new_outputs_that_are_not_copied_begin_a_cache_line(
+    loader: ModuleType, artifact: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loader, "QUICK_BYTES", 0)
+    with loader.Model(artifact) as model:
+        for _ in range(8):
+            for array in model.run_flat([X, N]):
+                assert array.__array_interface__["data"][0] % 64 == 0
+        assert model._quick is None
 
 
 def test_it_tells_inputs_and_outputs(loader: ModuleType, artifact: Path) -> None:
@@ -148,6 +161,110 @@ def test_outputs_are_written_where_the_caller_wants_them(loader: ModuleType, art
         np.testing.assert_array_equal(z, X > 0)
 
 
+def test_small_arrays_in_order_and_given_outputs_are_filled_as_by_name(loader: ModuleType, artifact: Path) -> None:
+    strided, z = np.zeros((3, 2), np.float32).T, np.zeros((2, 3), np.bool_)
+    with loader.Model(artifact) as model:
+        assert model._quick is not None
+        quick = model._quick
+        y = model.run_flat((X, N))[0]
+        np.testing.assert_array_equal(y, Y)
+        assert y.flags.owndata
+        np.testing.assert_array_equal(model.run_flat([-X, N])[0], 14 - Y)
+        np.testing.assert_array_equal(y, Y, "results are the caller's own")
+        runs: list[Callable[[], dict[str, Any]]] = [
+            lambda: model.run({"x": X, "n": N}, {"z": z, "y": strided}),
+            lambda: dict(zip("yz", model.run_flat([X, N], (strided, z)), strict=True)),
+        ]
+        for run in runs:
+            found = run()
+            assert [*found] == ["y", "z"]
+            assert found["y"] is strided
+            assert found["z"] is z
+            np.testing.assert_array_equal(strided, Y)
+            np.testing.assert_array_equal(z, X > 0)
+            strided[...], z[...] = 0, False
+        assert quick.flat([X, N], (strided, z), again=False)
+        assert quick.named({"x": X, "n": N}, {"y": strided, "z": z}, again=False)
+        for inputs, words in WRONG_INPUTS[2:5]:
+            with pytest.raises(loader.InputError, match=re.escape(words)):
+                model.run_flat([*inputs.values()])
+        with pytest.raises(loader.InputError, match="1 outputs for 2"):
+            model.run_flat([X, N], [strided])
+        with pytest.raises(loader.RunError, match="refuses 13"):
+            model.run_flat([X, np.array(13, np.int64)], [strided, z])
+    with pytest.raises(loader.RunError, match="closed"):
+        model.run_flat([X, N])
+
+
+MEMORY = np.zeros(16, np.float32)
+ROWS = MEMORY[2:8].reshape(2, 3)
+SHARED: dict[str, Callable[[], tuple[np.ndarray, np.ndarray]]] = {
+    "itself": lambda: (ROWS, ROWS),
+    "itself, which owns its memory": lambda: (owned := np.zeros((2, 3), np.float32), owned),
+    "another view of the same": lambda: (ROWS, MEMORY[2:8].reshape(2, 3)),
+    "the array that it is a view of": lambda: (owned := np.zeros((2, 3), np.float32), owned[:]),
+    "reversed": lambda: (ROWS, MEMORY[7:1:-1].reshape(2, 3)),
+    "backwards from its first element on": lambda: (ROWS[::-1, ::-1], MEMORY[7:13].reshape(2, 3)),
+    "a part of it": lambda: (ROWS, MEMORY[7:13].reshape(2, 3)),
+    "between its elements": lambda: (MEMORY[0:12:2].reshape(2, 3), MEMORY[1:13:2].reshape(2, 3)),
+    "memory of no array": lambda: (
+        memory := bytearray(40),
+        (np.frombuffer(memory, np.float32, 6).reshape(2, 3), np.frombuffer(memory, np.float32, 6, 16).reshape(2, 3)),
+    )[1],
+}
+
+
+@pytest.mark.parametrize("quick", [1 << 16, 0])
+@pytest.mark.parametrize("way", SHARED)
+def test_an_output_in_memory_of_an_input_is_refused(
+    loader: ModuleType, artifact: Path, monkeypatch: pytest.MonkeyPatch, way: str, quick: int
+) -> None:
+    monkeypatch.setattr(loader, "QUICK_BYTES", quick)
+    y, x = SHARED[way]()
+    z = np.zeros((2, 3), np.bool_)
+    with loader.Model(artifact) as model:
+        assert (model._quick is not None) == bool(quick)
+        refused = functools.partial(pytest.raises, loader.InputError, match="output 'y' shares memory with an input")
+        for given, filled in ((x, y), (y, x)):
+            with refused():
+                model.run({"x": given, "n": N}, {"z": z, "y": filled})
+            with refused():
+                model.run({"x": given, "n": N}, {"y": filled})
+            with refused():
+                model.run_flat([given, N], [filled, z])
+            with refused():
+                model.bind([given, N], [filled, z])
+        apart = MEMORY[8:14].reshape(2, 3)
+        assert model.run({"x": ROWS, "n": N}, {"y": apart, "z": z})["y"] is apart
+
+
+@each(range(40))
+def test_what_is_shared_among_many_arrays_is_what_numpy_says_of_each_pair(seed: int, loader: ModuleType) -> None:
+    random = np.random.default_rng(seed)
+    pools = [np.zeros(64, np.int16), np.zeros(64, np.int16)[8:], np.frombuffer(bytearray(128), np.int16)]
+
+    def drawn() -> np.ndarray:
+        kind = random.integers(0, 8)
+        if kind == 0:
+            return np.zeros(int(random.integers(0, 3)), np.int16)
+        pool = pools[int(random.integers(0, len(pools) if kind == 1 else 2))]
+        if kind == 2:
+            return pool
+        begin, end = np.sort(random.integers(0, len(pool) + 1, 2))
+        part = pool[begin : begin + (end - begin) // int(random.integers(1, 9)) :][:: int(random.integers(1, 4))]
+        return part[::-1] if kind > 5 else part[None]
+
+    for _ in range(10):
+        outputs, inputs = ([drawn() for _ in range(int(random.integers(1, 8)))] for _ in range(2))
+        wanted = [one for one in outputs if any(np.may_share_memory(one, other) for other in inputs)]
+        for few in (loader.FEW_PAIRS, 0):
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(loader, "FEW_PAIRS", few)
+                found = loader._shared(outputs, inputs)
+                assert found is (wanted[0] if wanted else None)
+                assert loader._may_fill(outputs, inputs) is not bool(wanted)
+
+
 def test_a_bound_run_sees_what_is_written_to_its_inputs_and_tells_its_seconds(
     loader: ModuleType, artifact: Path
 ) -> None:
@@ -165,7 +282,7 @@ def test_a_bound_run_sees_what_is_written_to_its_inputs_and_tells_its_seconds(
         run()
 
 
-WRONG_INPUTS = [
+WRONG_INPUTS: list[tuple[dict[str, Any], str]] = [
     ({"x": X}, "input 'n' is missing. Fix: give it as int64[]"),
     ({"x": X, "n": N, "m": N}, "unknown input 'm'. Fix: the model's are 'x', 'n'"),
     ({"x": X.astype(np.float64), "n": N}, "input 'x' is float64, not float32. Fix: .astype('float32')"),

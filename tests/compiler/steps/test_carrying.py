@@ -294,6 +294,72 @@ def test_an_interrupted_run_leaves_the_state_void_until_it_is_reset(
     assert model.run({"x": x}, state=kept)["y"].shape == SHAPE
 
 
+@pytest.mark.parametrize("small", [1 << 16, 0])
+def test_measured_runs_are_from_a_state_and_each_finds_the_same(
+    small: int, model: Model, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """But for what is written in place and large, which goes on."""
+    bound: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = []
+    again = model._again
+
+    def noted(arrays: list[Any], results: list[Any]) -> Any:
+        named = [
+            {spec.name: array for spec, array in zip(specs, found, strict=True)}
+            for specs, found in ((model.inputs, arrays), (model.outputs, results))
+        ]
+        bound.append((named[0], named[1]))
+        return again(arrays, results)
+
+    monkeypatch.setattr("compiler.pack.loader.QUICK_BYTES", small)
+    monkeypatch.setattr(model, "_again", noted)
+    given = model.random_inputs(3)
+    kept = {name: array.copy() for name, array in given.items()}
+    wanted = model.run(given)
+    run = model.bind_state([given[spec.name] for spec in model.inputs])
+    ((read, made),) = bound
+    in_place = {one.input.name for one in model.carried if one.in_place}
+    assert "c" in in_place
+    assert "h" not in in_place
+    for one in model.carried:
+        assert (made[one.output.name] is read[one.input.name]) == one.in_place
+    steps = 3
+    for _ in range(steps):
+        assert run() > 0
+    for name in ("y", "h_next", "turned"):
+        if small or name == "h_next":
+            assert made[name].tobytes() == wanted[name].tobytes()
+    c = kept["c"].astype(np.float64)
+    for _ in range(1 if small else steps):
+        c = c / 2 + kept["x"]
+    np.testing.assert_allclose(made["c_next"], c, rtol=1e-5, atol=1e-6)
+    assert all(given[name].tobytes() == array.tobytes() for name, array in kept.items())
+    measured = model.bench(0.01, given)
+    assert measured["runs"] >= 10
+    assert len(bound) == 2
+    assert bound[1][1]["c_next"] is bound[1][0]["c"]
+
+
+def test_what_a_report_says_of_latency_is_of_runs_from_a_state(
+    artifact: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured: list[int] = []
+    real = Model.bind_state
+
+    def noted(self: Model, inputs: Any) -> Any:
+        measured.append(len(inputs))
+        real(self, inputs)
+        return lambda: 0.125
+
+    monkeypatch.setattr(Model, "bind_state", noted)
+    report = compile_file(artifact.with_name("m.onnx"), tmp_path / "m.tw", options())
+    assert measured == [4]
+    assert report.latency_s == 0.125
+    compile_file(artifact.with_name("m.onnx"), tmp_path / "m.tw", options(carry={}))
+    assert measured == [4]
+    with Model(tmp_path / "m.tw") as model, pytest.raises(RunError, match="compiled without states"):
+        real(model, [*model.random_inputs().values()])
+
+
 def test_a_state_of_another_artifact_or_file_is_refused(model: Model, tmp_path: Path) -> None:
     compile_file(stateful(tmp_path / "m.onnx"), tmp_path / "other.tw", options(carry={"h_next": "h"}))
     x = frames(1)[0]
