@@ -113,16 +113,27 @@ def check_declared(model: Model, limits: Limits) -> None:
             )
 
 
+MOST_EQUAL = 20
+"""Pairs of sizes that a notice lists."""
+
+
 def assumptions(open_shapes: OpenShapes | None) -> list[str]:
-    """A notice for the bounds that were assumed of sizes that data say."""
+    """Notices for what was assumed of sizes that data say: their bounds, and which are equal."""
     assumed = dict(open_shapes.assumed) if open_shapes else {}
-    if not assumed:
-        return []
-    listed = ", ".join(f"{quoted(name)} {most}" for name, most in assumed.items())
-    example = json.dumps({"bounds": {name[:100]: 2 * most for name, most in [*assumed.items()][:4]}})
-    return [
-        f"data say sizes at these nodes, each of which is assumed to be at most: {listed}; for others give {example}"
-    ]
+    found: list[str] = []
+    if assumed:
+        listed = ", ".join(f"{quoted(name)} {most}" for name, most in assumed.items())
+        example = json.dumps({"bounds": {name[:100]: 2 * most for name, most in [*assumed.items()][:4]}})
+        found.append(
+            f"data say sizes at these nodes, each of which is assumed to be at most: {listed}; "
+            f"for others give {example}"
+        )
+    if open_shapes and open_shapes.equal:
+        listed = "; ".join(open_shapes.equal[:MOST_EQUAL])
+        more = len(open_shapes.equal) - MOST_EQUAL
+        rest = f"; and {more} more" if more > 0 else ""
+        found.append(f"assumed of sizes that data say, else a run is an error: {listed}{rest}")
+    return found
 
 
 def disagreements(model: Model, graph: Graph, open_shapes: OpenShapes | None = None) -> list[str]:
