@@ -6,16 +6,16 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compiler.contract import CompileOptions, bundle_digest, kinds
-from compiler.errors import MalformedModel, ModelTooLarge
+from compiler.errors import MalformedModel, ModelTooLarge, UnsupportedModel
 from compiler.frontend.bind import Bound, Merged, bind
 from compiler.frontend.infer import Inferred, infer
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
-from compiler.frontend.open.values import Narrower, SameSize, WholeSteps
+from compiler.frontend.open.values import Narrower, SameSize, WholeSteps, Wider
 from compiler.frontend.read import read
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
@@ -72,7 +72,8 @@ def bound_graph(
 ) -> tuple[Bound, Inferred]:
     """The inputs as they are bound, and what was inferred.
 
-    Dimensions that an operator puts side by side are one, or multiples of what makes them equal.
+    Dimensions that an operator puts side by side are one, or multiples of what makes them equal; a bound that is
+    assumed is as great as another one beside it, unless the model cannot be compiled then.
 
     Raises what `bind` and `infer` raise.
     """
@@ -87,6 +88,12 @@ def bound_graph(
             merged = merged.with_step(found.name, found.step)
         except Narrower as found:
             merged = merged.with_ends(found.name, found.low, found.high)
+        except Wider as found:
+            merged = merged.with_bound(found.source, found.most)
+        except (ModelTooLarge, UnsupportedModel):
+            if not merged.wide:
+                raise
+            merged = replace(merged, wide=None)
 
 
 def _digest(model: Model, data: Mapping[str, Path]) -> str:

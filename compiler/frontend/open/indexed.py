@@ -65,7 +65,7 @@ def scatter_nd(site: OpenSite) -> Results:
         raise site.refuse("how many places make a tuple is open")
     places, updates = _of_one_shape(values, places, site.given(2), (*outer[:-1], *shape[count:]), len(outer) - 1)
     outer = values.shape(places)
-    places = _beyond(values, _tuples_from_the_end(values, places, shape[:count]), outer, high(shape[0]))
+    places = _row_beyond(values, _tuples_from_the_end(values, places, shape[:count]), outer, high(shape[0]))
     data = _with_room(values, site.first, 0)
     found = values.node("ScatterND", (data, places, updates), site.attrs)
     return [values.settled(found, shape, padded=False)]
@@ -128,6 +128,16 @@ def _beyond(values: OpenValues, id: int, shape: Numbers, number: int) -> int:
         if isinstance(dim, Extent):
             id = values.beyond(id, axis, dim, number)
     return id
+
+
+def _row_beyond(values: OpenValues, id: int, shape: Numbers, row: int) -> int:
+    """Tuples of places as i64, all beyond the sizes with a row as their first place and 0 as the others."""
+    count = high(shape[-1])
+    if count < 2 or not is_open(shape):
+        return _beyond(values, id, shape, row)
+    axis = len(shape) - 1
+    first = _beyond(values, values.part(id, axis, 0, 1), (*shape[:-1], 1), row)
+    return values.joined([first, _beyond(values, values.part(id, axis, 1, count), (*shape[:-1], count - 1), 0)], axis)
 
 
 def _with_room(values: OpenValues, id: int, axis: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler.errors import ModelTooLarge
 from compiler.frontend.open.extent import Extent, Number, Numbers, Size, Undecided, high, in_range, in_steps, is_equal
-from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps, as_number
+from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps, Wider, as_number
 from compiler.frontend.site import NotKnown
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import TensorType
@@ -87,11 +87,13 @@ def same(values: OpenValues, one: Number, other: Number) -> Number:
     """The size that two axes have together. Raises SameSize to have two dimensions of inputs made one.
 
     Sizes that data decide are assumed to be equal, which a run checks: the result is the one of fewer elements at
-    capacity, and operands have to be cut to that (`OpenValues.settled`). Raises Unsupported where they differ whatever
-    data say, or would have to be a number.
+    capacity, and operands have to be cut to that (`OpenValues.settled`). Raises Wider to have a bound that is no more
+    than assumed be the other's, and Unsupported where they differ whatever data say, or would have to be a number.
     """
     if one == other:
         return one
+    _widen(values, one, other)
+    _widen(values, other, one)
     mine, yours = _alone(one), _alone(other)
     if mine and yours:
         raise SameSize(mine, yours)
@@ -114,6 +116,17 @@ def is_by_data(one: Number, other: Number) -> bool:
     """Whether data decide how far two numbers are apart."""
     difference = one - other
     return isinstance(difference, Extent) and any(size.measured for size in difference.sizes)
+
+
+def _widen(values: OpenValues, one: Number, other: Number) -> None:
+    """Raises Wider where a bound that was assumed ends `one` before `other` ends."""
+    if values.wide is None or not isinstance(one, Extent) or not values.capped or high(one) >= high(other):
+        return
+    for size in sorted(one.sizes & values.capped.keys(), key=str):
+        source = values.capped[size]
+        most = min(high(other), values.assumed[source] * -(-high(other) // max(high(one), 1)))
+        if most > max(values.wide.get(source, 0), values.assumed[source]):
+            raise Wider(source, most)
 
 
 def _assumed(values: OpenValues, one: Number, other: Number) -> Number:

@@ -73,6 +73,14 @@ class WholeSteps(Exception):
         self.name, self.step = one.name, one.step * step
 
 
+class Wider(Exception):
+    """The greatest that sizes may be which data say at a node must be more than was assumed: else two would differ."""
+
+    def __init__(self, source: str, most: int) -> None:
+        super().__init__(f"sizes of {source!r:.100} must be able to be {most}")
+        self.source, self.most = source, most
+
+
 Demand = tuple[str, int, int, int]
 """What must hold of data: what is said of it, the scalar (i64) that it is demanded of, and its two ends."""
 
@@ -90,6 +98,8 @@ class OpenValues:
     examples  by id of a value that data say: legal ones, those of one place together
     bounds    the greatest size that data may say, by source, as options give it
     bounded   the same for every source where one was asked for; `assumed` has those that options do not give
+    wide      what `assumed` has to be at least, by source; None: nothing is made wider
+    capped    of sizes whose bound is assumed: the source that says them
     read      ids of values whose elements say such sizes
     guards    scalars (bool) all of which are true where what is made now counts
     roomy     of values that have room behind them along an axis: the value with all of it, zero there, and the axis
@@ -111,6 +121,8 @@ class OpenValues:
     bounds: Mapping[str, int] = field(default_factory=dict)
     bounded: dict[str, int] = field(default_factory=dict)
     assumed: dict[str, int] = field(default_factory=dict)
+    wide: Mapping[str, int] | None = field(default_factory=dict)
+    capped: dict[Size, str] = field(default_factory=dict)
     read: dict[int, None] = field(default_factory=dict)
     guards: list[int] = field(default_factory=list)
     roomy: dict[int, tuple[int, int]] = field(default_factory=dict)

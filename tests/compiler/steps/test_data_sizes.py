@@ -238,3 +238,15 @@ def test_a_model_that_random_inputs_do_not_fit_asks_for_samples(tmp_path: Path) 
     options = CompileOptions(tuning_budget_s=0, threads=1)
     compile_file(tmp_path / "m.onnx", artifact, options, samples={"one": sample})
     agree(artifact, model, {"x": flags(4, 2), "a": rows})
+
+
+def test_more_places_are_written_than_a_bound_would_be_without_the_size_beside_it(tmp_path: Path) -> None:
+    model = model_of("""m (float[40,40] x) => (float[40,40] y)
+    <float zero = {0}, float two = {2.5}, int64[1] front = {0}> {
+        c = Greater(x, zero) p = NonZero(c) t = Transpose(p) i = Cast<to=7>(c) n = ReduceSum<keepdims=0>(i)
+        s = Unsqueeze(n, front) v = Expand(two, s) y = ScatterND(x, t, v)
+    }""")
+    artifact = compiled(tmp_path, model)
+    for share in (0.0, 0.3, 1.0):
+        x = np.random.default_rng(1).uniform(share - 1, share, (40, 40)).astype(np.float32)
+        agree(artifact, model, {"x": x})

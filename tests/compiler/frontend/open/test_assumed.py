@@ -214,3 +214,75 @@ def test_what_an_iteration_assumes_is_checked_in_each(turns: int, holds: bool) -
         np.testing.assert_array_equal(found, by_onnxruntime(LOOP, {**feeds, "turns": np.array(turns)})[0])
     else:
         assert "Add" in said
+
+
+COUNTED = "<float zero = {0}, int64 none = {0}, int64 one = {1}, float two = {2.5}, int64[1] front = {0}>"
+NUMBER = "c = Greater(x, zero) i = Cast<to=7>(c) n = ReduceSum<keepdims=0>(i)"
+WIDER: dict[str, str] = {
+    "a Range beside a NonZero": f"m (float[160,160] x) => (int64[2,k] y) {COUNTED}"
+    f" {{ {NUMBER} p = NonZero(c) r = Range(none, n, one) y = Add(p, r) }}",
+    "an Expand that is scattered": f"m (float[160,160] x) => (float[160,160] y) {COUNTED}"
+    f" {{ {NUMBER} p = NonZero(c) t = Transpose(p) s = Unsqueeze(n, front) v = Expand(two, s)"
+    " y = ScatterND(x, t, v) }",
+    "a ConstantOfShape beside a NonZero": f"m (float[160,160] x) => (float[k] y) {COUNTED} {{ {NUMBER}"
+    " s = Unsqueeze(n, front) p = NonZero(c) q = Gather<axis=0>(p, front) f = Squeeze(q, front) d = ConstantOfShape(s)"
+    " e = Cast<to=1>(f)"
+    " y = Add(d, e) }",
+}
+
+
+@pytest.mark.parametrize("name", WIDER)
+def test_a_bound_that_is_assumed_is_as_great_as_that_of_the_size_beside_it(name: str) -> None:
+    whole = model_of(WIDER[name])
+    loaded = fed(whole)
+    assert loaded.open_shapes is not None
+    assert [most for _, most in loaded.open_shapes.assumed] == [160 * 160]
+    for share in (0.01, 0.5, 1.0):
+        x = np.random.default_rng(2).uniform(share - 1, share, (160, 160)).astype(np.float32)
+        assert not agrees(loaded, whole, {"x": x})
+
+
+def test_a_bound_is_that_of_an_axis_of_a_number_of_elements() -> None:
+    whole = model_of(
+        f"m (int64 n, float[5000] x) => (float[5000] y) {COUNTED}"
+        " { r = Range(none, n, one) f = Cast<to=1>(r) y = Add(x, f) }"
+    )
+    loaded = fed(whole)
+    x = np.arange(5000, dtype=np.float32)
+    said, (found,) = results(loaded, {"n": np.array(5000), "x": x})
+    assert not said
+    np.testing.assert_array_equal(found, 2 * x)
+    said, _ = results(loaded, {"n": np.array(4999), "x": x})
+    assert said.endswith("takes sizes 5000 and the number of steps.0 for equal: 5000 and 4999")
+    said, _ = results(loaded, {"n": np.array(5001), "x": x})
+    assert said.startswith("the number of steps of Range '#0 Range' must lie between 0 and 5000; for more compile with")
+
+
+def test_bounds_meet_where_memory_asks_for_it() -> None:
+    """A table of three axes beside one of 25,600 places: as large as results may be, and no larger."""
+    whole = model_of(
+        f"m (int64[2] s, float[160,160] x) => (float[a,512] y) {COUNTED} {{ {NUMBER} p = NonZero(c)"
+        " q = Gather<axis=0>(p, front) f = Cast<to=1>(q) t = Transpose(f) d = ConstantOfShape(s)"
+        " y = Add(d, t) }"
+    )
+    loaded = fed(whole)
+    assert loaded.open_shapes is not None
+    ((_, most),) = loaded.open_shapes.assumed
+    assert 1024 < most < 160 * 160
+    assert most**2 <= 2**24
+    x = np.where(np.arange(25600) % 10 == 0, 1, -1).reshape(160, 160).astype(np.float32)
+    said, (found,) = results(loaded, {"s": np.array([2560, 3]), "x": x})
+    assert not said
+    assert found.shape == (2560, 3)
+    said, _ = results(loaded, {"s": np.array([5000, 3]), "x": x})
+    assert f"must lie between 0 and {most}" in said
+
+
+def test_a_bound_that_options_give_stays() -> None:
+    whole = model_of(WIDER["a Range beside a NonZero"])
+    loaded = load(whole, CompileOptions(bounds={"#4 Range": 2000}), OPERATORS)
+    x = np.full((160, 160), -1, np.float32)
+    x.flat[:1999] = 1
+    assert not agrees(loaded, whole, {"x": x})
+    x.flat[:2001] = 1
+    assert "must lie between 0 and 2000" in agrees(loaded, whole, {"x": x})
