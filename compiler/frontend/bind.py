@@ -43,6 +43,7 @@ class Bound:
     texts: frozenset[str] = frozenset()
     """Names of the inputs that are strings; their types are those of the strings' numbers."""
     bounds: Mapping[str, int] = field(default_factory=dict)
+    wide: Mapping[str, int] | None = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -52,11 +53,13 @@ class Merged:
     equal  of dimensions that must have the size of another one: which that is
     steps  of what a size must be a multiple
     ends   the least and the greatest that a size may be
+    wide   what bounds of sizes that data say are at least where none is given, by node; None: nothing more than usual
     """
 
     equal: Mapping[str, str] = field(default_factory=dict)
     steps: Mapping[str, int] = field(default_factory=dict)
     ends: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    wide: Mapping[str, int] | None = field(default_factory=dict)
 
     def with_equal(self, kept: str, gone: str) -> Merged:
         """With one dimension more that has the size of another."""
@@ -64,7 +67,7 @@ class Merged:
         step = math.lcm(self.steps.get(kept, 1), self.steps.get(gone, 1))
         (low, high), (other_low, other_high) = (self.ends.get(name, (0, sys.maxsize)) for name in (kept, gone))
         ends = {**self.ends, kept: (max(low, other_low), min(high, other_high))}
-        return Merged(equal, {**self.steps, kept: step}, ends)
+        return replace(self, equal=equal, steps={**self.steps, kept: step}, ends=ends)
 
     def with_step(self, name: str, step: int) -> Merged:
         """With a step more."""
@@ -73,6 +76,10 @@ class Merged:
     def with_ends(self, name: str, low: int, high: int) -> Merged:
         """With a narrower range."""
         return replace(self, ends={**self.ends, name: (low, high)})
+
+    def with_bound(self, source: str, most: int) -> Merged:
+        """With a bound more of what data say at a node."""
+        return replace(self, wide={**(self.wide or {}), source: most})
 
     @property
     def notices(self) -> tuple[str, ...]:
@@ -142,7 +149,7 @@ def bind(
     axes = {one.name: tuple(sizes.get(key_of(one, axis)) for axis in range(len(one.shape or ()))) for one in shaped}
     opened = {name: one for name, one in axes.items() if any(one)}
     texts = frozenset(one.name for one in inputs if one.is_text)
-    return Bound(types, values, (*notices, *merged.notices), opened, dimensions, texts, options.bounds)
+    return Bound(types, values, (*notices, *merged.notices), opened, dimensions, texts, options.bounds, merged.wide)
 
 
 def _sizes(options: CompileOptions, merged: Merged) -> dict[str, Size]:

@@ -85,7 +85,7 @@ def infer(
     """
     check_expansion(model, limits)
     walk = _Walk(model, operators, limits, regions)
-    walk.values.bounds = bound.bounds
+    walk.values.bounds, walk.values.wide = bound.bounds, bound.wide
     scope = Scope(model.opsets)
     for name, kind in bound.types.items():
         value = bound.values.get(name)

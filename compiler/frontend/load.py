@@ -6,17 +6,17 @@ import hashlib
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from compiler.contract import CompileOptions, bundle_digest, kinds
-from compiler.errors import MalformedModel, ModelTooLarge
+from compiler.errors import MalformedModel, ModelTooLarge, UnsupportedModel
 from compiler.frontend.bind import Bound, Merged, bind
 from compiler.frontend.infer import Inferred, infer
 from compiler.frontend.last import with_last
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
-from compiler.frontend.open.values import Narrower, SameSize, WholeSteps
+from compiler.frontend.open.values import Narrower, SameSize, WholeSteps, Wider
 from compiler.frontend.read import read
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
@@ -73,7 +73,8 @@ def bound_graph(
 ) -> tuple[Bound, Inferred]:
     """The inputs as they are bound, and what was inferred.
 
-    Dimensions that an operator puts side by side are one, or multiples of what makes them equal.
+    Dimensions that an operator puts side by side are one, or multiples of what makes them equal; a bound that is
+    assumed is as great as another one beside it, unless the model cannot be compiled then.
 
     Raises what `bind` and `infer` raise.
     """
@@ -88,6 +89,12 @@ def bound_graph(
             merged = merged.with_step(found.name, found.step)
         except Narrower as found:
             merged = merged.with_ends(found.name, found.low, found.high)
+        except Wider as found:
+            merged = merged.with_bound(found.source, found.most)
+        except (ModelTooLarge, UnsupportedModel):
+            if not merged.wide:
+                raise
+            merged = replace(merged, wide=None)
 
 
 def _digest(model: Model, data: Mapping[str, Path]) -> str:
@@ -114,16 +121,27 @@ def check_declared(model: Model, limits: Limits) -> None:
             )
 
 
+MOST_EQUAL = 20
+"""Pairs of sizes that a notice lists."""
+
+
 def assumptions(open_shapes: OpenShapes | None) -> list[str]:
-    """A notice for the bounds that were assumed of sizes that data say."""
+    """Notices for what was assumed of sizes that data say: their bounds, and which are equal."""
     assumed = dict(open_shapes.assumed) if open_shapes else {}
-    if not assumed:
-        return []
-    listed = ", ".join(f"{quoted(name)} {most}" for name, most in assumed.items())
-    example = json.dumps({"bounds": {name[:100]: 2 * most for name, most in [*assumed.items()][:4]}})
-    return [
-        f"data say sizes at these nodes, each of which is assumed to be at most: {listed}; for others give {example}"
-    ]
+    found: list[str] = []
+    if assumed:
+        listed = ", ".join(f"{quoted(name)} {most}" for name, most in assumed.items())
+        example = json.dumps({"bounds": {name[:100]: 2 * most for name, most in [*assumed.items()][:4]}})
+        found.append(
+            f"data say sizes at these nodes, each of which is assumed to be at most: {listed}; "
+            f"for others give {example}"
+        )
+    if open_shapes and open_shapes.equal:
+        listed = "; ".join(open_shapes.equal[:MOST_EQUAL])
+        more = len(open_shapes.equal) - MOST_EQUAL
+        rest = f"; and {more} more" if more > 0 else ""
+        found.append(f"assumed of sizes that data say, else a run is an error: {listed}{rest}")
+    return found
 
 
 def disagreements(model: Model, graph: Graph, open_shapes: OpenShapes | None = None) -> list[str]:

@@ -275,7 +275,7 @@ def scan(walk: Walk, call: Call, ids: Ids, scope: Scope) -> Ids:
         raise Unsupported(f"its inputs have {sorted(numbers)} slices", "give all the same number of slices")
     steps = extents[0]
     for other in extents[1:]:
-        steps = same(steps, other)
+        steps = same(walk.values, steps, other)
     if isinstance(steps, Extent) and any(backwards):
         raise Unsupported(f"it goes backwards along an axis of size {steps}", "bind that dimension to a number")
     written_axes = _each(call, "scan_output_axes", written)

@@ -37,12 +37,14 @@ class Limit:
 
     says    what must hold, as the error says of data for which it does not
     output  number of the graph's output that holds it, a scalar (i64)
+    sizes   of two sizes that must be equal: the numbers of the graph's outputs that hold them, where there are such
     """
 
     says: str
     low: int
     high: int
     output: int
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,7 @@ class OpenShapes:
     limits      what must hold of data for a run to have a meaning
     examples    by number of an input: what it may be, where few values are legal; those of one place go together
     assumed     by name of a node: the greatest that sizes may be that data say there, where nobody said it
+    equal       of `limits`, what those say that are of sizes which are assumed to be equal
     """
 
     dimensions: tuple[OpenDimension, ...]
@@ -64,8 +67,11 @@ class OpenShapes:
     limits: tuple[Limit, ...] = ()
     examples: tuple[tuple[int, tuple[Example, ...]], ...] = ()
     assumed: tuple[tuple[str, int], ...] = ()
+    equal: tuple[str, ...] = ()
 
     def broken(self, outputs: Sequence[int], values: Mapping[int, np.ndarray]) -> str:
         """What does not hold of a run, of whose graph `values` has the outputs by id; empty where all does."""
-        found = ((one, int(values[outputs[one.output]])) for one in self.limits)
-        return next((f"{one.says}: {number}" for one, number in found if not one.low <= number <= one.high), "")
+        found = (one for one in self.limits if not one.low <= int(values[outputs[one.output]]) <= one.high)
+        if (one := next(found, None)) is None:
+            return ""
+        return f"{one.says}: " + " and ".join(str(int(values[outputs[at]])) for at in one.sizes or (one.output,))

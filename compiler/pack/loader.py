@@ -234,13 +234,15 @@ class OpenSpec(TensorSpec):
 class Limit(NamedTuple):
     """A number that a run finds in its data, in the program's output `output`: `low` <= number <= `high`.
 
-    Otherwise what the run gives means nothing. `says` is what must hold.
+    Otherwise what the run gives means nothing. `says` is what must hold; of two sizes that must be equal, `sizes` are
+    the outputs that hold them.
     """
 
     says: str
     low: int
     high: int
     output: int
+    sizes: tuple[int, ...] = ()
 
 
 class Binding(NamedTuple):
@@ -288,7 +290,7 @@ class Binding(NamedTuple):
     def program_outputs(self) -> tuple[TensorSpec, ...]:
         """What the program gives, in order."""
         found = {number for axes in self.sizes for number in axes if number is not None}
-        found |= {limit.output for limit in self.limits}
+        found |= {number for limit in self.limits for number in (limit.output, *limit.sizes)}
         return (*self.outputs, *(TensorSpec(f"size:{at}", "int64", ()) for at in range(len(found))))
 
     @property
@@ -998,9 +1000,15 @@ class _Capacity:
     def check(self) -> None:
         """Raises InputError where the data of the last run were not what the model takes."""
         for limit in self.binding.limits:
-            number = int(self._found[limit.output - len(self.binding.outputs)])
-            if not limit.low <= number <= limit.high:
-                raise InputError(f"{limit.says}: {number} was found, and {limit.low} to {limit.high} can be")
+            number = self._number(limit.output)
+            if limit.low <= number <= limit.high:
+                continue
+            if limit.sizes:
+                raise InputError(f"{limit.says}: they are {' and '.join(str(self._number(at)) for at in limit.sizes)}")
+            raise InputError(f"{limit.says}: {number} was found, and {limit.low} to {limit.high} can be")
+
+    def _number(self, output: int) -> int:
+        return int(self._found[output - len(self.binding.outputs)])
 
     def _result(self, at: int, given: Array | None, inputs: Sequence[Array]) -> Array:
         spec, whole = self.binding.outputs[at], self._outputs[at]
@@ -2232,7 +2240,10 @@ def _binding(number: int, described: Mapping[str, Any]) -> Binding:
         for axes, port in zip(ranges["outputs"], outputs, strict=True)
     ]
     numbers = tuple(map(tuple, ranges["outputs"]))
-    limits = tuple(Limit(one["says"], one["min"], one["max"], one["output"]) for one in ranges.get("limits", ()))
+    limits = tuple(
+        Limit(one["says"], one["min"], one["max"], one["output"], tuple(one.get("sizes", ())))
+        for one in ranges.get("limits", ())
+    )
     specs = _specs(inputs, of_inputs), _specs(outputs, of_outputs)
     return Binding(number, dict(described["dims"]), *specs, sizes, numbers, words, draws, limits)
 

@@ -196,7 +196,11 @@ def _open(facts: Facts) -> dict[str, Any]:
     ]
     own_inputs = shapes.inputs[:-1] if facts.border.random else shapes.inputs
     inputs, outputs = ([list(axes) for axes in its] for its in (own_inputs, shapes.outputs))
-    limits = [{"says": one.says, "min": one.low, "max": one.high, "output": one.output} for one in shapes.limits]
+    limits = [
+        {"says": one.says, "min": one.low, "max": one.high, "output": one.output}
+        | ({"sizes": [*one.sizes]} if one.sizes else {})
+        for one in shapes.limits
+    ]
     found = {"dimensions": dimensions, "inputs": inputs, "outputs": outputs, **({"limits": limits} if limits else {})}
     return {"open": found}
 

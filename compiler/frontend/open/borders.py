@@ -67,8 +67,16 @@ def leave(
     opened = tuple(OpenDimension(one.name, one.low * one.step, one.high * one.step, one.step) for one in dimensions)
     limits = []
     for says, scalar, low, high in values.demands:
-        limits.append(Limit(says, low, high, len(results) + len(hidden)))
+        pair: list[int] = []
+        for number in values.equal[scalar][1:] if scalar in values.equal else ():
+            if number not in places:
+                places[number] = len(results) + len(hidden)
+                hidden.append((f"size:{len(places)}", values.scalar(number)))
+            pair.append(places[number])
+        limits.append(Limit(says, low, high, len(results) + len(hidden), tuple(pair)))
         hidden.append((f"limit:{len(limits)}", scalar))
+    sentences = {says for says, _, _ in values.equal.values()}
+    equal = tuple(dict.fromkeys(says for says, *_ in values.demands if says in sentences))
     known = {
         number: [tuple(array.reshape(-1).tolist()) for array in values.examples[id]]
         for number, id in enumerate(values.graph.inputs[: len(inputs)])
@@ -79,7 +87,7 @@ def leave(
     found = tried(graph, values.operators, limits, known, sizes) if limits else {}
     examples = tuple((number, tuple(each)) for number, each in found.items())
     assumed = tuple(values.assumed.items())
-    return graph, OpenShapes(opened, inputs, tuple(outputs), tuple(limits), examples, assumed)
+    return graph, OpenShapes(opened, inputs, tuple(outputs), tuple(limits), examples, assumed, equal)
 
 
 def shape(values: OpenValues, call: Call, ids: Ids) -> int:

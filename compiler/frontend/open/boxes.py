@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from compiler.frontend.open.extent import Extent, high
 from compiler.frontend.open.measured import positions_of
-from compiler.frontend.open.site import OpenSite, same
+from compiler.frontend.open.site import OpenSite, fitted, same
 from compiler.frontend.open.values import as_number
 from compiler.frontend.open.views import Results
 from compiler.ir.graph import Attr, Node
@@ -22,7 +24,10 @@ def non_max_suppression(site: OpenSite) -> Results:
     """The rows of all batches and classes one after another; of each at most as many as the limit says."""
     values = site.values
     (batches, spatial, _), (others, classes, places) = _shapes(site)
-    batches, spatial = same(batches, others), same(spatial, places)
+    batches, spatial = same(values, batches, others), same(values, spatial, places)
+    shapes = ((batches, spatial, site.shape(0)[2]), (batches, classes, spatial))
+    pair = (fitted(values, id, shape) for id, shape in zip((site.given(0), site.given(1)), shapes, strict=True))
+    site = replace(site, ids=(*pair, *site.ids[2:]))
     check_boxes(site.kind(0), site.kind(1))
     _check_overlap(site)
     most = min(_limit(site), high(spatial))

@@ -1,7 +1,8 @@
 """Sizes that only data say: numbers read while running, each up to a bound, beyond which the run is an error.
 
 A bound follows from the operator (a slice is no longer than its axis), is given by the option `bounds` under the name
-of the node, or is assumed: at most MOST, and so small that a result has at most ELEMENTS elements at capacity. What is
+of the node, or is assumed: at most MOST, and so small that a result has at most ELEMENTS elements at capacity. One that
+is assumed is as great as that of a size which it must be equal to, as long as a result has at most ROOM. What is
 computed from a number is computed from one within its bounds, so that whatever data say, nothing outside is read.
 """
 
@@ -32,7 +33,7 @@ from compiler.frontend.open.views import (
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
-MOST, ELEMENTS = 1024, 2**20
+MOST, ELEMENTS, ROOM = 1024, 2**20, 2**24
 
 
 # Reading numbers
@@ -65,16 +66,11 @@ def size_by_data(site: OpenSite, scalar: int, most: int, what: str, least: int =
     values.demand(
         scalar, least, most, f"{what} of {_name(site)} must lie between {least} and {most}{_more(site, most)}"
     )
-    return (
-        measured(
-            values,
-            values.node("Sub", (within(values, scalar, least, most), values.scalar(least))),
-            0,
-            most - least,
-            what,
-        )
-        + least
-    )
+    inside = values.node("Sub", (within(values, scalar, least, most), values.scalar(least)))
+    found = measured(values, inside, 0, most - least, what)
+    if isinstance(found, Extent) and values.assumed.get(values.source) == most and site.op != "Loop":
+        values.capped.update(dict.fromkeys(found.sizes, values.source))
+    return found + least
 
 
 def most_of(site: OpenSite, count: int, known: int = 1) -> int:
@@ -86,6 +82,9 @@ def most_of(site: OpenSite, count: int, known: int = 1) -> int:
     most = MOST
     while most > 4 and most**count * max(known, 1) > ELEMENTS:
         most -= 1
+    wanted = (values.wide or {}).get(values.source, 0)
+    while most < wanted and (2 * most) ** count * max(known, 1) <= ROOM:
+        most = min(2 * most, wanted)
     values.bounded[values.source] = values.assumed[values.source] = most
     return most
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from compiler.frontend.open.extent import Extent, Numbers, high, is_open
-from compiler.frontend.open.site import OpenSite, capacities
+from compiler.frontend.open.extent import Extent, Number, Numbers, high, is_open, least, low
+from compiler.frontend.open.site import OpenSite, capacities, fitted, is_by_data, same
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import Results, Rule, from_the_end
 from compiler.ir.graph import Attr
@@ -16,16 +16,28 @@ from compiler.ops.operator import Unsupported
 
 
 def gather_elements(site: OpenSite) -> Results:
-    """GatherElements: the result has the shape of the places."""
+    """GatherElements: the result has the shape of the places, which a run may not have more of along other axes."""
     values, shape = site.values, site.shape()
     axis, places = site.axis(len(shape)), site.given(1)
-    whole = values.shape(places)
+    pairs = zip(values.shape(places), shape, strict=True)
+    whole = tuple(dim if at == axis else _no_wider(values, dim, most) for at, (dim, most) in enumerate(pairs))
+    places = fitted(values, places, whole)
     if isinstance(shape[axis], Extent):
         places = from_the_end(values, places, values.scalar(shape[axis]))
     wider = tuple(at for at in range(len(shape)) if at != axis and high(whole[at]) > high(shape[at]))
     if wider:
         raise site.refuse(f"there may be more places than elements along axis {wider[0]}")
     return [values.emit("GatherElements", (site.first, places), whole, {"axis": axis})]
+
+
+def _no_wider(values: OpenValues, dim: Number, most: Number) -> Number:
+    """A size of places that may not be above that of the axis: where data decide that, a run demands it."""
+    difference = dim - most
+    if high(difference) <= 0 or low(difference) > 0 or not is_by_data(dim, most):
+        return dim
+    says = f"node {values.source!r:.100} takes size {dim!s:.60} to be at most {most!s:.60}, beyond which it is"
+    values.demand(values.scalar(difference), min(low(difference), 0), 0, says)
+    return least(dim, most) if high(dim) > high(most) else dim
 
 
 def gather_nd(site: OpenSite) -> Results:
@@ -36,9 +48,12 @@ def gather_nd(site: OpenSite) -> Results:
     count = outer[-1]
     if not isinstance(count, int):
         raise site.refuse("how many places make a tuple is open")
+    both = tuple(same(values, one, other) for one, other in zip(shape[:batch], outer[:batch], strict=True))
+    shape, outer = (*both, *shape[batch:]), (*both, *outer[batch:])
+    data, places = fitted(values, site.first, shape), fitted(values, places, outer)
     places = _tuples_from_the_end(values, places, shape[batch : batch + count])
     whole = (*outer[:-1], *shape[batch + count :])
-    return [values.emit("GatherND", (site.first, places), whole, {"batch_dims": batch})]
+    return [values.emit("GatherND", (data, places), whole, {"batch_dims": batch})]
 
 
 def scatter_nd(site: OpenSite) -> Results:
@@ -48,10 +63,11 @@ def scatter_nd(site: OpenSite) -> Results:
     count = outer[-1]
     if not isinstance(count, int):
         raise site.refuse("how many places make a tuple is open")
-    places = _tuples_from_the_end(values, places, shape[:count])
-    places = _beyond(values, places, outer, high(shape[0]))
+    places, updates = _of_one_shape(values, places, site.given(2), (*outer[:-1], *shape[count:]), len(outer) - 1)
+    outer = values.shape(places)
+    places = _row_beyond(values, _tuples_from_the_end(values, places, shape[:count]), outer, high(shape[0]))
     data = _with_room(values, site.first, 0)
-    found = values.node("ScatterND", (data, places, site.given(2)), site.attrs)
+    found = values.node("ScatterND", (data, places, updates), site.attrs)
     return [values.settled(found, shape, padded=False)]
 
 
@@ -59,12 +75,26 @@ def scatter_elements(site: OpenSite) -> Results:
     """ScatterElements: places beyond the sizes write behind the end of the axis, which is cut off again."""
     values, shape, places = site.values, site.shape(), site.given(1)
     axis, outer = site.axis(len(shape)), values.shape(places)
+    places, updates = _of_one_shape(values, places, site.given(2), outer, len(outer))
+    outer = values.shape(places)
     if isinstance(shape[axis], Extent):
         places = from_the_end(values, places, values.scalar(shape[axis]))
-    places, updates = _at_one_capacity(values, _beyond(values, places, outer, high(shape[axis])), site.given(2))
+    places, updates = _at_one_capacity(values, _beyond(values, places, outer, high(shape[axis])), updates)
     data = _with_room(values, site.first, axis)
     found = values.node("ScatterElements", (data, places, updates), {**site.attrs, "axis": axis})
     return [values.settled(found, shape, padded=False)]
+
+
+def _of_one_shape(values: OpenValues, places: int, updates: int, wanted: Numbers, shared: int) -> tuple[int, int]:
+    """Places and updates, which must have a shape, with one capacity along the first axes, which both have."""
+    there = values.shape(updates)
+    if len(there) != len(wanted):
+        raise Unsupported(
+            f"its updates have {len(there)} axes, and {len(wanted)} are written", "export the model again"
+        )
+    whole = tuple(same(values, one, other) for one, other in zip(wanted, there, strict=True))
+    outer = (*whole[:shared], *values.shape(places)[shared:])
+    return fitted(values, places, outer), fitted(values, updates, whole)
 
 
 def _at_one_capacity(values: OpenValues, *ids: int) -> list[int]:
@@ -98,6 +128,16 @@ def _beyond(values: OpenValues, id: int, shape: Numbers, number: int) -> int:
         if isinstance(dim, Extent):
             id = values.beyond(id, axis, dim, number)
     return id
+
+
+def _row_beyond(values: OpenValues, id: int, shape: Numbers, row: int) -> int:
+    """Tuples of places as i64, all beyond the sizes with a row as their first place and 0 as the others."""
+    count = high(shape[-1])
+    if count < 2 or not is_open(shape):
+        return _beyond(values, id, shape, row)
+    axis = len(shape) - 1
+    first = _beyond(values, values.part(id, axis, 0, 1), (*shape[:-1], 1), row)
+    return values.joined([first, _beyond(values, values.part(id, axis, 1, count), (*shape[:-1], count - 1), 0)], axis)
 
 
 def _with_room(values: OpenValues, id: int, axis: int) -> int:

@@ -17,7 +17,8 @@ from compiler.frontend.open.combine import COMBINE, NORMALISE, RECURRENCES, redu
 from compiler.frontend.open.evaluation import evaluated
 from compiler.frontend.open.extent import Extent, Number, Numbers, high, is_open
 from compiler.frontend.open.indexed import INDEXED
-from compiler.frontend.open.site import OpenSite, broadcast, capacities, iota, same
+from compiler.frontend.open.products import fitting
+from compiler.frontend.open.site import OpenSite, broadcast, fitted, iota, same
 from compiler.frontend.open.sized import DATA_DEPENDENT, is_data_dependent
 from compiler.frontend.open.values import OpenValues
 from compiler.frontend.open.views import VIEWS
@@ -154,20 +155,10 @@ def _elementwise(site: OpenSite) -> int:
     values = site.values
     ids, attrs = _parameters(site)
     shapes = [values.shape(id) for id in ids if id is not None]
-    whole = broadcast(shapes)
-    fitting = [None if id is None else _fitted(site, id, whole) for id in ids]
-    found = values.node(site.op, fitting, attrs)
+    whole = broadcast(values, shapes)
+    operands = [None if id is None else fitted(values, id, whole) for id in ids]
+    found = values.node(site.op, operands, attrs)
     return values.settled(found, whole, padded=not _keeps_zero(site, shapes, whole))
-
-
-def _fitted(site: OpenSite, id: int, whole: Numbers) -> int:
-    """An operand with the capacities that the result has, where a size of it has a tighter bound elsewhere."""
-    shape = site.values.shape(id)
-    own = whole[len(whole) - len(shape) :]
-    wanted = tuple(1 if dim == 1 else large for dim, large in zip(shape, own, strict=True))
-    if capacities(wanted) == site.values.graph.type(id).shape:
-        return id
-    return site.values.settled(id, wanted, padded=False)
 
 
 def _keeps_zero(site: OpenSite, shapes: Sequence[Numbers], whole: Numbers) -> bool:
@@ -198,6 +189,7 @@ def _by_kernel(site: OpenSite) -> Sequence[int]:
     values = site.values
     operator = values.operators[site.op]
     ids, attrs = _parameters(site)
+    ids = fitting(site, ids)
     types = tuple(None if id is None else values.graph.type(id) for id in ids)
     node = Node(site.op, tuple(ids), tuple(range(site.outputs)), dict(attrs))
     outs = operator.infer(node, types)[: site.outputs]
@@ -218,9 +210,8 @@ def _by_kernel(site: OpenSite) -> Sequence[int]:
             for output, place in way.outputs:
                 at = (int(output[1:]), place)
                 before = shapes[at[0]][place]
-                shapes[at[0]][place] = same(before, dim) if at in opened else dim
+                shapes[at[0]][place] = same(values, before, dim) if at in opened else dim
                 opened.add(at)
-    _demand_equal(site, ids)
     found = values.node_of(site.op, ids, attrs, site.outputs)
     return [values.settled(id, tuple(shape)) for id, shape in zip(found, shapes, strict=True)]
 
@@ -243,14 +234,3 @@ def _without_zeros(site: OpenSite) -> OpenSite:
     filled = values.node("Where", (real, x, values.reshape(zero, ())))
     values.shapes[filled] = shape
     return replace(site, ids=(filled, *site.ids[1:]))
-
-
-def _demand_equal(site: OpenSite, ids: Sequence[int | None]) -> None:
-    """What a product adds up has one size on both sides."""
-    if site.op in ("MatMul", "MatMulInteger"):
-        left, right = (site.values.shape(id) for id in ids[:2] if id is not None)
-        same(left[-1], right[-2] if len(right) > 1 else right[0])
-    if site.op == "Gemm":
-        left, right = (site.values.shape(site.given(place)) for place in (0, 1))
-        across, down = site.integer("transA", 0), site.integer("transB", 0)
-        same(left[0 if across else 1], right[1 if down else 0])

@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler.errors import ModelTooLarge
 from compiler.frontend.open.extent import Extent, Number, Numbers, Size, Undecided, high, in_range, in_steps, is_equal
-from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps, as_number
+from compiler.frontend.open.values import Narrower, OpenValues, SameSize, WholeSteps, Wider, as_number
 from compiler.frontend.site import NotKnown
 from compiler.ir.graph import Attr
 from compiler.ir.tensor import TensorType
@@ -83,13 +83,17 @@ class OpenSite:
         return Unsupported(f"{why} ({shapes})", "bind that dimension to a number, or to several")
 
 
-def same(one: Number, other: Number) -> Number:
+def same(values: OpenValues, one: Number, other: Number) -> Number:
     """The size that two axes have together. Raises SameSize to have two dimensions of inputs made one.
 
-    Raises Unsupported where they differ, or would have to be a number.
+    Sizes that data decide are assumed to be equal, which a run checks: the result is the one of fewer elements at
+    capacity, and operands have to be cut to that (`OpenValues.settled`). Raises Wider to have a bound that is no more
+    than assumed be the other's, and Unsupported where they differ whatever data say, or would have to be a number.
     """
     if one == other:
         return one
+    _widen(values, one, other)
+    _widen(values, other, one)
     mine, yours = _alone(one), _alone(other)
     if mine and yours:
         raise SameSize(mine, yours)
@@ -99,11 +103,35 @@ def same(one: Number, other: Number) -> Number:
     except Undecided:
         if any(_equal_in(one, other, size, size.low, size.high) for size in _given_sizes(one, other)):
             return one
+        if is_by_data(one, other):
+            return _assumed(values, one, other)
         _demand_less(one, other)
     raise Unsupported(
         f"sizes {one} and {other} are put side by side, which fits for some sizes alone",
         "bind these dimensions to numbers",
     )
+
+
+def is_by_data(one: Number, other: Number) -> bool:
+    """Whether data decide how far two numbers are apart."""
+    difference = one - other
+    return isinstance(difference, Extent) and any(size.measured for size in difference.sizes)
+
+
+def _widen(values: OpenValues, one: Number, other: Number) -> None:
+    """Raises Wider where a bound that was assumed ends `one` before `other` ends."""
+    if values.wide is None or not isinstance(one, Extent) or not values.capped or high(one) >= high(other):
+        return
+    for size in sorted(one.sizes & values.capped.keys(), key=str):
+        source = values.capped[size]
+        most = min(high(other), values.assumed[source] * -(-high(other) // max(high(one), 1)))
+        if most > max(values.wide.get(source, 0), values.assumed[source]):
+            raise Wider(source, most)
+
+
+def _assumed(values: OpenValues, one: Number, other: Number) -> Number:
+    values.demand_equal(one, other)
+    return min(one, other, key=high)
 
 
 STEPS = (2, 4, 8, 16, 32, 64, 128, 3, 5, 6, 7, 9, 10, 12, 14, 20, 24, 28, 40, 48, 80, 96, 160, 256, 320, 512)
@@ -166,8 +194,8 @@ def _alone(number: Number) -> Size | None:
     return None
 
 
-def broadcast(shapes: Sequence[Numbers]) -> Numbers:
-    """The shape that numpy's rules give. An open axis beside another fits when their sizes are one."""
+def broadcast(values: OpenValues, shapes: Sequence[Numbers]) -> Numbers:
+    """The shape that numpy's rules give. An open axis beside another fits when their sizes are one (see `same`)."""
     rank = max(map(len, shapes), default=0)
     found: list[Number] = [1] * rank
     for shape in shapes:
@@ -175,8 +203,18 @@ def broadcast(shapes: Sequence[Numbers]) -> Numbers:
             if found[place] == 1:
                 found[place] = dim
             elif dim != 1:
-                found[place] = same(found[place], dim)
+                found[place] = same(values, found[place], dim)
     return tuple(found)
+
+
+def fitted(values: OpenValues, id: int, whole: Numbers) -> int:
+    """An operand that is broadcast to a shape, with the capacities that this has: one size may have a tighter one."""
+    shape = values.shape(id)
+    own = whole[len(whole) - len(shape) :]
+    wanted = tuple(1 if dim == 1 else large for dim, large in zip(shape, own, strict=True))
+    if capacities(wanted) == values.graph.type(id).shape:
+        return id
+    return values.settled(id, wanted, padded=False)
 
 
 def iota(values: OpenValues, count: int, rank: int = 1, axis: int = 0) -> int:

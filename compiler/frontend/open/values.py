@@ -73,6 +73,14 @@ class WholeSteps(Exception):
         self.name, self.step = one.name, one.step * step
 
 
+class Wider(Exception):
+    """The greatest that sizes may be which data say at a node must be more than was assumed: else two would differ."""
+
+    def __init__(self, source: str, most: int) -> None:
+        super().__init__(f"sizes of {source!r:.100} must be able to be {most}")
+        self.source, self.most = source, most
+
+
 Demand = tuple[str, int, int, int]
 """What must hold of data: what is said of it, the scalar (i64) that it is demanded of, and its two ends."""
 
@@ -86,9 +94,12 @@ class OpenValues:
               something reads it at run time
     sizes     the graph's scalar for each size
     demands   what must hold of data
+    equal     what is said of sizes that are assumed to be equal: by the scalar that is 0 then, both of them
     examples  by id of a value that data say: legal ones, those of one place together
     bounds    the greatest size that data may say, by source, as options give it
     bounded   the same for every source where one was asked for; `assumed` has those that options do not give
+    wide      what `assumed` has to be at least, by source; None: nothing is made wider
+    capped    of sizes whose bound is assumed: the source that says them
     read      ids of values whose elements say such sizes
     guards    scalars (bool) all of which are true where what is made now counts
     roomy     of values that have room behind them along an axis: the value with all of it, zero there, and the axis
@@ -105,10 +116,13 @@ class OpenValues:
     entered: dict[tuple[str, bytes, tuple[int, ...]], int] = field(default_factory=dict)
     made: set[int] = field(default_factory=set)
     demands: list[Demand] = field(default_factory=list)
+    equal: dict[int, tuple[str, Number, Number]] = field(default_factory=dict)
     examples: dict[int, tuple[np.ndarray, ...]] = field(default_factory=dict)
     bounds: Mapping[str, int] = field(default_factory=dict)
     bounded: dict[str, int] = field(default_factory=dict)
     assumed: dict[str, int] = field(default_factory=dict)
+    wide: Mapping[str, int] | None = field(default_factory=dict)
+    capped: dict[Size, str] = field(default_factory=dict)
     read: dict[int, None] = field(default_factory=dict)
     guards: list[int] = field(default_factory=list)
     roomy: dict[int, tuple[int, int]] = field(default_factory=dict)
@@ -236,6 +250,15 @@ class OpenValues:
         for guard in self.guards:
             scalar = self.node("Where", (guard, scalar, self.scalar(low)))
         self.demands.append((says, scalar, low, high))
+
+    def demand_equal(self, one: Number, other: Number) -> None:
+        """Two sizes must have one value in each run: what a run is in which they have not, means nothing."""
+        difference = self.scalar(one - other)
+        if any((scalar, low, high) == (difference, 0, 0) for _, scalar, low, high in self.demands):
+            return
+        says = f"node {self.source!r:.100} takes sizes {one!s:.60} and {other!s:.60} for equal"
+        self.demand(difference, 0, 0, says)
+        self.equal[self.demands[-1][1]] = says, one, other
 
     def give_examples(self, id: int, arrays: Sequence[np.ndarray]) -> None:
         """Legal values of what data say: where it is an input, or an input's elements in another shape or type."""

@@ -21,7 +21,7 @@ from compiler.frontend.open.extent import (
     low,
     product,
 )
-from compiler.frontend.open.site import OpenSite, broadcast, capacities, iota, same
+from compiler.frontend.open.site import OpenSite, broadcast, capacities, fitted, iota, is_by_data, same
 from compiler.frontend.open.values import OpenValues, measured
 from compiler.frontend.tensors import check_size
 from compiler.ir.tensor import DType
@@ -43,16 +43,25 @@ def reshape(site: OpenSite) -> Results:
     if wanted.count(-1) == 1:
         place = wanted.index(-1)
         wanted[place] = 1
-        wanted[place] = _left_over(product(shape), product(tuple(wanted)), shape, wanted)
+        wanted[place] = _left_over(site.values, product(shape), product(tuple(wanted)), shape, wanted)
     if any(isinstance(dim, int) and dim < 0 for dim in wanted):
         raise Unsupported(f"its shape {list(map(str, wanted))} is none", "export the model again")
     return [reshaped(site.values, site.first, tuple(wanted))]
 
 
-def _left_over(whole: Number, rest: Number, shape: Numbers, wanted: Sequence[Number]) -> Number:
+def _left_over(values: OpenValues, whole: Number, rest: Number, shape: Numbers, wanted: Sequence[Number]) -> Number:
     try:
         return divided(whole, rest)
     except Undecided as no:
+        if isinstance(rest, int) and rest > 0 and is_by_data(whole, 0):
+            return whole // rest
+        if is_by_data(whole, rest) and high(whole):
+            # Of a size 0 another one might be kept, as a number 0 in a shape asks for.
+            number = values.scalar(rest)
+            values.demand(number, 1, max(high(rest), 1), f"node {values.source!r:.100} divides by size {rest!s:.60}")
+            divisor = values.node("Max", (number, values.scalar(1)))
+            number = values.node("Div", (values.scalar(whole), divisor))
+            return measured(values, number, 0, high(whole) // max(low(rest), 1), "rest")
         before, after = (", ".join(map(str, one)) for one in (shape, wanted))
         raise Unsupported(
             f"[{before}] is reshaped to [{after}] and what is left over: {no}", "bind these dimensions to numbers"
@@ -73,9 +82,9 @@ def squeeze(site: OpenSite) -> Results:
     gone = (
         [axis % len(shape) for axis in axes] if axes is not None else [at for at, dim in enumerate(shape) if dim == 1]
     )
-    for axis in gone:
-        same(shape[axis], 1)
-    return [reshaped(site.values, site.first, tuple(dim for at, dim in enumerate(shape) if at not in gone))]
+    ones = tuple(same(site.values, dim, 1) if at in gone else dim for at, dim in enumerate(shape))
+    id = site.first if ones == shape else site.values.settled(site.first, ones, padded=False)
+    return [reshaped(site.values, id, tuple(dim for at, dim in enumerate(ones) if at not in gone))]
 
 
 def unsqueeze(site: OpenSite) -> Results:
@@ -93,7 +102,9 @@ def reshaped(values: OpenValues, id: int, wanted: Numbers) -> int:
     first in memory before and after; else they have to be gathered.
     """
     shape = values.shape(id)
-    if product(shape) != product(wanted):
+    if (whole := product(shape)) != (new := product(wanted)):
+        if is_by_data(whole, new) and low(whole - new) <= 0 <= high(whole - new):
+            return _assumed_to_fit(values, id, wanted)
         before, after = (", ".join(map(str, one)) for one in (shape, wanted))
         raise Unsupported(f"[{before}] cannot be reshaped to [{after}] for all sizes", "bind shapes that agree")
     done: list[Number] = []
@@ -106,6 +117,16 @@ def reshaped(values: OpenValues, id: int, wanted: Numbers) -> int:
         done += news
         id = _at_capacity(values, id, (*done, *rest))
     return id
+
+
+def _assumed_to_fit(values: OpenValues, id: int, wanted: Numbers) -> int:
+    """The value in a shape that has as many elements in each run that has a meaning."""
+    shape = values.shape(id)
+    same(values, product(shape), product(wanted))
+    flat = values.reshape(id, (capacity(shape),))
+    place = values.reshape(decoded(values, linear(values, wanted), shape), (capacity(wanted),))
+    moved = values.reshape(gathered(values, flat, place, 0), capacities(wanted))
+    return along(values, moved, wanted, *range(len(wanted)))
 
 
 def _at_capacity(values: OpenValues, id: int, shape: Numbers) -> int:
@@ -349,7 +370,8 @@ def concat(site: OpenSite) -> Results:
     whole = list(shapes[0])
     for shape in shapes[1:]:
         whole = [
-            same(one, other) if at != axis else one for at, (one, other) in enumerate(zip(whole, shape, strict=True))
+            same(values, one, other) if at != axis else one
+            for at, (one, other) in enumerate(zip(whole, shape, strict=True))
         ]
     parts = [shape[axis] for shape in shapes]
     total: Number = 0
@@ -387,12 +409,13 @@ def expand(site: OpenSite) -> Results:
     values, shape = site.values, site.shape()
     wanted = site.known(1, "shape")
     assert wanted is not None
-    return [expanded(values, site.first, broadcast([shape, tuple(wanted)]))]
+    return [expanded(values, site.first, broadcast(values, [shape, tuple(wanted)]))]
 
 
 def expanded(values: OpenValues, id: int, whole: Numbers) -> int:
     """The value broadcast to a shape."""
     shape = values.shape(id)
+    id = fitted(values, id, whole)
     found = values.node("Expand", (id, None), {"shape": capacities(whole)})
     own = (*(1,) * (len(whole) - len(shape)), *shape)
     fresh = [at for at, dim in enumerate(whole) if own[at] == 1 and dim != 1]

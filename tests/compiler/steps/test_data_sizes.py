@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import re
+import subprocess
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +15,9 @@ import pytest
 from onnx import numpy_helper, parser
 
 from compiler.contract import CompileOptions
+from compiler.errors import InputsError
 from compiler.pack.loader import InputError, Model
+from compiler.preflight import preflight
 from tests.compiler.frontend.open.at_sizes import model_of
 from tests.compiler.frontend.open.test_control_flow import BRANCHES, HALVING
 from tests.compiler.frontend.test_branches import RATES
@@ -152,3 +158,95 @@ def test_distinct_elements_of_an_open_axis_are_found(tmp_path: Path) -> None:
     for size in (1, 3, 5):
         x = np.random.default_rng(size).normal(size=(size, 4))
         agree(artifact, UNIQUE, {"x": x.astype(np.float32)})
+
+
+ASSUMED = model_of("""m (float[8] x, float[8] z, float[8,3] a) => (float[k,3] y, float[8,3] board)
+<float[8,3] empty = {0,0,0, 0,0,0, 0,0,0, 0,0,0, 0,0,0, 0,0,0, 0,0,0, 0,0,0}> {
+    p = Cast<to=9>(x) q = Cast<to=9>(z) g = Compress<axis=0>(a, p) e = Exp(a) h = Compress<axis=0>(e, q)
+    y = Add(g, h) n = NonZero(z) t = Transpose(n) board = ScatterND(empty, t, g)
+}""")
+"""Random inputs keep all rows of both, so that it is proved without samples."""
+
+
+def flags(count: int, seed: int) -> np.ndarray:
+    return np.random.default_rng(seed).permutation(np.arange(8) < count).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def assuming(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return compiled(tmp_path_factory.mktemp("assuming"), ASSUMED)
+
+
+def test_sizes_that_are_equal_in_each_run_need_not_be_shown_equal(assuming: Path) -> None:
+    a = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    for count in (0, 1, 3, 5, 8):
+        agree(assuming, ASSUMED, {"x": flags(count, count), "z": flags(count, 9), "a": a})
+
+
+@pytest.mark.parametrize(("first", "second"), [(3, 5), (8, 1), (1, 8), (0, 2)])
+def test_a_run_whose_sizes_differ_is_an_error_and_the_next_run_is_unharmed(
+    assuming: Path, first: int, second: int
+) -> None:
+    a = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32)
+    with Model(assuming) as loaded:
+        right = {"x": flags(4, 1), "z": flags(4, 2), "a": a}
+        before = loaded.run(right)
+        with pytest.raises(InputError, match=rf"node '#\d+ Add' takes .* for equal: they are {first} and {second}"):
+            loaded.run({"x": flags(first, 1), "z": flags(second, 2), "a": a})
+        for name, array in loaded.run(right).items():
+            np.testing.assert_array_equal(array, before[name])
+
+
+@pytest.mark.parametrize("second", ["filled", "zero"])
+def test_a_caller_in_c_is_told_which_limit_does_not_hold(assuming: Path, tmp_path: Path, second: str) -> None:
+    """The example for C fills all inputs alike; with a second one of zeros no row of it is kept."""
+    with zipfile.ZipFile(assuming) as archive:
+        archive.extractall(tmp_path)
+    source = tmp_path / "example.c"
+    begin = "static void fill(tw_tensor *t) {\n"
+    skips = "    static int turn;\n    if (turn++ == 1) return;\n" if second == "zero" else ""
+    source.write_text(source.read_text().replace(begin, begin + skips))
+    command = ["gcc", "-std=c11", "-O1", "-o", "example", "example.c", "./model.so", "-Wl,-rpath,$ORIGIN"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    ran = subprocess.run(["./example", "weights.bin"], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ran.returncode == (2 if second == "zero" else 0), ran.stderr
+    if found := re.search(r"open\.limits\[(\d+)\]", ran.stderr):
+        limits = json.loads((tmp_path / "manifest.json").read_text())["open"]["limits"]
+        assert "Add' takes sizes kept.0 and kept.1 for equal" in limits[int(found[1])]["says"]
+    assert bool(found) == (second == "zero")
+
+
+def test_preflight_and_report_list_what_is_assumed(tmp_path: Path) -> None:
+    source = tmp_path / "m.onnx"
+    source.write_bytes(ASSUMED)
+    report = compile_file(source, tmp_path / "m.tw", CompileOptions(tuning_budget_s=0, threads=1))
+    said = [notice for notice in report.notices if "assumed of sizes that data say, else a run is an error" in notice]
+    assert len(said) == 1
+    assert "Add' takes sizes kept.0 and kept.1 for equal" in said[0]
+    assert said[0] in preflight(source, CompileOptions())["notices"]
+
+
+def test_a_model_that_random_inputs_do_not_fit_asks_for_samples(tmp_path: Path) -> None:
+    model = model_of("""m (float[8] x, float[8,3] a) => (float[4,3] y) <float zero = {0}, float[4,1] w = {1,2,3,4}> {
+        p = Greater(x, zero) g = Compress<axis=0>(a, p) y = Mul(g, w)
+    }""")
+    with pytest.raises(InputsError, match=r"takes sizes kept\.0 and 4 for equal"):
+        compiled(tmp_path, model)
+    rows, sample = np.random.default_rng(0).normal(size=(8, 3)).astype(np.float32), tmp_path / "one.npz"
+    np.savez(sample, x=flags(4, 1), a=rows)
+    artifact = tmp_path / "given.tw"
+    options = CompileOptions(tuning_budget_s=0, threads=1)
+    compile_file(tmp_path / "m.onnx", artifact, options, samples={"one": sample})
+    agree(artifact, model, {"x": flags(4, 2), "a": rows})
+
+
+def test_more_places_are_written_than_a_bound_would_be_without_the_size_beside_it(tmp_path: Path) -> None:
+    model = model_of("""m (float[40,40] x) => (float[40,40] y)
+    <float zero = {0}, float two = {2.5}, int64[1] front = {0}> {
+        c = Greater(x, zero) p = NonZero(c) t = Transpose(p) i = Cast<to=7>(c) n = ReduceSum<keepdims=0>(i)
+        s = Unsqueeze(n, front) v = Expand(two, s) y = ScatterND(x, t, v)
+    }""")
+    artifact = compiled(tmp_path, model)
+    for share in (0.0, 0.3, 1.0):
+        x = np.random.default_rng(1).uniform(share - 1, share, (40, 40)).astype(np.float32)
+        agree(artifact, model, {"x": x})
