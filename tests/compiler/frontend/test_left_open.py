@@ -88,11 +88,14 @@ def test_the_batch_of_a_recurrent_state_without_a_name_is_one() -> None:
 
 
 def test_what_has_no_rule_is_bound_to_its_usual_size() -> None:
-    model = model_of("m (float[1,tokens,5] x) => (float[1,tokens,5] y) { y = LpNormalization<axis=1>(x) }")
+    model = model_of(
+        "m (float[1,4,tokens] x) => (float[1,1,17,9] y) <int64[2] s = {17, 9}, int64[2] k = {2, 2}>"
+        " { y = Col2Im(x, s, k) }"
+    )
     options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
     assert options.dims == {"tokens": 128}
     assert "'tokens' to 128" in notice
-    assert "LpNormalization" in notice
+    assert "Col2Im" in notice
 
 
 def test_a_file_that_cannot_be_read_leaves_the_options_as_they_are() -> None:
@@ -114,7 +117,9 @@ def test_first_dimensions_that_count_what_a_sample_has_are_no_batches() -> None:
 
 
 def test_first_dimensions_are_batches_after_all_where_the_model_has_no_rule_for_them() -> None:
-    model = model_of(COUNTS.format("LpNormalization<axis=0>"))
+    model = model_of(
+        "m (float[nodes,1,1] x, float[edges,1,1] e) => (float[nodes] y, float[edges] z) { y = Det(x) z = Det(e) }"
+    )
     options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
     assert options.dims == {}
     assert "bound to 1" in notice
