@@ -22,7 +22,7 @@ from pathlib import Path
 
 from compiler.contract import CompileOptions, DimRange, InputSpec
 from compiler.errors import TilewrightError, UnsupportedModel
-from compiler.frontend.bind import Bound, key_of
+from compiler.frontend.bind import Bound, key_of, separated
 from compiler.frontend.correct import BATCH, LENGTH, SOUND, is_batch_of_state, is_counted, named_by_shapes, usual
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import bound_graph
@@ -166,6 +166,7 @@ def _grown(one: DimRange, least: int) -> DimRange:
 
 def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRange]:
     """By name, the dimensions that options leave open, but for batches."""
+    inputs, _ = separated(inputs, options)
     known = {*options.binding, *named_by_shapes(inputs, options.inputs)}
     found: dict[str, DimRange] = {}
     for entry in inputs:
