@@ -117,8 +117,9 @@ def bind(
     _check_kinds(inputs)
     _check_names(inputs, constants, options)
     shaped = [_with_rank(entry, options.inputs.get(entry.name, InputSpec())) for entry in inputs]
+    shaped, said = separated(shaped, options)
     known = _known(shaped, options)
-    notices = _open_batches(shaped, known)
+    notices = [*said, *_open_batches(shaped, known)]
     _require_all(shaped, known)
     sizes = _sizes(options, merged)
     known.update({name: size.high * size.step for name, size in sizes.items()})
@@ -231,6 +232,41 @@ def key_of(entry: Input, axis: int) -> str:
     assert entry.shape is not None
     dim = entry.shape[axis]
     return dim if isinstance(dim, str) else f"{entry.name}.{axis}"
+
+
+def separated(inputs: Sequence[Input], options: CompileOptions) -> tuple[list[Input], tuple[str, ...]]:
+    """Inputs of which whole shapes that options give win over names, where several sizes have one name; and notices.
+
+    Exporters call an image's sides and those of a state alike, which begins with one element.
+    """
+    given: dict[str, dict[int, str]] = {}
+    for name, number in options.binding.items():
+        given.setdefault(name, {})[number] = "dims"
+    for entry in inputs:
+        for axis, dim, size in _given(entry, options):
+            if isinstance(dim, str):
+                given.setdefault(dim, {}).setdefault(size, f"axis {axis} of {quoted(entry.name)}")
+    several = {name for name, sizes in given.items() if len(sizes) > 1 or (sizes and name in options.ranges)}
+    found = []
+    for entry in inputs:
+        sizes = {axis: size for axis, dim, size in _given(entry, options) if dim in several}
+        shape = None if entry.shape is None else tuple(sizes.get(at, dim) for at, dim in enumerate(entry.shape))
+        found.append(replace(entry, shape=shape) if sizes else entry)
+    notices = tuple(
+        f"dimension {quoted(name)} is no one size, as inputs have the shapes that the options give: "
+        + ", ".join(f"{size} ({where})" for size, where in given[name].items())
+        for name in given
+        if name in several
+    )
+    return found, notices
+
+
+def _given(entry: Input, options: CompileOptions) -> list[tuple[int, int | str | None, int]]:
+    """Of an input whose whole shape options give: each axis, what the model says of it, and its size."""
+    shape = options.inputs.get(entry.name, InputSpec()).shape
+    if shape is None or entry.shape is None or len(shape) != len(entry.shape):
+        return []
+    return [(axis, dim, size) for axis, (dim, size) in enumerate(zip(entry.shape, shape, strict=True))]
 
 
 def _known(inputs: Sequence[Input], options: CompileOptions) -> dict[str, int]:

@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from compiler.contract import CompileOptions, InputSpec
-from compiler.frontend.bind import key_of
+from compiler.frontend.bind import key_of, separated
 from compiler.frontend.model import Input
 
 BATCH, LENGTH, SOUND, CHANNELS, PIXELS = 1, 128, 16000, 3, 224
@@ -40,6 +40,7 @@ Shape = tuple[int | str | None, ...]
 def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
     """The options with every dimension of every input bound; equal to those given where nothing was amiss."""
     symbols = {dim for entry in inputs for dim in entry.shape or () if isinstance(dim, str)}
+    inputs, _ = separated(inputs, options)
     dims = {name: value for name, value in options.binding.items() if name in symbols}
     specs = {entry.name: options.inputs[entry.name] for entry in inputs if entry.name in options.inputs}
     known = dict(dims)
@@ -67,6 +68,7 @@ def correct(inputs: Sequence[Input], options: CompileOptions) -> CompileOptions:
 
 def open_inputs(inputs: Sequence[Input], options: CompileOptions) -> frozenset[str]:
     """Names of the inputs of which the options leave a dimension, or the rank, open."""
+    inputs, _ = separated(inputs, options)
     specs = {entry.name: options.inputs.get(entry.name, InputSpec()) for entry in inputs}
     known = {**options.binding, **named_by_shapes(inputs, specs), **_open_batches(inputs, options.binding)}
 
@@ -84,7 +86,7 @@ def open_inputs(inputs: Sequence[Input], options: CompileOptions) -> frozenset[s
 def _agreeing(entry: Input, spec: InputSpec, dims: dict[str, int]) -> InputSpec:
     """The spec without a shape that contradicts the model or a dimension that is given.
 
-    The dimension is given by itself or by an input before.
+    The dimension is given by itself or by an input before. Names of several sizes are `separated` before.
     """
     if spec.shape is None or entry.shape is None:
         return spec

@@ -25,6 +25,9 @@ AGAIN = "export the model again"
 DIGITS: Mapping[DType, int] = {DType.F16: 11, DType.BF16: 8, DType.F32: 24, DType.F64: 53}
 """Bits of a uniform number in [0, 1), all of which the type holds."""
 
+Dims = tuple[int, ...] | str
+"""A shape; where it is open, the name of a vector that holds it."""
+
 
 class Draws:
     """Random numbers, written into a composition, by the seed of its call."""
@@ -36,28 +39,39 @@ class Draws:
             raise Unsupported(f"its seed is {seed!r:.40}", "give a number")
         self.attrs = {} if seed is None else {"key": int(np.float32(seed).view(np.uint32))}
 
-    def bits(self, *dims: int) -> str:
+    def bits(self, dims: Dims) -> str:
         """Words of 32 bits."""
-        return self.composition.call(RANDOM_BITS, shape=tuple(dims), **self.attrs)
+        if isinstance(dims, str):
+            return self.composition.call(RANDOM_BITS, dims, **self.attrs)
+        return self.composition.call(RANDOM_BITS, shape=dims, **self.attrs)
 
-    def uniform(self, kind: DType, *dims: int, above_zero: bool = False) -> str:
+    def like(self, *more: int, axes: int | None = None) -> Dims:
+        """The shape of the first input, or its first axes and so many more."""
+        shape = self.composition.site.first.shape[:axes]
+        numbers = [dim for dim in shape if isinstance(dim, int)]
+        if len(numbers) == len(shape):
+            return (*numbers, *more)
+        open_ = self.composition.call("Shape", "x0", **({} if axes is None else {"end": axes}))
+        return self.composition.call("Concat", open_, self.composition.ints(*more), axis=0) if more else open_
+
+    def uniform(self, kind: DType, dims: Dims, above_zero: bool = False) -> str:
         """Numbers from [0, 1), or from (0, 1]: whole multiples of a power of a half, each of which may come."""
         call, digits = self.composition.call, DIGITS[kind]
-        whole = call("Cast", self._shifted(self.bits(*dims), 32 - min(digits, 32)), to=CODES[kind])
+        whole = call("Cast", self._shifted(self.bits(dims), 32 - min(digits, 32)), to=CODES[kind])
         if kind is DType.F64:
-            rest = call("Cast", self._shifted(self.bits(*dims), 64 - digits), to=CODES[kind])
+            rest = call("Cast", self._shifted(self.bits(dims), 64 - digits), to=CODES[kind])
             whole = call("Add", call("Mul", whole, self.number(2.0 ** (digits - 32), kind)), rest)
         if above_zero:
             whole = call("Add", whole, self.number(1, kind))
         return call("Mul", whole, self.number(2.0**-digits, kind))
 
-    def normal(self, kind: DType, *dims: int) -> str:
+    def normal(self, kind: DType, dims: Dims) -> str:
         """Numbers of mean 0 and variance 1 (Box and Muller, 1958)."""
         wide = DType.F64 if kind is DType.F64 else DType.F32
         call = self.composition.call
-        logarithm = call("Log", self.uniform(wide, *dims, above_zero=True))
+        logarithm = call("Log", self.uniform(wide, dims, above_zero=True))
         radius = call("Sqrt", call("Mul", logarithm, self.number(-2, wide)))
-        angle = call("Mul", self.uniform(wide, *dims), self.number(2 * math.pi, wide))
+        angle = call("Mul", self.uniform(wide, dims), self.number(2 * math.pi, wide))
         return call("Mul", radius, call("Cos", angle))
 
     def number(self, value: float, kind: DType) -> str:
@@ -72,8 +86,8 @@ class Draws:
         )
 
 
-def _shape(site: Site) -> tuple[int, ...]:
-    return site.first.dims if site.call.op.endswith("Like") else tuple(site.ints("shape") or ())
+def _shape(draws: Draws, site: Site) -> Dims:
+    return draws.like() if site.call.op.endswith("Like") else tuple(site.ints("shape") or ())
 
 
 def _kind(site: Site, fallback: DType | None = None) -> DType:
@@ -105,7 +119,7 @@ def uniform(site: Site) -> Expansion:
     """RandomUniform and RandomUniformLike: low + (high - low) u."""
     draws, kind = Draws(site), _real(site)
     low, high = _number(site, "low", 0.0), _number(site, "high", 1.0)
-    found = draws.uniform(kind, *_shape(site))
+    found = draws.uniform(kind, _shape(draws, site))
     if (low, high) != (0.0, 1.0):
         wide = draws.composition.call("Mul", found, draws.number(high - low, kind))
         found = draws.composition.call("Add", wide, draws.number(low, kind))
@@ -116,7 +130,7 @@ def normal(site: Site) -> Expansion:
     """RandomNormal and RandomNormalLike: mean + scale z."""
     draws, kind = Draws(site), _real(site)
     wide = DType.F64 if kind is DType.F64 else DType.F32
-    found = draws.normal(kind, *_shape(site))
+    found = draws.normal(kind, _shape(draws, site))
     found = draws.composition.call("Mul", found, draws.number(_number(site, "scale", 1.0), wide))
     found = draws.composition.call("Add", found, draws.number(_number(site, "mean", 0.0), wide))
     return draws.composition.gives(draws.composition.cast(found, wide, kind))
@@ -129,7 +143,7 @@ def bernoulli(site: Site) -> Expansion:
         raise Unsupported(f"its probabilities are {x}", "give floats")
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
     probability = draws.composition.cast("x0", x.dtype, wide)
-    hit = draws.composition.call("Less", draws.uniform(wide, *x.dims), probability)
+    hit = draws.composition.call("Less", draws.uniform(wide, draws.like()), probability)
     return draws.composition.gives(draws.composition.cast(hit, DType.BOOL, _kind(site, x.dtype)))
 
 
@@ -137,14 +151,19 @@ def multinomial(site: Site) -> Expansion:
     """Classes [batch, sample_size], drawn by weights exp(x): the inverse of their running sums."""
     draws, x = Draws(site), site.first
     kind, count = _kind(site, DType.I32), site.integer("sample_size", 1)
-    if x.rank != 2 or not x.dims[1] or count < 1 or kind not in (DType.I32, DType.I64) or x.dtype not in DIGITS:
+    classes = x.shape[1] if x.rank == 2 else 0
+    if not isinstance(classes, int):
+        raise Unsupported(
+            f"it draws from {x}, of which the number of classes is open", "bind that dimension to a number"
+        )
+    if not classes or count < 1 or kind not in (DType.I32, DType.I64) or x.dtype not in DIGITS:
         raise Unsupported(f"it draws {count} {kind} from {x}", AGAIN)
     wide = DType.F64 if x.dtype is DType.F64 else DType.F32
     call, composition = draws.composition.call, draws.composition
     axis = composition.constant(np.array(1, np.int64))
     sums = call("CumSum", call("Softmax", composition.cast("x0", x.dtype, wide), axis=1), axis)
-    below = call("Slice", sums, composition.ints(0), composition.ints(x.dims[1] - 1), composition.ints(1))
-    drawn = composition.reshape(draws.uniform(wide, x.dims[0], count), x.dims[0], count, 1)
+    below = call("Slice", sums, composition.ints(0), composition.ints(classes - 1), composition.ints(1))
+    drawn = call("Unsqueeze", draws.uniform(wide, draws.like(count, axes=1)), composition.ints(2))
     passed = call("GreaterOrEqual", drawn, call("Unsqueeze", below, composition.ints(1)))
     return composition.gives(
         call("ReduceSum", composition.cast(passed, DType.BOOL, kind), composition.ints(2), keepdims=0)
@@ -164,7 +183,7 @@ def dropout(site: Site) -> Expansion:
         if site.types[1].elements != 1:
             raise Unsupported(f"its ratio is {site.types[1]}", "give one number")
         ratio = composition.cast(composition.reshape("x1"), site.types[1].dtype, wide)
-    kept = call("GreaterOrEqual", draws.uniform(wide, *x.dims), ratio)
+    kept = call("GreaterOrEqual", draws.uniform(wide, draws.like()), ratio)
     scaled = call("Div", composition.cast("x0", x.dtype, wide), call("Sub", draws.number(1, wide), ratio))
     y = composition.cast(call("Where", kept, scaled, draws.number(0, wide)), wide, x.dtype)
     if site.constants[2] is None:

@@ -32,6 +32,7 @@ from compiler.frontend.ml.trees import OWN_FOREST
 from compiler.frontend.model import NEWEST_OPSET, Body, Call, Expansion, Foreign, Model, quoted
 from compiler.frontend.open.borders import SIZES, enter, leave
 from compiler.frontend.open.data_dependent import held
+from compiler.frontend.open.extent import is_open
 from compiler.frontend.open.few import MOST, few_values, one_of
 from compiler.frontend.open.rules import is_said_by_data, results_of
 from compiler.frontend.open.site import OpenSite
@@ -40,6 +41,7 @@ from compiler.frontend.open.values import OpenValues
 from compiler.frontend.opset_eight import scan_of_any_opset
 from compiler.frontend.own import MOST_NAMED, ZIP_MAP, forest, number_of, random_bits, zip_map
 from compiler.frontend.preview import FLEX_ATTENTION, flex_attention
+from compiler.frontend.regions import attempt
 from compiler.frontend.schema import Form, check_types, form_of
 from compiler.frontend.scope import REFUSED, Scope
 from compiler.frontend.sequences import PASSING, SEQUENCES, Sequences, is_sequence
@@ -419,7 +421,12 @@ class _Walk:
         if self.values.concerns(ids) or is_said_by_data(self.values, call.op, ids):
             count = max((position + 1 for position, name in enumerate(call.outputs) if name), default=0)
             site = OpenSite(self.values, call.op, ids, attrs, count)
-            found = guarded(lambda: results_of(site))
+            try:
+                found = guarded(lambda: results_of(site))
+            except NotKnown:
+                raise
+            except Unsupported as no:
+                return self._by_body(call, ids, scope, form, no)
             self.graph.texts.update(found if is_text else ())
             named = [self._named(id, call, scope, place) for place, id in enumerate(found)]
             return (*named, *(None for _ in call.outputs[count:]))
@@ -454,6 +461,24 @@ class _Walk:
         if arrays is None:
             self.graph.node(node)
         return (*node.outputs, *(None for _ in call.outputs[count:]))
+
+    def _by_body(self, call: Call, ids: Ids, scope: Scope, form: Form, no: Unsupported) -> Ids:
+        """Results of an operator that has no rule for its open axes, by the body that ONNX gives for it.
+
+        Raises `no` where there is none, or none of which every node is taken.
+        """
+        before = self.refused
+        try:
+            with attempt(self):
+                expansion = guarded(lambda: schema_body(call, NEWEST_OPSET, self._types(ids), form.defaults))
+                if expansion is None:
+                    raise no
+                found = self.expand(call, ids, scope, expansion, None)
+                if self.refused > before:
+                    raise no
+                return found
+        except Unsupported:
+            raise no from None
 
     def _named(self, id: int, call: Call, scope: Scope, place: int = 0) -> int:
         """The value by the name that the call gives it, where nothing else has named it."""
@@ -526,8 +551,9 @@ class _Walk:
         assert ids[0] is not None
         kind = self.graph.type(ids[0])
         dtype = kind.dtype.numpy if opset < 10 else np.dtype(np.bool_)
-        mask = np.broadcast_to(np.ones((), dtype), kind.dims)
-        return (ids[0], self.graph.constant(mask, scope.label(call.outputs[1])))
+        mask = self.graph.constant(np.broadcast_to(np.ones((), dtype), kind.dims), scope.label(call.outputs[1]))
+        shape = self.values.shape(ids[0])
+        return (ids[0], self.values.settled(mask, shape) if is_open(shape) else mask)
 
     def knows(self, call: Call) -> bool:
         """Whether there is a way for calls of this operator at all."""

@@ -21,8 +21,8 @@ from functools import partial
 from pathlib import Path
 
 from compiler.contract import CompileOptions, DimRange, InputSpec
-from compiler.errors import TilewrightError, UnsupportedModel
-from compiler.frontend.bind import Bound, key_of
+from compiler.errors import ModelTooLarge, TilewrightError, UnsupportedModel
+from compiler.frontend.bind import Bound, key_of, separated
 from compiler.frontend.correct import BATCH, LENGTH, SOUND, is_batch_of_state, is_counted, named_by_shapes, usual
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import bound_graph
@@ -33,6 +33,11 @@ from compiler.ops.operator import Operator
 MOST = {LENGTH: 512, SOUND: 48000}
 """The greatest size of a range, by the most usual one."""
 MOST_OF_IMAGES, MOST_OTHERWISE = 640, 64
+COUNT, MOST_COUNTED = 1024, (16384, 4096, 1024, 256, 64)
+"""Of an axis behind others that is no length, side of an image or sound, such as that of raw boxes: the most usual
+size, and the greatest ones, of which the first is taken for which memory suffices."""
+ROOM = 1 << 26
+"""Elements of all values of a model together at its greatest sizes, for such an axis."""
 SIDES = (32, 48, 64, 80, 96, 112, 128, 160, 192, 256, 299, 320, 384, 416, 448, 480, 512, 640)
 """That images are scaled to where a network takes one size alone."""
 LARGEST = 1 << 16
@@ -76,6 +81,7 @@ def bind_what_is_open(
     for ranges in _choices(takes, found, others):
         least = _least(takes, ranges)
         grown = {name: _grown(one, least or 1) for name, one in ranges.items()}
+        grown = _with_room(content, options, grown, operators, limits)
         try:
             opened = _opened(
                 content, options, grown, least or max(one.opt for one in grown.values()), operators, limits
@@ -90,6 +96,33 @@ def bind_what_is_open(
     sizes = {name: one.opt for name, one in grown.items()}
     bound = ", ".join(f"{quoted(name)} to {size}" for name, size in sizes.items())
     return _with(options, sizes), (f"dimensions that the options leave open were bound: {bound}; for a range {no}",)
+
+
+def _with_room(
+    model: Model,
+    options: CompileOptions,
+    ranges: dict[str, DimRange],
+    operators: Mapping[str, Operator],
+    limits: Limits,
+) -> dict[str, DimRange]:
+    """The ranges with those that count something ending where memory suffices for all values at the greatest sizes."""
+    found = ranges
+    for most in MOST_COUNTED if any(one.high == MOST_COUNTED[0] for one in ranges.values()) else ():
+        found = {
+            name: DimRange(one.low, min(one.opt, most), most) if one.high == MOST_COUNTED[0] else one
+            for name, one in ranges.items()
+        }
+        at_most = {name: one.high for name, one in found.items()}
+        try:
+            _, inferred = bound_graph(model, _with(options, at_most), operators, limits)
+        except ModelTooLarge:
+            continue
+        except TilewrightError:  # sizes that the model takes are found later
+            break
+        graph = inferred.graph
+        if sum(value.type.elements for id, value in graph.values.items() if id not in graph.constants) <= ROOM:
+            break
+    return found
 
 
 def _choices(
@@ -166,6 +199,7 @@ def _grown(one: DimRange, least: int) -> DimRange:
 
 def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRange]:
     """By name, the dimensions that options leave open, but for batches."""
+    inputs, _ = separated(inputs, options)
     known = {*options.binding, *named_by_shapes(inputs, options.inputs)}
     found: dict[str, DimRange] = {}
     for entry in inputs:
@@ -182,6 +216,8 @@ def _ranges(inputs: Sequence[Input], options: CompileOptions) -> dict[str, DimRa
                 most_usual = min(LENGTH, MOST_OTHERWISE)
             most = MOST_OF_IMAGES if len(entry.shape) >= 4 else MOST.get(most_usual, MOST_OTHERWISE)
             is_batch = is_batch_of_state(entry.shape, axis)
+            if most_usual == BATCH and axis > 0 and not is_batch and "batch" not in name.lower():
+                most_usual, most = COUNT, MOST_COUNTED[0]
             found.setdefault(name, DimRange(1, 1, 1) if is_batch else DimRange(1, most_usual, max(most, most_usual)))
     return {name: one for name, one in found.items() if is_counted(name) or name not in _firsts(inputs)}
 

@@ -6,10 +6,14 @@ from typing import Protocol
 
 from compiler.frontend.legalise import plain_attr
 from compiler.frontend.model import Call, Model, quoted
-from compiler.frontend.open.extent import Extent
+from compiler.frontend.open.extent import Extent, is_open
+from compiler.frontend.open.site import capacities
+from compiler.frontend.open.values import as_number
+from compiler.frontend.open.views import capacity, gathered, linear
 from compiler.frontend.scope import Scope
 from compiler.frontend.unroll import Walk
 from compiler.ir.border import RANDOM_STATE
+from compiler.ir.graph import Attr
 from compiler.ir.tensor import DType, TensorType
 from compiler.ops.forest import FOREST
 from compiler.ops.operator import Unsupported
@@ -56,7 +60,24 @@ def random_bits(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:
         walk.state = walk.graph.input_at(walk.own_inputs, TensorType(DType.I64, (2,)), RANDOM_STATE)
     attrs = {name: plain_attr(name, value) for name, value in call.attrs.items()}
     stream, walk.streams = walk.streams, walk.streams + 1
-    return (walk.values.node("RandomBits", (walk.state,), {**attrs, "stream": stream}),)
+    attrs["stream"] = stream
+    if not ids or ids[0] is None:
+        return (walk.values.node("RandomBits", (walk.state,), attrs),)
+    return (_open_bits(walk, walk.state, attrs, ids[0]),)
+
+
+def _open_bits(walk: Owning, state: int, attrs: dict[str, Attr], wanted: int) -> int:
+    """Words in an open shape: each the one of its place among those that are real, whatever the capacity is."""
+    values = walk.values
+    known = values.known(wanted)
+    if known is None:
+        raise Unsupported("the shape of what it draws is computed", "bind the dimensions to numbers")
+    shape = tuple(as_number(item) for item in known.reshape(-1))
+    if not is_open(shape[1:]):
+        return values.settled(values.node("RandomBits", (state,), {**attrs, "shape": capacities(shape)}), shape)
+    line = values.node("RandomBits", (state,), {**attrs, "shape": (capacity(shape),)})
+    found = gathered(values, line, values.reshape(linear(values, shape), (capacity(shape),)), 0)
+    return values.settled(values.reshape(found, capacities(shape)), shape)
 
 
 def forest(walk: Owning, call: Call, ids: Ids, scope: Scope) -> Ids:

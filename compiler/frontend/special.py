@@ -110,13 +110,15 @@ def non_zero(place: Place) -> np.ndarray | None:
 
 def eye_like(place: Place) -> np.ndarray | None:
     """Ones on diagonal `k`, in the type of `dtype` or of the input."""
-    dims = place.first.dims
-    if len(dims) != 2:
+    if place.first.rank != 2:
         raise Unsupported(f"{place.first} is no matrix", "export the model again")
     code = place.call.attrs.get("dtype")
     dtype = place.first.dtype if code is None else DTYPES.get(code) if isinstance(code, int) else None
     if dtype is None or dtype.is_small:
         raise Unsupported(f"dtype {code} is not supported", "use a type from bool to double")
+    if any(not isinstance(dim, int) for dim in place.first.shape):
+        return None
+    dims = place.first.dims
     if max(place.first.elements * dtype.bytes, *(8 * extent for extent in dims)) > place.limits.fold_bytes:
         return None
     columns = np.arange(dims[1]) - place.integer("k", 0)

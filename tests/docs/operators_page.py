@@ -14,6 +14,7 @@ from compiler.frontend.opsets import COMPOSED, UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
+from tests.compiler.frontend.open.not_opened import NOT_OPENED
 from tests.docs.pages import wrapped
 from worker.devices.catalogue import INLINED, OWN, about, composed, limits
 
@@ -49,7 +50,20 @@ NOTES = {
 
 def page() -> str:
     """The whole page; what the conformance suite found stays as it is."""
-    return "\n".join([HEAD, *_families(), *_others(), kept(PAGE.read_text())]).rstrip("\n") + "\n"
+    return "\n".join([HEAD, *_families(), *_others(), *_open(), kept(PAGE.read_text())]).rstrip("\n") + "\n"
+
+
+def _open() -> Iterator[str]:
+    """What has to be bound of operators that do not take every axis open."""
+    yield "## Open dimensions\n"
+    listed = "; ".join(f"{name}: {what}" for name, what in sorted(NOT_OPENED.items()))
+    yield wrapped(
+        "Any axis of the first input of an operator above may be open or have a range, which is tried with the cases "
+        "of onnx's conformance suite that have one node, but for those of size 1. An operator that has no rule of its "
+        "own is computed by the body that ONNX gives for it. Random numbers are those that the model at these very "
+        f"sizes draws. What has to be bound to a number: {listed}."
+    )
+    yield ""
 
 
 def _families() -> Iterator[str]:

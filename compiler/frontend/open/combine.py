@@ -124,12 +124,23 @@ def extreme_position(site: OpenSite) -> Results:
 
 
 def running_sum(site: OpenSite) -> Results:
-    """CumSum forwards: zeros after the end change nothing."""
+    """CumSum, in both directions: zeros after the end change nothing."""
     shape = site.shape()
     (axis,) = site.ints(1, "axis") or [0]
-    if site.integer("reverse", 0) and isinstance(shape[axis % len(shape)], Extent):
-        raise site.refuse("a running sum goes backwards along an open axis")
     return [site.values.emit(site.op, (site.first, None), shape, {**site.attrs, "axis": axis})]
+
+
+def running_product(site: OpenSite) -> Results:
+    """CumProd: factors of one after the end change nothing."""
+    shape = site.shape()
+    (axis,) = site.ints(1, "axis") or [0]
+    x = _neutral(site, site.first, [axis % len(shape)], 1.0)
+    return [site.values.emit(site.op, (x, None), shape, {**site.attrs, "axis": axis})]
+
+
+def of_zeros(site: OpenSite) -> Results:
+    """LpNormalization and LRN: powers of zeros, added to a sum, change nothing."""
+    return [site.values.emit(site.op, site.ids, site.shape(), site.attrs)]
 
 
 def top_k(site: OpenSite) -> Results:
@@ -234,7 +245,10 @@ COMBINE: Mapping[str, Rule] = {
     "Hardmax": along_axis,
     "ArgMax": extreme_position,
     "ArgMin": extreme_position,
+    "CumProd": running_product,
     "CumSum": running_sum,
+    "LRN": of_zeros,
+    "LpNormalization": of_zeros,
     "TopK": top_k,
     "GlobalAveragePool": global_pool,
     "GlobalMaxPool": global_pool,

@@ -175,8 +175,8 @@ def space_to_depth(site: OpenSite) -> Results:
     block = _block(site, shape)
     n, c, h, w = shape
     parts = (n, c, h // block, block, w // block, block)
-    if parts[2] * block != h or parts[4] * block != w:
-        raise site.refuse(f"positions do not split into blocks of {block} for all sizes")
+    for part, whole_size in ((parts[2], h), (parts[4], w)):
+        same(values, part * block, whole_size)
     whole = (n, c * block**2, parts[2], parts[4])
     return [_rearranged(values, site.first, parts, (0, 3, 5, 1, 2, 4), whole)]
 

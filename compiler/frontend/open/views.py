@@ -23,7 +23,7 @@ from compiler.frontend.open.extent import (
 )
 from compiler.frontend.open.site import OpenSite, broadcast, capacities, fitted, iota, is_by_data, same
 from compiler.frontend.open.values import OpenValues, measured
-from compiler.frontend.tensors import check_size
+from compiler.frontend.tensors import DTYPES, check_size
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
 
@@ -358,6 +358,16 @@ def triangle(site: OpenSite) -> Results:
     return [site.values.settled(found, site.shape(), padded=False)]
 
 
+def eye(site: OpenSite) -> Results:
+    """EyeLike: ones on a diagonal, of which the input says the shape alone."""
+    values, (rows, columns) = site.values, site.shape()
+    right = values.node("Sub", (iota(values, high(columns), 2, 1), iota(values, high(rows), 2, 0)))
+    ones = values.node("Equal", (right, values.scalar(site.integer("k", 0))))
+    code = site.attrs.get("dtype")
+    dtype = DTYPES[code] if isinstance(code, int) else site.kind(0).dtype
+    return [values.settled(values.cast(ones, dtype), (rows, columns))]
+
+
 # Joining and repeating
 
 
@@ -535,6 +545,7 @@ VIEWS: Mapping[str, Rule] = {
     "Concat": concat,
     "Expand": expand,
     "Tile": tile,
+    "EyeLike": eye,
     "Pad": pad,
     "Range": range_,
     "Trilu": triangle,

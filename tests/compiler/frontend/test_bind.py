@@ -77,19 +77,59 @@ def test_a_lone_dimension_of_a_vector_is_no_batch(operators: Operators, make_mod
 @pytest.mark.parametrize(
     "options",
     [
-        {"inputs": {"x": [2, 5], "z": [3, 5]}},
-        {"inputs": {"x": [2, 5]}, "dims": {"n": 4}},
         {"inputs": {"x": [2, 6]}},
         {"inputs": {"x": [2]}},
         {"inputs": {"missing": [2, 5]}},
         {"dims": {"missing": 2}},
     ],
-    ids=["two shapes", "shape and name", "a fixed dimension", "the rank", "an unknown input", "an unknown name"],
+    ids=["a fixed dimension", "the rank", "an unknown input", "an unknown name"],
 )
 def test_contradictory_and_unknown_bindings_are_refused(options: Any, operators: Operators, make_model: Maker) -> None:
     with pytest.raises(OptionsError) as caught:
         load(make_model(ADD, {"x": ["n", 5], "z": ["n", 5]}, ["y"]), CompileOptions.from_json(options), operators)
     assert caught.value.fix
+
+
+ALIKE = [
+    helper.make_node("Conv", ["image", "w"], ["c"]),
+    helper.make_node("Mul", ["c", "state"], ["y"]),
+    helper.make_node("Sigmoid", ["state"], ["next"]),
+]
+NAMED = ["batch_size", "channels", "height", "width"]
+IMAGE, STATE = [2, 3, 8, 6], [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("dims", "state"),
+    [({}, STATE), ({"height": 9, "width": 6}, STATE), ({}, [2, 4, 8, 6]), ({"height": {"min": 2, "max": 9}}, STATE)],
+)
+def test_whole_shapes_win_over_names_that_exporters_give_alike(
+    dims: dict[str, Any], state: list[int], operators: Operators, make_model: Maker
+) -> None:
+    weights = {"w": np.random.default_rng(0).normal(size=(4, 3, 1, 1)).astype(np.float32)}
+    model = make_model(ALIKE, {"image": NAMED, "state": NAMED}, ["y", "next"], initializers=weights)
+    options = {"inputs": {"image": IMAGE, "state": state}, "dims": dims}
+    found = shapes(model, operators, **options)
+    assert found == {"image": (2, 3, 8, 6), "state": tuple(state), "y": (2, 4, 8, 6), "next": tuple(state)}
+    notices = load(model, CompileOptions.from_json(options), operators).notices
+    said = [notice for notice in notices if "is no one size" in notice]
+    assert {notice.split("'")[1] for notice in said} == {
+        name
+        for name, one, other in zip(NAMED, IMAGE, state, strict=True)
+        if one != other or dims.get(name, one) not in (one,)
+    }
+    if state == STATE:
+        assert any("8 (axis 2 of 'image')" in notice and "1 (axis 2 of 'state')" in notice for notice in said)
+
+
+def test_whole_shapes_that_do_not_go_together_are_refused_by_their_node(
+    operators: Operators, make_model: Maker
+) -> None:
+    model = make_model(ADD, {"x": ["n", 5], "z": ["n", 5]}, ["y"])
+    for options in ({"inputs": {"x": [2, 5], "z": [3, 5]}}, {"inputs": {"x": [2, 5]}, "dims": {"n": 4}}):
+        with pytest.raises(UnsupportedModel) as caught:
+            load(model, CompileOptions.from_json(options), operators)
+        assert caught.value.refusals[0].node == "sum"
 
 
 def test_an_input_without_a_shape_needs_one(operators: Operators, make_model: Maker) -> None:

@@ -35,7 +35,7 @@ def test_what_is_bound_stays_as_it_is() -> None:
         ("n", "n", DimRange(1, 64, 64)),
         ("1,samples", "samples", DimRange(1, 16000, 48000)),
         ("1,3,48,width", "width", DimRange(1, 48, 640)),
-        ("1,4,points", "points", DimRange(1, 1, 64)),
+        ("1,4,points", "points", DimRange(1, 1024, 16384)),
     ],
 )
 def test_the_range_is_a_usual_one(shape: str, name: str, wanted: DimRange) -> None:
@@ -88,11 +88,30 @@ def test_the_batch_of_a_recurrent_state_without_a_name_is_one() -> None:
 
 
 def test_what_has_no_rule_is_bound_to_its_usual_size() -> None:
-    model = model_of("m (float[1,tokens,5] x) => (float[1,tokens,5] y) { y = LpNormalization<axis=1>(x) }")
+    model = model_of(
+        "m (float[1,4,tokens] x) => (float[1,1,17,9] y) <int64[2] s = {17, 9}, int64[2] k = {2, 2}>"
+        " { y = Col2Im(x, s, k) }"
+    )
     options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
     assert options.dims == {"tokens": 128}
     assert "'tokens' to 128" in notice
-    assert "LpNormalization" in notice
+    assert "Col2Im" in notice
+
+
+@pytest.mark.parametrize(
+    ("channels", "text", "most"),
+    [
+        (84, "y = Sigmoid(x)", 16384),
+        (84, "t = Transpose<perm=[0,2,1]>(x) y = MatMul(t, x)", 4096),
+        (5000, "y = Sigmoid(x)", 4096),
+        (5000, "t = Transpose<perm=[0,2,1]>(x) e = Exp(x) y = MatMul(t, e)", 1024),
+    ],
+)
+def test_an_axis_that_counts_something_ends_where_memory_does(channels: int, text: str, most: int) -> None:
+    model = model_of(f"m (float[1,{channels},boxes] x) => (float[1,a,b] y) {{ {text} }}")
+    options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
+    assert options.dims == {"boxes": DimRange(1, 1024, most)}
+    assert f"'boxes' 1..{most}, tuned for 1024" in notice
 
 
 def test_a_file_that_cannot_be_read_leaves_the_options_as_they_are() -> None:
@@ -114,7 +133,9 @@ def test_first_dimensions_that_count_what_a_sample_has_are_no_batches() -> None:
 
 
 def test_first_dimensions_are_batches_after_all_where_the_model_has_no_rule_for_them() -> None:
-    model = model_of(COUNTS.format("LpNormalization<axis=0>"))
+    model = model_of(
+        "m (float[nodes,1,1] x, float[edges,1,1] e) => (float[nodes] y, float[edges] z) { y = Det(x) z = Det(e) }"
+    )
     options, (notice,) = bind_what_is_open(model, CompileOptions(), OPERATORS)
     assert options.dims == {}
     assert "bound to 1" in notice

@@ -250,3 +250,27 @@ def test_more_places_are_written_than_a_bound_would_be_without_the_size_beside_i
     for share in (0.0, 0.3, 1.0):
         x = np.random.default_rng(1).uniform(share - 1, share, (40, 40)).astype(np.float32)
         agree(artifact, model, {"x": x})
+
+
+ALIKE = model_of("""m (float[1,n,2,m] x) => (float[1,n,2,m] drawn, float[1,n,2,m] y, float[m,m] ones)
+<int64[1] zero = {0}> {
+    drawn = RandomNormalLike<seed=2.0>(x) y = MeanVarianceNormalization<axes=[1,2,3]>(x)
+    s = Shape<start=3>(x) t = Concat<axis=0>(s, s) c = ConstantOfShape(t) ones = EyeLike(c)
+}""")
+
+
+def test_what_has_the_shape_of_an_input_follows_its_size(tmp_path: Path) -> None:
+    """The first numbers that are drawn are the same at all sizes, of the exact program at (3, 4) too."""
+    dims = {"n": {"min": 2, "opt": 3, "max": 5}, "m": {"min": 1, "opt": 4, "max": 6}}
+    artifact = compiled(tmp_path, ALIKE, dims=dims)
+    drawn = []
+    for rows, columns in ((5, 6), (2, 1), (3, 4), (4, 5)):
+        x = np.random.default_rng(rows).normal(size=(1, rows, 2, columns)).astype(np.float32)
+        with Model(artifact) as loaded:
+            found = loaded.run({"x": x})
+        np.testing.assert_allclose(found["y"], (x - x.mean()) / x.std(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_array_equal(found["ones"], np.eye(columns, dtype=np.float32))
+        assert found["drawn"].shape == x.shape
+        drawn.append(found["drawn"].reshape(-1))
+    for some in drawn[1:]:
+        np.testing.assert_allclose(some, drawn[0][: some.size], rtol=1e-5, atol=1e-6)

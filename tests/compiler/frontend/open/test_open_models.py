@@ -341,7 +341,10 @@ def test_a_range_ends_where_two_axes_would_differ(text: str, low: int, high: int
     ("text", "said"),
     [
         ("(float[n,3] x, float[15,3] z) => (float[5,3] y) { y = Add(x, z) }", "are put side by side"),
-        ("(float[1,n,5] x) => (float[1,n,5] y) { y = LpNormalization<axis=1>(x) }", "there is no rule how"),
+        (
+            "(float[1,4,n] x) => (float[1,1,4,4] y) <int64[2] k = {2, 2}, int64[2] s = {4, 4}> { y = Col2Im(x, s, k) }",
+            "there is no rule how",
+        ),
         ("(float[1,1,n] x, int64[2] k) => (float[1,4,a] y) { y = Col2Im(x, k, k) }", "must be known when compiling"),
     ],
 )
