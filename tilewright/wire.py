@@ -72,6 +72,7 @@ class Job(Work):
     made         where the model is that it made, of a kind that makes one; empty before, and for the other kinds;
                  `quantized`, `compressed` and `minimised` are other names of it
     batch        the id of what it shares with the other jobs of its request, or ""
+    compared     of each runtime that the artifact was raced with: `peer`, `said` (one sentence), `ratio`, `low`, `high`
     """
 
     path: ClassVar[str] = "/jobs"
@@ -83,6 +84,7 @@ class Job(Work):
     tags: tuple[str, ...]
     made: str
     batch: str
+    compared: tuple[Mapping[str, Any], ...] = ()
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -90,6 +92,7 @@ class Job(Work):
         return {
             **super()._fields(said),
             "batch": said.get("batch") or "",
+            "compared": tuple(said.get("compared") or ()),
             "kind": said.get("kind", "compile"),
             "artifact_id": said["artifact_id"],
             "cached": bool(said.get("cached")),

@@ -39,6 +39,8 @@ class WorkerSettings(BaseSettings):
     """How often a worker reports that it is alive."""
     fan_out: bool = False
     """Whether kernels of a compilation are divided with other workers of the same device, both ways."""
+    compare: bool = True
+    """Whether artifacts are raced with the runtimes that are installed here, in jobs whose option `compare` is null."""
     max_attempts: int = Field(default=3, gt=0)
     """How often a job is tried that fails because of this machine's state, such as a full disk."""
 

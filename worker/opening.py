@@ -84,6 +84,7 @@ def open_desk(
         max_attempts=own.max_attempts,
         walls=settings.require_walls,
         fan_out=own.fan_out,
+        compare=own.compare,
         max_lost_leases=settings.max_lost_leases,
         command=command,
     )

@@ -3,8 +3,9 @@
 Each field is defined once, here: its type, default, bounds, help and example. Requests are checked by it, OpenAPI and
 the table of docs/options.md show it, and refusals (`compiler.contract.refusals`) are worded from it.
 
-The whole `CompileOptions` object is the cache key (`cache_key`), together with the digests of the model and its samples
-and `COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal programs.
+The whole `CompileOptions` object but `compare` is the cache key (`cache_key`), together with the digests of the model
+and its samples and `COMPILER_VERSION`: nothing below the pipeline reads the environment, so equal keys give equal
+programs.
 """
 
 from __future__ import annotations
@@ -53,6 +54,7 @@ from compiler.contract.devices import (
     objective_of,
 )
 from compiler.contract.kinds import Kind
+from compiler.contract.races import PEERS
 from compiler.contract.refusals import Refused, refusal
 from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import OptionsError
@@ -292,7 +294,7 @@ class Refusing:
 
 @dataclass(frozen=True, config=CONFIG)
 class CompileOptions(Refusing):
-    """What to compile for. Every field takes part in the cache key."""
+    """What to compile for. Every field but `compare` takes part in the cache key."""
 
     target: StrictStr = Field(
         default="cpu",
@@ -428,6 +430,12 @@ class CompileOptions(Refusing):
         "function of one number is a table. null: `tflite`",
         examples=["tosa"],
     )
+    compare: tuple[StrictStr, ...] | None = Field(
+        default=None,
+        description="runtimes that the finished artifact is raced with on the model as it came, for some seconds: "
+        "`onnxruntime`, `openvino`; null: those that the worker has; `[]`: none. It changes no artifact",
+        examples=[["onnxruntime"]],
+    )
 
     def __post_init__(self) -> None:
         if not re.fullmatch(kinds.target_pattern(), self.target):
@@ -458,6 +466,10 @@ class CompileOptions(Refusing):
             raise OptionsError(
                 f"threads is {self.threads}, and a {kind.title} target has as many {kind.lane}s as its plan needs",
                 fix="leave threads out",
+            )
+        if unknown := [name for name in self.compare or () if name not in PEERS]:
+            raise OptionsError(
+                f"compare names {unknown[0]!r:.80}, which is unknown", fix=f"use {', '.join(PEERS)}, or leave it out"
             )
         self._check_carry()
         self._check_devices()
@@ -608,7 +620,12 @@ class CompileOptions(Refusing):
         plain["devices"] = list(self.devices)
         plain["objective"] = self.objective if isinstance(self.objective, str) else self.objective.to_json()
         plain["carry"] = self.carry if self.carry == CARRY_AUTO else dict(sorted(self.named_states.items()))
+        plain["compare"] = None if self.compare is None else list(self.compare)
         return plain
+
+    def artifact_json(self) -> dict[str, Any]:
+        """`to_json` without `compare`, on which no artifact depends: what artifacts hold, and the cache key is over."""
+        return {name: value for name, value in self.to_json().items() if name != "compare"}
 
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
@@ -626,7 +643,7 @@ class CompileOptions(Refusing):
             "format": self.format is not None,
             "unverified": self.unverified != "refuse",
         }
-        plain = {name: value for name, value in self.to_json().items() if later.get(name, True)}
+        plain = {name: value for name, value in self.artifact_json().items() if later.get(name, True)}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compiler.contract.races import PeerReport
 from compiler.contract.version import COMPILER_VERSION
 
 SHOWN_OUTPUTS = 3
@@ -470,6 +471,8 @@ class CompileReport:
     """Of an artifact for an accelerator that has a compiler of its own."""
     quantised: QuantisedReport | None = None
     """Of precision int8 on a CPU or GPU: `errors` are then against the quantised model, and here is what it cost."""
+    compared: tuple[PeerReport, ...] = ()
+    """What came of the option `compare`, on the machine that compiled; a report inside an artifact has none."""
 
     def to_json(self) -> dict[str, Any]:
         """Its fields by name, ready for `json.dumps`, and the version of this compiler."""

@@ -68,7 +68,7 @@ def pack_divided(
     members[WEIGHTS] = weights
     described = {
         **alone.manifest,
-        "options": options.to_json(),
+        "options": options.artifact_json(),
         "weight_bytes": len(weights),
         "stream": stream_json(divided, options.named_states),
         "files": files_json(members),

@@ -50,8 +50,8 @@ class Facts:
     What differs from run to run belongs in the receipt.
 
     `costs` holds, for each call, its seconds as the plan carries it out; a measurement of this run and one read from a
-    record are shown alike. `options` is `CompileOptions.to_json()`. `model` and `steps` are (what, words) rows for
-    people: facts about the model (opset, parameters, ...), and what each step of the pipeline did. `plans` are the
+    record are shown alike. `options` is `CompileOptions.artifact_json()`. `model` and `steps` are (what, words) rows
+    for people: facts about the model (opset, parameters, ...), and what each step of the pipeline did. `plans` are the
     schedules that were found, `explanation` what rewriting and fusion did and did not do, `graphs` the graph after each
     step, `handover_s` what one lane waits for another's result. `predicted` is when each task of the plan begins and
     ends as its scheduler expects it, in the plan's order (empty: as the costs make it), `measured` when they did in

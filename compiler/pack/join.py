@@ -75,7 +75,7 @@ def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: P
     unshown = [*dict.fromkeys(name for part in parts for name in part.manifest.get(UNSHOWN, ()))]
     described = {
         **parts[0].manifest,
-        "options": options.to_json(),
+        "options": options.artifact_json(),
         "weight_bytes": len(weights),
         **({SAMPLES: samples} if samples else {}),
         **({"verified": False, UNSHOWN: unshown} if unshown else {}),

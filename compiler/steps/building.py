@@ -223,7 +223,7 @@ def _facts(session: Session, front: Front, tiles: TiledKernels, plans: Planned, 
     loaded, target, ranking = front.opened.loaded, session.backend.target, tiles.tiled.ranking
     return Facts(
         model_digest=loaded.digest,
-        options=session.options.to_json(),
+        options=session.options.artifact_json(),
         target=target.name,
         hardware=target.hardware,
         operators=len(loaded.graph.nodes),

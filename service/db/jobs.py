@@ -23,7 +23,11 @@ to be parsed, would cost twice as much."""
 UNTOLD = ("report", "samples_bytes", "cache_key", "idempotency_key", "body_hash", "fence", "event_seq", "published_at")
 _REPORT = sa.case((Job.artifact_id.is_(None), Job.report)).label("report")
 """Not of compilations, whose reports are long: others' name the model that they made."""
-_STATUS: sa.Select[Any] = sa.select(*(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT)
+_COMPARED = sa.case((Job.artifact_id.is_not(None), Job.report["compared"])).label("compared")
+"""Of compilations: how the artifact fared beside other runtimes."""
+_STATUS: sa.Select[Any] = sa.select(
+    *(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT, _COMPARED
+)
 
 
 def add(session: Session, job: Job) -> Job:

@@ -87,6 +87,17 @@ def test_an_artifact_runs_without_tilewright(compiled: Compiled, tmp_path: Path)
         assert {name: about["sha256"] for name, about in outputs.items()} == expected
 
 
+def test_a_job_that_asks_for_a_race_says_how_it_went(house: House, tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(models.tiny(models.QUICK))
+    asked = ["--budget", "0", "--option", 'compare=["onnxruntime"]', "--json", "-o", str(tmp_path / "m.tw")]
+    said = json.loads(house.command_line("compile", str(tmp_path / "m.onnx"), *asked).stdout)
+    (found,) = said["compared"]
+    assert found["rounds"] > 0, found["said"]
+    assert found["said"].split(";")[1].startswith(" ONNX Runtime ")
+    with tilewright.load(tmp_path / "m.tw") as model:
+        assert "compare" not in model.manifest["options"]
+
+
 def test_quantize_and_int8_make_the_same_model_that_another_runtime_runs(house: House, tmp_path: Path) -> None:
     weights = np.random.default_rng(0).standard_normal((8, 4), dtype=np.float32)
     source = tmp_path / "net.onnx"

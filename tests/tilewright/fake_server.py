@@ -150,6 +150,8 @@ class FakeServer:
     """What GET and POST of a path answer with, where nothing else is done."""
     links: dict[str, str] = field(default_factory=dict)
     """Of the job, once it has SUCCEEDED."""
+    compared: list[dict[str, Any]] = field(default_factory=list)
+    """Likewise."""
 
     def transport(self) -> httpx.MockTransport:
         return httpx.MockTransport(self.answer)
@@ -169,6 +171,7 @@ class FakeServer:
             "problem": self.problem,
             "created_at": "2026-11-21T04:00:00Z",
             "links": self.links if self.state == "SUCCEEDED" else {},
+            "compared": self.compared if self.state == "SUCCEEDED" else [],
             **other,
         }
 

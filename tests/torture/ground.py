@@ -35,6 +35,7 @@ Kind = Literal["sqlite", "postgresql"]
 
 QUICK = {
     "TILEWRIGHT_LEASE_S": str(LEASE_S),
+    "TILEWRIGHT_COMPARE": "false",
     "TILEWRIGHT_MAX_LOST_LEASES": "100000",  # a job that we kill again and again must still end
     "TILEWRIGHT_MAX_ATTEMPTS": "100000",
     "TILEWRIGHT_MAX_QUEUED_PER_OWNER": "100000",

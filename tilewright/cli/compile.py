@@ -123,6 +123,8 @@ def _finish(
             cached = ", from the cache" if ended.cached else ""
             unproven = ", NOT VERIFIED: its report says why" if _is_unverified(client, ended) else ""
             console().print(f"{artifact}  (job {ended.id}{cached}{unproven})", markup=False)
+            for one in ended.compared:
+                console().print(one["said"], markup=False, highlight=False, soft_wrap=True)
     if as_json:
         _print(shown, as_json)
     if any("artifact" not in one for one in shown):

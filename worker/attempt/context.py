@@ -44,6 +44,8 @@ class WorkerContext:
     """What is started for each job, with the descriptors of its spec and frames appended."""
     fan_out: bool = True
     """Whether kernels are divided with other workers of the same device, both ways."""
+    compare: bool = False
+    """Whether artifacts are raced with the runtimes that are installed here, in jobs that do not say."""
     stop: Stop = field(default_factory=Stop)
 
     @property

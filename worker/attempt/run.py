@@ -145,7 +145,7 @@ def _spec(context: WorkerContext, claim: Claim, place: Folder, laid: Laid, sampl
         output=place.output,
         scratch=place.work,
         finish=place.finish,
-        options=claim.options,
+        options=_options(context, claim),
         records=tuple(_records(context, claim)),
         limits=limits,
         measures=device.measures(_target(claim), context.device)
@@ -156,6 +156,12 @@ def _spec(context: WorkerContext, claim: Claim, place: Folder, laid: Laid, sampl
         walls=context.walls,
         answers=place.answers if claim.kind == job_kinds.COMPILE.name and may_help(context) else None,
     )
+
+
+def _options(context: WorkerContext, claim: Claim) -> dict[str, Any]:
+    """The claim's; a compilation that does not say with what to compare is raced with nothing where this worker so."""
+    silent = claim.kind == job_kinds.COMPILE.name and claim.options.get("compare") is None and not context.compare
+    return {**claim.options, "compare": []} if silent else dict(claim.options)
 
 
 def _target(claim: Claim) -> str:

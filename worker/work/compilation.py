@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +12,7 @@ from compiler.contract import CompileOptions, CompileReport, kinds
 from compiler.pipeline import compile_model
 from compiler.request import Host, Request
 from worker.attempt.helper_requests import Mailbox
+from worker.race.after import raced
 from worker.work import not_measured
 
 if TYPE_CHECKING:
@@ -18,6 +21,7 @@ if TYPE_CHECKING:
 
 def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
     """The report."""
+    began = time.monotonic()
     options = CompileOptions.from_json(spec.options)
     (_, model), *data = spec.inputs
 
@@ -35,7 +39,8 @@ def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
         first=first,
     )
     request = Request(model, spec.output, options, dict(data), dict(spec.samples))
-    report = compile_model(request, host).to_json()
+    made = compile_model(request, host)
+    report = replace(made, compared=raced(spec, options, made, began)).to_json()
     if not spec.measures and not kinds.of(options.compiled_for).whole:
         not_measured(report, outbox, "agree")
     return report

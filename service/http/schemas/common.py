@@ -50,6 +50,7 @@ JOB_EXAMPLE: dict[str, Any] = {
     "finished_at": None,
     "queue_seconds": 0.18,
     "run_seconds": None,
+    "compared": [],
     "problem": None,
     "links": {"self": "/jobs/019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"},
 }
@@ -142,6 +143,22 @@ class SampleOut(BaseModel):
     bytes: int
 
 
+class ComparedOut(BaseModel):
+    """An artifact beside the model as it came on another runtime, raced on the machine that compiled."""
+
+    peer: str = Field(description="As the option `compare` names it.")
+    said: str = Field(description="The result in one sentence, or why there was no race; then figures are null.")
+    version: str = Field(description="Of the peer; empty where it is not installed.")
+    threads: int = Field(description="Of both.")
+    ours_s: float | None = Field(description="Seconds of one run of the artifact, median.")
+    theirs_s: float | None
+    ratio: float | None = Field(description="How many times as fast the artifact is; below 1 it is slower.")
+    low: float | None = Field(description="The ratio is between `low` and `high` with 95 %.")
+    high: float | None
+    rounds: int
+    difference: float | None = Field(description="Largest difference of outputs, relative to the largest value.")
+
+
 class JobOut(BaseModel):
     """A job."""
 
@@ -189,6 +206,7 @@ class JobOut(BaseModel):
     finished_at: datetime | None
     queue_seconds: float | None = Field(description="From creation to the start of the present or last attempt.")
     run_seconds: float | None = Field(description="From that start to the end.")
+    compared: list[ComparedOut] = Field([], description="What came of the option `compare`, once it has succeeded.")
     problem: dict[str, Any] | None = Field(description="Why it failed: code, fault, message, fix, refusals, details.")
     links: dict[str, str]
 
@@ -230,6 +248,7 @@ class JobOut(BaseModel):
             finished_at=utc(job.finished_at) if job.finished_at is not None else None,
             queue_seconds=span(job.created_at, job.started_at),
             run_seconds=span(job.started_at, job.finished_at),
+            compared=[ComparedOut(**one) for one in _compared(job)],
             problem=job.problem,
             links=_links(job),
         )
@@ -238,6 +257,11 @@ class JobOut(BaseModel):
     def found(cls, found: Found) -> Self:
         """From a row and its place in the queue."""
         return cls.of(found.job, found.queue_position)
+
+
+def _compared(job: Job | StatusRow) -> Sequence[dict[str, Any]]:
+    """From the report; none of jobs that compile nothing, or were done before there were races."""
+    return ((job.report or {}).get("compared") if isinstance(job, Job) else job.compared) or ()
 
 
 def _unserved(job: Job | StatusRow) -> datetime | None:

@@ -104,6 +104,7 @@ function Overview({ job, events, link, base }) {
         ["one inference", html`<b>${report.latency_s ? seconds(report.latency_s) + (report.placement ? ", estimated" : "") : "not measured"}</b>`, "first"],
         ...(report.placement && report.placement.pipeline && report.placement.pipeline.period_s
           ? [["with many in flight, estimated", `one every ${seconds(report.placement.pipeline.period_s)}`]] : []),
+        ...(report.compared || []).map((one) => [`beside ${one.peer}`, one.said]),
         ["target", report.target],
         ["lanes", report.threads],
         ["kernels", `${report.kernels} of ${report.nodes} operators`],

@@ -113,8 +113,12 @@ PIPELINE = {"devices": ["cpu:0", "cpu:1"], "objective": "throughput"}
     [
         (None, "options are not a JSON object", 'send an object such as {"seed": 1}'),
         ([1], "options are not a JSON object", 'send an object such as {"seed": 1}'),
-        ({"colour": 1}, "unknown option 'colour'", "known options: bounds, carry, devices, dims, format, inputs,"),
-        ({"self": 1}, "unknown option 'self'", "known options: bounds, carry, devices, dims, format, inputs,"),
+        (
+            {"colour": 1},
+            "unknown option 'colour'",
+            "known options: bounds, carry, compare, devices, dims, format, inputs,",
+        ),
+        ({"self": 1}, "unknown option 'self'", "known options: bounds, carry, compare, devices, dims, format, inputs,"),
         ({"target": 3}, "option 'target' is not a string", "give a string, not 3"),
         ({"threads": True}, "option 'threads' is not an integer or null", "give an integer, not True"),
         ({"threads": "4"}, "option 'threads' is not an integer or null", "give an integer, not '4'"),
@@ -333,6 +337,18 @@ def test_what_is_left_out_is_a_set_of_names_whatever_their_order() -> None:
 def test_what_is_no_list_of_names_is_refused(without: Any, said: str) -> None:
     with pytest.raises(OptionsError, match=said):
         CompileOptions.from_json({"without": without})
+
+
+def test_peers_are_compared_that_are_known() -> None:
+    assert CompileOptions().compare is None
+    assert CompileOptions.from_json({"compare": []}).compare == ()
+    asked = CompileOptions.from_json({"compare": ["openvino", "onnxruntime"]})
+    assert CompileOptions.from_json(json.loads(json.dumps(asked.to_json()))) == asked
+    with pytest.raises(OptionsError, match="compare names 'torch', which is unknown") as refused:
+        CompileOptions.from_json({"compare": ["onnxruntime", "torch"]})
+    assert refused.value.fix == "use onnxruntime, openvino, or leave it out"
+    with pytest.raises(OptionsError, match="compare"):
+        CompileOptions.from_json({"compare": "onnxruntime"})
 
 
 def test_samples_and_their_order_are_part_of_the_cache_key() -> None:

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
+from dataclasses import asdict
 
 import pytest
 import sqlalchemy as sa
 
+from compiler.contract.races import PeerReport
 from service.db import jobs
 from service.db.engine import Database
 from service.db.models import Job
@@ -15,6 +17,7 @@ from service.http.schemas.common import JobOut
 from service.jobs.lifecycle.find import Found
 
 NOTHING: dict[str, str] = {}
+COMPARED = asdict(PeerReport("onnxruntime", "twice as fast", "1.23", 2, 1e-3, 2e-3, 2.0, 1.9, 2.1, 9, 1e-6))
 
 
 def look(db: Database, job_id: uuid.UUID) -> Found:
@@ -42,6 +45,7 @@ def test_an_answer_stands_until_anything_that_is_told_changes(db: Database, queu
         {"state": "RUNNING", "attempts": 1, "started_at": 2.0},
         {"fraction": 0.5},
         {"cancel_requested": True},
+        {"report": {"compared": [COMPARED], "kernels": 3}},
         {"state": "FAILED", "problem": {"code": "x"}, "finished_at": 3.0},
     ]
     for change_of in changes:
@@ -88,3 +92,19 @@ def test_no_more_is_kept_than_may_be_and_nothing_large(
     large = kept.to(look(db, made[2]), None, NOTHING)
     assert kept.to(look(db, made[2]), None, NOTHING) is not large
     assert len(kept) == 1
+
+
+def test_what_came_of_a_race_is_told_with_the_job_and_nothing_else_of_its_report(
+    db: Database, queued: Callable[..., Job]
+) -> None:
+    job_id = queued().id
+    assert JobOut.found(look(db, job_id)).compared == []
+    change(db, job_id, report={"compared": [COMPARED], "kernels": 3})
+    row = look(db, job_id).job
+    with db.read() as session:
+        whole = session.get_one(Job, job_id)
+        for found in (JobOut.of(row), JobOut.of(whole)):
+            assert [one.model_dump() for one in found.compared] == [COMPARED]
+    assert row.report is None
+    change(db, job_id, report={"kernels": 3})
+    assert JobOut.found(look(db, job_id)).compared == []

@@ -1,0 +1,1 @@
+"""Artifacts raced with the models that they were compiled from, on other runtimes."""
