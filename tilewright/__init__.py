@@ -1,6 +1,7 @@
 """What a user imports (client, command line, artifact loader): knows no other package of this repository.
 
 model = tilewright.load("model.tw")        # run an artifact here
+model = tilewright.compile("model.onnx")   # compile here, where the compiler is installed
 with tilewright.Client() as client: ...    # compile on a server
 """
 
@@ -23,6 +24,7 @@ from tilewright.errors import (
 )
 from tilewright.generation.generate import generate
 from tilewright.loading import Model, load
+from tilewright.local import compile
 from tilewright.shares import Share
 from tilewright.webhooks import Webhook, verified
 from tilewright.wire import (
@@ -68,6 +70,7 @@ __all__ = [
     "Webhook",
     "Worker",
     "Workload",
+    "compile",
     "generate",
     "load",
     "verified",
