@@ -25,6 +25,8 @@ from tilewright.errors import (
 from tilewright.generation.generate import generate
 from tilewright.loading import Model, load
 from tilewright.local import compile
+from tilewright.session.options import SessionOptions
+from tilewright.session.session import InferenceSession
 from tilewright.shares import Share
 from tilewright.webhooks import Webhook, verified
 from tilewright.wire import (
@@ -51,6 +53,7 @@ __all__ = [
     "ClientError",
     "Comparison",
     "Inference",
+    "InferenceSession",
     "Job",
     "JobEvent",
     "JobFailed",
@@ -60,6 +63,7 @@ __all__ = [
     "Preflight",
     "RequestRefused",
     "ServerUnreachable",
+    "SessionOptions",
     "Share",
     "StoredModel",
     "Target",

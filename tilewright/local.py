@@ -6,6 +6,7 @@ options, the version of Tilewright, and the processor, since what is measured ho
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -28,6 +29,8 @@ from tilewright.package import package
 COMPILER = "compiler"
 PROCESSOR = ("model name", "flags", "Features", "CPU part")
 """Lines of /proc/cpuinfo that say which processor it is."""
+
+_running: set[subprocess.Popen[str]] = set()
 
 
 def cache_dir() -> Path:
@@ -59,7 +62,7 @@ def compiled(model: Path, options: Mapping[str, Any] | None = None) -> Path:
         os.utime(artifact)
         return artifact
     require("server", "compiling on this machine")
-    _make_folder(artifact.parent)
+    made_folder()
     with artifact.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not artifact.exists():
@@ -84,18 +87,39 @@ def kept(model: Path, options: Mapping[str, Any] | None = None) -> Path:
 
 def _compile(model: Path, options: Mapping[str, Any], made: Path) -> None:
     command = [sys.executable, "-m", COMPILER, str(model), "--out", str(made), "--options", json.dumps(dict(options))]
-    done = subprocess.run([*command, "--json"], capture_output=True, text=True, check=False)
-    if done.returncode:
-        said = done.stderr.strip().rpartition(f"{model}: ")[2] or f"the compiler ended with status {done.returncode}"
+    status, printed = _run([*command, "--json"])
+    if status:
+        said = printed.strip().rpartition(f"{model}: ")[2] or f"the compiler ended with status {status}"
         message, _, fix = said.rpartition("Fix: ") if "Fix: " in said else (said, "", "")
         raise JobFailed(message.strip(), fix=fix)
 
 
-def _make_folder(folder: Path) -> None:
+def _run(command: list[str]) -> tuple[int, str]:
+    """Exit status and standard error of a process, which does not outlive this one."""
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    _running.add(process)
+    try:
+        _, printed = process.communicate()
+    finally:
+        _running.discard(process)
+    return process.returncode, printed
+
+
+@atexit.register
+def _end() -> None:
+    """Ends what a thread waits for that ends with this program."""
+    for process in list(_running):
+        process.terminate()
+
+
+def made_folder() -> Path:
+    """The cache's folder, which is there then. Raises `UsageError`."""
+    folder = cache_dir()
     try:
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     except OSError as error:
         raise UsageError(f"{folder} cannot be made: {error.strerror}", fix="set TILEWRIGHT_CACHE_DIR") from error
+    return folder
 
 
 def _processor() -> str:
