@@ -99,10 +99,10 @@ def imported_distributions(package: str) -> dict[str, set[str]]:
 @pytest.mark.parametrize(
     ("package", "allowed"),
     [
-        ("tilewright", BASE | EXTRAS["generate"] | EXTRAS["verify"]),
+        ("tilewright", BASE | EXTRAS["generate"] | EXTRAS["verify"] | EXTRAS["bench"]),
         ("compiler", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["solver"] | CUPY),
         ("service", BASE | EXTRAS["server"]),
-        ("worker", BASE | EXTRAS["server"] | EXTRAS["cuda"]),
+        ("worker", BASE | EXTRAS["server"] | EXTRAS["cuda"] | EXTRAS["bench"]),
         ("migrations", BASE | EXTRAS["server"]),
         ("bench", BASE | EXTRAS["server"] | EXTRAS["bench"] | EXTRAS["gpu-peers"] | CUPY),
     ],

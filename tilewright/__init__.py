@@ -1,6 +1,7 @@
 """What a user imports (client, command line, artifact loader): knows no other package of this repository.
 
 model = tilewright.load("model.tw")        # run an artifact here
+model = tilewright.compile("model.onnx")   # compile here, where the compiler is installed
 with tilewright.Client() as client: ...    # compile on a server
 """
 
@@ -23,6 +24,9 @@ from tilewright.errors import (
 )
 from tilewright.generation.generate import generate
 from tilewright.loading import Model, load
+from tilewright.local import compile
+from tilewright.session.options import SessionOptions
+from tilewright.session.session import InferenceSession
 from tilewright.shares import Share
 from tilewright.webhooks import Webhook, verified
 from tilewright.wire import (
@@ -49,6 +53,7 @@ __all__ = [
     "ClientError",
     "Comparison",
     "Inference",
+    "InferenceSession",
     "Job",
     "JobEvent",
     "JobFailed",
@@ -58,6 +63,7 @@ __all__ = [
     "Preflight",
     "RequestRefused",
     "ServerUnreachable",
+    "SessionOptions",
     "Share",
     "StoredModel",
     "Target",
@@ -68,6 +74,7 @@ __all__ = [
     "Webhook",
     "Worker",
     "Workload",
+    "compile",
     "generate",
     "load",
     "verified",

@@ -1,0 +1,1 @@
+"""A session with the calls of ONNX Runtime's."""
