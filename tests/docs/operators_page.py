@@ -14,7 +14,7 @@ from compiler.frontend.opsets import COMPOSED, UPGRADES
 from compiler.frontend.special import FOLDED
 from compiler.ops import FAMILIES, MODEL_OPERATORS
 from compiler.ops.operator import Operator
-from tests.compiler.frontend.open.not_opened import NOT_OPENED
+from tests.compiler.frontend.open.not_opened import NEVER_FED, NOT_OPENED
 from tests.docs.pages import wrapped
 from worker.devices.catalogue import INLINED, OWN, about, composed, limits
 
@@ -62,6 +62,13 @@ def _open() -> Iterator[str]:
         "of onnx's conformance suite that have one node, but for those of size 1. An operator that has no rule of its "
         "own is computed by the body that ONNX gives for it. Random numbers are those that the model at these very "
         f"sizes draws. What has to be bound to a number: {listed}."
+    )
+    yield ""
+    fed = ", ".join(f"{name} (`{what}`)" for name, what in NEVER_FED.items())
+    yield wrapped(
+        "Shapes, pads, scales, lengths and counts may be inputs of the graph without a value, each up to a bound "
+        f"(option `bounds`), such as those of Resize, Pad and DFT; but for those of {fed}: give these a value in the "
+        "options."
     )
     yield ""
 

@@ -33,3 +33,10 @@ NOT_OPENED: Mapping[str, str] = {
     "TfIdfVectorizer": "any axis",
 }
 """By operator: which axis has to be bound."""
+NEVER_FED: Mapping[str, str] = {
+    "Col2Im": "image_shape",
+    "MaxUnpool": "output_shape",
+    "MelWeightMatrix": "num_mel_bins",
+    "STFT": "frame_step",
+}
+"""By operator: the input without a value that its cases of onnx's conformance suite are refused for."""

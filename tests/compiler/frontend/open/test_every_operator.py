@@ -7,8 +7,10 @@ inputs, of the same rank and size there, or of the same size anywhere.
 from __future__ import annotations
 
 import functools
+import re
 import warnings
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import onnx
@@ -16,11 +18,11 @@ import pytest
 from onnx import numpy_helper
 
 from compiler.contract import CompileOptions
-from compiler.errors import TilewrightError
+from compiler.errors import TilewrightError, UnsupportedModel
 from compiler.frontend.load import Loaded, load
 from compiler.ops import OPERATORS
 from compiler.prove.reference import evaluate_graph
-from tests.compiler.frontend.open.not_opened import NOT_OPENED
+from tests.compiler.frontend.open.not_opened import NEVER_FED, NOT_OPENED
 
 EACH, MORE = 2, 3
 """Cases of an operator, and how much larger than in a case its axis may be."""
@@ -30,17 +32,22 @@ Opened = set[tuple[str, int]]
 
 
 @functools.cache
-def cases() -> dict[str, list[list[Case]]]:
-    """By operator of ai.onnx: models of one node that are taken, with and without constants."""
+def single() -> list[Any]:
+    """The suite's cases of one node of ai.onnx."""
     from onnx.backend.test.case.node import collect_testcases
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         collected = collect_testcases("")
+    models = ((case, case.model) for case in collected if case.model is not None)
+    return [case for case, model in models if len(model.graph.node) == 1 and not model.graph.node[0].domain]
+
+
+@functools.cache
+def cases() -> dict[str, list[list[Case]]]:
+    """By operator of ai.onnx: models of one node that are taken, with and without constants."""
     found: dict[str, list[list[Case]]] = {}
-    for case in collected:
-        if case.model is None or len(case.model.graph.node) != 1 or case.model.graph.node[0].domain:
-            continue
+    for case in single():
         mine = found.setdefault(case.model.graph.node[0].op_type, [])
         given = case.data_sets[0][0] if case.data_sets else []
         if len(mine) == EACH or not given or not all(isinstance(array, np.ndarray) for array in given):
@@ -153,3 +160,16 @@ def test_an_operator_takes_an_open_axis_or_is_listed_with_the_reason(name: str) 
 
 def test_what_is_listed_is_among_the_cases() -> None:
     assert NOT_OPENED.keys() <= cases().keys()
+
+
+def test_which_operators_are_refused_for_an_input_without_a_value_is_listed() -> None:
+    refused: dict[str, str] = {}
+    for case in single():
+        try:
+            load(case.model.SerializeToString(), CompileOptions(), OPERATORS)
+        except UnsupportedModel as no:
+            if no.refusals and (found := re.search("input '(.*)' must be known when compiling", str(no.refusals[0]))):
+                refused[case.model.graph.node[0].op_type] = found[1]
+        except TilewrightError:
+            continue
+    assert refused == NEVER_FED
