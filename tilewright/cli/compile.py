@@ -124,7 +124,8 @@ def _finish(
             unproven = ", NOT VERIFIED: its report says why" if _is_unverified(client, ended) else ""
             console().print(f"{artifact}  (job {ended.id}{cached}{unproven})", markup=False)
             for one in ended.compared:
-                console().print(one["said"], markup=False, highlight=False, soft_wrap=True)
+                said = "".join(letter if letter.isprintable() else "?" for letter in str(one["said"]))
+                console().print(said, markup=False, highlight=False, soft_wrap=True)
     if as_json:
         _print(shown, as_json)
     if any("artifact" not in one for one in shown):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from compiler.contract import job_kinds
@@ -248,7 +249,7 @@ class JobOut(BaseModel):
             finished_at=utc(job.finished_at) if job.finished_at is not None else None,
             queue_seconds=span(job.created_at, job.started_at),
             run_seconds=span(job.started_at, job.finished_at),
-            compared=[ComparedOut(**one) for one in _compared(job)],
+            compared=_compared(job),
             problem=job.problem,
             links=_links(job),
         )
@@ -259,9 +260,17 @@ class JobOut(BaseModel):
         return cls.of(found.job, found.queue_position)
 
 
-def _compared(job: Job | StatusRow) -> Sequence[dict[str, Any]]:
-    """From the report; none of jobs that compile nothing, or were done before there were races."""
-    return ((job.report or {}).get("compared") if isinstance(job, Job) else job.compared) or ()
+def _compared(job: Job | StatusRow) -> list[ComparedOut]:
+    """From the report; none of jobs that compile nothing, or were done before there were races.
+
+    The process that read the model wrote the report: what is of another form is left out, so that the job is told.
+    """
+    told = (job.report or {}).get("compared") if isinstance(job, Job) else job.compared
+    found = []
+    for one in told if isinstance(told, list) else ():
+        with contextlib.suppress(ValidationError):
+            found.append(ComparedOut.model_validate(one))
+    return found
 
 
 def _unserved(job: Job | StatusRow) -> datetime | None:

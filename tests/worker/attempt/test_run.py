@@ -64,6 +64,26 @@ succeed(b"bytes of " + open(given(), "rb").read())
     assert list((context.scratch / "jobs").iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("asked", "races", "compare"),
+    [
+        ({}, False, []),
+        ({}, True, None),
+        ({"compare": None}, False, []),
+        ({"compare": ["openvino"]}, False, ["openvino"]),
+        ({"compare": []}, True, []),
+    ],
+)
+def test_a_job_that_does_not_say_is_raced_where_the_worker_does_so(
+    office: Any, context_with: DeskWith, asked: dict[str, Any], races: bool, compare: list[str] | None
+) -> None:
+    job_id = office.submit(**asked)
+    child = 'open(spec["output"], "wb").close(); send(kind="report", report={"given": spec["options"].get("compare")})'
+    context = context_with(child, compare=races)
+    assert run(context, claimed(context)) == "succeeded"
+    assert office.job(job_id).report["given"] == compare
+
+
 def test_what_a_job_prints_is_in_its_log_while_it_runs(
     office: Any,
     context_with: DeskWith,

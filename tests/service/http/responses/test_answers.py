@@ -106,5 +106,8 @@ def test_what_came_of_a_race_is_told_with_the_job_and_nothing_else_of_its_report
         for found in (JobOut.of(row), JobOut.of(whole)):
             assert [one.model_dump() for one in found.compared] == [COMPARED]
     assert row.report is None
-    change(db, job_id, report={"kernels": 3})
-    assert JobOut.found(look(db, job_id)).compared == []
+    for other in ("text", {"said": 1}, [3, {"peer": "p"}, None], None):  # a report is what the job's process says
+        change(db, job_id, report={"kernels": 3, "compared": other})
+        assert JobOut.found(look(db, job_id)).compared == []
+    change(db, job_id, report={"compared": [None, COMPARED]})
+    assert len(JobOut.found(look(db, job_id)).compared) == 1
