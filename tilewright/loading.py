@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -288,6 +287,8 @@ def _envelope(where: Path, attestation: str | os.PathLike[str] | None) -> Mappin
 
 def _sealed_copy(where: Path) -> int:
     """A file in memory with the bytes of `where`, which nobody can change any more; its descriptor."""
+    import fcntl  # Linux and macOS have it; the commands that only talk to a server run anywhere
+
     if where.is_dir():
         raise UsageError(f"{where} is a folder, and the signature is for the .tw file", fix="give the .tw file")
     copy = os.memfd_create(where.name, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import fcntl
 import hashlib
 import json
 import os
@@ -61,6 +60,8 @@ def compiled(model: Path, options: Mapping[str, Any] | None = None) -> Path:
     if artifact.exists():
         os.utime(artifact)
         return artifact
+    import fcntl  # Linux and macOS have it; the commands that only talk to a server run anywhere
+
     require("server", "compiling on this machine")
     made_folder()
     with artifact.with_suffix(".lock").open("w") as lock:

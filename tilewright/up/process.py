@@ -159,11 +159,11 @@ class Supervised:
         self.process.wait()
 
 
-_libc = ctypes.CDLL(None)
+_libc = ctypes.CDLL(None) if sys.platform.startswith("linux") else None
 
 
 def _die_with(parent: int) -> None:
-    if sys.platform.startswith("linux"):
+    if _libc is not None:
         _libc.prctl(_PR_SET_PDEATHSIG, ctypes.c_ulong(signal.SIGKILL), 0, 0, 0)
         if os.getppid() != parent:
             os._exit(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import math
 import os
@@ -188,6 +187,8 @@ def _stopped(stop: int) -> bool:
 @contextlib.contextmanager
 def _alone(data: Path) -> Iterator[None]:
     """Hold the data folder's lock. Raises `UsageError` when another `up` has it."""
+    import fcntl  # Linux and macOS have it; the commands that only talk to a server run anywhere
+
     with (data / "up.lock").open("a") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
