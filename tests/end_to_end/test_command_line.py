@@ -89,7 +89,7 @@ def test_an_artifact_runs_without_tilewright(compiled: Compiled, tmp_path: Path)
 
 def test_a_job_that_asks_for_a_race_says_how_it_went(house: House, tmp_path: Path) -> None:
     (tmp_path / "m.onnx").write_bytes(models.tiny(models.QUICK))
-    asked = ["--budget", "0", "--option", 'compare=["onnxruntime"]', "--json", "-o", str(tmp_path / "m.tw")]
+    asked = ["--fresh", "--budget", "0", "--option", 'compare=["onnxruntime"]', "--json", "-o", str(tmp_path / "m.tw")]
     said = json.loads(house.command_line("compile", str(tmp_path / "m.onnx"), *asked).stdout)
     (found,) = said["compared"]
     assert found["rounds"] > 0, found["said"]
