@@ -152,7 +152,7 @@ def test_a_full_disk_is_told_as_that_and_room_is_made_through_the_api(
     db.dispose()
 
 
-@pytest.mark.parametrize("disk", [WIDE], indirect=True)
+@pytest.mark.parametrize("disk", [WIDE], ids=["wide"], indirect=True)
 def test_a_job_is_removed_and_ended_where_nothing_else_can_be_written(
     client: TestClient, settings: Settings, disk: Path
 ) -> None:
