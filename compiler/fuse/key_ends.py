@@ -95,26 +95,16 @@ def _with_places(op: Op, constants: Mapping[int, np.ndarray]) -> Op:
     """
     kernel = op.kernel
     assert isinstance(kernel, Kernel)
-    counts = {
-        slot.name: start
-        for slot, value in zip(kernel.inputs, op.inputs, strict=True)
-        if value in constants and (start := _start(constants[value])) is not None
-    }
-    triangles = {
+    places = {
         slot.name: found
         for slot, value in zip(kernel.inputs, op.inputs, strict=True)
-        if value in constants and (found := _triangle(constants[value])) is not None
+        if value in constants and (found := _count(constants[value]) or _triangle(constants[value])) is not None
     }
-    if not counts and not triangles:
+    if not places:
         return op
 
     def place(expr: Expr) -> Expr:
-        if isinstance(expr, Load) and expr.slot in triangles:
-            return triangles[expr.slot].at(*expr.index[-2:])
-        if not isinstance(expr, Load) or expr.slot not in counts:
-            return expr
-        (index,) = [at for at in expr.index if at != Index.of(0)] or [Index.of(0)]
-        return Position(index + counts[expr.slot], expr.type)
+        return places[expr.slot].at(expr) if isinstance(expr, Load) and expr.slot in places else expr
 
     blocks = tuple(replace(b, values=tuple(each.transform(place) for each in b.values)) for b in kernel.blocks)
     inputs, outputs = (
@@ -124,12 +114,24 @@ def _with_places(op: Op, constants: Mapping[int, np.ndarray]) -> Op:
     return bind(replace(kernel, blocks=blocks), inputs, outputs, op.sources)
 
 
-def _start(array: np.ndarray) -> int | None:
-    """The first of integers that count up by one; None for any other array."""
+@dataclass(frozen=True)
+class _Count:
+    """Integers that count up by one from `start`."""
+
+    start: int
+
+    def at(self, load: Load) -> Expr:
+        """What a load of them is."""
+        (index,) = [at for at in load.index if at != Index.of(0)] or [Index.of(0)]
+        return Position(index + self.start, load.type)
+
+
+def _count(array: np.ndarray) -> _Count | None:
+    """A constant as such integers; None for any other."""
     flat = array.reshape(-1)
     if array.dtype not in (np.int32, np.int64) or array.size < 2 or max(array.shape) != array.size:
         return None
-    return int(flat[0]) if bool((np.diff(flat) == 1).all()) else None
+    return _Count(int(flat[0])) if bool((np.diff(flat) == 1).all()) else None
 
 
 @dataclass(frozen=True)
@@ -139,7 +141,9 @@ class _Triangle:
     more: int
     beyond: Const | None
 
-    def at(self, row: Index, column: Index) -> Expr:
+    def at(self, load: Load) -> Expr:
+        """What a load of it is."""
+        row, column = load.index[-2:]
         seen = Apply("le", (Position(column, DType.I64), Position(row + self.more, DType.I64)))
         return seen if self.beyond is None else Where(seen, Const(0.0, DType.F32), self.beyond)
 

@@ -56,21 +56,7 @@ class Fp32:
 
     # Operands brought into the form that the micro-kernels read
 
-    def pack_keys(self) -> None:
-        """Panels of keys."""
-        with self.writer.block(f"for (long panel = 0; {self.sums.past_panels}; panel++)"):
-            self._pack_key_panel()
-
-    def pack_panel(self) -> None:
-        """The keys of the panel number `panel`, with their values."""
-        sums, extent = self.sums, self.view.keys.extent
-        self.writer.line(
-            f"const long begin = panel * {sums.panel}, past = tw_least_of(begin + {sums.panel}, {extent});"
-        )
-        self._pack_key_panel()
-        self._pack_values("begin", "past")
-
-    def _pack_key_panel(self) -> None:
+    def pack_key_panel(self) -> None:
         """Along whichever axis lies side by side in memory."""
         view, writer, sums = self.view, self.writer, self.sums
         *outer, inner = view.depth
@@ -109,12 +95,8 @@ class Fp32:
         with writer.block(f"for (long column = 0; column < {panel}; column += TW_LANES)"):
             strips(writer, inner, self.lanes, square)
 
-    def pack_values(self) -> None:
+    def pack_values(self, begin: str, past: str) -> None:
         """Panels of columns."""
-        self._pack_values("0", self.sums.past_keys)
-
-    def _pack_values(self, begin: str, past: str) -> None:
-        """Panels of columns of the keys from one on, up to another, both in C."""
         view, writer, keys, sums = self.view, self.writer, self.view.keys, self.sums
         with (
             writer.block(f"for (long panel = 0; panel < {sums.value_panels}; panel++)"),

@@ -36,14 +36,11 @@ class Products(Protocol):
     def declare_rows(self) -> None:
         """Declares what `exponentials` keep of each query beside `most`, `total`, `shift` and `scale`."""
 
-    def pack_keys(self) -> None:
-        """Packs the keys of a head."""
+    def pack_key_panel(self) -> None:
+        """Packs the panel number `panel` of a head's keys."""
 
-    def pack_values(self) -> None:
-        """Packs the values of a head."""
-
-    def pack_panel(self) -> None:
-        """Packs the keys of one panel of a head, and their values."""
+    def pack_values(self, begin: str, past: str) -> None:
+        """Packs the values of a head's keys from one on, up to another, both in C."""
 
     def copy_queries(self) -> None:
         """Brings a block of queries into the form that is multiplied."""
@@ -103,11 +100,13 @@ class Online:
 
     def pack(self) -> None:
         """Keys, then values; nothing yet where they are packed as they are read."""
-        if self.sums.ends is not None:
-            self.sums.frame.writer.line("memset(is_packed, 0, sizeof is_packed);")
+        sums, writer = self.sums, self.sums.frame.writer
+        if sums.ends is not None:
+            writer.line("memset(is_packed, 0, sizeof is_packed);")
             return
-        self.products.pack_keys()
-        self.products.pack_values()
+        with writer.block(f"for (long panel = 0; {sums.past_panels}; panel++)"):
+            self.products.pack_key_panel()
+        self.products.pack_values("0", sums.past_keys)
 
     def copy_queries(self) -> None:
         """As the products want them."""
@@ -189,11 +188,13 @@ class Online:
 
     def _pack_some(self) -> None:
         """The panels of these keys that no block of queries has read."""
-        writer, panel = self.sums.frame.writer, self.sums.panel
+        writer, panel, extent = self.sums.frame.writer, self.sums.panel, self.sums.view.keys.extent
         with writer.block(f"for (long panel = first_key / {panel}; panel * {panel} < first_key + some; panel++)"):
             writer.line("if (is_packed[panel]) continue;")
             writer.line("is_packed[panel] = 1;")
-            self.products.pack_panel()
+            writer.line(f"const long begin = panel * {panel}, past = tw_least_of(begin + {panel}, {extent});")
+            self.products.pack_key_panel()
+            self.products.pack_values("begin", "past")
 
     def _mixed(self, keys: int, first: bool, last: bool) -> None:
         """The weights times the values, added to the sums so far.

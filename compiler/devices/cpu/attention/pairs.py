@@ -93,21 +93,7 @@ class Pairs:
         view, slots = self.view, self.frame.slots
         return is_contiguous(view.k, view.keys, slots) or not is_contiguous(view.k, view.depth[-1], slots)
 
-    def pack_keys(self) -> None:
-        """Panels of keys."""
-        with self.writer.block(f"for (long panel = 0; {self.sums.past_panels}; panel++)"):
-            self._pack_key_panel()
-
-    def pack_panel(self) -> None:
-        """The keys of the panel number `panel`, with their values; panels begin with a pair."""
-        sums, extent = self.sums, self.view.keys.extent
-        self.writer.line(
-            f"const long begin = panel * {sums.panel}, past = tw_least_of(begin + {sums.panel}, {extent});"
-        )
-        self._pack_key_panel()
-        self._pack_values("begin", "past")
-
-    def _pack_key_panel(self) -> None:
+    def pack_key_panel(self) -> None:
         """Along whichever axis lies side by side in memory."""
         view, panel = self.view, self.sums.panel
         if self._along_keys:
@@ -132,12 +118,8 @@ class Pairs:
             writer.line(f"const long some = tw_least_of({self.deep_pairs} - pair, TW_LANES);")
             writer.line(f"for (long at = 0; at < some; at++) tw_store((float *)(keys + {line}), square[at]);")
 
-    def pack_values(self) -> None:
-        """Panels of columns, with pairs of keys."""
-        self._pack_values("0", self.sums.past_keys)
-
-    def _pack_values(self, begin: str, past: str) -> None:
-        """Those of the keys from one on, up to another, both in C."""
+    def pack_values(self, begin: str, past: str) -> None:
+        """Panels of columns, with pairs of keys; `begin` is even, as panels begin with a pair."""
         view, sums = self.view, self.sums
         with self.writer.block(f"for (long panel = 0; panel < {sums.value_panels}; panel++)"):
             self._pack_pairs("values", view.columns, sums.value_panel, (view.keys,), view.v, begin, past)
