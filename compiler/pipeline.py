@@ -91,10 +91,12 @@ def compile_bindings(source: Source, host: Host, trace: Trace) -> CompileReport:
             trace.turn, trace.turns = turn, len(requests)
             log = whole.logs[turn] if whole.logs else None
             session = Session.of(request.options, host, trace, alone.parent, log, source.quantised)
-            front, built, come = compile_binding(session, replace(request, artifact=alone), weights, found=found)
-            each.append(proved(session, front, built, come, alone))
-            host, weights, found = replace(host, records=session.known), built.weights, each[-1].left
-        return joined(trace, each, built.program.weights, whole.options, whole.artifact)
+            made = compile_binding(session, replace(request, artifact=alone), weights, found=found)
+            each.append(proved(session, *made, alone))
+            host, weights, found = replace(host, records=session.known), made[1].weights, each[-1].left
+            del made  # with the graph of this binding, before that of the next is there
+        assert weights is not None
+        return joined(trace, each, weights.bytes(), whole.options, whole.artifact)
     finally:
         alone.unlink(missing_ok=True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
@@ -13,6 +14,8 @@ from compiler.ir.packing import Packing, Panels
 from compiler.ir.tensor import DType, Layout
 
 ALIGNMENT = 64
+Piece = bytes | memoryview
+"""Of the file: one of its own, or where it lies in the whole."""
 
 
 class Weights:
@@ -29,7 +32,7 @@ class Weights:
         """Constants that the file holds as indices. Their bytes are below 0."""
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
-        self._pieces: dict[int, bytes] = {}
+        self._pieces: dict[int, Piece] = {}
         self.size: int = earlier.size if earlier else 0
         """Bytes so far."""
 
@@ -78,11 +81,23 @@ class Weights:
         return {**{_digest(piece): at for at, piece in self._pieces.items()}, **earlier}
 
     def bytes(self) -> bytes:
-        """The whole file."""
-        return (self._earlier.bytes() if self._earlier else b"") + b"".join(self._pieces.values())
+        """The whole file, of which the pieces are parts from now on."""
+        whole = b"".join(self._in_order())
+        self._lie_in(memoryview(whole))
+        return whole
+
+    def _in_order(self) -> Iterator[Piece]:
+        if self._earlier:
+            yield from self._earlier._in_order()
+        yield from self._pieces.values()
+
+    def _lie_in(self, whole: memoryview) -> None:
+        self._pieces = {at: whole[at : at + len(piece)] for at, piece in self._pieces.items()}
+        if self._earlier:
+            self._earlier._lie_in(whole)
 
 
-def _digest(piece: bytes) -> bytes:
+def _digest(piece: Piece) -> bytes:
     return hashlib.sha256(piece).digest()
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from compiler.encodings.aside import aside
 from compiler.frontend.strings import gives_text, is_text
 from compiler.ir.graph import Graph, Node, Value
 from compiler.ir.tensor import DType, TensorType
@@ -57,6 +58,7 @@ class Assembly:
             id = self.constant(self.numbers_of(array), name)
             self.texts.add(id)
             return id
+        array = aside(array)
         if array.flags.writeable:
             array.flags.writeable = False
         id = self.value(TensorType(DType.of(array.dtype), tuple(array.shape)), name)

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from compiler.contract import CompileOptions, DemandedRange, InputSpec
+from compiler.encodings.aside import give_back
 from compiler.errors import CallerError, InternalError
 from compiler.frontend import Loaded, load
 from compiler.ir.graph import Graph
@@ -110,7 +111,9 @@ def open_model(session: Session, request: Request) -> Opened:
 
 def load_for(request: Request, options: CompileOptions) -> Loaded:
     """The model of a request under options that are nearly its own."""
-    return load(request.model, options, OPERATORS, data=request.data)
+    loaded = load(request.model, options, OPERATORS, data=request.data)
+    give_back()
+    return loaded
 
 
 def at_sizes(request: Request, loaded: Loaded, sizes: Mapping[str, int]) -> Loaded:

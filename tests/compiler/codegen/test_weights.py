@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -58,3 +59,20 @@ def test_a_constant_without_elements_takes_no_place() -> None:
     none, one = np.ones((0, 2), np.float32), np.ones(1, np.float32)
     assert place(weights, 0, none) == place(weights, 1, one) == 0
     assert read(weights, 0, one) == one
+
+
+def test_a_file_that_was_asked_for_holds_its_constants_in_place_of_them() -> None:
+    size = 1 << 20
+    tracemalloc.start()
+    try:
+        first = Weights()
+        place(first, 0, np.arange(size, dtype=np.float32))
+        second = Weights(earlier=first)
+        place(second, 0, np.ones(size, np.float32))
+        kept = [first.bytes()]
+        kept = [second.bytes()]
+        assert tracemalloc.get_traced_memory()[0] < 2.1 * 4 * size
+        assert second.bytes() == kept[0]
+        assert first.bytes() == kept[0][: first.size]
+    finally:
+        tracemalloc.stop()

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
+import weakref
 import zipfile
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from compiler import pipeline
 from compiler.contract import BenchmarkOptions, CompileOptions, CompileReport, Event
 from compiler.errors import InputsError, InternalError, ModelTooLarge, OptionsError
 from compiler.pack.join import join
@@ -232,3 +235,24 @@ def test_bindings_are_in_the_order_in_which_they_are_spelled_out() -> None:
     assert [dict(one.binding) for one in options.bindings] == expected
     assert {(one.tuning_budget_s, one.tuning_trials) for one in options.bindings} == {(2.0, 2)}
     assert CompileOptions.from_json(options.to_json()) == options
+
+
+def test_what_one_binding_was_made_of_is_gone_when_the_next_is_read(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[weakref.ref[Any]] = []
+    alive: list[int] = []
+    real = pipeline.front_of
+
+    def watched(*given: Any) -> Any:
+        gc.collect()
+        alive.append(sum(one() is not None for one in made))
+        front = real(*given)
+        made.append(weakref.ref(front.fused.kernels))
+        return front
+
+    monkeypatch.setattr(pipeline, "front_of", watched)
+    compile_file(
+        model, tmp_path / "m.tw", CompileOptions.from_json({**OPTIONS, "dims": {"batch": 1, "length": [4, 6, 9]}})
+    )
+    assert alive == [0, 0, 0]

@@ -1,0 +1,49 @@
+"""Large constants are kept in files without a name, which the system may take out of memory while nobody reads them.
+
+A model's weights become floats when it is loaded, several times the file's size where they were of few bits. Steps look
+at one of them at a time.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import mmap
+import sys
+import tempfile
+
+import numpy as np
+
+LEAST_BYTES = 1 << 20
+"""Of an array that is worth a file."""
+
+
+def aside(array: np.ndarray) -> np.ndarray:
+    """An array with the same elements, read-only, in a file of the temporary folder that goes when the array does.
+
+    One that is small, repeats its elements, or lies in a file is given back as it is, and so is any other where the
+    folder has no room.
+    """
+    if array.nbytes < LEAST_BYTES or 0 in array.strides or array.dtype.hasobject or _is_mapped(array):
+        return array
+    try:
+        with tempfile.TemporaryFile(prefix="tilewright-") as file:
+            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+            file.flush()
+            content = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ)
+    except OSError:
+        return array
+    return np.frombuffer(content, np.uint8).view(array.dtype).reshape(array.shape)
+
+
+def give_back() -> None:
+    """Gives memory that was freed back to the system, of which the C library keeps much after large arrays."""
+    if sys.platform == "linux" and (trim := getattr(ctypes.CDLL(None), "malloc_trim", None)) is not None:
+        trim(0)
+
+
+def _is_mapped(array: np.ndarray) -> bool:
+    """Whether the elements lie in a mapped file."""
+    base: object = array
+    while isinstance(base, np.ndarray | memoryview):
+        base = base.base if isinstance(base, np.ndarray) else base.obj
+    return isinstance(base, mmap.mmap)
