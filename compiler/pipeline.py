@@ -63,7 +63,7 @@ def compile_model(request: Request, host: Host = ALONE) -> CompileReport:
     if (whole := whole_kind_of(request.options.compiled_for)) is not None:
         silent = replace(host, observe=ignore, dump=None, helpers=None, first=None)
         return whole.compile(request, trace, partial(compile_model, host=silent))
-    options, notices = bind_what_is_open(request.model, request.options, OPERATORS, request.data)
+    options, notices = bind_what_is_open(request.file, request.options, OPERATORS)
     for notice in notices:
         trace.notice(notice)
     request = replace(request, options=options)

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport
+from compiler.frontend.read import ModelFile
 from compiler.knowledge.replay import Log
 from compiler.trace import Observer, StopRequest, ignore, never_stops
 from compiler.tuning.helpers import Helpers
@@ -35,6 +36,13 @@ class Request:
     data: Mapping[str, Path] | None = None
     samples: Mapping[str, Path] = field(default_factory=dict)
     logs: Sequence[Log] = ()
+    files: dict[Path, ModelFile] = field(default_factory=dict, repr=False, compare=False)
+    """Models that were asked for: of this request, and of those that were made of it."""
+
+    @property
+    def file(self) -> ModelFile:
+        """The model with its data, read once."""
+        return self.files.setdefault(self.model, ModelFile(self.model, self.data))
 
     def beside(self, ending: str) -> Path:
         """A hidden file beside the artifact, for as long as the compilation lasts."""

@@ -27,7 +27,7 @@ from compiler.frontend.correct import BATCH, LENGTH, SOUND, is_batch_of_state, i
 from compiler.frontend.limits import Limits
 from compiler.frontend.load import bound_graph
 from compiler.frontend.model import Input, Model, quoted
-from compiler.frontend.read import read
+from compiler.frontend.read import ModelFile, read
 from compiler.ops.operator import Operator
 
 MOST = {LENGTH: 512, SOUND: 48000}
@@ -53,7 +53,7 @@ class Taken(Enum):
 
 
 def bind_what_is_open(
-    model: Path | bytes,
+    model: Path | bytes | ModelFile,
     options: CompileOptions,
     operators: Mapping[str, Operator],
     data: Mapping[str, Path] | None = None,

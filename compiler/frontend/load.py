@@ -17,7 +17,7 @@ from compiler.frontend.last import with_last
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Model, quoted
 from compiler.frontend.open.values import Narrower, SameSize, WholeSteps, Wider
-from compiler.frontend.read import read
+from compiler.frontend.read import ModelFile, read
 from compiler.ir.border import PLAIN, Border
 from compiler.ir.graph import Graph
 from compiler.ir.open_shapes import OpenShapes
@@ -38,22 +38,23 @@ class Loaded:
 
 
 def load(
-    model: Path | bytes,
+    model: Path | bytes | ModelFile,
     options: CompileOptions,
     operators: Mapping[str, Operator],
     limits: Limits | None = None,
     data: Mapping[str, Path] | None = None,
 ) -> Loaded:
-    """Reads an untrusted ONNX model: a path, or the bytes of a self-contained file.
+    """Reads an untrusted ONNX model: a path, a file that may have been read before, or bytes of a self-contained one.
 
     `data` says where all external data lies, by its path in the model; None: beside the model, and the digest is the
-    file's alone.
+    file's alone. A `ModelFile` has its own.
 
     The graph is verified. Constants may be views of mapped files or broadcast from one element; none is writable.
     Raises MalformedModel, ModelTooLarge, UnboundDimension, UnsupportedModel and OptionsError, each with what would mend
     it. Outputs that `options.last_only` names are of the last position alone.
     """
     limits = limits or Limits()
+    data = model.data if isinstance(model, ModelFile) else data
     read_model = with_last(read(model, limits, data), options.last_only)
     check_declared(read_model, limits)
     bound, found = bound_graph(read_model, options, operators, limits)

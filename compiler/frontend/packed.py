@@ -5,10 +5,13 @@ Source: ONNX Runtime's ContribOperators.md.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable
 
 import numpy as np
 
+from compiler.encodings.aside import aside
+from compiler.encodings.found import Found
 from compiler.frontend.composition import Composition
 from compiler.frontend.fused import AGAIN, across, is_there, real
 from compiler.frontend.model import Call, Expansion
@@ -16,6 +19,11 @@ from compiler.frontend.site import Site
 from compiler.frontend.tensors import CODES
 from compiler.ir.tensor import DType
 from compiler.ops.operator import Unsupported
+
+DEQUANTISED: Found[np.ndarray] = Found()
+"""Matrices by their codes, which several bindings of a model share."""
+ROWS_AT_ONCE = 64
+"""Of a matrix that is transposed: a line of the cache."""
 
 
 def _or_none(site: Site, position: int) -> str:
@@ -99,31 +107,44 @@ def in_blocks(site: Site) -> Expansion:
     blocks = -(-columns // block)
     if packed is None or scales is None or packed.dtype != np.uint8 or scales.size != rows * blocks:
         raise Unsupported("its scales do not fit its blocks", AGAIN)
-    codes = unpacked(packed.reshape(rows, -1), bits)[:, : blocks * block]
-    if codes.shape[1] != blocks * block:
-        raise Unsupported(f"B holds {codes.shape[1]} numbers a row, where {blocks * block} are needed", AGAIN)
+    if (held := packed.size // rows * 8 // bits) < blocks * block or packed.size % rows:
+        raise Unsupported(f"B holds {held} numbers a row, where {blocks * block} are needed", AGAIN)
     zeros: np.ndarray = np.full((rows, blocks), 2.0 ** (bits - 1), np.float32)
     if (given := site.known(3, "zero_points")) is not None:
         flat = unpacked(given.reshape(rows, -1), bits) if given.dtype == np.uint8 else given.reshape(rows, -1)
         zeros = flat[:, :blocks].astype(np.float32)
     order, of = _order(site, columns, blocks, block)
     factors = scales.reshape(rows, blocks).astype(np.float32)
-    real_ = (codes[:, order].astype(np.float32) - zeros[:, of]) * factors[:, of]
+
+    def dequantised(packed: np.ndarray) -> np.ndarray:
+        codes = _across(unpacked(packed.reshape(rows, -1), bits))
+        real_ = (codes if order is None else codes[order])[:columns].astype(np.float32)
+        ends = np.searchsorted(of, np.arange(blocks + 1))
+        for at in range(blocks):
+            part = real_[ends[at] : ends[at + 1]]
+            part -= zeros[:, at]
+            part *= factors[:, at]
+        return aside(real_)
+
+    beside = hashlib.sha256(b"".join(one.tobytes() for one in (zeros, factors, of)))
+    real_ = DEQUANTISED.of(packed, f"{bits} {block} {beside.hexdigest()}", dequantised)
     composition = Composition(site)
     dtype = site.first.dtype
     a = composition.cast("x0", dtype, DType.F32)  # weights are not rounded to a half type, as ONNX Runtime's are not
-    if is_there(site, 4):
+    if order is not None:
         a = composition.call("Gather", a, composition.constant(order), axis=-1)
-    y = composition.call("MatMul", a, composition.constant(np.ascontiguousarray(real_.T)))
+    y = composition.call("MatMul", a, composition.constant(real_))
     y = composition.cast(y, DType.F32, dtype)
     return composition.gives(composition.call("Add", y, "x5") if is_there(site, 5) else y)
 
 
-def _order(site: Site, columns: int, blocks: int, block: int) -> tuple[np.ndarray, np.ndarray]:
-    """The order in which inputs lie block by block, and the block of each in that order, both int64[columns]."""
-    natural = np.arange(columns)
+def _order(site: Site, columns: int, blocks: int, block: int) -> tuple[np.ndarray | None, np.ndarray]:
+    """The order in which inputs lie block by block, and the block of each in that order, both int64[columns].
+
+    Without g_idx they lie so as they are: None.
+    """
     if not is_there(site, 4):
-        return natural, natural // block
+        return None, np.arange(columns) // block
     found = site.known(4, "g_idx")
     if found is None or found.size < columns or found.min() < 0 or found.max() >= blocks:
         raise Unsupported(f"its g_idx does not give one of {blocks} blocks to each of {columns} inputs", AGAIN)
@@ -134,9 +155,20 @@ def _order(site: Site, columns: int, blocks: int, block: int) -> tuple[np.ndarra
 
 def unpacked(array: np.ndarray, bits: int) -> np.ndarray:
     """Numbers of 2, 4 or 8 bits out of bytes along the last axis, the lowest bits first."""
-    shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    apart: np.ndarray = (array[..., None] >> shifts) & np.uint8(2**bits - 1)
+    each = 8 // bits
+    apart = np.empty((*array.shape, each), np.uint8)
+    for at in range(each):
+        np.right_shift(array, at * bits, out=apart[..., at])
+        apart[..., at] &= 2**bits - 1
     return apart.reshape(*array.shape[:-1], -1)
+
+
+def _across(codes: np.ndarray) -> np.ndarray:
+    """A matrix of bytes transposed, a few rows at a time, so that what is read stays in the nearest cache."""
+    across = np.empty(codes.shape[::-1], codes.dtype)
+    for at in range(0, len(codes), ROWS_AT_ONCE):
+        across[:, at : at + ROWS_AT_ONCE] = codes[at : at + ROWS_AT_ONCE].T
+    return across
 
 
 def table(site: Site) -> Expansion:

@@ -6,6 +6,7 @@ import hashlib
 import os
 import stat
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import onnx
@@ -19,13 +20,34 @@ from compiler.frontend.tensors import Source
 from compiler.frontend.wire import walk
 
 
-def read(model: Path | bytes, limits: Limits, data: Mapping[str, Path] | None = None) -> Model:
+@dataclass
+class ModelFile:
+    """A model's file, which is read once, when its content is first asked for.
+
+    data  the external data's files by path in the model; None: they are in the file's folder
+    """
+
+    path: Path
+    data: Mapping[str, Path] | None = None
+    _model: Model | None = field(default=None, repr=False, compare=False)
+
+    def content(self, limits: Limits) -> Model:
+        """What `read` gives; what it raises, it raises each time."""
+        if self._model is None:
+            self._model = read(self.path, limits, self.data)
+        return self._model
+
+
+def read(model: Path | bytes | ModelFile, limits: Limits, data: Mapping[str, Path] | None = None) -> Model:
     """The model of a file with its external data, or of bytes, without any.
 
-    `data` holds the external data's files by path in the model; None: they are in the file's folder.
+    `data` holds the external data's files by path in the model; None: they are in the file's folder. Large tensors lie
+    in files of their own (`compiler.encodings.aside`), each of which is there once as long as the model is.
 
     Raises MalformedModel for what is not whole ONNX, ModelTooLarge past a limit, UnsupportedModel for foreign versions.
     """
+    if isinstance(model, ModelFile):
+        return model.content(limits)
     proto, digest = parse(model, limits)
     file = None if isinstance(model, bytes) else model
     return decode(proto, Source(file, limits, data), digest)

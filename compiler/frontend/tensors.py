@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 from onnx import TensorProto
 
+from compiler.encodings.aside import aside
 from compiler.errors import MalformedModel, ModelTooLarge
 from compiler.frontend.limits import Limits
 from compiler.frontend.model import Foreign, quoted, text
@@ -122,7 +123,7 @@ def array_of(tensor: TensorProto, source: Source) -> np.ndarray | Foreign:
         flat = _typed(tensor, dtype, where, shape)
     if dtype is DType.BOOL:
         flat = flat.view(np.uint8) != 0
-    array = flat.reshape(shape)
+    array = aside(flat.reshape(shape))
     array.flags.writeable = False
     return array
 

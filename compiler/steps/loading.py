@@ -111,7 +111,7 @@ def open_model(session: Session, request: Request) -> Opened:
 
 def load_for(request: Request, options: CompileOptions) -> Loaded:
     """The model of a request under options that are nearly its own."""
-    loaded = load(request.model, options, OPERATORS, data=request.data)
+    loaded = load(request.file, options, OPERATORS)
     give_back()
     return loaded
 

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
+from compiler.contract import CompileOptions
+from compiler.frontend import Limits, load
+from compiler.frontend import read as reading
+from compiler.frontend.read import ModelFile
+from compiler.ops import OPERATORS
 from tests.compiler.frontend.one_node import agree, by_onnxruntime, computed, refusal
 
 MS = "com.microsoft"
@@ -35,6 +43,7 @@ CASES: tuple[tuple[str, Arrays, Mapping[str, Any], tuple[int, ...]], ...] = (
     ("QGemm", [BYTES, ONE, ZERO, SIGNED, ONE, Z8, CHANCE.integers(-99, 99, 6).astype(np.int32)], {}, (3,)),
     ("QGemm", [BYTES, ONE, ZERO, SIGNED.T.copy(), ONE, Z8, None, TWO, ZERO], {"transB": 1, "alpha": 0.5}, (3,)),
     ("MatMulNBits", [WIDE, BLOCKS, OF_BLOCKS], {"bits": 4, "block_size": 16, "K": 32, "N": 6}, (1, 2)),
+    ("MatMulNBits", [WIDE[:, :27].copy(), BLOCKS, OF_BLOCKS], {"bits": 4, "block_size": 16, "K": 27, "N": 6}, (1, 2)),
     (
         "MatMulNBits",
         [WIDE, BLOCKS, OF_BLOCKS, CHANCE.integers(0, 256, 6).astype(np.uint8)],
@@ -140,3 +149,43 @@ def test_a_recurrence_of_bytes_is_what_onnxruntime_computes_but_for_its_rounding
     )
     for one, other in zip(ours, theirs, strict=True):
         np.testing.assert_allclose(one, other, rtol=0, atol=2e-2)
+
+
+def test_a_file_is_read_once_and_its_matrices_are_made_floats_once_whatever_is_bound(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, columns = 600, 1024
+    packed = CHANCE.integers(0, 256, (rows, columns // 32, 16)).astype(np.uint8)
+    scales = CHANCE.uniform(0.01, 0.02, rows * columns // 32).astype(np.float32)
+    node = helper.make_node(
+        "MatMulNBits", ["x", "codes", "scales"], ["y"], domain=MS, K=columns, N=rows, bits=4, block_size=32
+    )
+    graph = helper.make_graph(
+        [node],
+        "blocks",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["rows", columns])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["rows", rows])],
+        [numpy_helper.from_array(packed, "codes"), numpy_helper.from_array(scales, "scales")],
+    )
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid(MS, 1)]
+    path = tmp_path / "blocks.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=opsets, ir_version=10), path)
+    read: list[Path] = []
+    parse = reading.parse
+
+    def watched(model: Path, limits: Limits) -> Any:
+        read.append(model)
+        return parse(model, limits)
+
+    monkeypatch.setattr(reading, "parse", watched)
+    file = ModelFile(path)
+    loaded = [load(file, CompileOptions(dims={"rows": size}), OPERATORS) for size in (1, 3)]
+    assert read == [path]
+    first, second = (
+        next(array for array in one.graph.constants.values() if array.shape == (columns, rows)) for one in loaded
+    )
+    assert first is second
+    nibbles = np.stack([packed & 15, packed >> 4], -1).reshape(rows, columns).astype(np.float32)
+    expected = (nibbles - 8) * np.repeat(scales.reshape(rows, -1), 32, 1)
+    assert np.array_equal(first, expected.T)
+    assert len({one.digest for one in loaded}) == 1
