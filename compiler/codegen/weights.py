@@ -9,13 +9,12 @@ from functools import cached_property
 import numpy as np
 
 from compiler.codegen.coded import PLAIN, Coded, Expansion, coded
+from compiler.encodings.aside import Octets, together
 from compiler.ir.buffers import Buffer
 from compiler.ir.packing import Packing, Panels
 from compiler.ir.tensor import DType, Layout
 
 ALIGNMENT = 64
-Piece = bytes | memoryview
-"""Of the file: one of its own, or where it lies in the whole."""
 
 
 class Weights:
@@ -32,7 +31,7 @@ class Weights:
         """Constants that the file holds as indices. Their bytes are below 0."""
         self._earlier = earlier
         self._at: dict[tuple[int, tuple[Layout, DType] | Packing], int] = {}
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, Octets] = {}
         self.size: int = earlier.size if earlier else 0
         """Bytes so far."""
 
@@ -47,7 +46,7 @@ class Weights:
             )
             panels = packing if isinstance(packing, Panels) else None
             found = coded(data, panels) if self._codes else None
-            self._at[key] = self._place(data.tobytes()) if found is None else self._expanded(data, found)
+            self._at[key] = self._place(_octets(data)) if found is None else self._expanded(data, found)
         return self._at[key]
 
     @property
@@ -65,8 +64,8 @@ class Weights:
             self.expansions.append(Expansion(at + 4 * found.count, place, rest, PLAIN, rest))
         return at
 
-    def _place(self, content: bytes) -> int:
-        piece = content + bytes(-len(content) % self._alignment)
+    def _place(self, content: Octets) -> int:
+        piece = together([content, bytes(-len(content) % self._alignment)])
         if self._earlier and (known := self._earlier.held.get(_digest(piece))) is not None:
             return known
         at = self.size
@@ -80,13 +79,13 @@ class Weights:
         earlier = self._earlier.held if self._earlier else {}
         return {**{_digest(piece): at for at, piece in self._pieces.items()}, **earlier}
 
-    def bytes(self) -> bytes:
+    def bytes(self) -> Octets:
         """The whole file, of which the pieces are parts from now on."""
-        whole = b"".join(self._in_order())
+        whole = together([*self._in_order()])
         self._lie_in(memoryview(whole))
         return whole
 
-    def _in_order(self) -> Iterator[Piece]:
+    def _in_order(self) -> Iterator[Octets]:
         if self._earlier:
             yield from self._earlier._in_order()
         yield from self._pieces.values()
@@ -97,7 +96,11 @@ class Weights:
             self._earlier._lie_in(whole)
 
 
-def _digest(piece: Piece) -> bytes:
+def _octets(array: np.ndarray) -> Octets:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def _digest(piece: Octets) -> bytes:
     return hashlib.sha256(piece).digest()
 
 

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 
 import numpy as np
 
+from compiler.encodings.aside import Octets
 from compiler.ir.plan import Plan
 from compiler.ir.program import Program
 from compiler.knowledge.budget import Share
@@ -84,7 +85,7 @@ def _folder(place: Path) -> TemporaryDirectory[str]:
 
 
 def _laid_out(programs: Sequence[Program], plans: Sequence[Plan], target: str, folder: Path) -> list[Path]:
-    files: dict[bytes, Path] = {}
+    files: dict[Octets, Path] = {}
     places = [folder / f"plan{number}" for number in range(len(plans))]
     for program, plan, place in zip(programs, plans, places, strict=True):
         if program.weights not in files:

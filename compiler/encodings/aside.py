@@ -10,11 +10,15 @@ import ctypes
 import mmap
 import sys
 import tempfile
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 
 import numpy as np
 
+Octets = bytes | memoryview
+"""Bytes that are read: in memory, or where they lie in a file."""
 LEAST_BYTES = 1 << 20
-"""Of an array that is worth a file."""
+"""Of what is worth a file."""
 
 
 def aside(array: np.ndarray) -> np.ndarray:
@@ -26,13 +30,27 @@ def aside(array: np.ndarray) -> np.ndarray:
     if array.nbytes < LEAST_BYTES or 0 in array.strides or array.dtype.hasobject or _is_mapped(array):
         return array
     try:
-        with tempfile.TemporaryFile(prefix="tilewright-") as file:
-            file.write(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-            file.flush()
-            content = mmap.mmap(file.fileno(), array.nbytes, access=mmap.ACCESS_READ)
+        content = _in_a_file([np.ascontiguousarray(array).reshape(-1).view(np.uint8).data])
     except OSError:
         return array
     return np.frombuffer(content, np.uint8).view(array.dtype).reshape(array.shape)
+
+
+def together(pieces: Sequence[Octets]) -> Octets:
+    """Pieces behind each other, in a file like that of an array if they are large and there is room."""
+    if sum(map(len, pieces)) >= LEAST_BYTES:
+        with suppress(OSError):
+            return memoryview(_in_a_file(pieces))
+    return b"".join(pieces)
+
+
+def _in_a_file(pieces: Iterable[Octets]) -> mmap.mmap:
+    """Raises OSError where they cannot be written, or are of no byte."""
+    with tempfile.TemporaryFile(prefix="tilewright-") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def give_back() -> None:

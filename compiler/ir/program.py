@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler.encodings.aside import Octets
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.tensor import TensorType
 
@@ -28,7 +29,7 @@ class Program:
 
     sources: Mapping[str, str]
     library: bytes
-    weights: bytes
+    weights: Octets
     inputs: tuple[Port, ...]
     outputs: tuple[Port, ...]
     toolchain: str

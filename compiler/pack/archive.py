@@ -9,6 +9,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import IO
 
+from compiler.encodings.aside import Octets
 from compiler.errors import InternalError, PlaceUnusable, machine_error
 
 PAGE = 4096
@@ -22,7 +23,7 @@ _LOCAL_HEADER, _ZIP64_FIELD = 30, 20
 _CHUNK = 1 << 20
 
 
-def write_archive(path: Path, members: Mapping[str, bytes], mapped: Collection[str] = ()) -> None:
+def write_archive(path: Path, members: Mapping[str, Octets], mapped: Collection[str] = ()) -> None:
     """Writes the members in their order to `path`, which appears whole or not at all.
 
     Those named in `mapped` are stored as they are, from a multiple of PAGE bytes on. Raises DiskFull when there
@@ -47,7 +48,7 @@ def write_archive(path: Path, members: Mapping[str, bytes], mapped: Collection[s
         temporary.unlink(missing_ok=True)
 
 
-def _add(archive: zipfile.ZipFile, file: IO[bytes], name: str, content: bytes, mapped: bool) -> None:
+def _add(archive: zipfile.ZipFile, file: IO[bytes], name: str, content: Octets, mapped: bool) -> None:
     member = zipfile.ZipInfo(name, _TIME)
     member.create_system = 3  # Unix, wherever it is written: it says how external_attr is meant
     member.external_attr = _MODE << 16

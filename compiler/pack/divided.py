@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.contract import CompileOptions
+from compiler.encodings.aside import Octets
 from compiler.ir.parts import Parts
 from compiler.ir.program import Program, StreamProgram
 from compiler.pack.archive import write_archive
@@ -46,7 +47,7 @@ class Divided:
 
 
 def pack_divided(
-    alone: Part, divided: Divided, records: Sequence[str], weights: bytes, options: CompileOptions, path: Path
+    alone: Part, divided: Divided, records: Sequence[str], weights: Octets, options: CompileOptions, path: Path
 ) -> PackedArtifact:
     """Writes the artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
@@ -65,15 +66,15 @@ def pack_divided(
                 members[f"{folder}source/{name}"] = text.encode()
     members[STREAM], members[HEADER] = divided.stream.library, divided.stream.sources[HEADER].encode()
     members |= {f"source/{name}": text.encode() for name, text in sorted(divided.stream.sources.items())}
-    members[WEIGHTS] = weights
+    whole: dict[str, Octets] = {**members, WEIGHTS: weights}
     described = {
         **alone.manifest,
         "options": options.artifact_json(),
         "weight_bytes": len(weights),
         "stream": stream_json(divided, options.named_states),
-        "files": files_json(members),
+        "files": files_json(whole),
     }
-    write_archive(path, {MANIFEST: to_bytes(described), **members}, mapped=(WEIGHTS,))
+    write_archive(path, {MANIFEST: to_bytes(described), **whole}, mapped=(WEIGHTS,))
     return PackedArtifact(path, path.stat().st_size, digest_of(path), described)
 
 

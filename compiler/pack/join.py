@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler.contract import CompileOptions
+from compiler.encodings.aside import Octets
 from compiler.pack.archive import write_archive
 from compiler.pack.manifest import files_json, to_bytes
 from compiler.pack.pack import MANIFEST, QUANTISED, WEIGHTS, PackedArtifact, digest_of
@@ -59,7 +60,7 @@ def folder_of(number: int) -> str:
     return "" if number == 1 else f"bindings/{number}/"
 
 
-def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: Path) -> PackedArtifact:
+def join(parts: Sequence[Part], weights: Octets, options: CompileOptions, path: Path) -> PackedArtifact:
     """Writes one artifact to `path`, whole or not at all; equal arguments give equal bytes.
 
     weights  the one file that every part's program was made for: that of the last one, which begins with each other's
@@ -67,7 +68,7 @@ def join(parts: Sequence[Part], weights: bytes, options: CompileOptions, path: P
     Raises MachineError when the file cannot be written.
     """
     records = sorted({line for part in parts for line in part.members[RECORDS].splitlines(keepends=True)})
-    members = {**parts[0].members, RECORDS: b"".join(records)}
+    members: dict[str, Octets] = {**parts[0].members, RECORDS: b"".join(records)}
     for number, part in enumerate(parts[1:], 2):
         own = {name: content for name, content in part.members.items() if not name.startswith((*SHARED, RECORDS))}
         members |= {folder_of(number) + name: content for name, content in own.items()}

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, replace
 from typing import Any, Literal
 
+from compiler.encodings.aside import Octets
 from compiler.errors import VerifyError
 from compiler.ir.border import RANDOM_STATE, Border
 from compiler.ir.buffers import KernelGraph
@@ -27,7 +28,7 @@ STRING = "string"
 """The dtype of ports of which the program takes and gives the numbers of strings, i64."""
 
 
-def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, bytes]) -> dict[str, Any]:
+def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, Octets]) -> dict[str, Any]:
     """The description of an artifact; `members` are all its other files. Dtypes have numpy's names, and `bfloat16`."""
     return {
         "format": "tilewright",
@@ -61,7 +62,7 @@ def manifest(program: Program, plan: Plan, facts: Facts, members: Mapping[str, b
     }
 
 
-def files_json(members: Mapping[str, bytes]) -> dict[str, Any]:
+def files_json(members: Mapping[str, Octets]) -> dict[str, Any]:
     """The size and SHA-256 of each file, by its name."""
     return {
         name: {"bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}

@@ -15,6 +15,7 @@ from typing import Any
 
 from compiler.contract import CompileOptions, CompileReport, DevicesReport, PartReport, PointReport, generator
 from compiler.contract.devices import Within
+from compiler.encodings.aside import Octets
 from compiler.ir.buffers import KernelGraph
 from compiler.ir.lanes import NOTHING
 from compiler.ir.machine import Record
@@ -105,7 +106,7 @@ def divided(
     tried: list[Tried] = []
     programs: dict[int, Record] = {}
 
-    def pack(one: Divided, weights: bytes, records: Sequence[Record]) -> PackedArtifact:
+    def pack(one: Divided, weights: Octets, records: Sequence[Record]) -> PackedArtifact:
         used = [
             *(record for each in tiled[1:] for record in each.records),
             *costs.records,
@@ -313,7 +314,7 @@ class _Work:
     def _name(self, target: int) -> str:
         return self.tiled[target].backend.target.name
 
-    def emitted(self, parts: Parts, *, runs: bool) -> tuple[Divided, bytes]:
+    def emitted(self, parts: Parts, *, runs: bool) -> tuple[Divided, Octets]:
         """A program for each part, and the file of weights of all."""
         kernels = self.built.kernels
         portions = [portion(kernels, parts, part) for part in parts.parts]

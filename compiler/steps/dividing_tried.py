@@ -8,6 +8,7 @@ from math import inf
 
 from compiler.contract import PointReport
 from compiler.contract.devices import Within
+from compiler.encodings.aside import Octets
 from compiler.ir.machine import Record
 from compiler.knowledge.kinds import CLEAR_LATENCY_S, CLEAR_S, PARTS_ALONE_S, PARTS_S
 from compiler.pack.divided import Divided
@@ -27,7 +28,7 @@ class Tried:
     """
 
     found: Divided
-    weights: bytes
+    weights: Octets
     came: Came
     record: Record | None
     wins: bool = False

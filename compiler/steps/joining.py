@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler.contract import BindingReport, CompileOptions, CompileReport
 from compiler.devices.device import Runner
+from compiler.encodings.aside import Octets
 from compiler.errors import InternalError
 from compiler.pack.join import SAMPLES, Part, join
 from compiler.pack.loader import Model
@@ -61,7 +62,7 @@ def proved(session: Session, front: Front, built: Built, report: CompileReport, 
 
 
 def joined(
-    trace: Trace, each: Sequence[Proved], weights: bytes, options: CompileOptions, artifact: Path
+    trace: Trace, each: Sequence[Proved], weights: Octets, options: CompileOptions, artifact: Path
 ) -> CompileReport:
     """Packs the bindings into one artifact at `artifact`, which appears once each gives from there what it gave alone.
 

@@ -5,13 +5,14 @@ import pytest
 
 from compiler.codegen.coded import LEAST_CODED, PLAIN, Expansion, coded
 from compiler.codegen.weights import Weights
+from compiler.encodings.aside import Octets
 from compiler.encodings.codebook import CHUNK
 from compiler.ir.buffers import Buffer
 from compiler.ir.packing import Panels
 from compiler.ir.tensor import DType, TensorType
 
 
-def dense(expansion: Expansion, octets: bytes) -> np.ndarray:
+def dense(expansion: Expansion, octets: Octets) -> np.ndarray:
     """uint32[count]: what an expansion makes of a file's bytes."""
     if expansion.bits == PLAIN:
         return np.frombuffer(octets, np.uint32, expansion.count, expansion.place)

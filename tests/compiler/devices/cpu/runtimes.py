@@ -20,6 +20,7 @@ from compiler.devices.cpu.emit.program import kernel_sources, lower_calls
 from compiler.devices.cpu.emit.regions import KernelRegions
 from compiler.devices.cpu.target import this_machine
 from compiler.devices.kinds import propose
+from compiler.encodings.aside import Octets
 from compiler.errors import VerifyError
 from compiler.fuse import fuse
 from compiler.ir.buffers import KernelGraph
@@ -107,7 +108,7 @@ class Workshop:
     objects: Objects = field(default_factory=dict)
     known: dict[tuple[Workload, Tile], Lowered] = field(default_factory=dict)
 
-    def sources(self, plans: Sequence[Plan]) -> tuple[dict[str, str], bytes]:
+    def sources(self, plans: Sequence[Plan]) -> tuple[dict[str, str], Octets]:
         """All files of a program that holds these plans, and its weights."""
         lowered = [lower_calls(self.kernels, plan, TARGET, self.known) for plan in plans]
         weights = Weights()
