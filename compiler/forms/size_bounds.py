@@ -1,6 +1,6 @@
 """What one size exceeds a multiple of another by at most, whatever sizes a program is given.
 
-Sizes are scalars (i64) that kernels without axes compute from others. They are linear in the sizes that the program is
+Sizes are scalars (i64) that blocks without axes compute from others. They are linear in the sizes that the program is
 given, none of which is negative, and in quotients, minima and maxima of such sums, so bounds follow from
 d * (x / d) <= max(x, 0). What is computed in another way is a size of which nothing else is known.
 """
@@ -68,7 +68,7 @@ class Sizes:
         self.known: dict[int, Sum] = {}
         self.given = [id for id in kernels.inputs if id in kernels.buffers and not kernels.buffers[id].type.rank]
         for call in kernels.calls:
-            if isinstance(call.kernel, Kernel) and not any(block.axes for block in call.kernel.blocks):
+            if isinstance(call.kernel, Kernel):
                 self._add(call.kernel, call.inputs, call.outputs)
 
     def excess(self, size: int, factor: int, other: int, times: int = 1) -> int | None:
@@ -89,22 +89,28 @@ class Sizes:
         return self.known.get(id) or Sum.of({id: 1})
 
     def _add(self, kernel: Kernel, inputs: tuple[int, ...], outputs: tuple[int, ...]) -> None:
-        """What a kernel of scalars computes."""
+        """What a kernel computes of scalars; of what it sums, counts or reads elsewhere nothing is known."""
+        own = {slot.name: id for slot, id in zip(kernel.outputs, outputs, strict=True)}
         found = {slot.name: self._sum(id) for slot, id in zip(kernel.inputs, inputs, strict=True)}
         for block in kernel.blocks:
             for value, store in zip(block.values, block.stores, strict=True):
-                is_size = not block.monoid and value.dtype is DType.I64 and not store.index
-                if is_size and (known := self._sum_of(value, found)) is not None:
+                if value.dtype is not DType.I64 or kernel.slots[store.slot].type.rank:
+                    continue
+                known = None if block.axes or block.monoid else self._sum_of(value, found)
+                if known is None and store.slot in own:
+                    known = Sum.of({own[store.slot]: 1})
+                if known is not None:
                     found[store.slot] = known
-        for slot, id in zip(kernel.outputs, outputs, strict=True):
-            if slot.name in found:
-                self.known[id] = found[slot.name]
+        self.known.update({id: found[name] for name, id in own.items() if name in found})
 
     def _most(self, total: Sum, steps: Iterator[int]) -> int | None:
-        """An upper bound of a sum: one term after another is replaced by what it does not exceed."""
+        """An upper bound of a sum: one term after another is replaced by what it does not exceed.
+
+        Extremes come last: one that a quotient is of may be among the other terms.
+        """
         if next(steps, None) is None:
             return None
-        for atom, factor in sorted(total.terms, key=str):
+        for atom, factor in sorted(total.terms, key=lambda term: (isinstance(term[0], Extreme), str(term))):
             left = total.plus(Sum.of({atom: factor}), -1)
             if isinstance(atom, Extreme):
                 ends = [self._most(left.plus(one, factor), steps) for one in (atom.one, atom.other)]

@@ -69,3 +69,22 @@ def test_a_quotient_of_one_below_a_size_is_never_negative() -> None:
     sizes = Sizes(fuse(s.graph(size, outputs)).kernels)
     assert sizes.excess(outputs, 2, size) == 1
     assert sizes.excess(size, 2, given) is not None
+
+
+def test_a_size_that_data_say_is_known_beside_its_multiples() -> None:
+    """The sum of some numbers, within ends, and four times that: one kernel computes all of them."""
+    s = Sketch(dtype=DType.F32)
+    numbers = s.x(5, dtype=I64)
+    total = s("ReduceSum", numbers, axes=(0,), keepdims=0)
+    size = s("Min", s("Max", total, s.c(0, dtype=I64)), s.c(MOST, dtype=I64))
+    larger, half = s("Mul", size, s.c(4, dtype=I64)), s("Div", size, s.c(2, dtype=I64))
+    graph = s.graph(total, size, larger, half)
+    kernels = fuse(graph).kernels
+    total, size, larger, half = kernels.outputs
+    sizes = Sizes(kernels)
+    assert sizes.is_times(larger, size, 4)
+    assert size in sizes.parts(larger, 4)
+    assert sizes.excess(size, 4, larger) == 0
+    assert sizes.excess(half, 2, size) == 0
+    assert sizes.excess(size, 1, total) is None, "the sum may be below zero"
+    assert not sizes.is_times(larger, total, 4)

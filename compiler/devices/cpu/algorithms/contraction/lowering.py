@@ -25,6 +25,7 @@ from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.blocking import rest_step
+from compiler.devices.cpu.codegen.across import lie_across, write_across
 from compiler.devices.cpu.codegen.epilogue import finish
 from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declared, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
@@ -138,7 +139,16 @@ class BlockedProduct(Lowering):
         self.in_registers = not self.stretches.outer and self._is_simple
         self.tiles = prod(-(-self.block[axis] // self.part[axis]) for axis in view.m)
         self.by_stretch = tile.extent("block", "k") > 0 and not self.in_registers
+        self.across = (
+            not (rows or self.in_registers) and self._are_lines and lie_across(view, self.slots, self.epilogue)
+        )
         self.share = self._share()
+
+    @property
+    def _are_lines(self) -> bool:
+        """Whether the rows of a register tile are neighbours among those of a block."""
+        (*outer, m) = self.view.m[-2:] or (None,)
+        return m is not None and (not outer or self.part[outer[0]] == 1 or self.part[m] == self.block[m])
 
     def _share(self) -> int:
         """Floats of B that each step of k fetches ahead, of the segment or the panel that is read next.
@@ -180,8 +190,9 @@ class BlockedProduct(Lowering):
     @property
     def c_bytes(self) -> int:
         """Scratch of sums that do not stay in registers: `float *c`."""
-        rows = self.block if self.by_stretch else self.part
-        return 0 if self.in_registers else prod(rows.values()) * self.panel * 4
+        whole = self.by_stretch or self.across
+        rows = prod((self.block if whole else self.part).values()) + (self.lanes if self.across else 0)
+        return 0 if self.in_registers else rows * self.panel * 4
 
     @property
     def _live_c_bytes(self) -> str:
@@ -328,19 +339,39 @@ class BlockedProduct(Lowering):
         if self.share:
             self.writer.line(f"const float *next = b + {size}L;")
         self._tiles(self.view.m[-2:], (), columns)
+        if self.across:
+            self._finish_block(columns)
 
     def _stretch_by_stretch(self, columns: Columns) -> None:
         """The sums of a block against one panel, then the maps.
 
         Each segment of k is taken for all of the block's rows, so that B is read once.
         """
-        writer, inner = self.writer, self.view.m[-2:]
+        writer = self.writer
         writer.line(f"memset(c, 0, {self._live_c_bytes});")
         with self.stretches.loops(writer):
             writer.line(f"const float *const b_at = b + done * {self.panel};")
             writer.line(f"const float *next = b_at + {self.stretches.steps * self.panel}L;")
-            self._tiles(inner, (), columns)
-        self._finish({axis: (f"first_{axis}", f"past_{axis}", self.block[axis]) for axis in inner}, columns)
+            self._tiles(self.view.m[-2:], (), columns)
+        self._finish_block(columns)
+
+    def _finish_block(self, columns: Columns) -> None:
+        """The maps on the sums of all rows of the block."""
+        rows = {axis: (f"first_{axis}", f"past_{axis}", self.block[axis]) for axis in self.view.m[-2:]}
+        if not self.across:
+            self._finish(rows, columns)
+            return
+        epilogue = self.view.epilogue if self.asked else self.epilogue
+        write_across(
+            self.writer,
+            self.view,
+            [(axis, first, past) for axis, (first, past, _) in rows.items()],
+            self._sums_of_row(rows),
+            columns,
+            self.panel,
+            self.lanes,
+            lambda vector, sums: self._mapped_at(vector, {}, sums, epilogue),
+        )
 
     def _finish(self, rows: Mapping[Axis, tuple[str, str, int]], columns: Columns) -> None:
         """The maps on the sums in `c`.
@@ -490,6 +521,9 @@ class BlockedProduct(Lowering):
             extent = self.stretches.inner[0][0] if self.stretches.inner else 1
             sums = self._sums_of_row({axis: (f"first_{axis}", "", self.block[axis]) for axis in axes})
             writer.line(f"{name}({a} + a_at, b_at, {sums}, {extent or 'count'}, next);")
+        elif self.across:
+            sums = self._sums_of_row({axis: (f"first_{axis}", "", self.block[axis]) for axis in axes})
+            writer.line(f"{name}({a}, b, {sums}{', next' if self.share else ''});")
         else:
             writer.line(f"{name}({a}, b, c{', next' if self.share else ''});")
             for axis in axes:
@@ -557,7 +591,10 @@ class BlockedProduct(Lowering):
 
     def _maps(self, live: int, moved: Mapping[Axis, Index], sums: str, epilogue: Sequence[Block]) -> None:
         """The product's stored value and the epilogue's maps, at one vector of a row, of which `live` columns exist."""
-        vector = Vector(self.view.n, str(live) if live < self.lanes else "")
+        self._mapped_at(Vector(self.view.n, str(live) if live < self.lanes else ""), moved, sums, epilogue)
+
+    def _mapped_at(self, vector: Vector, moved: Mapping[Axis, Index], sums: str, epilogue: Sequence[Block]) -> None:
+        """`_maps` at a vector along any axis."""
         emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
         value = self.writer.name("sum")
         self.writer.line(f"const vf {value} = {sums};")

@@ -37,19 +37,21 @@ def at(*axes: Axis | Index | int) -> tuple[Index, ...]:
 
 
 @st.composite
-def convolutions(draw: st.DrawFn) -> Kernel:
-    """1-D to 3-D, grouped, dilated, strided, padded, with odd sizes.
+def convolutions(draw: st.DrawFn, wide: bool = False) -> Kernel:
+    """1-D to 3-D, grouped, dilated, strided, padded, with odd sizes; or wide ones, of 1 or 2 axes.
 
     A map may have been taken into the data operand.
     """
-    rank = draw(st.integers(1, 3))
+    rank = draw(st.integers(1, 2 if wide else 3))
     many = [draw(st.sampled_from([1, 2, 3, 5, 7, 12 // rank])) for _ in range(rank)]
+    many[-1] = draw(st.sampled_from([8, 13, 16, 33])) if wide else many[-1]
     window = [draw(st.integers(1, 3)) for _ in range(rank)]
     stride = [draw(st.integers(1, 2)) for _ in range(rank)]
     dilation = [draw(st.integers(1, 2)) for _ in range(rank)]
     pad = [draw(st.integers(0, 2)) for _ in range(rank)]
     batch, groups = draw(st.sampled_from([1, 1, 2])), draw(st.sampled_from([1, 1, 1, 2, 3]))
-    outs, ins = draw(st.sampled_from([2, 3, 8, 9, 16, 20, 33])), draw(st.sampled_from([1, 3, 4, 17]))
+    outs = draw(st.sampled_from([2, 3, 8, 9, 16, 20, 33]))
+    ins = draw(st.sampled_from([1, 3, 17, 200] if wide else [1, 3, 4, 17]))
     dims = [
         max((out - 1) * s + (w - 1) * d + 1 - p - draw(st.integers(0, p)), 1)
         for out, s, w, d, p in zip(many, stride, window, dilation, pad, strict=True)
@@ -227,6 +229,21 @@ def test_narrower_vectors_and_fewer_registers_mean_the_same(profile: str) -> Non
     if not target.is_here:
         pytest.skip(f"this machine cannot run {profile}")
     check(draws(tiled(kernels(), target), 40), target, optimise="-O1")
+
+
+def test_results_whose_columns_lie_far_apart_are_stored_along_rows() -> None:
+    target = this_machine()
+    found: list[Case] = []
+    by_stretch = 0
+    for case in draws(tiled(convolutions(wide=True), target), 300):
+        if case.tile.algorithm == "contraction":
+            text = lower("k", case.workload, case.tile, target).text
+            if "first_sums" in text:
+                found.append(case)
+                by_stretch += "k0 +=" in text
+    assert len(found) > 15
+    assert by_stretch, "none takes k stretch by stretch"
+    check(found, target, optimise="-O1")
 
 
 def test_every_way_to_reach_the_rows_is_among_the_cases() -> None:
