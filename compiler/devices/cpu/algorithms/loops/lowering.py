@@ -99,7 +99,10 @@ class _Loops(Lowering):
     # Choice of the vector axis
 
     def _shared_vector(self) -> Axis | None:
-        """The shared axis along which most accesses are contiguous, when every block can be computed in vectors."""
+        """The shared axis along which most accesses are contiguous, when every block can be computed in vectors.
+
+        None where more is along the blocks' own axes, if these fill a vector as well as it does.
+        """
         if not self.kernel.shared or not all(
             _has_vectors(block) and self._stores_vectors(block) for block in self.kernel.blocks
         ):
@@ -108,8 +111,11 @@ class _Loops(Lowering):
         if best.extent < MIN_VECTOR_EXTENT or self._contiguity(self.kernel.blocks, best) <= 0:
             return None
         own = [self._block_vector(block) for block in self.kernel.blocks]
+        filled = min(best.extent, self.target.vector_floats)
         inner = sum(
-            self._contiguity((block,), axis) for block, axis in zip(self.kernel.blocks, own, strict=True) if axis
+            self._contiguity((block,), axis)
+            for block, axis in zip(self.kernel.blocks, own, strict=True)
+            if axis and axis.extent >= filled
         )
         return best if self._contiguity(self.kernel.blocks, best) >= inner else None
 

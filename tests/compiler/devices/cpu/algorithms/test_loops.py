@@ -4,11 +4,14 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
+from compiler.devices.cpu.emit.lower import lower
+from compiler.devices.cpu.target import resolve
+from compiler.ir.buffers import Buffer
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where, inside
 from compiler.ir.index import Axis, Index, Indirect, flatten, unflatten
 from compiler.ir.kernel import Block, Kernel, Slot, Store
 from compiler.ir.tensor import DType, TensorType
-from tests.compiler.devices.cpu.library import Case, bound, check, draws
+from tests.compiler.devices.cpu.library import Case, array_of, bound, check, draws
 from tests.parse import parse_kernel
 
 NUMBERS = (DType.F32, DType.F32, DType.F32, DType.F64, DType.F16, DType.I8, DType.I32, DType.I64, DType.U8, DType.BOOL)
@@ -388,3 +391,26 @@ def test_an_index_may_be_held_in_a_vector_though_it_is_the_same_for_all_lanes() 
 
 def test_scans_carry_their_state_from_step_to_step() -> None:
     check(draws(scans(), 100))
+
+
+ONE_CHANNEL = """
+kernel Conv(in x: f32[5, {long}], in w: f32[5, {taps}]; out y: f32[{long}])
+  for o:{long}
+    y[o] = sum<f32> c:5, s:{taps} . mul({read}, w[c, s])
+"""
+READ = "where(and(ge(#(o + s - 3):i64, 0:i64), lt(#(o + s - 3):i64, {long}:i64)), x[c, o + s - 3], 0.0:f32)"
+
+
+@pytest.mark.parametrize(("long", "taps", "along_taps"), [(100, 7, False), (9, 7, False), (100, 40, True)])
+def test_a_window_is_summed_in_vectors_of_results_where_its_taps_fill_none(
+    long: int, taps: int, along_taps: bool
+) -> None:
+    kernel = parse_kernel(ONE_CHANNEL.format(long=long, taps=taps, read=READ.format(long=long)))
+    random = np.random.default_rng(3)
+    inputs = tuple(array_of(slot.type, random) for slot in kernel.inputs)
+    buffers = tuple(Buffer.whole(at, slot.type) for at, slot in enumerate((*kernel.inputs, *kernel.outputs)))
+    case = Case(kernel, buffers, inputs, tolerance=1e-5)
+    target = resolve("cpu:x86-64-v3")
+    text = lower("k", case.workload, case.tile, target).text
+    assert ("tw_sum(" in text) == along_taps
+    check([case], optimise="-O1")
