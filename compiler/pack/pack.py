@@ -57,6 +57,7 @@ def pack(
     records: Sequence[Record],
     facts: Facts,
     path: Path,
+    *,
     others: Sequence[Plan] = (),
     log: str | None = None,
 ) -> PackedArtifact:

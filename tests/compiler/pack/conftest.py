@@ -94,7 +94,7 @@ class Parts:
         return replace(self, program=replace(self.program, library=code))
 
     def pack(self, path: Path) -> PackedArtifact:
-        return pack(self.program, self.plan, self.kernels, self.records, self.facts, path, self.others, "")
+        return pack(self.program, self.plan, self.kernels, self.records, self.facts, path, others=self.others, log="")
 
 
 @pytest.fixture(scope="session")

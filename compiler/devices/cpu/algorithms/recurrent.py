@@ -257,7 +257,7 @@ class Recurrent(Lowering):
 
     def _gather(self, product: Product, into: str, factor: str = "") -> None:
         """A row of the left operand at this step and element of the batch."""
-        copy_row(self.writer, self._emitter, self.lanes, (product.depth,), product.a, into, factor)
+        copy_row(self.writer, self._emitter, self.lanes, (product.depth,), product.a, into, factor=factor)
 
     # Products of many steps at a time
 

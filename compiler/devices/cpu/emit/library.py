@@ -74,4 +74,4 @@ def build_library(
 ) -> bytes:
     """`compile_library` with `runtime_headers` beside the sources."""
     headers = runtime_headers(sources.values())
-    return compile_library(sources, headers, target, toolchain, jobs, optimise, stop, objects=objects)
+    return compile_library(sources, headers, target, toolchain, jobs, optimise=optimise, stop=stop, objects=objects)

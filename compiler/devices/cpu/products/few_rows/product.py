@@ -103,7 +103,7 @@ class FewRows(Lowering):
         view, writer = self.view, self.writer
         with writer.block(f"for (long m = 0; m < {view.rows}; m++)"):
             decode(writer, view.m, "m")
-            copy_row(writer, self._emitter, self.panels.lanes, view.k, view.a, f"{rows} + m * {pitch}", factor)
+            copy_row(writer, self._emitter, self.panels.lanes, view.k, view.a, f"{rows} + m * {pitch}", factor=factor)
             if pitch > view.depth:
                 writer.line(f"for (long k = {view.depth}; k < {pitch}; k++) {rows}[m * {pitch} + k] = 0.0f;")
 
