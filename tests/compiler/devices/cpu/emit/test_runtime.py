@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from compiler.devices.cpu.target import this_machine
-from compiler.pack.loader import Model, _Tensor
+from compiler.pack.loader import Model
+from compiler.pack.loader.interface import _Tensor
 from tests.compiler.conftest import Compiled
 
 Compile = Callable[..., Compiled]
