@@ -59,7 +59,6 @@ LONG_FILES = {
     "compiler/codegen/expressions.py": "not yet divided by subject",
     "compiler/contract/options.py": "not yet divided by subject",
     "compiler/devices/cpu/algorithms/window/lowering.py": "not yet divided by subject",
-    "compiler/pack/loader/model.py": "not yet divided by subject",
     "compiler/tuning/tune.py": "not yet divided by subject",
     "tests/compiler/pack/test_loader.py": "not yet divided by subject",
     "tests/compiler/steps/test_carrying.py": "not yet divided by subject",

@@ -208,3 +208,9 @@ MOST_LISTED = 8
 def _listed(bindings: Sequence[Binding]) -> str:
     named = " or ".join(f"({one})" for one in bindings[:MOST_LISTED])
     return named + (f" or {len(bindings) - MOST_LISTED} others" if len(bindings) > MOST_LISTED else "")
+
+
+def _described(manifest: Mapping[str, Any], binding: Binding) -> Mapping[str, Any]:
+    """What a manifest says of one of its bindings."""
+    listed: Sequence[Mapping[str, Any]] = manifest.get("bindings") or (manifest,)
+    return listed[binding.number - 1]

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
-from compiler.pack.loader.specs import _SMALL, Array, TensorSpec
+from compiler.pack.loader.bindings import Binding
+from compiler.pack.loader.specs import _SMALL, Array, OpenSpec, TensorSpec
 
 
 def _codes(spec: TensorSpec, random: np.random.Generator) -> Array:
@@ -50,3 +53,41 @@ def _whole_ends(spec: TensorSpec, low: float | None, high: float | None) -> tupl
         low = max(low, 0)
         high = max(low, 0) + 255
     return math.ceil(low), math.floor(min(high, most, 2**63 - 1))
+
+
+def _drawn(
+    binding: Binding, described: Sequence[Mapping[str, Any]], seed: int, sizes: Mapping[str, int]
+) -> dict[str, Array]:
+    """Inputs of a binding that the manifest describes so: see `Model.random_inputs`."""
+    random = np.random.default_rng(seed)
+    made: dict[str, Array] = {}
+    ranges = {one["name"]: one["range"] for one in described if "range" in one}
+    examples = {one["name"]: one["examples"] for one in described if "examples" in one}
+    for port in binding.inputs:
+        spec = port.at(sizes) if isinstance(port, OpenSpec) else port
+        if spec.dtype == "string":
+            known = [*binding.words, "another"]
+            drawn = [known[at] for at in random.integers(0, len(known), math.prod(spec.shape))]
+            made[spec.name] = np.array(drawn, object).reshape(spec.shape)
+        elif spec.name in examples:
+            one = examples[spec.name][seed % len(examples[spec.name])]
+            made[spec.name] = np.array(one, spec.numpy).reshape(spec.shape)
+        elif spec.name in ranges:
+            made[spec.name] = _in_range(spec, ranges[spec.name], random)
+        elif spec.dtype in _SMALL:
+            made[spec.name] = _codes(spec, random)
+        elif spec.dtype == "bfloat16":
+            made[spec.name] = (random.standard_normal(spec.shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+        elif spec.numpy.kind == "f":
+            made[spec.name] = np.asarray(random.standard_normal(spec.shape)).astype(spec.numpy)
+        else:
+            made[spec.name] = np.asarray(random.integers(0, 2, spec.shape)).astype(spec.numpy)
+    return made
+
+
+def _random_state(binding: Binding, seed: int | None) -> list[Array]:
+    """What the first run is given, of a model that draws random numbers; the second number counts the runs."""
+    if not binding.random:
+        return []
+    key = int.from_bytes(os.urandom(8), "little") if seed is None else seed % 2**64
+    return [np.array([key - 2**64 if key >= 2**63 else key, 0], np.int64)]

@@ -9,13 +9,14 @@ import threading
 import weakref
 import zipfile
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from compiler.pack.loader.arrays import _as_array
+from compiler.pack.loader.bindings import Binding
 from compiler.pack.loader.errors import InputError, RunError
 from compiler.pack.loader.library import _alone
 from compiler.pack.loader.quick import _Quick
@@ -155,3 +156,19 @@ class State:
         self._demand_whole()
         if self._artifact != artifact:
             raise InputError("the state is of another artifact. Fix: make it by this model's `state`")
+
+
+def _identity(manifest: Mapping[str, Any]) -> tuple[str, str]:
+    """What a state is for: the model, whose saved states can be loaded, and the programs that run from it."""
+    folders = [str(one["folder"]) for one in manifest.get("bindings", ())] or [""]
+    programs = [str(manifest["files"][f"{folder}model.so"]["sha256"]) for folder in folders]
+    return str(manifest["model_digest"]), " ".join(programs)
+
+
+def _carried_of(binding: Binding, described: Mapping[str, Any]) -> tuple[Carried, ...]:
+    """The states that runs hand on at a binding that the manifest describes so."""
+    inputs, outputs = ({spec.name: spec for spec in specs} for specs in (binding.inputs, binding.outputs))
+    return tuple(
+        Carried(outputs[one["output"]], inputs[one["input"]], bool(one["in_place"]))
+        for one in described.get("carried", ())
+    )

@@ -81,7 +81,7 @@ def test_new_outputs_that_are_not_copied_begin_a_cache_line(
         for _ in range(8):
             for array in model.run_flat([X, N]):
                 assert array.__array_interface__["data"][0] % 64 == 0
-        assert model._quick is None
+        assert model._program.quick is None
 
 
 def test_it_tells_inputs_and_outputs(loader: ModuleType, artifact: Path) -> None:
@@ -115,7 +115,7 @@ def test_small_arrays_are_copied_and_results_are_the_callers_own(
     loader: ModuleType, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with loader.Model(artifact) as model:
-        assert model._quick is not None
+        assert model._program.quick is not None
         first = model.run({"x": X, "n": N})
         kept = first["y"].copy()
         x = X.copy()
@@ -134,7 +134,7 @@ def test_small_arrays_are_copied_and_results_are_the_callers_own(
             model.run({"x": X, "m": N})
     monkeypatch.setattr(loader, "QUICK_BYTES", 0)
     with loader.Model(artifact) as model:
-        assert model._quick is None
+        assert model._program.quick is None
         np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], kept)
 
 
@@ -154,8 +154,8 @@ def test_outputs_are_written_where_the_caller_wants_them(loader: ModuleType, art
 def test_small_arrays_in_order_and_given_outputs_are_filled_as_by_name(loader: ModuleType, artifact: Path) -> None:
     strided, z = np.zeros((3, 2), np.float32).T, np.zeros((2, 3), np.bool_)
     with loader.Model(artifact) as model:
-        assert model._quick is not None
-        quick = model._quick
+        assert model._program.quick is not None
+        quick = model._program.quick
         y = model.run_flat((X, N))[0]
         np.testing.assert_array_equal(y, Y)
         assert y.flags.owndata
@@ -213,7 +213,7 @@ def test_an_output_in_memory_of_an_input_is_refused(
     y, x = SHARED[way]()
     z = np.zeros((2, 3), np.bool_)
     with loader.Model(artifact) as model:
-        assert (model._quick is not None) == bool(quick)
+        assert (model._program.quick is not None) == bool(quick)
         refused = functools.partial(pytest.raises, loader.InputError, match="output 'y' shares memory with an input")
         for given, filled in ((x, y), (y, x)):
             with refused():
@@ -361,10 +361,10 @@ def test_two_artifacts_are_told_apart_though_one_takes_the_others_descriptor(
 
 def test_a_forked_child_is_told_to_load_its_own(loader: ModuleType, artifact: Path) -> None:
     with loader.Model(artifact) as model:
-        model._process += 1  # as in a child, without a fork beside this process's threads
+        model._program.process += 1  # as in a child, without a fork beside this process's threads
         with pytest.raises(loader.RunError, match="forked"):
             model.run({"x": X, "n": N})
-        model._process -= 1
+        model._program.process -= 1
 
 
 def test_threads_may_share_a_model(loader: ModuleType, artifact: Path) -> None:
@@ -439,7 +439,7 @@ def test_a_tracing_hook_amid_a_run_is_refused_and_not_waited_for(name: str, load
         met: list[str] = []
 
         def hook(frame: Any, event: str, argument: object) -> Any:
-            if model._lock._is_owned():
+            if model._program.lock._is_owned():
                 try:
                     CALLS[name](model)
                     met.append("done")
