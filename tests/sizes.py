@@ -55,15 +55,10 @@ LARGE_FOLDERS = {
 }
 """Folders of more modules than a reader surveys, each with its reason."""
 LONG_FILES = {
-    "bench/drawn/layers.py": "not yet divided by subject",
     "compiler/codegen/expressions.py": "not yet divided by subject",
-    "compiler/contract/options.py": "not yet divided by subject",
-    "compiler/devices/cpu/algorithms/window/lowering.py": "not yet divided by subject",
-    "compiler/tuning/tune.py": "not yet divided by subject",
-    "tests/compiler/pack/test_loader.py": "not yet divided by subject",
-    "tests/compiler/steps/test_carrying.py": "not yet divided by subject",
-    "tests/compiler/steps/test_dividing.py": "not yet divided by subject",
-    "tests/cuda_double/test_intrinsics.py": "not yet divided by subject",
+    "tests/compiler/steps/test_carrying.py": "one compiled artifact serves all its tests",
+    "tests/compiler/steps/test_dividing.py": "three compiled artifacts serve all its tests",
+    "tests/cuda_double/test_intrinsics.py": "one compiled module serves all its tests",
 }
 """Files of more lines than one reads in a sitting, each with its reason."""
 MANY_PARAMETERS = {

@@ -58,8 +58,8 @@ from compiler.measure.memory import allocate
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
 from compiler.trace import StopRequest, never_stops
+from compiler.tuning.menus import best_by_model
 from compiler.tuning.proposal import Proposal
-from compiler.tuning.tune import best_by_model
 
 FEWEST_DOTS = 0.5
 """Dot products of bf16 in the time of a multiply-add, where that was not measured and a job leaves it to the compiler
