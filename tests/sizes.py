@@ -55,7 +55,6 @@ LARGE_FOLDERS = {
 }
 """Folders of more modules than a reader surveys, each with its reason."""
 LONG_FILES = {
-    "compiler/codegen/expressions.py": "not yet divided by subject",
     "tests/compiler/steps/test_carrying.py": "one compiled artifact serves all its tests",
     "tests/compiler/steps/test_dividing.py": "three compiled artifacts serve all its tests",
     "tests/cuda_double/test_intrinsics.py": "one compiled module serves all its tests",

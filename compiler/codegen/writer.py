@@ -5,21 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from compiler.ir.tensor import DType
-
 
 class Writer:
-    """Collects lines of C; `block` opens braces and indents.
-
-    `elements` are the names of pointers whose elements in memory have another dtype than is computed with. With
-    `rounds_results` all that is stored is rounded to bf16; with `folds_gelu` Gelu is then one function without erf.
-    """
+    """Collects lines of C; `block` opens braces and indents."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.elements: dict[str, DType] = {}
-        self.rounds_results = False
-        self.folds_gelu = False
         self._depth = 0
         self._named = 0
 

@@ -155,7 +155,7 @@ class ByteExtremes(Lowering):
 
     def __post_init__(self) -> None:
         self.writer = Writer()
-        self.emitter = Emitter(self.writer, self.form.slots.address)
+        self.emitter = Emitter(self.writer, self.form.slots.address, numerics=self.form.slots.numerics)
 
     @property
     def grid(self) -> TaskGrid:

@@ -153,7 +153,7 @@ class ByteSumsLowering(Lowering):
     def __post_init__(self) -> None:
         self.writer = Writer()
         self.byte, self.columns = self.form.byte, self.form.columns
-        self.emitter = Emitter(self.writer, self.form.slots.address)
+        self.emitter = Emitter(self.writer, self.form.slots.address, numerics=self.form.slots.numerics)
         self.bias = 128 if self.byte.load.type is DType.I8 else 0
         """What is added to each byte, so that it is unsigned."""
         self.zero = self.byte.zero + self.bias

@@ -216,7 +216,8 @@ class Recurrent(Lowering):
         return f"({slot} - first * {size})", flat + Index.of(self.view.time) * size
 
     def _emitter(self, vector: Vector | None) -> Emitter:
-        return Emitter(self.writer, self._address, vector, {**self.slots.extents, **self.temps})
+        extents = {**self.slots.extents, **self.temps}
+        return Emitter(self.writer, self._address, vector, extents, self.slots.numerics)
 
     # Matrices
 

@@ -463,7 +463,7 @@ class _Winograd(Lowering):
     def _read_in_place(self, load: Load, whole: int) -> None:
         view, writer = self.view, self.writer
         slot, offset = self.slots.address(load.slot, load.index)
-        emitter = Emitter(writer, self.slots.address)
+        emitter = Emitter(writer, self.slots.address, numerics=self.slots.numerics)
         for sweep, place, one in zip(view.sweeps, self.places, self.forms, strict=True):
             emitter.names[sweep.position] = f"({place} * {one.outputs})"
         row, step = (0, *(offset.coefficient(sweep.position) or 0 for sweep in view.sweeps))[-2:]
@@ -488,7 +488,7 @@ class _Winograd(Lowering):
                 at = at * one.elements + Axis(letter, one.elements)
                 if (place.extent - 1) * one.outputs + one.elements > sweep.position.extent:
                     tests.append(f"{sweep.position} < {sweep.position.extent}")
-            emitter = Emitter(writer, self.slots.address, vector, self.slots.extents)
+            emitter = Emitter(writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
             writer.line("vf value = {0};")
             with ExitStack() as inside:
                 if tests:
@@ -550,7 +550,7 @@ class _Winograd(Lowering):
 
     def _maps(self, vector: Vector, product: str) -> None:
         """The product's stored value and the epilogue's maps, at one vector of one output position."""
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
         value = self.writer.name("product")
         self.writer.line(f"const vf {value} = {product};")
         finish(emitter, self.slots, self.view.product, self.view.epilogue, value)

@@ -26,7 +26,7 @@ from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.blocking import rest_step
 from compiler.devices.cpu.codegen.epilogue import finish
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declared, kernel_function
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
 from compiler.devices.cpu.codegen.operands import Gather, write_panels, write_stage
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
@@ -450,7 +450,7 @@ class BlockedProduct(Lowering):
         inputs = {slot.name for slot in self.workload.kernel.inputs}
         used = dict.fromkeys(access.slot for access in accesses if access.slot in self.slots.buffers)
         sizes = {bound.size.slot: f"const {C_TYPES[bound.size.dtype]} *" for bound in self.asked}
-        kinds = {slot: declared(self.writer, slot, self.slots.buffers[slot]) for slot in used}
+        kinds = {slot: C_TYPES[self.slots.buffers[slot].dtype] for slot in used}
         return {**{slot: f"{'const ' if slot in inputs else ''}{kind} *" for slot, kind in kinds.items()}, **sizes}
 
     def _mapped_axes(self) -> list[Axis]:
@@ -558,7 +558,7 @@ class BlockedProduct(Lowering):
     def _maps(self, live: int, moved: Mapping[Axis, Index], sums: str, epilogue: Sequence[Block]) -> None:
         """The product's stored value and the epilogue's maps, at one vector of a row, of which `live` columns exist."""
         vector = Vector(self.view.n, str(live) if live < self.lanes else "")
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
         value = self.writer.name("sum")
         self.writer.line(f"const vf {value} = {sums};")
         maps = [substitute(block, moved) for block in epilogue]

@@ -227,7 +227,7 @@ class _Loops(Lowering):
 
     def _emitter(self, vector: Vector | None) -> Emitter:
         extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
-        return Emitter(self.writer, self._address(vector), vector, extents)
+        return Emitter(self.writer, self._address(vector), vector, extents, self.slots.numerics)
 
     @contextmanager
     def _unless_there(self, block: Block, emitter: Emitter) -> Iterator[None]:
@@ -301,7 +301,7 @@ class _Loops(Lowering):
 
     def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
         """An emitter vectorised along a block's own axis; values held at this point are the same for all lanes."""
-        inner = Emitter(self.writer, emitter.address, strip, emitter.extents)
+        inner = Emitter(self.writer, emitter.address, strip, emitter.extents, emitter.numerics)
         inner.names = dict(emitter.names)
         inner.fixed = {**emitter.fixed, **emitter.held}
         return inner

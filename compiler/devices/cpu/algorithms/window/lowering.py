@@ -17,19 +17,22 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from compiler.codegen.expressions import Emitter, Vector, by_multiplication
+from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.functions import decode, describe
+from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.loops.lowering import SUM_STRETCH
 from compiler.devices.cpu.algorithms.window.tilings import Run, Shape, Tiles, along, tests_of, tiles_inside
 from compiler.devices.cpu.codegen.epilogue import finish
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, declared, signature
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, signature
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import within
 from compiler.forms.channelwise import ChannelWindow, as_byte_window, weights_of
+from compiler.forms.factors import by_multiplication
 from compiler.forms.normal_form import Slots, substitute
+from compiler.forms.numerics import Numerics
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, Index
 from compiler.ir.interval import settle
@@ -265,10 +268,17 @@ class BlockedWindow(Lowering):
         name = self.writer.name(f"at_{slot}")
         self.bases[slot, base] = name
         const = "" if slot in {output.name for output in self.workload.kernel.outputs} else "const "
-        ctype = declared(self.writer, name, self.slots.buffers[slot])
+        ctype = C_TYPES[self.slots.buffers[slot].dtype]
         place = Emitter(self.writer, self.slots.address).index(base)
         self.writer.line(f"{const}{ctype} *{name} = {slot} + {place};")
         self.writer.line(f"TW_OPAQUE({name});")
+
+    @property
+    def numerics(self) -> Numerics:
+        """Those of the slots, and the same of pointers into them."""
+        known = self.slots.numerics
+        bases = {name: known.elements[slot] for (slot, _), name in self.bases.items() if slot in known.elements}
+        return replace(known, elements={**known.elements, **bases})
 
     def _base(self, offset: Index) -> Index:
         """The part of an offset that is fixed for a tile."""
@@ -300,7 +310,7 @@ class Strip:
     def __init__(self, window: BlockedWindow, shape: Shape, vectors: int, vector: Vector) -> None:
         self.window, self.view, self.writer = window, window.view, window.writer
         self.shape, self.vectors, self.lanes = shape, range(vectors), window.lanes
-        self.emitter = Emitter(self.writer, window.address, vector, window.slots.extents)
+        self.emitter = Emitter(self.writer, window.address, vector, window.slots.extents, window.numerics)
         self.outputs = [
             _Output(*place)
             for place in itertools.product(range(shape.rows.size), range(shape.columns.size), self.vectors)

@@ -138,4 +138,4 @@ class FewRows(Lowering):
         finish(self._emitter(vector), self.slots, self.view.product, self.view.epilogue, value)
 
     def _emitter(self, vector: Vector) -> Emitter:
-        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        return Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
