@@ -37,6 +37,8 @@ INTEGERS: Mapping[DType, str] = {
     DType.U8: "u8",
 }
 """Integers that 32-bit lanes hold, and what ends the names of the C functions that load and store them."""
+SHORT_HEADERS = {"erf_bf16": "tw_short_math.h", "sigmoid_bf16": "tw_short_sigmoid.h"}
+"""Of functions whose results are rounded to bf16."""
 ARITHMETIC = frozenset(("add", "sub", "mul"))
 
 
@@ -226,13 +228,14 @@ class Emitter:
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
             if self._is_contiguous(offset):
-                load, place = f"tw_load{self.ending(pointer)}", f"{pointer} + {self.index(offset)}"
+                load, place = f"tw_load{self._load_ending(pointer)}", f"{pointer} + {self.index(offset)}"
                 return self._define(
                     key, "vf", f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
                 )
         elif isinstance(expr, Apply):
             function, args = self.numerics.function(expr)
             if function == "gelu_bf16":
+                self.writer.include("tw_short_gelu.h")
                 return self._define(key, "vf", f"tw_gelu_bf16({self.vf(args[0])})")
             if expr.function in ("add", "sub", "mul", "div"):
                 left, right = (self.vf(arg) for arg in expr.args)
@@ -259,6 +262,7 @@ class Emitter:
             elif (byte := table_index(expr)) is not None:
                 low = offset.const
                 at = f"tw_add_i({self.vi(byte)}, tw_splat_i({low}))" if low else self.vi(byte)
+                self.writer.include("tw_table.h")
                 text = f"tw_table_{INTEGERS[expr.dtype]}({pointer}, {at})"
         elif isinstance(expr, Apply):
             wraps = expr.function in ARITHMETIC and expr.dtype is DType.I32
@@ -279,6 +283,7 @@ class Emitter:
         if source is DType.F32 and expr.saturate and expr.dtype is not DType.I32:
             if (rounded := quantised(expr)) is not None:
                 value, zero = rounded
+                self.writer.include("tw_quantise.h")
                 return f"tw_quantised({self.vf(value)}, {low}, {high}, {zero})"
             return f"tw_saturated({self.vf(expr.arg)}, {literal(low, source)}, {literal(high, source)})"
         if source not in INTEGERS:
@@ -297,6 +302,8 @@ class Emitter:
             if isinstance(args[1], Const) and not math.isnan(args[1].value):
                 return f"tw_{function}_of({self.vf(args[1])}, {self.vf(args[0])})"
         name, _ = self.numerics.function(expr)
+        if name in SHORT_HEADERS:
+            self.writer.include(SHORT_HEADERS[name])
         return f"tw_{name}({', '.join(self.vf(arg) for arg in args)})"
 
     def _vector_where(self, expr: Where) -> str:
@@ -447,6 +454,11 @@ class Emitter:
             place = self._scalar_twin({self.vector.axis: axis}).index(offset)
             stored = convert(f"{value}[{lane}]", DType.I32 if dtype in INTEGERS else DType.F32, element)
             self.writer.line(f"{pointer}[{place}] = {stored};")
+
+    def _load_ending(self, pointer: str) -> str:
+        if ending := self.ending(pointer):
+            self.writer.include("tw_short.h")
+        return ending
 
     def ending(self, pointer: str) -> str:
         """What ends the names of the C functions that load and store vectors of fp32 where elements are shorter."""

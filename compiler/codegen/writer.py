@@ -7,16 +7,21 @@ from contextlib import contextmanager
 
 
 class Writer:
-    """Collects lines of C; `block` opens braces and indents."""
+    """Collects lines of C; `block` opens braces and indents. `headers` are what they need beside what all have."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
+        self.headers: set[str] = set()
         self._depth = 0
         self._named = 0
 
     def line(self, text: str = "") -> None:
         """Adds a line at the present depth; an empty one is not indented."""
         self.lines.append("    " * self._depth + text if text else "")
+
+    def include(self, header: str) -> None:
+        """Says that a line calls what this header declares; `text` does not include it."""
+        self.headers.add(header)
 
     def name(self, prefix: str) -> str:
         """An identifier not used before in this text."""

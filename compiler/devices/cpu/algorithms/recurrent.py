@@ -157,7 +157,7 @@ class Recurrent(Lowering):
         names = [slot.name for slot in view.kernel.inputs]
         matrices = dict.fromkeys(product.matrix for product in view.products)
         packings = {names.index(matrix): self._packing(matrix) for matrix in matrices}
-        return Lowered(self.name, writer.text(), self.tasks, self.scratch, packings)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, packings, headers=frozenset(writer.headers))
 
     def _end(self) -> str:
         """How many steps are taken: one at least, which gives states their first values."""

@@ -260,7 +260,15 @@ class _Winograd(Lowering):
                 with self.trimming.tasks(self.grid):
                     self._task()
         scratch = 4 * self.elements * (self.v_plane + self.m_plane)
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.weights: self.packing}, self.grid)
+        return Lowered(
+            self.name,
+            writer.text(),
+            self.tasks,
+            scratch,
+            {self.weights: self.packing},
+            self.grid,
+            headers=frozenset(writer.headers),
+        )
 
     @property
     def grid(self) -> TaskGrid:
@@ -304,6 +312,7 @@ class _Winograd(Lowering):
         if image is not None and self.slots.buffers[image.load.slot].element is DType.BF16:
             head = f"{name}_{_suffix(forms[0])}_bf16(const tw_bf16 *x, long x_step, float *y, long y_step)"
             with writer.block(f"static inline void {head}"):
+                writer.include("tw_short.h")
                 write_input(writer, forms[0], "tw_load_bf16")
             writer.line()
             self._input_tile("_bf16")

@@ -21,7 +21,7 @@ class Lowered:
 
     `p` holds the buffers' first elements, inputs then outputs. `scratch` is private to the lane and holds
     `scratch_bytes`. An input with a Packing is given packed. `grid` says what a tile task works on; None: unknown, it
-    may be anything.
+    may be anything. `headers` are those of few kernels that this one needs.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Lowered:
     scratch_bytes: int = 0
     packings: Mapping[int, Packing] = field(default_factory=dict)
     grid: TaskGrid | None = None
+    headers: frozenset[str] = frozenset()
 
 
 class Lowering(ABC):

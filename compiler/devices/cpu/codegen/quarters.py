@@ -46,6 +46,9 @@ class ByteVector:
         results = _composed(maps, self.slots)
         read = [load for expr in results.values() for load in expr.loads if load != value]
         loads = [load for load in dict.fromkeys(read) if lies_along(load, self.channel, self.slots)]
+        if loads:
+            self.writer.include("tw_bytes.h")
+            self.writer.include("tw_quarters.h")
         whole = {load: self._named("tw_bytes", self.loaded(load.slot, load.index)) for load in loads}
         emitter = Emitter(self.writer, self.slots.address, Vector(self.channel), numerics=self.slots.numerics)
         for factor in (factor for expr in results.values() for factor in _factors(expr)):
@@ -62,6 +65,7 @@ class ByteVector:
         for result, expr in results.items():
             kind, four = INTEGERS[result.type], ", ".join(made[result])
             rounded = quantised(expr)
+            self.writer.include("tw_quantise.h" if rounded else "tw_quarters.h")
             text = (
                 f"tw_quantised_quarters_{kind}({four}, {rounded[1]})"
                 if rounded

@@ -202,7 +202,15 @@ class BlockedProduct(Lowering):
                 self._task()
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self._a_bytes + self._b_bytes + self.c_bytes
-        return Lowered(self.name, self.writer.text(), self.tasks, scratch, packings, self.grid)
+        return Lowered(
+            self.name,
+            self.writer.text(),
+            self.tasks,
+            scratch,
+            packings,
+            self.grid,
+            headers=frozenset(self.writer.headers),
+        )
 
     @property
     def grid(self) -> TaskGrid:

@@ -154,6 +154,7 @@ class StagedImage:
                 return False
             if rows.run > self.planes:
                 return False
+            writer.include("tw_pixels.h")
             copied = f"tw_pixels_of_planes({to}, {start}, {plane}, {rows.run}, {past - low});"
         if low > 0:
             writer.line(product.held.fill(product, "row", str(low * rows.run), emitter))

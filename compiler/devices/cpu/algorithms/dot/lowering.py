@@ -276,7 +276,9 @@ class DotContraction(Lowering):
             self.step.end(self)
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self.rows.a_bytes(self) + self.b_bytes + self.held.extra_bytes(self)
-        return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)
+        return Lowered(
+            self.name, writer.text(), self.tasks, scratch, packings, self.grid, headers=frozenset(writer.headers)
+        )
 
     def _declare(self) -> None:
         if self.packing and self.kept:
@@ -430,6 +432,7 @@ class DotContraction(Lowering):
                     writer.line(f"real[{part}] = {emitter.vector_of(end.value)};")
                     writer.line(f"to[{part}] = {pointer} + {emitter.index(offset)};")
             dense_rows = int(step == dense)
+            writer.include("tw_quantise.h")
             writer.line(f"tw_quantised_rows_{INTEGERS[end.dtype]}(to, real, {end.zero}, {dense_rows}, {table});")
 
     def _hoist(self, emitter: Emitter, expr: Expr) -> None:

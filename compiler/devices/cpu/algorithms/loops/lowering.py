@@ -176,7 +176,9 @@ class _Loops(Lowering):
                 around = [Span.whole(self.vector)] if self.vector else []
                 with self.trimming.loops([axis for axis in outer if axis not in tiled], tiled, around):
                     self._points(chunked)
-        return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
+        return Lowered(
+            self.name, writer.text(), self.tasks, self.scratch, grid=self.grid, headers=frozenset(writer.headers)
+        )
 
     def _is_register(self, temp: Slot) -> bool:
         return not temp.type.rank and temp.name not in self.carried

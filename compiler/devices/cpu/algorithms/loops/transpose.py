@@ -139,7 +139,7 @@ class _Transposed(Lowering):
             else:
                 decode(writer, self.outer, "tile")
                 self._zip() if self.transpose.zips else self._band(bands)
-        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid)
+        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid, headers=frozenset(writer.headers))
 
     # Squares
 
@@ -232,6 +232,7 @@ class _Transposed(Lowering):
         values = [value for _, value in found] + ["(vi){0}"] * (-planes % 4)
         lanes = ", ".join(f"tw_four({', '.join(values[at : at + 4])})" for at in range(0, len(values), 4))
         count = vector.count or str(self.target.vector_floats)
+        self.writer.include("tw_bytes.h")
         self.writer.line(f"tw_bytes_{PLANES[planes]}({slot} + {emitter.index(offset)}, {lanes}, {count});")
 
     def _maps(self, vector: Vector, names: Mapping[Axis, str]) -> tuple[Store, str]:

@@ -88,7 +88,15 @@ class _Sparse(Lowering):
                 self._task()
         pointers = 8 * len(plane.phases) * plane.pointed if self.load is not None else 0
         scratch = 4 * (plane.floats + summed + (zeros if self.load is not None else 0)) + pointers
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: streams}, self.grid)
+        return Lowered(
+            self.name,
+            writer.text(),
+            self.tasks,
+            scratch,
+            {self.position: streams},
+            self.grid,
+            headers=frozenset(writer.headers),
+        )
 
     def _sums_function(self) -> None:
         """name_sums: a chunk of positions against the stream of one group."""

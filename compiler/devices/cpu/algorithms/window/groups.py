@@ -240,9 +240,11 @@ class _ByteStrip(Strip):
         if not self.by_bytes:
             width = self.lanes // self.together
             block = f" + step / {width} * {self.lanes}" if view.group > self.lanes else ""
+            self.writer.include("tw_spread.h")
             return f"tw_spread_halves_{INTEGERS[load.type]}({at}{block}, lanes, {window.form.zero})"
         members = f"tw_group({at} + step * {LANE_BYTES})"
         if view.group < self.lanes:
+            self.writer.include("tw_spread.h")
             members = f"tw_spread_bytes({at}, lanes)"
         return f"({members} ^ (int32_t)0x80808080)" if window.shift else members
 

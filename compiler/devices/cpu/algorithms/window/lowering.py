@@ -130,7 +130,9 @@ class BlockedWindow(Lowering):
                 if self.bounds:
                     self._overwrite()
         packings = dict([self.weights]) if self.weights else {}
-        return Lowered(self.name, writer.text(), self.tasks, packings=packings, grid=self.grid)
+        return Lowered(
+            self.name, writer.text(), self.tasks, packings=packings, grid=self.grid, headers=frozenset(writer.headers)
+        )
 
     def _clip(self) -> None:
         """Declares where a task's rows end without whole register tiles beyond a size; what lies in those is stored."""

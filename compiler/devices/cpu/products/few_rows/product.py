@@ -96,7 +96,15 @@ class FewRows(Lowering):
                 with writer.block("for (long group = first; group < past; group++)"):
                     panels.multiply(self)
         scratch = panels.scratch_floats * DType.F32.bytes
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: panels.packing}, self.grid)
+        return Lowered(
+            self.name,
+            writer.text(),
+            self.tasks,
+            scratch,
+            {self.position: panels.packing},
+            self.grid,
+            headers=frozenset(writer.headers),
+        )
 
     def copy_to(self, rows: str, pitch: int, factor: str = "") -> None:
         """rows[m][k] = A[m][k], with whatever was fused into it, times a factor; zeros from the depth to the pitch."""
