@@ -47,6 +47,7 @@ from compiler.contract.bindings import (
     unchangeable,
     with_exact,
 )
+from compiler.contract.canonical import LATER, Later, marked, shown_fields
 from compiler.contract.devices import (
     EXAMPLE,
     MOST_MS,
@@ -134,7 +135,7 @@ class CompileOptions(Refusing):
         "quantises the model on the samples. NPU targets support only `int8`, their default",
         json_schema_extra=_show_precisions,
     )
-    snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
+    snr_db: Annotated[Annotated[float, Strict(), AS_GIVEN] | None, LATER] = Field(
         default=None,
         gt=0,
         le=MAX_SNR_DB,
@@ -174,7 +175,7 @@ class CompileOptions(Refusing):
         "first is its main one; a range runs every size in it, and `opt` also by a program of its own",
         examples=[{"batch": 1}],
     )
-    bounds: Annotated[Mapping[str, Bound], AfterValidator(unchangeable)] = Field(
+    bounds: Annotated[Mapping[str, Bound], AfterValidator(unchangeable), LATER] = Field(
         default_factory=dict,
         validate_default=True,
         description="by name of a node: the upper bound of sizes that data decide there, such as the `shape` input of "
@@ -197,7 +198,7 @@ class CompileOptions(Refusing):
         "measuring. CUDA targets have fewer",
         json_schema_extra=_show_schedulers,
     )
-    sparsity: StrictStr = Field(
+    sparsity: Annotated[StrictStr, LATER] = Field(
         default="auto",
         description="`auto`: where many constant weights are zero, kernels that skip zeros are searched together with "
         "the dense ones, on CPU targets, and on CUDA targets where two of each four weights are zero; `off`: zeros are "
@@ -212,7 +213,7 @@ class CompileOptions(Refusing):
         description="estimated seconds that one evaluation of the float64 reference may take; a model that needs more "
         "is refused before anything is built",
     )
-    unverified: StrictStr = Field(
+    unverified: Annotated[StrictStr, LATER] = Field(
         default="refuse",
         description="what to do when neither drawn inputs nor samples can verify an artifact: `refuse`: the job fails; "
         "`allow`: it succeeds, and its report has `verified` false",
@@ -224,14 +225,16 @@ class CompileOptions(Refusing):
         "have no effect",
         examples=[["weights"]],
     )
-    devices: tuple[StrictStr, ...] = Field(
+    devices: Annotated[tuple[StrictStr, ...], LATER] = Field(
         default=(),
         description="several devices for one model, instead of a target: cores by number, `cpu:0`, optionally limited "
         "to a profile, `cpu:1@x86-64-v2`, or all cores, `cpu`, and a GPU, `cuda:0`; or `cpu` and an accelerator, "
         "`npu:ethos-u65-256`",
         examples=[list(EXAMPLE)],
     )
-    objective: Annotated[str | Within, PlainValidator(objective_of, json_schema_input_type=Any)] = Field(
+    objective: Annotated[
+        str | Within, PlainValidator(objective_of, json_schema_input_type=Any), Later(beside="devices")
+    ] = Field(
         default="latency",
         description="what several devices optimise: `latency` of one inference, `throughput` of many, or "
         '`{"latency_ms": 30}`: the most throughput with a latency of at most so many milliseconds',
@@ -240,6 +243,7 @@ class CompileOptions(Refusing):
     carry: Annotated[
         Mapping[str, str] | Literal["auto"],
         PlainValidator(_carried, json_schema_input_type=Mapping[str, StrictStr] | Literal["auto"]),
+        LATER,
     ] = Field(
         default_factory=dict,
         validate_default=True,
@@ -247,13 +251,13 @@ class CompileOptions(Refusing):
         "pipelines on several devices; `auto`, on one CPU: what the names of outputs and inputs say",
         examples=[{"next": "h"}],
     )
-    last_only: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of)] = Field(
+    last_only: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of), LATER] = Field(
         default=(),
         description="names of outputs [.., positions, elements] of which the last position is wanted: they become [.., "
         "1, elements], and what only the others need is not computed",
         examples=[["logits"]],
     )
-    format: StrictStr | None = Field(
+    format: Annotated[StrictStr | None, LATER] = Field(
         default=None,
         description="on NPU targets, the format of the files for Arm's compiler: `tflite`, or `tosa`, in which any "
         "function of one number is a table. null: `tflite`",
@@ -459,21 +463,11 @@ class CompileOptions(Refusing):
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds`, `devices`, `carry`, `last_only`, `snr_db` or `format`, and with `sparsity` and `unverified`
-        left alone, it is what it was before there were any.
+        Options that are marked LATER are no part of it where they have their default.
         """
-        later = {
-            "bounds": bool(self.bounds),
-            "devices": bool(self.devices),
-            "objective": bool(self.devices),
-            "carry": bool(self.carry),
-            "last_only": bool(self.last_only),
-            "sparsity": self.sparsity != "auto",
-            "snr_db": self.snr_db is not None,
-            "format": self.format is not None,
-            "unverified": self.unverified != "refuse",
-        }
-        plain = {name: value for name, value in self.artifact_json().items() if later.get(name, True)}
+        values, defaults = ({f.name: getattr(one, f.name) for f in fields(one)} for one in (self, CompileOptions()))
+        shown = {*shown_fields(values, defaults, marked(CompileOptions))}
+        plain = {name: value for name, value in self.artifact_json().items() if name in shown}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()

@@ -91,7 +91,7 @@ def workload_key(workload: Workload) -> str:
     nameless, kernel = workload.nameless, workload.nameless.kernel
     if isinstance(kernel, Routine):
         nameless = replace(nameless, kernel=replace(kernel, params=dict(sorted(kernel.params.items()))))
-    return hashlib.sha256(repr(nameless).replace(", element=None", "").encode()).hexdigest()[:24]
+    return hashlib.sha256(nameless.canonical.encode()).hexdigest()[:24]
 
 
 @dataclass(frozen=True)
