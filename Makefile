@@ -64,11 +64,12 @@ screens: environment ## pictures of the page's views in build/screens, and those
 page-figures: environment ## what the page weighs, and what its frames and lists cost, with NASNet-A large; needs Chromium
 	$(BIN)/python -m tests.browser.figures $(ARGS)
 
-check: environment ## format, lint, types, import contracts
+check: environment ## format, lint, types, import contracts, sizes
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m tests.sizes
 
 bench: environment ## side-by-side measurements against peers
 	$(BIN)/python -m bench $(ARGS)

@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import tomllib
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -33,24 +32,6 @@ PREPARED_TARGETS = (
     "check",
     "bench",
 )
-MOST_MODULES = 25
-LARGE_FOLDERS = {
-    "bench/zoo": "one module for each family of networks",
-    "compiler/accelerate": "not yet divided by subject",
-    "compiler/devices/cpu/algorithms": "one module for each algorithm",
-    "compiler/forms": "one module for each form",
-    "compiler/frontend": "not yet divided by subject",
-    "compiler/fuse": "not yet divided by subject",
-    "compiler/ir": "not yet divided by subject",
-    "compiler/ops": "one module for each group of operators",
-    "compiler/rewrite/rules": "one module for each group of rules",
-    "compiler/steps": "not yet divided by subject",
-    "service/db": "one module for each group of tables",
-    "service/http/routes": "one module for each resource",
-    "tilewright": "what users import from",
-    "tilewright/cli": "one module for each command",
-}
-"""Folders of more modules than a reader surveys, each with its reason."""
 INDEX_OPTIONS = re.compile(r"--(extra-)?index-url|--find-links|--trusted-host|(?m:^-[if] )")
 
 
@@ -151,16 +132,6 @@ def test_every_noqa_and_type_ignore_names_its_rule() -> None:
     folders = ("tilewright", "compiler", "service", "worker", "migrations", "bench")
     files = [file for folder in folders for file in (ROOT / folder).rglob("*.py")]
     assert [str(file) for file in files if blanket.search(file.read_text())] == []
-
-
-def test_no_folder_has_more_modules_than_a_reader_surveys_but_those_with_a_reason() -> None:
-    counted = Counter(
-        str(file.parent.relative_to(ROOT))
-        for folder in ("tilewright", "compiler", "service", "worker", "migrations", "bench")
-        for file in (ROOT / folder).rglob("*.py")
-        if file.name != "__init__.py"
-    )
-    assert {folder for folder, modules in counted.items() if modules > MOST_MODULES} == set(LARGE_FOLDERS)
 
 
 def test_warnings_are_errors() -> None:

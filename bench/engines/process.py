@@ -102,6 +102,7 @@ class Engine(Answering):
         log: Path,
         threads: int,
         precision: str,
+        *,
         label: str | None = None,
     ) -> None:
         given = [file.resolve(), inputs.resolve(), outputs.resolve() if outputs else NO_OUTPUTS]

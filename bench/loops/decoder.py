@@ -21,10 +21,10 @@ def greedy_decoder(
     layers: int,
     words: int,
     steps: int,
+    *,
     end: int = -1,
     seed: int = 0,
     wider: int = 4,
-    *,
     growing: bool = False,
 ) -> bytes:
     """Input `start` [1] (i64), a token; output `tokens` [n, 1] (i64), up to `steps` of them.

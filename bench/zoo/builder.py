@@ -139,6 +139,7 @@ class GraphBuilder:
         stride: Pair = 1,
         pad: Pair | Pads | None = None,
         groups: int = 1,
+        *,
         dilation: int = 1,
         bias: bool = False,
         gain: float = 2.0,

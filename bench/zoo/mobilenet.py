@@ -49,7 +49,9 @@ def mobilenet_v3_large(g: GraphBuilder, *, size: int = 224) -> None:
     x = g.input("image", (1, 3, size, size))
     x = g.hard_swish(g.bn(g.conv(x, 16, 3, 2), eps=1e-3))
     for kernel, expanded, channels, excite, swish, stride in V3_BLOCKS:
-        x = _inverted(g, x, expanded, channels, kernel, stride, g.hard_swish if swish else g.relu, excite, eps=1e-3)
+        x = _inverted(
+            g, x, expanded, channels, kernel, stride, g.hard_swish if swish else g.relu, excite=excite, eps=1e-3
+        )
     x = g.hard_swish(g.bn(g.conv(x, 960, 1), eps=1e-3))
     x = g.hard_swish(g.gemm(g.flatten(g.global_avg_pool(x)), 1280))
     g.output("logits", g.gemm(x, 1000))
@@ -63,6 +65,7 @@ def _inverted(
     kernel: int,
     stride: int,
     activation: Callable[[Value], Value],
+    *,
     excite: bool = False,
     eps: float = 1e-5,
 ) -> Value:

@@ -177,6 +177,7 @@ def compile_library(
     target: Instructions,
     toolchain: Toolchain,
     jobs: int = 2,
+    *,
     optimise: str = "",
     stop: StopRequest = never_stops,
     binaries: Mapping[str, bytes] | None = None,

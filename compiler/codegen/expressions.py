@@ -11,13 +11,12 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from typing import ClassVar
-
-import numpy as np
 
 from compiler.codegen.scalars import COMPARISONS, INFIX, LOGICAL, C, Dialect, convert, literal
 from compiler.codegen.writer import Writer
+from compiler.forms.factors import is_positional
+from compiler.forms.numerics import EXACT, Numerics
 from compiler.ir.arithmetic import bounds
 from compiler.ir.expr import Apply, Cast, Const, Expr, Load, Position, Where
 from compiler.ir.index import Axis, FloorDiv, Index, Indirect, Mod
@@ -30,8 +29,6 @@ VECTOR_FUNCTIONS = frozenset(
         *("tanh", "erf", "sigmoid", "expm1", "log1p", "floor", "ceil", "round"),
     )
 )
-SHORT_FORMS = frozenset(("erf", "sigmoid"))
-"""Functions with a faster form for results that are rounded to bf16."""
 INTEGERS: Mapping[DType, str] = {
     DType.I32: "i",
     DType.I16: "i16",
@@ -40,9 +37,9 @@ INTEGERS: Mapping[DType, str] = {
     DType.U8: "u8",
 }
 """Integers that 32-bit lanes hold, and what ends the names of the C functions that load and store them."""
+SHORT_HEADERS = {"erf_bf16": "tw_short_math.h", "sigmoid_bf16": "tw_short_sigmoid.h"}
+"""Of functions whose results are rounded to bf16."""
 ARITHMETIC = frozenset(("add", "sub", "mul"))
-LEAST_FACTOR = 2.0**-100
-"""Of a product of numbers that stays far from what fp32 cannot hold."""
 
 
 @dataclass(frozen=True)
@@ -53,27 +50,13 @@ class Vector:
     count: str = ""
 
 
-def gelu_of(expr: Expr) -> Expr | None:
-    """The x of x / 2 (1 + erf(x sqrt(1/2))), as Gelu is defined; None for anything else."""
-    match expr:
-        case Apply(
-            "mul", (Apply("mul", (x, Const(value=0.5))), Apply("add", (Apply("erf", (scaled,)), Const(value=1))))
-        ):
-            return x if scaled == Apply("mul", (x, Const(math.sqrt(0.5), DType.F32))) else None
-    return None
-
-
-def is_positional(expr: Expr) -> bool:
-    """Whether an expression depends on loop positions and constants only, not on data."""
-    return all(isinstance(part, Position | Const | Apply | Cast) for part in expr.walk())
-
-
 class Emitter:
     """Writes expressions into a Writer.
 
     `address` turns a Load (or store target) into (C pointer, element offset). `held` maps loads that are values in
     registers, of this emitter's width, to their C names; `fixed` those that are one scalar for all lanes. `extents` are
-    the shapes of slots; what is loaded from others counts as unsafe to load without need.
+    the shapes of slots; what is loaded from others counts as unsafe to load without need. `numerics` say where C may be
+    coarser than an expression, and what lies behind the pointers that `address` gives.
     """
 
     dialect: ClassVar[Dialect] = C
@@ -84,8 +67,10 @@ class Emitter:
         address: Callable[[str, tuple[Index, ...]], tuple[str, Index]],
         vector: Vector | None = None,
         extents: Mapping[str, tuple[int, ...]] | None = None,
+        numerics: Numerics = EXACT,
     ) -> None:
         self.writer = writer
+        self.numerics = numerics
         self.extents = extents or {}
         self.address = address
         self.vector = vector
@@ -167,7 +152,7 @@ class Emitter:
             return self._define(expr, ctype, self.dialect.convert(self.index(expr.index), DType.I64, expr.dtype))
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
-            element = self.writer.elements.get(pointer, expr.dtype)
+            element = self.numerics.elements.get(pointer, expr.dtype)
             return self._define(expr, ctype, convert(f"{pointer}[{self.index(offset)}]", element, expr.dtype))
         if isinstance(expr, Where):
             return self._scalar_where(expr, ctype)
@@ -243,13 +228,15 @@ class Emitter:
         if isinstance(expr, Load):
             pointer, offset = self.address(expr.slot, expr.index)
             if self._is_contiguous(offset):
-                load, place = f"tw_load{self.ending(pointer)}", f"{pointer} + {self.index(offset)}"
+                load, place = f"tw_load{self._load_ending(pointer)}", f"{pointer} + {self.index(offset)}"
                 return self._define(
                     key, "vf", f"{load}_n({place}, {self.vector.count})" if self.vector.count else f"{load}({place})"
                 )
         elif isinstance(expr, Apply):
-            if self.writer.folds_gelu and self.writer.rounds_results and (x := gelu_of(expr)) is not None:
-                return self._define(key, "vf", f"tw_gelu_bf16({self.vf(x)})")
+            function, args = self.numerics.function(expr)
+            if function == "gelu_bf16":
+                self.writer.include("tw_short_gelu.h")
+                return self._define(key, "vf", f"tw_gelu_bf16({self.vf(args[0])})")
             if expr.function in ("add", "sub", "mul", "div"):
                 left, right = (self.vf(arg) for arg in expr.args)
                 return self._define(key, "vf", f"{left} {INFIX[expr.function]} {right}")
@@ -275,6 +262,7 @@ class Emitter:
             elif (byte := table_index(expr)) is not None:
                 low = offset.const
                 at = f"tw_add_i({self.vi(byte)}, tw_splat_i({low}))" if low else self.vi(byte)
+                self.writer.include("tw_table.h")
                 text = f"tw_table_{INTEGERS[expr.dtype]}({pointer}, {at})"
         elif isinstance(expr, Apply):
             wraps = expr.function in ARITHMETIC and expr.dtype is DType.I32
@@ -295,6 +283,7 @@ class Emitter:
         if source is DType.F32 and expr.saturate and expr.dtype is not DType.I32:
             if (rounded := quantised(expr)) is not None:
                 value, zero = rounded
+                self.writer.include("tw_quantise.h")
                 return f"tw_quantised({self.vf(value)}, {low}, {high}, {zero})"
             return f"tw_saturated({self.vf(expr.arg)}, {literal(low, source)}, {literal(high, source)})"
         if source not in INTEGERS:
@@ -312,8 +301,10 @@ class Emitter:
                 args.reverse()
             if isinstance(args[1], Const) and not math.isnan(args[1].value):
                 return f"tw_{function}_of({self.vf(args[1])}, {self.vf(args[0])})"
-        short = "_bf16" if function in SHORT_FORMS and self.writer.rounds_results else ""
-        return f"tw_{function}{short}({', '.join(self.vf(arg) for arg in args)})"
+        name, _ = self.numerics.function(expr)
+        if name in SHORT_HEADERS:
+            self.writer.include(SHORT_HEADERS[name])
+        return f"tw_{name}({', '.join(self.vf(arg) for arg in args)})"
 
     def _vector_where(self, expr: Where) -> str:
         """A branch if the condition is one for all lanes, a select if it differs and both sides are safe; else ""."""
@@ -433,7 +424,7 @@ class Emitter:
         return [part for part in expr.walk() if part in self.held]
 
     def _scalar_twin(self, names: Mapping[Axis, str]) -> Emitter:
-        twin = Emitter(self.writer, self.address)
+        twin = Emitter(self.writer, self.address, numerics=self.numerics)
         twin.names = {**self.names, **names}
         twin.fixed = self.fixed
         return twin
@@ -446,7 +437,7 @@ class Emitter:
         A vector for elements of INTEGERS holds integers, for any others fp32.
         """
         pointer, offset = self.address(slot, index)
-        element = self.writer.elements.get(pointer, dtype)
+        element = self.numerics.elements.get(pointer, dtype)
         if self.vector is None:
             self.writer.line(f"{pointer}[{self.index(offset)}] = {convert(value, dtype, element)};")
             return
@@ -464,9 +455,14 @@ class Emitter:
             stored = convert(f"{value}[{lane}]", DType.I32 if dtype in INTEGERS else DType.F32, element)
             self.writer.line(f"{pointer}[{place}] = {stored};")
 
+    def _load_ending(self, pointer: str) -> str:
+        if ending := self.ending(pointer):
+            self.writer.include("tw_short.h")
+        return ending
+
     def ending(self, pointer: str) -> str:
         """What ends the names of the C functions that load and store vectors of fp32 where elements are shorter."""
-        return "_bf16" if self.writer.elements.get(pointer) is DType.BF16 else ""
+        return "_bf16" if self.numerics.elements.get(pointer) is DType.BF16 else ""
 
 
 def has_vectors(dtype: DType) -> bool:
@@ -545,66 +541,3 @@ def _is_convex(condition: Expr, axis: Axis) -> bool:
             for arg in condition.args
         )
     return axis not in condition.axes
-
-
-def by_multiplication(expr: Expr) -> Expr:
-    """A quotient by a number that depends on positions alone, as a product: one division for all channels.
-
-    Such a number is how many elements an average is over.
-    """
-    if not isinstance(expr, Apply) or expr.function != "div" or expr.dtype is not DType.F32:
-        return expr
-    value, count = expr.args
-    if not is_positional(count) or is_positional(value):
-        return expr
-    if isinstance(count, Const):
-        with np.errstate(divide="ignore"):
-            return Apply("mul", (value, Const(float(np.float32(1) / np.float32(count.value)), DType.F32)))
-    return Apply("mul", (value, Apply("reciprocal", (count,))))
-
-
-def by_one_factor(expr: Expr) -> Expr:
-    """x * a / b * c = x * (a c / b), where a, b and c depend on positions alone: one product for all channels.
-
-    Numbers among them are multiplied in float64. Where their product is too large or too small for fp32, nothing is
-    changed.
-    """
-    number, value, factors, divisors = 1.0, expr, list[Expr](), list[Expr]()
-    while (split := _factor(value)) is not None:
-        function, value, other = split
-        for term, is_divisor in _terms(other, is_divisor=function == "div"):
-            if not isinstance(term, Const):
-                (divisors if is_divisor else factors).append(term)
-            elif term.value == 0:
-                return expr
-            else:
-                number = number / term.value if is_divisor else number * term.value
-    if value is expr or not LEAST_FACTOR <= abs(number) <= 1 / LEAST_FACTOR:
-        return expr
-    whole: Expr = Const(number, DType.F32)
-    factor = reduce(_times, factors, whole)
-    return Apply("mul", (value, Apply("div", (factor, reduce(_times, divisors))) if divisors else factor))
-
-
-def _times(one: Expr, other: Expr) -> Expr:
-    return Apply("mul", (one, other))
-
-
-def _terms(factor: Expr, *, is_divisor: bool) -> Iterator[tuple[Expr, bool]]:
-    """What a factor is a product of, each with whether it is divided by."""
-    if not isinstance(factor, Apply) or factor.function not in ("mul", "div"):
-        yield factor, is_divisor
-        return
-    left, right = factor.args
-    yield from _terms(left, is_divisor=is_divisor)
-    yield from _terms(right, is_divisor=is_divisor != (factor.function == "div"))
-
-
-def _factor(expr: Expr) -> tuple[str, Expr, Expr] | None:
-    """What a value is multiplied or divided by that depends on positions alone: the function, the value, the other."""
-    if not isinstance(expr, Apply) or expr.function not in ("mul", "div") or expr.dtype is not DType.F32:
-        return None
-    value, other = expr.args
-    if expr.function == "mul" and is_positional(value):
-        value, other = other, value
-    return (expr.function, value, other) if is_positional(other) and not is_positional(value) else None

@@ -5,27 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from compiler.ir.tensor import DType
-
 
 class Writer:
-    """Collects lines of C; `block` opens braces and indents.
-
-    `elements` are the names of pointers whose elements in memory have another dtype than is computed with. With
-    `rounds_results` all that is stored is rounded to bf16; with `folds_gelu` Gelu is then one function without erf.
-    """
+    """Collects lines of C; `block` opens braces and indents. `headers` are what they need beside what all have."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
-        self.elements: dict[str, DType] = {}
-        self.rounds_results = False
-        self.folds_gelu = False
+        self.headers: set[str] = set()
         self._depth = 0
         self._named = 0
 
     def line(self, text: str = "") -> None:
         """Adds a line at the present depth; an empty one is not indented."""
         self.lines.append("    " * self._depth + text if text else "")
+
+    def include(self, header: str) -> None:
+        """Says that a line calls what this header declares; `text` does not include it."""
+        self.headers.add(header)
 
     def name(self, prefix: str) -> str:
         """An identifier not used before in this text."""

@@ -4,6 +4,7 @@ Standard library and pydantic only: the API process imports this package and mus
 of device is asked of the module `compiler.contract.kinds` itself.
 """
 
+from compiler.contract.bindings import DimRange, InputSpec
 from compiler.contract.compression import CompressOptions
 from compiler.contract.digest import bundle_digest
 from compiler.contract.events import PHASES, Event
@@ -14,8 +15,6 @@ from compiler.contract.options import (
     MAX_THREADS,
     BenchmarkOptions,
     CompileOptions,
-    DimRange,
-    InputSpec,
 )
 from compiler.contract.quantization import QuantizeOptions
 from compiler.contract.report import (

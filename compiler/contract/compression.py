@@ -9,15 +9,9 @@ from pydantic import Field, Strict, StrictBool, StrictInt, StrictStr
 from pydantic.dataclasses import dataclass
 
 from compiler.contract import kinds
+from compiler.contract.bindings import AS_GIVEN, CONFIG
 from compiler.contract.derived import Derived, DerivedDims, DerivedInputs, KeptNodes, SamplesSeed
-from compiler.contract.options import (
-    AS_GIVEN,
-    CONFIG,
-    MAX_BUDGET_SECONDS,
-    MAX_DERIVED_SAMPLES,
-    MAX_THREADS,
-    CompileOptions,
-)
+from compiler.contract.options import MAX_BUDGET_SECONDS, MAX_DERIVED_SAMPLES, MAX_THREADS, CompileOptions
 from compiler.errors import OptionsError
 
 MAX_LATENCY_MS = 1e6

@@ -8,7 +8,7 @@ from typing import Annotated, Any, cast
 
 from pydantic import AfterValidator, Field, StrictInt, StrictStr
 
-from compiler.contract.options import Binding, Refusing, Spec, unchangeable
+from compiler.contract.bindings import Binding, Refusing, Spec, unchangeable
 
 DerivedInputs = Annotated[
     Mapping[str, Spec],

@@ -11,36 +11,43 @@ programs.
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, fields, replace
-from dataclasses import dataclass as plain_dataclass
-from types import MappingProxyType
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal
 
 from pydantic import (
     AfterValidator,
-    BeforeValidator,
-    ConfigDict,
     Field,
-    ModelWrapValidatorHandler,
     PlainValidator,
     Strict,
     StrictBool,
     StrictInt,
     StrictStr,
-    StringConstraints,
     TypeAdapter,
-    ValidationError,
-    WrapValidator,
-    model_validator,
 )
 from pydantic.dataclasses import dataclass
 
 from compiler.contract import kinds
+from compiler.contract.bindings import (
+    AS_GIVEN,
+    CONFIG,
+    MAX_BINDINGS,
+    Binding,
+    Bound,
+    DimRange,
+    GivenBinding,
+    Name,
+    OpenBinding,
+    Refusing,
+    Spec,
+    bindings_of,
+    dims_json,
+    unchangeable,
+    with_exact,
+)
+from compiler.contract.canonical import LATER, Later, marked, shown_fields
 from compiler.contract.devices import (
     EXAMPLE,
     MOST_MS,
@@ -55,117 +62,17 @@ from compiler.contract.devices import (
 )
 from compiler.contract.kinds import Kind
 from compiler.contract.races import PEERS
-from compiler.contract.refusals import Refused, refusal
+from compiler.contract.refusals import Refused
 from compiler.contract.version import COMPILER_VERSION
 from compiler.errors import OptionsError
 
 MAX_THREADS = 256
 SPARSITIES = ("auto", "off")
 UNVERIFIED = ("refuse", "allow")
-MAX_RANK = 8
-"""Of the value of an input."""
 MAX_BUDGET_SECONDS = 24 * 3600.0
 MAX_BENCHMARK_SECONDS = 600.0
 MAX_DERIVED_SAMPLES = 256
 MAX_SNR_DB = 200.0
-MAX_BINDINGS = 32
-"""Of one artifact: each is compiled, proved and stored as a program of its own."""
-
-CONFIG = ConfigDict(extra="forbid")
-
-
-def _as_given(value: Any, check: Callable[[Any], Any]) -> Any:
-    check(value)
-    return value
-
-
-def _numbers(value: Any) -> Any:
-    """The value with lists as tuples. Raises ValueError where it is no number, boolean or box of them."""
-    if value is not None:
-        _box(value)
-    return _tuples(value)
-
-
-def _box(value: Any, depth: int = 0) -> tuple[int, ...]:
-    """The shape of a number (none) or of lists of numbers, all lists of one depth equally long."""
-    if isinstance(value, bool | int | float):
-        return ()
-    if not isinstance(value, list | tuple) or depth == MAX_RANK:
-        raise ValueError("a number, a boolean or lists of them are wanted")
-    inner = {_box(item, depth + 1) for item in value} or {()}
-    if len(inner) > 1:
-        raise ValueError("lists of one length are wanted")
-    return (len(value), *inner.pop())
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(map(_tuples, value)) if isinstance(value, list | tuple) else value
-
-
-def _whole_spec(value: Any) -> Any:
-    return {"shape": value} if isinstance(value, list | tuple) else value
-
-
-def unchangeable(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A copy that cannot be changed."""
-    return MappingProxyType(dict(given))
-
-
-def _bindings(value: Any) -> Any:
-    """One binding as a mapping; several, spelled out, as a tuple of mappings without repetition."""
-    given = list(value) if isinstance(value, list | tuple) else [value]
-    found: list[OpenBinding] = []
-    for spelled in itertools.chain.from_iterable(map(_spelled_out, given)):
-        bound = unchangeable(_BINDING.validate_python(spelled))
-        if bound not in found:
-            found.append(bound)
-        if (count := len(_with_exact(found))) > MAX_BINDINGS:
-            raise _too_many(count)
-    if not found:
-        fix = 'give a value for each name, such as {"batch": [1, 8]}, or leave dims out'
-        raise Refused("nothing is bound by an empty list", fix)
-    return found[0] if len(found) == 1 else tuple(found)
-
-
-def _spelled_out(binding: Any) -> list[Any]:
-    """Every combination of the values listed for each name, the last name's values changing first."""
-    if not isinstance(binding, Mapping) or not any(isinstance(value, list | tuple) for value in binding.values()):
-        return [binding]
-    lists = [list(value) if isinstance(value, list | tuple) else [value] for value in binding.values()]
-    if (count := math.prod(map(len, lists))) > MAX_BINDINGS:
-        raise _too_many(count)
-    return [dict(zip(binding, values, strict=True)) for values in itertools.product(*lists)]
-
-
-def _with_exact(given: Sequence[OpenBinding]) -> list[OpenBinding]:
-    """The bindings, each that has a range behind the exact one at its opt; none is there twice."""
-    found: list[OpenBinding] = []
-    for one in given:
-        exact = unchangeable({name: value.opt if isinstance(value, DimRange) else value for name, value in one.items()})
-        found += [each for each in ((exact,) if exact == one else (exact, one)) if each not in found]
-    return found
-
-
-def _size(value: Any) -> int | DimRange:
-    """A number, or a range of more than one."""
-    if isinstance(value, DimRange):
-        value = value.to_json()
-    if not isinstance(value, Mapping):
-        return _NUMBER.validate_python(value)
-    if not {"min", "max"} <= value.keys() <= {"min", "opt", "max"}:
-        raise Refused("a range has min, max and perhaps opt", f"give a range such as {json.dumps(RANGE)}")
-    found = _RANGE.validate_python(value)
-    opt = found.max if found.opt is None else found.opt
-    if not found.min <= opt <= found.max:
-        raise Refused("min <= opt <= max does not hold", f"give a range such as {json.dumps(RANGE)}")
-    if found.max < 1:
-        raise Refused("nothing is in a range whose max is 0", "use a max of 1 or more")
-    return found.max if found.min == found.max else DimRange(found.min, opt, found.max)
-
-
-def _too_many(count: int) -> Refused:
-    said = f"there are {count} or more bindings, and an artifact holds {MAX_BINDINGS} at most"
-    return Refused(said, "bind fewer values, or compile several artifacts")
 
 
 def _carried(value: Any) -> Mapping[str, str] | Literal["auto"]:
@@ -184,71 +91,6 @@ def _set_of(names: tuple[str, ...]) -> tuple[str, ...]:
 CARRY_AUTO: Final = "auto"
 """As the option `carry`: the states are found by their names (`compiler.steps.state_names`)."""
 _PAIRS: TypeAdapter[Mapping[str, str]] = TypeAdapter(Mapping[str, StrictStr])
-AS_GIVEN = WrapValidator(_as_given)
-"""Keeps a whole number that stands for a float as it was given: the cache key is over the JSON text, in which 20 is not
-20.0."""
-Dimension = Annotated[StrictInt, Field(ge=0)]
-Bound = Annotated[StrictInt, Field(ge=1)]
-Binding = Mapping[str, Dimension]
-"""By name of a symbolic dimension: its value."""
-RANGE = {"min": 1, "opt": 4, "max": 16}
-"""An example."""
-
-
-@plain_dataclass(frozen=True)
-class DimRange:
-    """Sizes of a symbolic dimension: `low` <= size <= `high`, and `opt`, for which a program of its own is made."""
-
-    low: int
-    opt: int
-    high: int
-
-    def to_json(self) -> dict[str, int]:
-        """As options give it."""
-        return {"min": self.low, "opt": self.opt, "max": self.high}
-
-    def __str__(self) -> str:
-        return f"{self.low}..{self.high}"
-
-
-@dataclass(frozen=True, config=CONFIG)
-class GivenRange:
-    """A range as it is asked for; without `opt` that is `max`."""
-
-    min: Dimension
-    max: Dimension
-    opt: Dimension | None = None
-
-
-OpenBinding = Mapping[str, Annotated[int | DimRange, PlainValidator(_size)]]
-"""As Binding, with ranges for some of the values."""
-GivenBinding = Mapping[str, Dimension | GivenRange | list[Dimension | GivenRange]]
-_NUMBER: TypeAdapter[int] = TypeAdapter(Dimension)
-_RANGE: TypeAdapter[GivenRange] = TypeAdapter(GivenRange)
-_BINDING: TypeAdapter[OpenBinding] = TypeAdapter(OpenBinding)
-Name = Annotated[StrictStr, StringConstraints(pattern=r"^[a-z0-9_]{1,64}$")]
-Numbers = Annotated[
-    float | int | bool | tuple[Any, ...] | None,
-    PlainValidator(_numbers, json_schema_input_type=StrictBool | float | list[Any] | None),
-]
-
-
-@dataclass(frozen=True, config=CONFIG)
-class InputSpec:
-    """How one graph input is bound: its whole shape, and for one that must be known when compiling its value.
-
-    The value is one number for every element, or nested lists of them that also say the shape.
-    """
-
-    shape: tuple[Dimension, ...] | None = None
-    value: Numbers = None
-
-    def __post_init__(self) -> None:
-        if isinstance(self.value, tuple) and self.shape is None:
-            object.__setattr__(self, "shape", _box(self.value))
-
-
-Spec = Annotated[InputSpec, BeforeValidator(_whole_spec, json_schema_input_type=list[Dimension] | InputSpec)]
 
 
 def _show_targets(schema: dict[str, Any]) -> None:
@@ -275,24 +117,6 @@ def _show_schedulers(schema: dict[str, Any]) -> None:
 
 
 @dataclass(frozen=True, config=CONFIG)
-class Refusing:
-    """What all options share: a refusal names all that is wrong, and what to write instead."""
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _refuse(cls, given: Any, check: ModelWrapValidatorHandler[Self]) -> Self:
-        try:
-            return check(given)
-        except ValidationError as error:
-            raise refusal(error, cls) from None
-
-    @classmethod
-    def from_json(cls, plain: Any) -> Self:
-        """Options from a request body. Raises `OptionsError` naming the fields that are wrong, and the fix of each."""
-        return TypeAdapter(cls).validate_python(plain)
-
-
-@dataclass(frozen=True, config=CONFIG)
 class CompileOptions(Refusing):
     """What to compile for. Every field but `compare` takes part in the cache key."""
 
@@ -311,7 +135,7 @@ class CompileOptions(Refusing):
         "quantises the model on the samples. NPU targets support only `int8`, their default",
         json_schema_extra=_show_precisions,
     )
-    snr_db: Annotated[float, Strict(), AS_GIVEN] | None = Field(
+    snr_db: Annotated[Annotated[float, Strict(), AS_GIVEN] | None, LATER] = Field(
         default=None,
         gt=0,
         le=MAX_SNR_DB,
@@ -342,7 +166,7 @@ class CompileOptions(Refusing):
     )
     dims: Annotated[
         OpenBinding | tuple[OpenBinding, ...],
-        PlainValidator(_bindings, json_schema_input_type=GivenBinding | list[GivenBinding]),
+        PlainValidator(bindings_of, json_schema_input_type=GivenBinding | list[GivenBinding]),
     ] = Field(
         default_factory=dict,
         validate_default=True,
@@ -351,7 +175,7 @@ class CompileOptions(Refusing):
         "first is its main one; a range runs every size in it, and `opt` also by a program of its own",
         examples=[{"batch": 1}],
     )
-    bounds: Annotated[Mapping[str, Bound], AfterValidator(unchangeable)] = Field(
+    bounds: Annotated[Mapping[str, Bound], AfterValidator(unchangeable), LATER] = Field(
         default_factory=dict,
         validate_default=True,
         description="by name of a node: the upper bound of sizes that data decide there, such as the `shape` input of "
@@ -374,7 +198,7 @@ class CompileOptions(Refusing):
         "measuring. CUDA targets have fewer",
         json_schema_extra=_show_schedulers,
     )
-    sparsity: StrictStr = Field(
+    sparsity: Annotated[StrictStr, LATER] = Field(
         default="auto",
         description="`auto`: where many constant weights are zero, kernels that skip zeros are searched together with "
         "the dense ones, on CPU targets, and on CUDA targets where two of each four weights are zero; `off`: zeros are "
@@ -389,7 +213,7 @@ class CompileOptions(Refusing):
         description="estimated seconds that one evaluation of the float64 reference may take; a model that needs more "
         "is refused before anything is built",
     )
-    unverified: StrictStr = Field(
+    unverified: Annotated[StrictStr, LATER] = Field(
         default="refuse",
         description="what to do when neither drawn inputs nor samples can verify an artifact: `refuse`: the job fails; "
         "`allow`: it succeeds, and its report has `verified` false",
@@ -401,14 +225,16 @@ class CompileOptions(Refusing):
         "have no effect",
         examples=[["weights"]],
     )
-    devices: tuple[StrictStr, ...] = Field(
+    devices: Annotated[tuple[StrictStr, ...], LATER] = Field(
         default=(),
         description="several devices for one model, instead of a target: cores by number, `cpu:0`, optionally limited "
         "to a profile, `cpu:1@x86-64-v2`, or all cores, `cpu`, and a GPU, `cuda:0`; or `cpu` and an accelerator, "
         "`npu:ethos-u65-256`",
         examples=[list(EXAMPLE)],
     )
-    objective: Annotated[str | Within, PlainValidator(objective_of, json_schema_input_type=Any)] = Field(
+    objective: Annotated[
+        str | Within, PlainValidator(objective_of, json_schema_input_type=Any), Later(beside="devices")
+    ] = Field(
         default="latency",
         description="what several devices optimise: `latency` of one inference, `throughput` of many, or "
         '`{"latency_ms": 30}`: the most throughput with a latency of at most so many milliseconds',
@@ -417,6 +243,7 @@ class CompileOptions(Refusing):
     carry: Annotated[
         Mapping[str, str] | Literal["auto"],
         PlainValidator(_carried, json_schema_input_type=Mapping[str, StrictStr] | Literal["auto"]),
+        LATER,
     ] = Field(
         default_factory=dict,
         validate_default=True,
@@ -424,13 +251,13 @@ class CompileOptions(Refusing):
         "pipelines on several devices; `auto`, on one CPU: what the names of outputs and inputs say",
         examples=[{"next": "h"}],
     )
-    last_only: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of)] = Field(
+    last_only: Annotated[tuple[StrictStr, ...], AfterValidator(_set_of), LATER] = Field(
         default=(),
         description="names of outputs [.., positions, elements] of which the last position is wanted: they become [.., "
         "1, elements], and what only the others need is not computed",
         examples=[["logits"]],
     )
-    format: StrictStr | None = Field(
+    format: Annotated[StrictStr | None, LATER] = Field(
         default=None,
         description="on NPU targets, the format of the files for Arm's compiler: `tflite`, or `tosa`, in which any "
         "function of one number is a table. null: `tflite`",
@@ -608,7 +435,7 @@ class CompileOptions(Refusing):
 
         A binding with a range has two: at its opt, without a range, then one for all sizes.
         """
-        each = _with_exact(self.dims if isinstance(self.dims, tuple) else (self.dims,))
+        each = with_exact(self.dims if isinstance(self.dims, tuple) else (self.dims,))
         if len(each) == 1:
             return (self,)
         seconds = self.tuning_budget_s / len(each)
@@ -619,7 +446,7 @@ class CompileOptions(Refusing):
         """Plain JSON; `from_json` reads it back to an equal object."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["inputs"] = {name: asdict(spec) for name, spec in sorted(self.inputs.items())}
-        plain["dims"] = [*map(_dims_json, self.dims)] if isinstance(self.dims, tuple) else _dims_json(self.dims)
+        plain["dims"] = [*map(dims_json, self.dims)] if isinstance(self.dims, tuple) else dims_json(self.dims)
         plain["bounds"] = dict(sorted(self.bounds.items()))
         plain["without"] = list(self.without)
         plain["last_only"] = list(self.last_only)
@@ -636,29 +463,14 @@ class CompileOptions(Refusing):
     def cache_key(self, model_digest: str, samples: Sequence[str] = ()) -> str:
         """SHA-256 (hex) over the digests of the model and of its samples, these options and the compiler's version.
 
-        Without `bounds`, `devices`, `carry`, `last_only`, `snr_db` or `format`, and with `sparsity` and `unverified`
-        left alone, it is what it was before there were any.
+        Options that are marked LATER are no part of it where they have their default.
         """
-        later = {
-            "bounds": bool(self.bounds),
-            "devices": bool(self.devices),
-            "objective": bool(self.devices),
-            "carry": bool(self.carry),
-            "last_only": bool(self.last_only),
-            "sparsity": self.sparsity != "auto",
-            "snr_db": self.snr_db is not None,
-            "format": self.format is not None,
-            "unverified": self.unverified != "refuse",
-        }
-        plain = {name: value for name, value in self.artifact_json().items() if later.get(name, True)}
+        values, defaults = ({f.name: getattr(one, f.name) for f in fields(one)} for one in (self, CompileOptions()))
+        shown = {*shown_fields(values, defaults, marked(CompileOptions))}
+        plain = {name: value for name, value in self.artifact_json().items() if name in shown}
         given = [COMPILER_VERSION, model_digest, plain, *([list(samples)] if samples else [])]
         text = json.dumps(given, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _dims_json(binding: Mapping[str, int | DimRange]) -> dict[str, Any]:
-    """A binding as options give it, sorted by name."""
-    return {name: size.to_json() if isinstance(size, DimRange) else size for name, size in sorted(binding.items())}
 
 
 def _demand_of_kind(kind: Kind, option: str, value: str, of_kinds: Mapping[str, tuple[str, ...]]) -> None:

@@ -7,13 +7,9 @@ from typing import Annotated, Literal
 from pydantic import Field, Strict, StrictBool, StrictInt
 from pydantic.dataclasses import dataclass
 
+from compiler.contract.bindings import AS_GIVEN, CONFIG
 from compiler.contract.derived import Derived, DerivedDims, DerivedInputs, KeptNodes, SamplesSeed
-from compiler.contract.options import (
-    AS_GIVEN,
-    CONFIG,
-    MAX_DERIVED_SAMPLES,
-    MAX_SNR_DB,
-)
+from compiler.contract.options import MAX_DERIVED_SAMPLES, MAX_SNR_DB
 
 
 @dataclass(frozen=True, config=CONFIG)

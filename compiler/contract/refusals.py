@@ -25,7 +25,7 @@ TYPES = {
     "value_error": "a number, a boolean or lists of them, all of one length",
 }
 """What a value should have been, by the type of pydantic's error; `value_error` is raised by
-`compiler.contract.options.Numbers` alone."""
+`compiler.contract.bindings.Numbers` alone."""
 OUT_OF_RANGE = ("greater_than", "greater_than_equal", "less_than", "less_than_equal")
 MOST_TOLD = 8
 """Faults of one request, of which more may be wrong."""

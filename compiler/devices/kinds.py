@@ -18,8 +18,8 @@ from compiler.ir.machine import Workload
 from compiler.ir.target import Target
 from compiler.ir.tile import Tile
 from compiler.tuning import tune
+from compiler.tuning.menus import LegalTiles
 from compiler.tuning.proposal import Proposal
-from compiler.tuning.tune import LegalTiles
 
 
 def descriptor(kind: Kind) -> DeviceKind:

@@ -29,6 +29,7 @@ def race_programs(
     seed: int,
     stop_requested: StopRequest,
     place: Path,
+    *,
     share: Share | None = None,
     inputs: Mapping[str, np.ndarray] | None = None,
 ) -> list[Raced] | None:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import count
 
+from compiler.forms.numerics import Numerics
 from compiler.ir.buffers import Buffer
 from compiler.ir.evaluate import with_whole_temps
 from compiler.ir.expr import Expr, Load
@@ -25,6 +26,7 @@ class Slots:
         kernel = workload.kernel
         bound = zip((*kernel.inputs, *kernel.outputs), (*workload.inputs, *workload.outputs), strict=True)
         self.buffers: dict[str, Buffer] = {slot.name: buffer for slot, buffer in bound}
+        self.numerics = Numerics.of(workload)
 
     @property
     def extents(self) -> Mapping[str, tuple[int, ...]]:

@@ -177,7 +177,7 @@ def _after_the_first(walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope,
 
 
 def _region(
-    walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, turns: _Turns, going: int | None, first: int = 0
+    walk: Walk, call: Call, body: Body, ids: Ids, scope: Scope, turns: _Turns, going: int | None, *, first: int = 0
 ) -> Ids:
     """A Loop whose first iteration has the number `first`, and runs if the scalar `going` is true; None: it does."""
     on = walk.graph.constant(np.array(True), "")

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
 
+from compiler.contract.canonical import LATER, MARK, canonical_text
 from compiler.encodings import find_once
 from compiler.encodings.encoding import Encodings, Use
 from compiler.errors import VerifyError
@@ -41,18 +42,16 @@ class Buffer:
     element: DType | None = None
     """What an element is in memory where that is not the dtype kernels compute with: the job's precision. Like a
     layout, it is lowering's matter."""
-    unread: bool = False
+    unread: bool = field(default=False, metadata={MARK: LATER})
     """Of a result: whether what lies beyond the bounds of the kernel that makes it may be anything
     (`compiler.fuse.unread`)."""
-    margins: tuple[int, ...] = ()
+    margins: tuple[int, ...] = field(default=(), metadata={MARK: LATER})
     """Of a result: for each dimension how many elements behind a size of it are read, so that only those must be what
     the kernel that makes it says; -1: all. Empty where nothing is known of any."""
 
     def __repr__(self) -> str:
-        """Keys of records are hashed from it: it stays the same where what came later is not used."""
-        later = ("unread", "margins")
-        shown = (each.name for each in fields(self) if each.name not in later or getattr(self, each.name))
-        return f"Buffer({', '.join(f'{name}={getattr(self, name)!r}' for name in shown)})"
+        """Its canonical text: keys of stages and plans are hashed from it."""
+        return canonical_text(self)
 
     @staticmethod
     def whole(id: int, type: TensorType, layout: Layout | None = None, name: str = "") -> Buffer:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal, Protocol
 
 from compiler.contract import generator
+from compiler.contract.canonical import canonical_text
 from compiler.encodings.encoding import DENSE, Encodings
 from compiler.encodings.int24 import INT24
 from compiler.errors import VerifyError
@@ -115,8 +116,21 @@ class Workload:
         object.__setattr__(self, "encodings", self.encodings or ((DENSE,),) * len(self.inputs))
 
     def __repr__(self) -> str:
-        """What keys of records are hashed from: it must stay the same for the same workload, release after release."""
-        fields = f"kernel={self.kernel!r}, inputs={self.inputs!r}, outputs={self.outputs!r}, constant={self.constant!r}"
+        """Its canonical text with all that buffers say: keys of stages and plans are hashed from it."""
+        return self._text(())
+
+    @property
+    def canonical(self) -> str:
+        """What keys of kernels are hashed from: elements that are the same in memory as in the kernel play no part."""
+        return self._text(("element",))
+
+    def _text(self, optional: Collection[str]) -> str:
+        """The canonical text; `optional` fields of buffers are left out where they have their default."""
+        inputs, outputs = (
+            f"({', '.join(canonical_text(one, optional) for one in buffers)}{',' if len(buffers) == 1 else ''})"
+            for buffers in (self.inputs, self.outputs)
+        )
+        fields = f"kernel={self.kernel!r}, inputs={inputs}, outputs={outputs}, constant={self.constant!r}"
         others = tuple(tuple(one.name for one in each if one not in (DENSE, INT24)) for each in self.encodings)
         more = f", encodings={others!r}" if any(others) else ""
         return f"Workload({fields}, narrow={tuple(INT24 in each for each in self.encodings)!r}{more})"

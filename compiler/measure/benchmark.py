@@ -99,6 +99,7 @@ def interleave(
     seed: int,
     settle: Callable[[], None] = nothing,
     progress: Callable[[float], None] = ignored,
+    *,
     is_over: Callable[[], bool] = lambda: False,
     until_steady: bool = False,
 ) -> list[Timed]:

@@ -162,11 +162,11 @@ def race_plans(
             return left is not None and left() <= kept_s
 
         before = conditions()
-        timed = interleave(fresh, warm_s, timed_s, seed, settle, go_on, is_over)
+        timed = interleave(fresh, warm_s, timed_s, seed, settle, go_on, is_over=is_over)
         during = between(before, conditions())
         has_time = left is None or left() - kept_s >= during["seconds"]
         if disturbances(during) and during["seconds"] <= AGAIN_WITHIN_S and has_time:
-            timed = interleave(fresh, warm_s, timed_s, seed + 1, settle, go_on, is_over)
+            timed = interleave(fresh, warm_s, timed_s, seed + 1, settle, go_on, is_over=is_over)
     except _Stopped:
         return None
     return [_raced(timed[0], one) for one in timed]

@@ -108,6 +108,7 @@ def minimise(
     seconds: float = 300.0,
     data: Mapping[str, Path] | None = None,
     samples: Mapping[str, Path] | None = None,
+    *,
     observe: Observer = ignore,
     inputs: Path | None = None,
     scratch: Path | None = None,

@@ -25,6 +25,7 @@ from compiler.pack.elements import section
 from compiler.pack.example import example_c
 from compiler.pack.facts import Facts
 from compiler.pack.graphs import graph_json
+from compiler.pack.joining import loader_source
 from compiler.pack.manifest import files_json, manifest, plan_json, rejected_json, to_bytes
 from compiler.pack.picture import plan_svg
 from compiler.pack.report import report_html
@@ -57,6 +58,7 @@ def pack(
     records: Sequence[Record],
     facts: Facts,
     path: Path,
+    *,
     others: Sequence[Plan] = (),
     log: str | None = None,
 ) -> PackedArtifact:
@@ -74,7 +76,7 @@ def pack(
     text = {
         HEADER: program.sources[HEADER],
         **({STATE_HEADER: program.sources[STATE_HEADER]} if facts.carried else {}),
-        "loader.py": (files("compiler.pack") / "loader.py").read_text("utf-8"),
+        "loader.py": loader_source(),
         "__main__.py": _MAIN,
         "example.c": example_c(program, facts.open),
         "records.jsonl": "".join(f"{line}\n" for line in used),

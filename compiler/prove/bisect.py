@@ -50,6 +50,7 @@ def bisect(
     inputs: Mapping[int, np.ndarray],
     operators: Operators,
     tolerance: float,
+    *,
     program: str = "the program",
     slices: int = 1,
 ) -> NoReturn:

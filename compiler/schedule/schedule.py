@@ -32,6 +32,7 @@ def schedule(
     lanes: int,
     costs: LaneCosts,
     scheduler: str = "auto",
+    *,
     joint_launch: JointLaunch | None = None,
     regions: Regions | None = None,
     clock: StageClock | None = None,
@@ -105,7 +106,7 @@ class _Search:
             one_by_one([variant for variant, _, _ in chosen]),
             "sequential",
             self.instance.regions,
-            self.costs,
+            costs=self.costs,
         )
         return self._found(plan, begin)
 
@@ -117,7 +118,7 @@ class _Search:
             return ()
         variants, placed = aligned(kernels, self.menus, self.lanes, self.costs, regions)
         tiles = [(variant.tile, variant.tiles) for variant in variants]
-        plan = plan_of(kernels, placed, tiles, self.lanes, one_by_one(variants), ALIGNED, regions, self.costs)
+        plan = plan_of(kernels, placed, tiles, self.lanes, one_by_one(variants), ALIGNED, regions, costs=self.costs)
         return (self._found(plan, begin),)
 
     def side_by_side(self, scheduler: str, clock: StageClock | None) -> Iterator[Found]:

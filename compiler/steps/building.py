@@ -162,7 +162,7 @@ def build(session: Session, front: Front, rounding: Rounding, at: Path, earlier:
         facts = replace(_facts(session, front, tiles, plans, explanation), carried=carried)
         records = [*tiles.records, *plans.records]
         used, log = session.log.packed(session.backend.target, records)
-        packed = pack(program, plans.plan, whole.kernels, used, facts, at, plans.others, log)
+        packed = pack(program, plans.plan, whole.kernels, used, facts, at, others=plans.others, log=log)
     count = slices.count if isinstance(slices, Slices) else 1
     return Built(rounding, precisions, tiles, whole, plans, program, packed, records, weights, count)
 

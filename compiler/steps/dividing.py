@@ -351,7 +351,7 @@ class _Work:
         costs = lane_costs(tiled.handover) if on_lanes else NOTHING
         regions = on_lanes.regions(kernels) if on_lanes else None
         joint = tiled.backend.joint_launch(kernels)
-        return schedule(kernels, menus, lanes, costs, "sequential", joint, regions)[0].plan
+        return schedule(kernels, menus, lanes, costs, "sequential", joint_launch=joint, regions=regions)[0].plan
 
     def _messages(self, division: Division, stages: Sequence[Stage]) -> list[Message]:
         """What goes from stage to stage."""

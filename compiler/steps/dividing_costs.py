@@ -82,7 +82,9 @@ def costs_of(
     caller = foreseen(known, key_of(kernels, tiled[0]), bytes) if shares else None
     caller_s = (caller_seconds(caller) if caller else usual_seconds(bytes)) if shares else None
     of_lanes, of_pairs = lane_costs(handover), pair_costs(pairs)
-    division = division_of(kernels, seconds, of_lanes, transfers, caller_s, slowdown, carried, of_pairs)
+    division = division_of(
+        kernels, seconds, of_lanes, transfers, caller_s=caller_s, slowdown=slowdown, carried=carried, pairs=of_pairs
+    )
     return Costs(division, tuple(filter(None, [cores, handover, *pairs.values(), caller])))
 
 

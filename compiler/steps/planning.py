@@ -149,10 +149,10 @@ def planned(scheduled: Scheduled, session: Session, machine: Machine | None, rac
         lanes,
         scheduled.costs,
         options.scheduler,
-        backend.joint_launch(scheduled.kernels),
-        scheduled.regions,
-        clock,
-        resident_blocks,
+        joint_launch=backend.joint_launch(scheduled.kernels),
+        regions=scheduled.regions,
+        clock=clock,
+        resident_blocks=resident_blocks,
     )
     if clock:
         clock.done()

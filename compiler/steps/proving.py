@@ -304,7 +304,7 @@ def _blamed(
         def disagreement(number: int) -> Disagreement:
             given = _from_slice(number, built.slices, inputs, kernels)
             try:
-                bisect(graph, kernels, stepper, given, OPERATORS, verdict.tolerance, named, built.slices)
+                bisect(graph, kernels, stepper, given, OPERATORS, verdict.tolerance, program=named, slices=built.slices)
             except Disagreement as error:
                 return error
 

@@ -18,7 +18,8 @@ from compiler.session import Session
 from compiler.steps.costs import KernelCosts, offered_joins
 from compiler.steps.lane_costs import split_seconds, state_of
 from compiler.steps.regions import inner_workloads, outer_positions, settled
-from compiler.tuning.tune import Measuring, Tiled, Tiler, Tunable, Tuning, tune
+from compiler.tuning.menus import Tiler
+from compiler.tuning.tune import Measuring, Tiled, Tunable, Tuning, tune
 
 
 @dataclass(frozen=True)

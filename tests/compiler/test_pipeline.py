@@ -372,8 +372,8 @@ def test_a_failed_compilation_leaves_an_older_artifact_as_it_was(
     (tmp_path / "model.tw").write_bytes(b"older")
     right = emit
 
-    def broken(*args: Any) -> Any:
-        program = right(*args)
+    def broken(*args: Any, **named: Any) -> Any:
+        program = right(*args, **named)
         raise Disagreement(f"seeded, after {len(program.sources)} sources")
 
     monkeypatch.setattr("compiler.devices.cpu.device.emit", broken)

@@ -101,7 +101,7 @@ def test_a_program_in_c_gives_the_state_itself(artifact: Path) -> None:
 @needs_double
 @pytest.mark.usefixtures("no_gpu")
 def test_a_gpu_draws_the_same_bits(artifact: Path, tmp_path: Path) -> None:
-    script = "model._state[0][:] = (9, 0); outputs.update(model.run(inputs))"
+    script = "model._program.state[0][:] = (9, 0); outputs.update(model.run(inputs))"
     outcome = on_double(compiled(tmp_path, "cuda:sm_90"), "checked").run({"x": X}, MODES[4], script=script)
     assert (outcome.error, outcome.fault, dict(outcome.left)) == ("", "", {})
     with Model(artifact, seed=9) as model:

@@ -29,6 +29,7 @@ from compiler.fuse import fuse
 from compiler.measure import streaming
 from compiler.measure.benchmark import added_seconds
 from compiler.pack.loader import Model, RunError
+from compiler.pack.loader.program import _Program
 from compiler.runner import benchmark, infer
 from compiler.steps import dividing_costs
 from tests.compiler.conftest import Compiled
@@ -84,13 +85,20 @@ def changed(artifact: Path, copy: Path, change: Callable[[dict[str, Any]], None]
 def test_two_artifacts_are_compared_and_the_faster_is_named(
     large: Path, small: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    timed = Model._timed
+    timed, opened = _Program._timed, runner._opened
+    slow: list[_Program] = []
 
-    def by_length(self: Model, *args: Any) -> float:
+    def noted(*args: Any, **options: Any) -> Model:
+        model = opened(*args, **options)
+        slow.extend([model._program] if model.path == large else [])
+        return model
+
+    def by_length(self: _Program, *args: Any) -> float:
         timed(self, *args)
-        return 6e-4 if self.path == large else 1e-4
+        return 6e-4 if self in slow else 1e-4
 
-    monkeypatch.setattr(Model, "_timed", by_length)
+    monkeypatch.setattr(runner, "_opened", noted)
+    monkeypatch.setattr(_Program, "_timed", by_length)
     events: list[Event] = []
     report = benchmark([("long", large), ("short", small)], BenchmarkOptions(seconds=0.4, seed=3), events.append)
     assert json.loads(json.dumps(report, allow_nan=False)) == report
@@ -243,7 +251,7 @@ def test_an_artifact_that_cannot_be_loaded_is_named_with_the_fix(
         with pytest.raises(ArtifactUnusable, match="artifact the-bad-one ") as caught:
             benchmark([("good", small), ("the-bad-one", path)], SHORT)
         assert caught.value.fix
-    monkeypatch.setattr("compiler.pack.loader.platform.machine", lambda: "s390x")
+    monkeypatch.setattr("compiler.pack.loader.library.platform.machine", lambda: "s390x")
     with pytest.raises(TargetUnavailable, match="artifact elsewhere cannot run on this machine") as refused:
         benchmark([("elsewhere", small)], SHORT)
     assert "compile the model for cpu" in refused.value.fix
@@ -257,14 +265,14 @@ def test_without_artifacts_there_is_nothing_to_do() -> None:
 def test_a_run_that_fails_is_our_fault_and_closes_all(small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     models: list[Model] = []
     calls = itertools.count()
-    timed, opened = Model._timed, runner._opened
+    timed, opened = _Program._timed, runner._opened
 
-    def failing(self: Model, *args: Any) -> float:
+    def failing(self: _Program, *args: Any) -> float:
         if next(calls) == 40:
             raise RunError("seeded")
         return timed(self, *args)
 
-    monkeypatch.setattr(Model, "_timed", failing)
+    monkeypatch.setattr(_Program, "_timed", failing)
 
     def noted(*args: Any, **options: Any) -> Model:
         models.append(opened(*args, **options))
@@ -274,7 +282,7 @@ def test_a_run_that_fails_is_our_fault_and_closes_all(small: Path, monkeypatch: 
     with pytest.raises(InternalError, match="seeded"):
         benchmark([("a", small)], SHORT)
     assert len(models) > 2
-    assert all(model._library is None for model in models)
+    assert all(model._program.library is None for model in models)
 
 
 def test_an_inference_gives_what_another_runtime_gives(compiled: Compile, tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "ranges: what an earlier run left beyond the sizes stays",
-        "compiler/pack/loader.py",
+        "compiler/pack/loader/capacity.py",
         "            if old > new:\n",
         "            if False:\n",
         ("tests/compiler/steps/test_open_models.py::test_what_an_earlier_run_left_beyond_the_sizes_is_never_summed",),
@@ -143,7 +143,7 @@ FIXED: tuple[Wanted, ...] = (
     ),
     Wanted(
         "plan by lanes: the loader counts exactly as many as too few",
-        "compiler/pack/loader.py",
+        "compiler/pack/loader/model.py",
         "lanes >= planned or",
         "lanes > planned or",
         (GUARDS,),

@@ -73,7 +73,7 @@ def help_out(context: WorkerContext, lock: int) -> bool:
             group = Group.start(spec.to_json(), place.work, command=context.command, lock=lock, environment=seen)
             with contextlib.suppress(OSError):
                 place.sign(Process.of(os.getpid()), Process.of(group.launcher.pid))
-            ending = supervise(group, spec.limits, helping.wakeup, helping.observe, "tuning", helping.answer)
+            ending = supervise(group, spec.limits, helping.wakeup, helping.observe, "tuning", answer=helping.answer)
         except (TilewrightError, OSError) as error:
             log.warning("cannot help", reason=str(error))
             return helping.give_back()

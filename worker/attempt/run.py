@@ -111,9 +111,9 @@ def _attempt(
             wakeup,
             _observer(heartbeat, Intake(claim)),
             claim.kind,
-            asked,
-            lambda report: outcome.store_first(context, claim, spec.first, report),
-            lambda text: heartbeat.tell(Printed(text)),
+            answer=asked,
+            first=lambda report: outcome.store_first(context, claim, spec.first, report),
+            printed=lambda text: heartbeat.tell(Printed(text)),
         )
     except (NotFound, BlobLost, BlobDamaged) as error:
         missing = problems.InputsMissing(

@@ -73,6 +73,7 @@ def supervise(
     wakeup: Wakeup,
     observe: Callable[[Event], None],
     kind: str = job_kinds.COMPILE.name,
+    *,
     answer: Callable[[Mapping[str, Any]], None] | None = None,
     first: First = ignored,
     printed: Callable[[str], None] | None = None,

@@ -21,7 +21,7 @@ def work(spec: Spec, outbox: Outbox) -> dict[str, Any]:
         spec.options["seconds"],
         dict(data),
         dict(spec.samples),
-        outbox.event,
+        observe=outbox.event,
         scratch=spec.scratch,
         stop_requested=spec.stop_requested,
     ).to_json()

@@ -58,8 +58,8 @@ from compiler.measure.memory import allocate
 from compiler.measure.plans import Raced
 from compiler.pack.loader import Model
 from compiler.trace import StopRequest, never_stops
+from compiler.tuning.menus import best_by_model
 from compiler.tuning.proposal import Proposal
-from compiler.tuning.tune import best_by_model
 
 FEWEST_DOTS = 0.5
 """Dot products of bf16 in the time of a multiply-add, where that was not measured and a job leaves it to the compiler
@@ -316,7 +316,7 @@ class CpuBackend:
             programs = emit_each(kernels, plans, self.target, self.toolchain, COMPILERS, self.objects, stop_requested)
         except Stopped:
             return None
-        return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share, inputs)
+        return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share=share, inputs=inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         """An empty store of weights; `earlier` is shared where it is equal."""
@@ -331,7 +331,17 @@ class CpuBackend:
         carried: Sequence[Carried] = (),
     ) -> Program:
         """The program that carries out the plan, and the others where cores are otherwise apart."""
-        return emit(kernels, plan, self.target, self.toolchain, COMPILERS, self.objects, others, weights, carried)
+        return emit(
+            kernels,
+            plan,
+            self.target,
+            self.toolchain,
+            COMPILERS,
+            self.objects,
+            others=others,
+            weights=weights,
+            carried=carried,
+        )
 
     @property
     def runner(self) -> Runner | None:

@@ -303,7 +303,7 @@ class CudaBackend:
             if stop_requested():
                 return None
             programs.append(self.emit(kernels, plan))
-        return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share, inputs)
+        return race_programs(programs, plans, self.target.name, seed, stop_requested, place, share=share, inputs=inputs)
 
     def weights(self, earlier: Weights | None = None) -> Weights:
         """An empty store of weights, aligned as kernels read them; `earlier` is shared where it is equal."""

@@ -30,6 +30,7 @@ def division_of(
     seconds: Sequence[Sequence[float]],
     costs: LaneCosts,
     transfers: Sequence[Transfers | None] = (),
+    *,
     caller_s: float | None = None,
     slowdown: Sequence[float] = (),
     carried: Sequence[tuple[int, int]] = (),

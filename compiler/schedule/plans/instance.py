@@ -67,7 +67,7 @@ class Instance:
         chosen = {one.call: self.options[one.call][len(one.lanes) - 1] for one in placed}
         tiles = [(variant.tile, variant.tiles) for _, variant in sorted(chosen.items()) if variant]
         lanes, before = self.problem.lanes, self.problem.before
-        return plan_of(self.kernels, placed, tiles, lanes, before, name, self.regions, self.costs)
+        return plan_of(self.kernels, placed, tiles, lanes, before, name, self.regions, costs=self.costs)
 
     def stage_seconds(self, clock: StageClock) -> StageSeconds:
         """What stages of this problem take on the device, each as the schedule of it alone is run."""

@@ -31,6 +31,7 @@ def plan_of(
     before: Sequence[Sequence[int]],
     scheduler: str,
     regions: Regions | None = None,
+    *,
     costs: LaneCosts = NOTHING,
 ) -> Plan:
     """A verified plan of a schedule; `tiles` has for each call its tile, and the number of tile tasks.

@@ -68,9 +68,9 @@ def test_a_short_race_that_was_disturbed_is_held_once_more(
 ) -> None:
     held = []
 
-    def interleaved(*given: Any) -> Any:
+    def interleaved(*given: Any, **named: Any) -> Any:
         held.append(given)
-        return interleave(*given)
+        return interleave(*given, **named)
 
     monkeypatch.setattr(plans, "interleave", interleaved)
     monkeypatch.setattr(plans, "disturbances", lambda during: ["other processes used the cores"])
@@ -154,9 +154,9 @@ def test_a_race_that_was_disturbed_is_not_repeated_where_there_is_no_time(
 ) -> None:
     held = []
 
-    def interleaved(*given: Any) -> Any:
+    def interleaved(*given: Any, **named: Any) -> Any:
         held.append(given)
-        return interleave(*given)
+        return interleave(*given, **named)
 
     monkeypatch.setattr(plans, "interleave", interleaved)
     monkeypatch.setattr(plans, "disturbances", lambda during: ["other processes used the cores"])

@@ -22,6 +22,7 @@ from compiler.ir.tile import Cost
 from compiler.pack.explanation import Entry, Explanation
 from compiler.pack.facts import Facts
 from compiler.pack.graphs import Step
+from compiler.pack.joining import loader_source
 from compiler.pack.pack import PackedArtifact, pack
 from tests.parse import parse_graph, parse_kernel_graph, parse_plan
 
@@ -94,7 +95,7 @@ class Parts:
         return replace(self, program=replace(self.program, library=code))
 
     def pack(self, path: Path) -> PackedArtifact:
-        return pack(self.program, self.plan, self.kernels, self.records, self.facts, path, self.others, "")
+        return pack(self.program, self.plan, self.kernels, self.records, self.facts, path, others=self.others, log="")
 
 
 @pytest.fixture(scope="session")
@@ -174,7 +175,7 @@ def artifact(parts: Parts, tmp_path: Path) -> Path:
 
 
 def loader_of(path: Path) -> ModuleType:
-    """The loader as a module of its own, from the file it is packed from."""
+    """The loader as a module of its own, from its file in an artifact."""
     spec = importlib.util.spec_from_file_location("tw_loader_under_test", path)
     assert spec
     assert spec.loader
@@ -184,8 +185,10 @@ def loader_of(path: Path) -> ModuleType:
 
 
 @pytest.fixture(scope="session")
-def loader() -> ModuleType:
-    return loader_of(ROOT / "compiler" / "pack" / "loader.py")
+def loader(tmp_path_factory: pytest.TempPathFactory) -> ModuleType:
+    path = tmp_path_factory.mktemp("loader") / "loader.py"
+    path.write_text(loader_source())
+    return loader_of(path)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import ast
 import errno
 import functools
 import os
@@ -11,7 +10,6 @@ import sys
 import threading
 import zipfile
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,11 +17,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler.contract import DemandedRange
-from tests.compiler.pack.conftest import Parts
 from tests.seeds import each
 
-SOURCE = Path(__file__).parents[3] / "compiler" / "pack" / "loader.py"
+HEADERS = Path(__file__).parents[3] / "compiler" / "codegen"
 X = np.array([[1, -2, 3], [4, 5, -6]], np.float32)
 N = np.array(7, np.int64)
 Y = np.array([2, 3, 5], np.float32) * X + 7
@@ -44,14 +40,6 @@ def extracted(artifact: Path) -> Path:
     return folder
 
 
-def test_the_loader_imports_numpy_and_the_standard_library_alone() -> None:
-    tree = ast.parse(SOURCE.read_text())
-    imported = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
-    imported += [str(node.module) for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
-    assert {name.split(".")[0] for name in imported} - set(sys.stdlib_module_names) == {"numpy"}
-    assert all(not node.level for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
-
-
 def test_the_c_structures_are_those_of_the_header(loader: ModuleType, tmp_path: Path) -> None:
     fields = [(loader._Tensor, "tw_tensor"), (loader._Config, "tw_config")]
     asked = [(kind, name, field) for kind, name in fields for field, _ in kind._fields_]
@@ -59,15 +47,14 @@ def test_the_c_structures_are_those_of_the_header(loader: ModuleType, tmp_path: 
     lines += [f'printf("%zu\\n", sizeof({name}));' for _, name in fields]
     program = '#include <stddef.h>\n#include <stdio.h>\n#include "model.h"\nint main(void) {' + "".join(lines) + "}"
     (tmp_path / "ask.c").write_text(program)
-    include = SOURCE.parents[1] / "codegen"
-    subprocess.run(["gcc", "-I", str(include), "-o", tmp_path / "ask", tmp_path / "ask.c"], check=True)
+    subprocess.run(["gcc", "-I", str(HEADERS), "-o", tmp_path / "ask", tmp_path / "ask.c"], check=True)
     answers = [int(line) for line in subprocess.check_output([tmp_path / "ask"]).split()]
     expected = [getattr(kind, field).offset for kind, _, field in asked]
     assert answers == [*expected, *(loader.ctypes.sizeof(kind) for kind, _ in fields)]
 
 
 def test_dlpack_codes_are_those_of_the_header(loader: ModuleType) -> None:
-    header = (SOURCE.parents[1] / "codegen" / "model.h").read_text()
+    header = (HEADERS / "model.h").read_text()
     codes = {"TW_INT": "int32", "TW_UINT": "uint8", "TW_FLOAT": "float64", "TW_BFLOAT": "bfloat16", "TW_BOOL": "bool"}
     for word, dtype in codes.items():
         assert f"{word} = {loader._TYPES[dtype][0]}" in header
@@ -91,7 +78,7 @@ def test_new_outputs_that_are_not_copied_begin_a_cache_line(
         for _ in range(8):
             for array in model.run_flat([X, N]):
                 assert array.__array_interface__["data"][0] % 64 == 0
-        assert model._quick is None
+        assert model._program.quick is None
 
 
 def test_it_tells_inputs_and_outputs(loader: ModuleType, artifact: Path) -> None:
@@ -125,7 +112,7 @@ def test_small_arrays_are_copied_and_results_are_the_callers_own(
     loader: ModuleType, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with loader.Model(artifact) as model:
-        assert model._quick is not None
+        assert model._program.quick is not None
         first = model.run({"x": X, "n": N})
         kept = first["y"].copy()
         x = X.copy()
@@ -144,7 +131,7 @@ def test_small_arrays_are_copied_and_results_are_the_callers_own(
             model.run({"x": X, "m": N})
     monkeypatch.setattr(loader, "QUICK_BYTES", 0)
     with loader.Model(artifact) as model:
-        assert model._quick is None
+        assert model._program.quick is None
         np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], kept)
 
 
@@ -164,8 +151,8 @@ def test_outputs_are_written_where_the_caller_wants_them(loader: ModuleType, art
 def test_small_arrays_in_order_and_given_outputs_are_filled_as_by_name(loader: ModuleType, artifact: Path) -> None:
     strided, z = np.zeros((3, 2), np.float32).T, np.zeros((2, 3), np.bool_)
     with loader.Model(artifact) as model:
-        assert model._quick is not None
-        quick = model._quick
+        assert model._program.quick is not None
+        quick = model._program.quick
         y = model.run_flat((X, N))[0]
         np.testing.assert_array_equal(y, Y)
         assert y.flags.owndata
@@ -223,7 +210,7 @@ def test_an_output_in_memory_of_an_input_is_refused(
     y, x = SHARED[way]()
     z = np.zeros((2, 3), np.bool_)
     with loader.Model(artifact) as model:
-        assert (model._quick is not None) == bool(quick)
+        assert (model._program.quick is not None) == bool(quick)
         refused = functools.partial(pytest.raises, loader.InputError, match="output 'y' shares memory with an input")
         for given, filled in ((x, y), (y, x)):
             with refused():
@@ -371,10 +358,10 @@ def test_two_artifacts_are_told_apart_though_one_takes_the_others_descriptor(
 
 def test_a_forked_child_is_told_to_load_its_own(loader: ModuleType, artifact: Path) -> None:
     with loader.Model(artifact) as model:
-        model._process += 1  # as in a child, without a fork beside this process's threads
+        model._program.process += 1  # as in a child, without a fork beside this process's threads
         with pytest.raises(loader.RunError, match="forked"):
             model.run({"x": X, "n": N})
-        model._process -= 1
+        model._program.process -= 1
 
 
 def test_threads_may_share_a_model(loader: ModuleType, artifact: Path) -> None:
@@ -449,7 +436,7 @@ def test_a_tracing_hook_amid_a_run_is_refused_and_not_waited_for(name: str, load
         met: list[str] = []
 
         def hook(frame: Any, event: str, argument: object) -> Any:
-            if model._lock._is_owned():
+            if model._program.lock._is_owned():
                 try:
                     CALLS[name](model)
                     met.append("done")
@@ -495,98 +482,6 @@ def test_a_signal_handler_runs_the_model_between_runs_and_is_refused_amid_one(
             signal.signal(signal.SIGALRM, before)
         assert right + refused >= 100
         assert not wrong
-
-
-def test_what_is_not_there_or_no_artifact_is_refused(loader: ModuleType, tmp_path: Path) -> None:
-    (tmp_path / "text.tw").write_text("hello")
-    with zipfile.ZipFile(tmp_path / "other.zip", "w") as archive:
-        archive.writestr("a", "b")
-    refused = [
-        ("missing.tw", "does not exist.*Fix"),
-        ("text.tw", "not a whole .tw archive.*Fix: download it again"),
-        ("other.zip", "holds no manifest.json"),
-        (".", "holds no manifest.json"),
-    ]
-    for name, words in refused:
-        with pytest.raises(loader.ArtifactError, match=words):
-            loader.Model(tmp_path / name)
-
-
-def test_an_archive_that_is_cut_off_is_refused(loader: ModuleType, artifact: Path) -> None:
-    whole = artifact.read_bytes()
-    artifact.write_bytes(whole[: len(whole) * 2 // 3])
-    with pytest.raises(loader.ArtifactError, match=r"not a whole .tw archive"):
-        loader.Model(artifact)
-
-
-@pytest.mark.parametrize("name", ["model.so", "weights.bin"])
-def test_a_member_that_is_not_what_the_manifest_promises_is_refused(
-    loader: ModuleType, artifact: Path, tmp_path: Path, name: str
-) -> None:
-    with zipfile.ZipFile(artifact) as archive:
-        content = archive.read(name)
-    flipped = content[:-1] + bytes([content[-1] ^ 1])
-    for damaged in (flipped, content[:-1]):
-        with pytest.raises(loader.ArtifactError, match=f"{name} in .* is damaged: .*Fix: download it again"):
-            loader.Model(change(artifact, name, damaged, tmp_path / "broken.tw"))
-
-
-def test_one_flipped_bit_anywhere_in_what_is_loaded_is_found(
-    loader: ModuleType, artifact: Path, tmp_path: Path
-) -> None:
-    whole = bytearray(artifact.read_bytes())
-    with zipfile.ZipFile(artifact) as archive:
-        begin = archive.getinfo("model.so").header_offset
-        end = archive.getinfo("weights.bin").header_offset
-    broken = tmp_path / "broken.tw"
-    for at in range(begin + 200, end, (end - begin) // 7):
-        broken.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
-        with pytest.raises(loader.ArtifactError, match=r"model.so in .* (cannot be read|is damaged)"):
-            loader.Model(broken)
-
-
-def test_checking_can_be_left_out(loader: ModuleType, artifact: Path) -> None:
-    folder = extracted(artifact)
-    (folder / "weights.bin").write_bytes(np.zeros(3, np.float32).tobytes())
-    with pytest.raises(loader.ArtifactError, match=r"weights.bin"):
-        loader.Model(folder)
-    with loader.Model(folder, verify=False) as model:
-        np.testing.assert_array_equal(model.run({"x": X, "n": N})["y"], np.full((2, 3), 7, np.float32))
-
-
-def test_weights_that_were_packed_again_cannot_be_mapped(loader: ModuleType, artifact: Path, tmp_path: Path) -> None:
-    with zipfile.ZipFile(artifact) as old, zipfile.ZipFile(tmp_path / "m.tw", "w", zipfile.ZIP_DEFLATED) as new:
-        for member in old.namelist():
-            new.writestr(member, old.read(member))
-    with pytest.raises(loader.ArtifactError, match=r"weights.bin in .* cannot be mapped.*do not repack"):
-        loader.Model(tmp_path / "m.tw")
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "model.so", "weights.bin"])
-def test_a_folder_without_a_member_is_refused(loader: ModuleType, artifact: Path, name: str) -> None:
-    folder = extracted(artifact)
-    (folder / name).unlink()
-    with pytest.raises(loader.ArtifactError, match=f"holds no {name}"):
-        loader.Model(folder)
-
-
-def test_another_format_version_is_refused(loader: ModuleType, artifact: Path, tmp_path: Path) -> None:
-    path = change(artifact, "manifest.json", b'{"format_version": 9}', tmp_path / "m.tw")
-    with pytest.raises(loader.ArtifactError, match="format version 9, this loader reads 1"):
-        loader.Model(path)
-    for damaged in (b"{", b"[]", b"{}"):
-        with pytest.raises(loader.ArtifactError, match="damaged"):
-            loader.Model(change(artifact, "manifest.json", damaged, tmp_path / "m.tw"))
-
-
-def test_another_abi_version_is_refused(
-    loader: ModuleType, parts: Any, build: Callable[..., bytes], tmp_path: Path
-) -> None:
-    path = parts.library(build("-DABI=4")).pack(tmp_path / "m.tw").path
-    with pytest.raises(
-        loader.ArtifactError, match=r"ABI version 4, this loader knows 3.*loader.py inside that artifact"
-    ):
-        loader.Model(path)
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -637,71 +532,6 @@ def test_a_trace_has_the_median_begin_and_end_of_each_task_of_the_running_plan(
         assert len(model.trace({"x": X, "n": N})) == 2
 
 
-def test_another_architecture_and_no_library_at_all_are_refused(loader: ModuleType, parts: Any, tmp_path: Path) -> None:
-    code = parts.program.library
-    other = 183 if code[18] == 62 else 62
-    foreign = code[:18] + bytes([other]) + code[19:]
-    with pytest.raises(loader.WrongMachine, match=r"model.so is for (aarch64|x86_64), this machine is"):
-        loader.Model(parts.library(foreign).pack(tmp_path / "a.tw").path)
-    with pytest.raises(loader.WrongMachine, match="cannot be loaded"):
-        loader.Model(parts.library(b"no library").pack(tmp_path / "b.tw").path)
-
-
-def test_a_library_without_the_interface_is_refused(loader: ModuleType, parts: Any, tmp_path: Path) -> None:
-    (tmp_path / "empty.c").write_text("int nothing;\n")
-    subprocess.run(["gcc", "-shared", "-o", tmp_path / "empty.so", tmp_path / "empty.c"], check=True)
-    path = parts.library((tmp_path / "empty.so").read_bytes()).pack(tmp_path / "m.tw").path
-    with pytest.raises(loader.ArtifactError, match="not a Tilewright model"):
-        loader.Model(path)
-
-
-def test_lanes_below_one_are_refused(loader: ModuleType, artifact: Path) -> None:
-    with pytest.raises(ValueError, match="lanes is 0"):
-        loader.Model(artifact, lanes=0)
-
-
-def test_bfloat16_travels_as_its_bits(loader: ModuleType) -> None:
-    import ml_dtypes
-
-    spec = loader.TensorSpec("b", "bfloat16", (2,))
-    ones = np.ones(2, ml_dtypes.bfloat16)
-    np.testing.assert_array_equal(loader._as_array(spec, ones), np.array([0x3F80, 0x3F80], np.uint16))
-    assert loader._as_array(spec, ones.view(np.uint16)).dtype == np.uint16
-
-
-def test_small_types_are_those_of_the_compiler_and_travel_as_codes(loader: ModuleType) -> None:
-    from compiler.ir.small import BITS
-
-    assert set(loader._SMALL) == {dtype.numpy.name for dtype in BITS}
-    for dtype in BITS:
-        spec = loader.TensorSpec("x", dtype.numpy.name, (16,))
-        assert (spec.numpy, spec.carrier) == (np.uint8, "uint8")
-        codes = (np.arange(16) % (1 << BITS[dtype])).astype(np.uint8)
-        assert loader._as_array(spec, codes.view(dtype.numpy)).tolist() == codes.tolist()
-        assert loader._as_array(spec, codes).tolist() == codes.tolist()
-        drawn = loader._codes(loader.TensorSpec("x", dtype.numpy.name, (4000,)), np.random.default_rng(1))
-        assert drawn.max() < 1 << BITS[dtype]
-        number = drawn.view(dtype.numpy).astype(np.float32)
-        assert np.isfinite(number).all()
-        assert len(np.unique(number)) >= (16 if BITS[dtype] >= 8 else (1 << BITS[dtype]) - 1)
-        assert (number.min() < 0) == (dtype.is_signed and dtype.numpy.name != "float8_e8m0fnu")
-
-
-def test_small_integers_in_a_range_are_the_codes_of_its_numbers(loader: ModuleType) -> None:
-    import ml_dtypes
-
-    spec = loader.TensorSpec("x", "int4", (4000,))
-    drawn = loader._in_range(spec, (-3, 5), np.random.default_rng(1)).view(ml_dtypes.int4).astype(np.int64)
-    assert np.unique(drawn).tolist() == list(range(-3, 6))
-    floats = loader._in_range(loader.TensorSpec("x", "float8_e5m2", (3,)), (0, 5), np.random.default_rng(1))
-    assert (floats.dtype, floats.tolist()) == (np.uint8, [0, 0, 0])
-
-
-def test_arrays_of_another_byte_order_are_refused_and_not_read_as_they_are(loader: ModuleType) -> None:
-    with pytest.raises(loader.InputError, match="is >f4, not float32"):
-        loader._as_array(loader.TensorSpec("x", "float32", (2,)), np.ones(2, ">f4"))
-
-
 def test_a_profile_names_each_call_and_sums_to_one(loader: ModuleType, artifact: Path) -> None:
     with loader.Model(artifact) as model:
         rows = model.profile(repeats=3)
@@ -719,53 +549,3 @@ def test_a_bench_keeps_every_sample_and_their_percentiles(loader: ModuleType, ar
     assert reported["median"] == np.percentile(reported["samples"], 50)
     assert 0 < reported["min"] <= reported["p10"] <= reported["median"] <= reported["p90"] <= reported["p99"]
     assert reported["load"] > 0
-
-
-def test_random_inputs_are_those_of_the_seed_and_of_the_right_types(loader: ModuleType, artifact: Path) -> None:
-    with loader.Model(artifact) as model:
-        one, two, other = (model.random_inputs(seed) for seed in (3, 3, 4))
-    assert {name: (array.dtype, array.shape) for name, array in one.items()} == {
-        "x": (np.float32, (2, 3)),
-        "n": (np.int64, ()),
-    }
-    np.testing.assert_array_equal(one["x"], two["x"])
-    assert not np.array_equal(one["x"], other["x"])
-
-
-def test_random_inputs_lie_in_the_ranges_of_the_manifest(loader: ModuleType, parts: Parts, tmp_path: Path) -> None:
-    ranges = (DemandedRange("x", 0.5, None, "a logarithm"), DemandedRange("n", 7, 9, "rows"))
-    path = replace(parts, facts=replace(parts.facts, ranges=ranges)).pack(tmp_path / "m.tw").path
-    with loader.Model(path) as model:
-        drawn = [model.random_inputs(seed) for seed in range(40)]
-        assert [one.get("range") for one in model.manifest["inputs"]] == [[0.5, None], [7, 9]]
-    assert {int(one["n"]) for one in drawn} == {7, 8, 9}
-    assert min(one["x"].min() for one in drawn) > 0.5
-
-
-RANGES = [
-    ("int64", (None, 29), 0, 29),
-    ("int32", (None, -300), -555, -300),
-    ("int64", (1, None), 1, 256),
-    ("uint8", (1, None), 1, 255),
-    ("int64", (-5, 24), -5, 24),
-    ("bool", (0, 0), 0, 0),
-    ("float32", (0, 29), 0, 29),
-    ("bfloat16", (0, 3), 0, 3),
-    ("float32", (0.25, 0.75), 0.25, 0.75),
-    ("float32", (None, -1.0), -9, -1.0),
-    ("float64", (0, None), 0, 9),
-]
-
-
-@pytest.mark.parametrize(("dtype", "ends", "least", "most"), RANGES)
-def test_numbers_of_every_type_stay_between_both_ends_or_on_one_side(
-    loader: ModuleType, dtype: str, ends: tuple[float | None, float | None], least: float, most: float
-) -> None:
-    spec = loader.TensorSpec("x", dtype, (4000,))
-    drawn = loader._in_range(spec, ends, np.random.default_rng(1))
-    assert (drawn.dtype, drawn.shape) == (spec.numpy, (4000,))
-    real = (drawn.astype(np.uint32) << 16).view(np.float32) if dtype == "bfloat16" else drawn
-    assert least <= real.min() <= least + 0.05 * (most - least) + 0.2 or None in ends
-    assert least <= real.min() <= real.max() <= most
-    if (None not in ends and dtype not in ("float32", "float64")) or dtype == "bfloat16":
-        assert (real.min(), real.max()) == (least, most)

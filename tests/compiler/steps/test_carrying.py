@@ -205,7 +205,7 @@ def test_a_state_is_saved_and_loaded(model: Model, tmp_path: Path) -> None:
 def test_large_arrays_beside_a_state_are_used_where_they_are(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     xs, state, other = frames(5), model.state(), model.state()
     wanted = [model.run({"x": x}, state=state) for x in xs]
-    monkeypatch.setattr("compiler.pack.loader.QUICK_CAPACITY", 0)
+    monkeypatch.setattr("compiler.pack.loader.program.QUICK_CAPACITY", 0)
     for x, one in zip(xs, wanted, strict=True):
         found = model.run({"x": x}, state=other)
         assert {name: array.tobytes() for name, array in found.items()} == {
@@ -244,7 +244,7 @@ def test_a_refused_run_leaves_the_state_as_it_was(inputs: Any, out: Any, says: s
 def test_a_run_that_the_library_refuses_leaves_the_state_as_it_was(
     quick: int, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.pack.loader.QUICK_CAPACITY", quick)
+    monkeypatch.setattr("compiler.pack.loader.program.QUICK_CAPACITY", quick)
     state, x = model.state(), frames(1)[0]
     model.run({"x": x}, state=state)
     before = {name: state[name].tobytes() for name in state.names}
@@ -256,9 +256,9 @@ def test_a_run_that_the_library_refuses_leaves_the_state_as_it_was(
         def tw_last_error(self) -> bytes:
             return b"not today"
 
-    assert model._library
+    assert model._program.library
     with monkeypatch.context() as patch:
-        patch.setattr(model._library, "calls", Refusing())
+        patch.setattr(model._program.library, "calls", Refusing())
         with pytest.raises(RunError, match="not today"):
             model.run({"x": x}, state=state)
     assert {name: state[name].tobytes() for name in state.names} == before
@@ -268,7 +268,7 @@ def test_a_run_that_the_library_refuses_leaves_the_state_as_it_was(
 def test_an_interrupted_run_leaves_the_state_void_until_it_is_reset(
     quick: int, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("compiler.pack.loader.QUICK_CAPACITY", quick)
+    monkeypatch.setattr("compiler.pack.loader.program.QUICK_CAPACITY", quick)
     state, x = model.state(), frames(1)[0]
     model.run({"x": x}, state=state)
     kept = state.fork()
@@ -277,7 +277,7 @@ def test_an_interrupted_run_leaves_the_state_void_until_it_is_reset(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(model, "_run_quick" if quick else "_invoke", interrupted)
+        patch.setattr(model._program, "run_quick" if quick else "_invoke", interrupted)
         with pytest.raises(KeyboardInterrupt):
             model.run({"x": x}, state=state)
     for use in (
@@ -300,7 +300,7 @@ def test_measured_runs_are_from_a_state_and_each_finds_the_same(
 ) -> None:
     """But for what is written in place and large, which goes on."""
     bound: list[tuple[dict[str, np.ndarray], dict[str, np.ndarray]]] = []
-    again = model._again
+    again = model._program.again
 
     def noted(arrays: list[Any], results: list[Any]) -> Any:
         named = [
@@ -310,8 +310,8 @@ def test_measured_runs_are_from_a_state_and_each_finds_the_same(
         bound.append((named[0], named[1]))
         return again(arrays, results)
 
-    monkeypatch.setattr("compiler.pack.loader.QUICK_BYTES", small)
-    monkeypatch.setattr(model, "_again", noted)
+    monkeypatch.setattr("compiler.pack.loader.program.QUICK_BYTES", small)
+    monkeypatch.setattr(model._program, "again", noted)
     given = model.random_inputs(3)
     kept = {name: array.copy() for name, array in given.items()}
     wanted = model.run(given)

@@ -96,7 +96,7 @@ ORDER = [6, 1, 1, 2, 6, 6, 2, 1, 2, 2, 6, 1, 6]
 
 @pytest.mark.parametrize("quick", [1 << 20, 0])
 def test_bindings_run_in_turn_from_one_state(quick: int, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("compiler.pack.loader.QUICK_CAPACITY", quick)
+    monkeypatch.setattr("compiler.pack.loader.program.QUICK_CAPACITY", quick)
     rows, mean = np.zeros(STATE), np.zeros((1, WIDTH))
     with Model(artifact) as model:
         state = model.state()
@@ -226,7 +226,7 @@ def test_the_proof_finds_a_binding_that_reads_the_wrong_memory(artifact: Path, m
     with Model(artifact) as model:
         runs_across(model, [None, None, None])
         second = model.at(2)
-        monkeypatch.setattr(second, "_swaps", 0)
+        monkeypatch.setattr(second._program, "_swaps", 0)
         with pytest.raises(InternalError, match="gives other bits"):
             runs_across(model, [None, None, None])
 

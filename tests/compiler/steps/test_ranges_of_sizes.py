@@ -21,7 +21,6 @@ from compiler.contract import BenchmarkOptions, CompileOptions, CompileReport
 from compiler.errors import Disagreement, InputsError, OptionsError
 from compiler.frontend import Loaded, load
 from compiler.ir.graph import Node
-from compiler.pack import loader
 from compiler.pack.loader import InputError, Model
 from compiler.preflight import preflight
 from compiler.runner import benchmark, infer
@@ -165,7 +164,7 @@ def test_what_earlier_runs_left_beyond_the_sizes_is_never_seen(
     quick: bool, artifact: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not quick:
-        monkeypatch.setattr(loader, "QUICK_CAPACITY", 0)
+        monkeypatch.setattr("compiler.pack.loader.program.QUICK_CAPACITY", 0)
     with Model(artifact, binding=2) as ours:
         fresh = {}
         for sizes in ((3, 5), (1, 1), (2, 9), (5, 2)):
@@ -180,7 +179,7 @@ def test_what_earlier_runs_left_beyond_the_sizes_is_never_seen(
 @pytest.mark.parametrize("quick", [True, False])
 def test_results_are_the_callers_own(quick: bool, artifact: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     if not quick:
-        monkeypatch.setattr(loader, "QUICK_CAPACITY", 0)
+        monkeypatch.setattr("compiler.pack.loader.program.QUICK_CAPACITY", 0)
     with Model(artifact, binding=2) as ours:
         first = ours.run(given(5, 3))
         kept = {name: array.copy() for name, array in first.items()}

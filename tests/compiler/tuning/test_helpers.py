@@ -11,8 +11,9 @@ from compiler.knowledge.kinds import AGAIN
 from compiler.knowledge.known import identity
 from compiler.trace import Trace
 from compiler.tuning.helpers import WORTH_TRIALS, DividedMachine, Given, Task, Terms, with_mark
+from compiler.tuning.menus import Tiler
 from compiler.tuning.search import Budget, Contest, Search
-from compiler.tuning.tune import Tiler, measure_for_another, workload_key
+from compiler.tuning.tune import measure_for_another, workload_key
 from tests.compiler.tuning.fakes import SETTING, TARGET, WORKLOADS, FakeMachine, record_of, seconds_of
 
 TERMS = Terms(2, "fp32", SETTING.to_json())

@@ -17,7 +17,8 @@ from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
 from compiler.tuning.frugal import frugal
-from compiler.tuning.tune import MOST_FRUGAL, Measuring, Ranking, Tiler, Tunable, Tuning, tune, workload_key
+from compiler.tuning.menus import MOST_FRUGAL, Tiler
+from compiler.tuning.tune import Measuring, Ranking, Tunable, Tuning, tune, workload_key
 from tests.compiler.tuning.fakes import (
     MAP,
     POINTWISE,

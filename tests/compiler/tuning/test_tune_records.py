@@ -13,7 +13,8 @@ from compiler.ir.parse import parse_workload
 from compiler.ir.tile import Cost, Tile
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
-from compiler.tuning.tune import Measuring, SourceOf, Tiled, Tiler, Tunable, Tuning, tune, workload_key
+from compiler.tuning.menus import SourceOf, Tiler
+from compiler.tuning.tune import Measuring, Tiled, Tunable, Tuning, tune, workload_key
 from tests.compiler.tuning.fakes import (
     SETTING,
     TARGET,

@@ -9,18 +9,8 @@ from compiler.ir.machine import Machine, Record, Setting, Workload
 from compiler.ir.target import Target
 from compiler.knowledge.budget import TuningBudget
 from compiler.trace import Trace
-from compiler.tuning.tune import (
-    Choose,
-    CountTiles,
-    LegalTiles,
-    Measuring,
-    Tiled,
-    Tiler,
-    Tunable,
-    Tuning,
-    best_by_model,
-    tune,
-)
+from compiler.tuning.menus import Choose, CountTiles, LegalTiles, Tiler, best_by_model
+from compiler.tuning.tune import Measuring, Tiled, Tunable, Tuning, tune
 
 
 def tuned(

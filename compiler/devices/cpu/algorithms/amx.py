@@ -211,6 +211,7 @@ def declare_shapes(writer: Writer, name: str, sums: int, rows: int, rest: int) -
     if not rest:
         octets, tall = ({at: size for at, size in one.items() if at not in (A_REST, B_REST)} for one in (octets, tall))
     lists = [", ".join(f"[{at}] = {size}" for at, size in sorted(one.items())) for one in (octets, tall)]
+    writer.include("tw_tiles.h")
     writer.line(f"static const tw_tile_shapes {name} = {{1, .bytes = {{{lists[0]}}}, .rows = {{{lists[1]}}}}};")
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from compiler.codegen.expressions import Emitter
 from compiler.devices.cpu.algorithms.algorithm import Algorithm, any_short
-from compiler.devices.cpu.algorithms.contraction.lowering import MAX_MAPS, SIMPLE
 from compiler.devices.cpu.algorithms.dot import DotContraction, DotProduct, DotStep, Shape, SingleRows, Staged, Step
+from compiler.devices.cpu.codegen.epilogue import MAX_MAPS, SIMPLE
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.cache_lines import ALIAS_BYTES
 from compiler.forms.contraction import Contraction, as_contraction, packing_of

@@ -70,7 +70,9 @@ class SelectBoxes(Lowering):
                     writer.line(f"{name}_sift(score, heap, 0, left);")
                 writer.line(f"{counts}[row] = chosen;")
                 writer.line(f"for (; chosen < {self.most}; chosen++) to[chosen] = 0;")
-        return Lowered(name, writer.text(), self.tasks, 8 * self.boxes + 4 * EDGES * self.most)
+        return Lowered(
+            name, writer.text(), self.tasks, 8 * self.boxes + 4 * EDGES * self.most, headers=frozenset(writer.headers)
+        )
 
 
 def _order(writer: Writer, name: str) -> None:

@@ -155,7 +155,7 @@ class ByteExtremes(Lowering):
 
     def __post_init__(self) -> None:
         self.writer = Writer()
-        self.emitter = Emitter(self.writer, self.form.slots.address)
+        self.emitter = Emitter(self.writer, self.form.slots.address, numerics=self.form.slots.numerics)
 
     @property
     def grid(self) -> TaskGrid:
@@ -182,7 +182,7 @@ class ByteExtremes(Lowering):
                 with writer.block(""):
                     writer.line(f"const long {channel} = {whole};")
                     self._vector(str(rest))
-        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid)
+        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid, headers=frozenset(writer.headers))
 
     def _vector(self, count: str) -> None:
         """One vector of channels, of which `count` are there; empty for all."""
@@ -192,6 +192,7 @@ class ByteExtremes(Lowering):
         vector = ByteVector(self.writer, self.form.slots, self.form.channel, count)
         with self.emitter.scope():
             least = literal(low if block.monoid == "max" else high, DType.I32)
+            self.writer.include("tw_bytes.h")
             self.writer.line(f"tw_bytes best = tw_splat_bytes({least});")
             self._taps(block.reduction, self.form.guards, vector)
             if store.slot in self.form.slots.buffers:

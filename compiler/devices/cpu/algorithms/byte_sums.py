@@ -153,7 +153,7 @@ class ByteSumsLowering(Lowering):
     def __post_init__(self) -> None:
         self.writer = Writer()
         self.byte, self.columns = self.form.byte, self.form.columns
-        self.emitter = Emitter(self.writer, self.form.slots.address)
+        self.emitter = Emitter(self.writer, self.form.slots.address, numerics=self.form.slots.numerics)
         self.bias = 128 if self.byte.load.type is DType.I8 else 0
         """What is added to each byte, so that it is unsigned."""
         self.zero = self.byte.zero + self.bias
@@ -184,7 +184,7 @@ class ByteSumsLowering(Lowering):
                 with writer.block(""):
                     writer.line(f"const long {channel} = {whole};")
                     self._row(str(rest))
-        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid)
+        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid, headers=frozenset(writer.headers))
 
     @property
     def _row_guards(self) -> list[Expr]:
@@ -216,6 +216,7 @@ class ByteSumsLowering(Lowering):
             writer.line(f"const vi below = tw_splat_i((int32_t)(past - first) * {each});")
         with writer.block(f"for (long begin = 0; begin < {output.extent}; begin += {self.outputs})"):
             writer.line(f"const long end = tw_least_of(begin + {self.outputs}, {output.extent});")
+            writer.include("tw_quarters.h")
             writer.line(f"tw_quarter_sums sums[{(self.outputs - 1) * self.columns.stride + self.reach}];")
             if self._row_guards and self.form.row:
                 with writer.block(f"if (past - first == {self.form.rows})"):
@@ -242,6 +243,7 @@ class ByteSumsLowering(Lowering):
                     row = self.form.row
                     inside.enter_context(writer.block(f"for (long {row} = {first}; {row} < {past}; {row}++)"))
                 loaded = vector.loaded(self.byte.load.slot, self.byte.load.index)
+                writer.include("tw_bytes.h")
                 writer.line(f"const tw_bytes x = {loaded}{' ^ tw_splat_bytes(128)' if self.bias else ''};")
                 writer.line("tw_quarter_add(&sum, x);")
             if guards and self.zero:

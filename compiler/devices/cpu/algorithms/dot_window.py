@@ -301,6 +301,7 @@ class _WindowStep:
                 if cuts_ends:
                     with writer.block(""):
                         writer.line(f"const long k = {groups - 1};")
+                        writer.include("tw_pixels.h")
                         add_products(product, rows, "k", row_at, "tw_pixel_end")
             store_sums(product, rows)
         writer.line()

@@ -79,7 +79,7 @@ class Forest(Lowering):
                     writer.line(f"const int32_t *const target = {firsts} + group * {GROUP};")
                     with writer.block("for (long row = first; row < past; row++)"):
                         self._group(writer, f"{x} + row * {features}", f"{y} + row * {targets}", width, weights)
-        return Lowered(name, writer.text(), self.tasks)
+        return Lowered(name, writer.text(), self.tasks, headers=frozenset(writer.headers))
 
     def _step(self, writer: Writer, real: str) -> None:
         """C functions: the node after a node for a sample's features, and a leaf's row of weights."""

@@ -116,7 +116,7 @@ class GatedPanels:
         with writer.block(f"if ({place} < {depth})" if depth % PAIR and at else ""):
             writer.line(f"const long k = {place};")
             decode(writer, product.view.k, "k")
-            emitter = Emitter(writer, product.slots.address)
+            emitter = Emitter(writer, product.slots.address, numerics=product.numerics)
             with emitter.scope():
                 writer.line(f"of{at} = {emitter.scalar(self.gate)};")
         writer.line(f"const vf gate{at} = tw_splat(of{at});")

@@ -157,7 +157,7 @@ class Recurrent(Lowering):
         names = [slot.name for slot in view.kernel.inputs]
         matrices = dict.fromkeys(product.matrix for product in view.products)
         packings = {names.index(matrix): self._packing(matrix) for matrix in matrices}
-        return Lowered(self.name, writer.text(), self.tasks, self.scratch, packings)
+        return Lowered(self.name, writer.text(), self.tasks, self.scratch, packings, headers=frozenset(writer.headers))
 
     def _end(self) -> str:
         """How many steps are taken: one at least, which gives states their first values."""
@@ -216,7 +216,8 @@ class Recurrent(Lowering):
         return f"({slot} - first * {size})", flat + Index.of(self.view.time) * size
 
     def _emitter(self, vector: Vector | None) -> Emitter:
-        return Emitter(self.writer, self._address, vector, {**self.slots.extents, **self.temps})
+        extents = {**self.slots.extents, **self.temps}
+        return Emitter(self.writer, self._address, vector, extents, self.slots.numerics)
 
     # Matrices
 
@@ -257,7 +258,7 @@ class Recurrent(Lowering):
 
     def _gather(self, product: Product, into: str, factor: str = "") -> None:
         """A row of the left operand at this step and element of the batch."""
-        copy_row(self.writer, self._emitter, self.lanes, (product.depth,), product.a, into, factor)
+        copy_row(self.writer, self._emitter, self.lanes, (product.depth,), product.a, into, factor=factor)
 
     # Products of many steps at a time
 

@@ -84,7 +84,9 @@ class RegionLowering(Lowering):
         """Raises InternalError where an operand is not plain."""
         if any(not one.is_contiguous or not one.layout.is_plain for one in (*self._own_inputs, *self.workload.outputs)):
             raise InternalError(f"region {self.name} needs plain buffers", fix="report this model: it is our fault")
-        texts = dict.fromkeys(kernel.text for body in self._bodies for kernel in body.kernels)
+        kernels = [kernel for body in self._bodies for kernel in body.kernels]
+        texts = dict.fromkeys(kernel.text for kernel in kernels)
+        headers = frozenset[str]().union(*(kernel.headers for kernel in kernels))
         writer = Writer()
         describe(writer, self.workload, *self._note())
         with writer.block(signature(self.name)):
@@ -101,7 +103,9 @@ class RegionLowering(Lowering):
             for body in self._bodies
             for use, packing in packed(body.graph, body.uses, [kernel.packings for kernel in body.kernels])
         }
-        return Lowered(self.name, "\n".join((*texts, writer.text())), self.tasks, self.scratch_bytes, packings)
+        return Lowered(
+            self.name, "\n".join((*texts, writer.text())), self.tasks, self.scratch_bytes, packings, headers=headers
+        )
 
     @property
     def _own_inputs(self) -> tuple[Buffer, ...]:

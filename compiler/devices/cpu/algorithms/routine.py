@@ -102,7 +102,7 @@ class _TopK(Lowering):
                     writer.line(f"{best}[to + rank * {inner}] = from[heap[rank] * {inner}];")
                     if indexed:
                         writer.line(f"{where}[to + rank * {inner}] = heap[rank];")
-        return Lowered(name, writer.text(), self.tasks, 8 * k)
+        return Lowered(name, writer.text(), self.tasks, 8 * k, headers=frozenset(writer.headers))
 
 
 def _order(writer: Writer, name: str, ctype: str, inner: int, precedes: str) -> None:

@@ -190,7 +190,15 @@ class _Separable(Lowering):
                 self._rows()
                 self._products()
         scratch = self.rows_bytes + self.product.c_bytes
-        return Lowered(self.name, writer.text(), self.tasks, scratch, dict(self._packings()), self.grid)
+        return Lowered(
+            self.name,
+            writer.text(),
+            self.tasks,
+            scratch,
+            dict(self._packings()),
+            self.grid,
+            headers=frozenset(writer.headers),
+        )
 
     @property
     def grid(self) -> TaskGrid:

@@ -260,7 +260,15 @@ class _Winograd(Lowering):
                 with self.trimming.tasks(self.grid):
                     self._task()
         scratch = 4 * self.elements * (self.v_plane + self.m_plane)
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.weights: self.packing}, self.grid)
+        return Lowered(
+            self.name,
+            writer.text(),
+            self.tasks,
+            scratch,
+            {self.weights: self.packing},
+            self.grid,
+            headers=frozenset(writer.headers),
+        )
 
     @property
     def grid(self) -> TaskGrid:
@@ -304,6 +312,7 @@ class _Winograd(Lowering):
         if image is not None and self.slots.buffers[image.load.slot].element is DType.BF16:
             head = f"{name}_{_suffix(forms[0])}_bf16(const tw_bf16 *x, long x_step, float *y, long y_step)"
             with writer.block(f"static inline void {head}"):
+                writer.include("tw_short.h")
                 write_input(writer, forms[0], "tw_load_bf16")
             writer.line()
             self._input_tile("_bf16")
@@ -463,7 +472,7 @@ class _Winograd(Lowering):
     def _read_in_place(self, load: Load, whole: int) -> None:
         view, writer = self.view, self.writer
         slot, offset = self.slots.address(load.slot, load.index)
-        emitter = Emitter(writer, self.slots.address)
+        emitter = Emitter(writer, self.slots.address, numerics=self.slots.numerics)
         for sweep, place, one in zip(view.sweeps, self.places, self.forms, strict=True):
             emitter.names[sweep.position] = f"({place} * {one.outputs})"
         row, step = (0, *(offset.coefficient(sweep.position) or 0 for sweep in view.sweeps))[-2:]
@@ -488,7 +497,7 @@ class _Winograd(Lowering):
                 at = at * one.elements + Axis(letter, one.elements)
                 if (place.extent - 1) * one.outputs + one.elements > sweep.position.extent:
                     tests.append(f"{sweep.position} < {sweep.position.extent}")
-            emitter = Emitter(writer, self.slots.address, vector, self.slots.extents)
+            emitter = Emitter(writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
             writer.line("vf value = {0};")
             with ExitStack() as inside:
                 if tests:
@@ -550,7 +559,7 @@ class _Winograd(Lowering):
 
     def _maps(self, vector: Vector, product: str) -> None:
         """The product's stored value and the epilogue's maps, at one vector of one output position."""
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
         value = self.writer.name("product")
         self.writer.line(f"const vf {value} = {product};")
         finish(emitter, self.slots, self.view.product, self.view.epilogue, value)

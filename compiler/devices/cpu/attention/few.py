@@ -93,7 +93,9 @@ class FewQueries(Lowering):
                 self._start()
                 self._key_blocks()
                 self._results()
-        return Lowered(frame.name, writer.text(), self.tasks, frame.scratch, grid=self.grid)
+        return Lowered(
+            frame.name, writer.text(), self.tasks, frame.scratch, grid=self.grid, headers=frozenset(writer.headers)
+        )
 
     # Queries and the ends of keys
 

@@ -54,7 +54,7 @@ class Frame:
 
     def emitter(self, vector: Vector | None = None) -> Emitter:
         """Of expressions at the axes' present values, along a vector."""
-        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        return Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
 
     def round_row(self, into: str, depth: Sequence[Axis], value: Expr) -> None:
         """into[k] = a row of values in bf16; what lies beyond k is 0 and stays so."""

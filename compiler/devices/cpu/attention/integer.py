@@ -388,6 +388,7 @@ class Bytes:
             writer.line(f"float *const line = scores + row * {self.row_floats}L;")
             writer.line("vf sum = {0};")
             with writer.block(f"for (long at = 0; at < {self.row_floats}; at += TW_LANES)"):
+                writer.include("tw_near.h")
                 writer.line("const vf power = tw_exp_near(tw_load(line + at) - largest);")
                 writer.line("tw_store(line + at, power);")
                 writer.line("sum += power;")

@@ -74,7 +74,9 @@ class LoweredAttention(Lowering):
             with frame.trimming.tasks(self.grid):
                 self._task()
             element.end()
-        return Lowered(frame.name, writer.text(), self.tasks, frame.scratch, grid=self.grid)
+        return Lowered(
+            frame.name, writer.text(), self.tasks, frame.scratch, grid=self.grid, headers=frozenset(writer.headers)
+        )
 
     def _task(self) -> None:
         """Blocks of the queries of a task, behind what its head needs."""

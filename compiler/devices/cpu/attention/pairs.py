@@ -242,6 +242,7 @@ class Pairs:
             writer.line(f"tw_bf16 *const into = (tw_bf16 *)(powers + row * {self.power_bytes}L);")
             writer.line("vf sum = {0};")
             with writer.block(f"for (long at = 0; at < {width}; at += TW_LANES)"):
+                writer.include("tw_short_exp.h")
                 writer.line("const vf power = tw_exp_bf16(tw_load(line + at) - from[row]);")
                 writer.line("tw_store_bf16(into + at, power);")
                 writer.line("sum += power;")

@@ -64,6 +64,7 @@ class Tiles:
     def write_kernels(self) -> None:
         """c = the products of all rows of a block with panels that lie `panel` bytes apart, 64 bytes of k at a time."""
         writer, name = self.writer, f"{self.frame.name}_products"
+        writer.include("tw_tiles.h")
         sizes = ", ".join(f"[{register}] = {{0}}" for register in range(8))
         writer.line(
             f"static const tw_tile_shapes {self.frame.name}_shapes = "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 
 from compiler.codegen.expressions import Vector
 from compiler.codegen.writer import Writer
@@ -21,6 +22,22 @@ LEAST_ROWS = 8
 """Of an innermost row axis: fewer fill too little of a square."""
 Maps = Callable[[Vector, str], None]
 """Writes the maps at a vector, given the vector of sums."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """A block of sums in memory, against one panel of columns.
+
+    of_row   where those of a row begin, in C; rows along the innermost axis are `panel` floats apart, and some that do
+             not exist may be read behind the last
+    columns  the live columns of each vector of the panel
+    lanes    floats of a vector
+    """
+
+    of_row: str
+    panel: int
+    columns: Sequence[int]
+    lanes: int
 
 
 def lie_across(view: Contraction, slots: Slots, epilogue: Sequence[Block]) -> bool:
@@ -37,29 +54,25 @@ def write_across(
     writer: Writer,
     view: Contraction,
     rows: Sequence[tuple[Axis, str, str]],
-    sums: str,
-    columns: Sequence[int],
-    panel: int,
-    lanes: int,
+    sums: Sums,
     maps: Maps,
 ) -> None:
     """The maps on a block of sums, along its rows.
 
-    rows     of the two innermost row axes, outermost first: the axis, its first row and one past its last, in C
-    sums     where the sums of the row `Axis` begin, in C; rows along the last axis are `panel` floats apart, and some
-             that do not exist may be read behind the last
-    columns  the live columns of each vector of the panel
+    rows  of the two innermost row axes, outermost first: the axis, its first row and one past its last, in C
     """
     *outer, (m, first, past) = rows
     n = view.n
     with ExitStack() as stack:
         for axis, begin, end in outer:
             stack.enter_context(writer.block(f"for (long {axis} = {begin}; {axis} < {end}; {axis}++)"))
-        for vector, live in enumerate(columns):
+        for vector, live in enumerate(sums.columns):
             with writer.block(f"for (long {m} = {first}; {m} < {past}; {m} += TW_LANES)"):
                 writer.line("vf square[TW_LANES];")
-                writer.line(f"const float *const first_sums = {sums} + {vector * lanes};")
-                writer.line(f"for (long at = 0; at < TW_LANES; at++) square[at] = tw_load(first_sums + at * {panel});")
+                writer.line(f"const float *const first_sums = {sums.of_row} + {vector * sums.lanes};")
+                writer.line(
+                    f"for (long at = 0; at < TW_LANES; at++) square[at] = tw_load(first_sums + at * {sums.panel});"
+                )
                 writer.line("tw_transpose(square);")
                 writer.line(f"const long left = tw_least_of(TW_LANES, {past} - {m});")
                 for condition, count in (("left == TW_LANES", ""), ("left < TW_LANES", "left")):
@@ -67,5 +80,5 @@ def write_across(
                         writer.block(f"if ({condition})"),
                         writer.block(f"for (long column = 0; column < {live}; column++)"),
                     ):
-                        writer.line(f"const long {n} = panel * {panel} + {vector * lanes} + column;")
+                        writer.line(f"const long {n} = panel * {sums.panel} + {vector * sums.lanes} + column;")
                         maps(Vector(m, count), "square[column]")

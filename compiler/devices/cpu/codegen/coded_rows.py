@@ -47,6 +47,7 @@ class CodedRows:
         most = MAX_STRETCH * self.lanes // packing.chunk
         kind, at = ("tw_coded_bytes", "tw_coded_bytes_at") if packing.bits == 8 else ("tw_coded_table", "tw_coded_at")
         arguments = "const float *x, const uint8_t *table, const uint8_t *b, float *c"
+        writer.include("tw_codebook.h")
         with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
             if not packing.own:
                 writer.line(f"const {kind} shared = {at}(table);")

@@ -11,10 +11,8 @@ from compiler.codegen.functions import describe
 from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import TaskGrid
 from compiler.codegen.writer import Writer
-from compiler.ir.buffers import Buffer
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
-from compiler.ir.tensor import DType
 
 
 @dataclass(frozen=True)
@@ -23,7 +21,7 @@ class Lowered:
 
     `p` holds the buffers' first elements, inputs then outputs. `scratch` is private to the lane and holds
     `scratch_bytes`. An input with a Packing is given packed. `grid` says what a tile task works on; None: unknown, it
-    may be anything.
+    may be anything. `headers` are those of few kernels that this one needs.
     """
 
     name: str
@@ -32,6 +30,7 @@ class Lowered:
     scratch_bytes: int = 0
     packings: Mapping[int, Packing] = field(default_factory=dict)
     grid: TaskGrid | None = None
+    headers: frozenset[str] = frozenset()
 
 
 class Lowering(ABC):
@@ -73,17 +72,9 @@ def signature(name: str) -> str:
 def declare_slots(writer: Writer, workload: Workload) -> None:
     """Gives each slot's pointer its name; not every function uses all inputs."""
     kernel, buffers = workload.kernel, (*workload.inputs, *workload.outputs)
-    writer.rounds_results = all(buffer.element is DType.BF16 for buffer in workload.outputs)
     for position, slot in enumerate((*kernel.inputs, *kernel.outputs)):
-        ctype = declared(writer, slot.name, buffers[position])
+        ctype = C_TYPES[buffers[position].dtype]
         const = "const " if position < len(kernel.inputs) else ""
         writer.line(f"{const}{ctype} *const {slot.name} = ({const}{ctype} *)p[{position}];")
     for slot in kernel.inputs:
         writer.line(f"(void){slot.name};")
-
-
-def declared(writer: Writer, pointer: str, buffer: Buffer) -> str:
-    """The C type of a buffer's elements in memory; emitters learn what they find behind a pointer of that name."""
-    if buffer.element is not None:
-        writer.elements[pointer] = buffer.element
-    return C_TYPES[buffer.dtype]

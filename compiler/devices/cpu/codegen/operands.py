@@ -25,7 +25,9 @@ Bounds = Mapping[Axis, tuple[str, str]]
 def write_stage(writer: Writer, slots: Slots, staged: Staged, pitches: Sequence[int], bounds: Bounds) -> None:
     """`rows` = what a block of outputs needs of an image, in the order of its dimensions; padding is zero."""
     value, dims = joined_dims(staged, slots, pitches)
-    _Stage(writer, slots, value, bounds).level(dims, "rows", Emitter(writer, slots.address, None, slots.extents))
+    _Stage(writer, slots, value, bounds).level(
+        dims, "rows", Emitter(writer, slots.address, None, slots.extents, slots.numerics)
+    )
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,12 @@ class _Stage:
                 return
         writer.line(f"long {axis} = {begin};")
         with writer.block(f"for (; {axis} + TW_LANES <= {end}; {axis} += TW_LANES)"):
-            inner = Emitter(writer, self.slots.address, Vector(axis), self.slots.extents)
+            inner = Emitter(writer, self.slots.address, Vector(axis), self.slots.extents, self.slots.numerics)
             writer.line(f"tw_store({place} + {axis} - {first}, {inner.vf(value)});")
         with writer.block(f"if ({axis} < {end})"):
             count = writer.name("count")
             writer.line(f"const long {count} = {end} - {axis};")
-            inner = Emitter(writer, self.slots.address, Vector(axis, count), self.slots.extents)
+            inner = Emitter(writer, self.slots.address, Vector(axis, count), self.slots.extents, self.slots.numerics)
             writer.line(f"tw_store_n({place} + {axis} - {first}, {inner.vf(value)}, {count});")
 
 
@@ -112,7 +114,13 @@ class Gather:
         with writer.block(f"for (long {row} = {first}; {row} < {past}; {row}++)"):
             decode(writer, view.m, str(row))
             writer.line(f"float *const line = rows + ({row} - {first}) * {self.pitch};")
-            self._level(list(view.k), guards, value, Index.of(0), Emitter(writer, self.slots.address))
+            self._level(
+                list(view.k),
+                guards,
+                value,
+                Index.of(0),
+                Emitter(writer, self.slots.address, numerics=self.slots.numerics),
+            )
 
     def _level(self, axes: list[Axis], guards: Sequence[Expr], value: Expr, place: Index, emitter: Emitter) -> None:
         """Loops over k, testing each guard as soon as its axes are known; what it excludes is zero."""
@@ -148,7 +156,7 @@ class Gather:
         expr = value if condition is None else Where(condition, value, Const(0.0, DType.F32))
 
         def strip(vector: Vector) -> None:
-            inner = Emitter(self.writer, emitter.address, vector, self.slots.extents)
+            inner = Emitter(self.writer, emitter.address, vector, self.slots.extents, emitter.numerics)
             result = inner.vf(expr)
             store_vector(self.writer, f"line + {inner.index(position)}", result, vector)
 
@@ -173,7 +181,7 @@ def write_panels(writer: Writer, slots: Slots, view: Contraction, panel: int) ->
                     view.n,
                     panel,
                     line,
-                    lambda vector: Emitter(writer, slots.address, vector, slots.extents).vf(view.b),
+                    lambda vector: Emitter(writer, slots.address, vector, slots.extents, slots.numerics).vf(view.b),
                 )
 
 
@@ -196,7 +204,9 @@ def _write_transposed(writer: Writer, slots: Slots, view: Contraction, panel: in
         writer.line("vf square[TW_LANES];")
         with writer.block("for (long at = 0; at < TW_LANES; at++)"):
             writer.line(f"const long {n} = first_{n} + at;")
-            writer.line(f"square[at] = {Emitter(writer, slots.address, Vector(k), slots.extents).vf(view.b)};")
+            writer.line(
+                f"square[at] = {Emitter(writer, slots.address, Vector(k), slots.extents, slots.numerics).vf(view.b)};"
+            )
         writer.line("tw_transpose(square);")
         writer.line(f"for (long at = 0; at < TW_LANES; at++) tw_store({line} + at * {panel} + column, square[at]);")
     with (
@@ -207,4 +217,4 @@ def _write_transposed(writer: Writer, slots: Slots, view: Contraction, panel: in
         writer.line(f"float *const element = {line} + column + at;")
         writer.line("*element = 0.0f;")
         with writer.block(f"if ({n} < {view.columns})"):
-            writer.line(f"*element = {Emitter(writer, slots.address).scalar(view.b)};")
+            writer.line(f"*element = {Emitter(writer, slots.address, numerics=slots.numerics).scalar(view.b)};")

@@ -24,6 +24,7 @@ class PickedRowsKernel(KeptRowsKernel):
         return f"const float *x, {whole}, long steps, float *c"
 
     def _step(self, writer: Writer, turn: int) -> None:
+        writer.include("tw_pick.h")
         writer.line(f"const long k{turn} = places[step + {turn}];")
         for vector in range(self.vectors):
             place = self._place(turn, vector)

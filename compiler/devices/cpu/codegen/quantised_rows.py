@@ -71,6 +71,7 @@ class QuantisedRows:
         """An inlined `name(const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c)`."""
         packing = self.packing
         arguments = "const int8_t *digits, const tw_digits_head *heads, const uint8_t *b, float *c"
+        writer.include("tw_digits.h")
         with writer.block(f"static inline __attribute__((always_inline)) void {name}({arguments})"):
             long = packing.chunks > MAX_STRETCH
             if long:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from compiler.codegen.expressions import INTEGERS, Emitter, Vector, by_one_factor, is_positional, quantised
+from compiler.codegen.expressions import INTEGERS, Emitter, Vector, quantised
 from compiler.codegen.writer import Writer
 from compiler.forms.byte_maps import lies_along
+from compiler.forms.factors import by_one_factor, is_positional
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Apply, Expr, Load
 from compiler.ir.index import Axis, Index
@@ -45,8 +46,11 @@ class ByteVector:
         results = _composed(maps, self.slots)
         read = [load for expr in results.values() for load in expr.loads if load != value]
         loads = [load for load in dict.fromkeys(read) if lies_along(load, self.channel, self.slots)]
+        if loads:
+            self.writer.include("tw_bytes.h")
+            self.writer.include("tw_quarters.h")
         whole = {load: self._named("tw_bytes", self.loaded(load.slot, load.index)) for load in loads}
-        emitter = Emitter(self.writer, self.slots.address, Vector(self.channel))
+        emitter = Emitter(self.writer, self.slots.address, Vector(self.channel), numerics=self.slots.numerics)
         for factor in (factor for expr in results.values() for factor in _factors(expr)):
             emitter.vector_of(factor)
         made: dict[Load, list[str]] = {result: [] for result in results}
@@ -61,6 +65,7 @@ class ByteVector:
         for result, expr in results.items():
             kind, four = INTEGERS[result.type], ", ".join(made[result])
             rounded = quantised(expr)
+            self.writer.include("tw_quantise.h" if rounded else "tw_quarters.h")
             text = (
                 f"tw_quantised_quarters_{kind}({four}, {rounded[1]})"
                 if rounded

@@ -67,6 +67,7 @@ def copy_row(
     axes: Sequence[Axis],
     value: Expr,
     into: str,
+    *,
     factor: str = "",
     suffix: str = "",
 ) -> None:

@@ -363,7 +363,7 @@ class Trimming:
         emitter.store(store.slot, store.index, emitter.value(stored.value), self.slots.buffers[store.slot].type.dtype)
 
     def _emitter(self, vector: Vector | None = None) -> Emitter:
-        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        return Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
 
 
 def _firsts(span: Span) -> Mapping[Axis, str]:

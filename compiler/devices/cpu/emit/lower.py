@@ -25,7 +25,7 @@ INCLUDES = '#include "tw_kernel.h"\n'
 def lower(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowered:
     """A kernel as a C function called `name`. Raises KeyError for an algorithm this target does not have."""
     lowered = lowering(name, workload, tile, target).lower()
-    return replace(lowered, text=with_headers(with_small(lowered.text)))
+    return replace(lowered, text=with_headers(with_small(lowered.text), lowered.headers))
 
 
 def digest_of(lowered: Lowered, target: CpuTarget) -> str:

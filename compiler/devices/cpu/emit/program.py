@@ -35,6 +35,7 @@ def emit(
     toolchain: Toolchain,
     jobs: int,
     objects: Objects | None = None,
+    *,
     others: Sequence[Plan] = (),
     weights: Weights | None = None,
     carried: Sequence[Carried] = (),

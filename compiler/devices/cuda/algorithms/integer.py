@@ -16,14 +16,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from math import ceil
 from typing import ClassVar
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of, times_loaded
+from compiler.devices.cuda.algorithms.contraction.floats import plain_stage_bytes, times_loaded
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import access_of
 from compiler.devices.cuda.algorithms.contraction.reading import Computed, reading
 from compiler.devices.cuda.algorithms.contraction.tiles import (
@@ -60,7 +60,6 @@ from compiler.devices.cuda.codegen.operands import Operand, Side
 from compiler.devices.cuda.codegen.panels import BlockPanels
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter
 from compiler.devices.cuda.target import CudaTarget
-from compiler.forms.contraction import axes_of
 from compiler.forms.integer import IntegerContraction, as_integer
 from compiler.forms.integer import Operand as Bytes
 from compiler.forms.normal_form import Slots
@@ -224,7 +223,7 @@ def lower_cuda_integer(name: str, workload: Workload, tile: Tile, target: CudaTa
     """A kernel that `as_integer` accepts, under levels `grid` (parts of k), `block` (m, n, k, stages) and `warp`."""
     form = as_integer(workload)
     assert form is not None, "the tile stage offers `integer` only to kernels of that form"
-    return _CudaInteger(name, workload, form.view, tile, form, **switches_of(target)).lower()
+    return CudaContraction(name, workload, form.view, tile, Integers(form), **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)
@@ -287,49 +286,44 @@ class Filled(Computed):
 
 
 @dataclass(frozen=True)
-class _CudaInteger(CudaContraction):
+class Integers:
+    """Operands of bytes, multiplied by warps to sums in int32, from which the zero points are taken afterwards."""
+
     form: IntegerContraction
-
     total: ClassVar[DType] = DType.I32
+    header: ClassVar[str] = ""
+    called: ClassVar[Mapping[str, str]] = {"integer": "8-bit tensor cores"}
 
-    @cached_property
-    def product(self) -> IntegerProduct:
-        return product_of_bytes(self.form, self.tile)
+    def product(self, of: CudaContraction) -> IntegerProduct:
+        """By warps, with the sums that zero points ask for."""
+        return product_of_bytes(self.form, of.tile)
 
-    @cached_property
-    def a(self) -> Operand:
-        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
-        return reading_bytes(side, self.form.a, self.slots)
+    def a(self, of: CudaContraction) -> Operand:
+        """Bytes, the zero point where they are padded."""
+        return reading_bytes(of.side("a", padded(self.form.a), of.view.m, "first_m", of.m), self.form.a, of.slots)
 
-    @cached_property
-    def _b_side(self) -> Side:
-        side = self._side("b", self.form.b.value, (self.view.n,), "first_n", self.n)
-        return replace(side, element=self.form.b.value.dtype)
+    def b(self, of: CudaContraction) -> Operand:
+        """As it is packed, or where it lies."""
+        side = of.side("b", self.form.b.value, (of.view.n,), "first_n", of.n)
+        return of.reading_b(replace(side, element=self.form.b.value.dtype))
 
-    @cached_property
-    def packing(self) -> tuple[int, BlockPanels] | None:
-        found = self.form.packing(self.workload, self.n)
-        if found is None or times_loaded(self.view, self.workload.kernel.inputs[found[0]].name) > 1:
+    def packing(self, of: CudaContraction) -> tuple[int, BlockPanels] | None:
+        """A constant that is read nowhere else."""
+        found = self.form.packing(of.workload, of.n)
+        if found is None or times_loaded(of.view, of.workload.kernel.inputs[found[0]].name) > 1:
             return None
         position, matrix = found
-        return position, BlockPanels(replace(matrix, panel=0), self.n, self.depth, self.form.b.value.dtype)
+        return position, BlockPanels(replace(matrix, panel=0), of.n, of.depth, self.form.b.value.dtype)
 
-    @cached_property
-    def b(self) -> Operand:
-        return self.reading_b(self._b_side)
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Rows of both."""
+        return plain_stage_bytes(of)
 
-    def notes(self) -> list[str]:
-        view = self.view
-        parts = f", k in {self.parts} parts" if self.parts > 1 else ""
-        return [
-            f"sums of products over batch {axes_of(view.batch)}, m {axes_of(view.m)}, "
-            f"n {axes_of((view.n,))}, k {axes_of(view.k)}",
-            f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: 8-bit tensor cores",
-        ]
-
-    def _steps(self, writer: Writer) -> None:
-        super()._steps(writer)
-        take_zero_points(writer, self, self.form, self.product)
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """Takes what the zero points add."""
+        product = of.product
+        assert isinstance(product, IntegerProduct)
+        take_zero_points(writer, of, self.form, product)
 
 
 def product_of_bytes(form: IntegerContraction, tile: Tile) -> IntegerProduct:

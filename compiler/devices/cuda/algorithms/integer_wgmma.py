@@ -13,13 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import ClassVar
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of, times_loaded
+from compiler.devices.cuda.algorithms.contraction.floats import plain_stage_bytes, times_loaded
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.tiles import MOST_OFFSET
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M, WgmmaProduct
 from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import (
@@ -80,7 +80,7 @@ def lower_cuda_integer_wgmma(name: str, workload: Workload, tile: Tile, target: 
     """
     form = as_integer_by_warpgroups(workload)
     assert form is not None, "the tile stage offers it only to kernels of that form"
-    return _CudaIntegerWgmma(name, workload, form.view, tile, form, **switches_of(target)).lower()
+    return CudaContraction(name, workload, form.view, tile, WarpgroupIntegers(form), **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)
@@ -92,69 +92,74 @@ class ByteWgmmaProduct(WgmmaProduct):
 
 
 @dataclass(frozen=True)
-class _CudaIntegerWgmma(CudaContraction):
-    form: IntegerContraction
+class WarpgroupIntegers:
+    """Operands of bytes, multiplied by warpgroups; B is packed, and has no zero point."""
 
+    form: IntegerContraction
     total: ClassVar[DType] = DType.I32
     header: ClassVar[str] = HEADER
     called: ClassVar[Mapping[str, str]] = {NAME: "8-bit tensor cores, by warpgroups"}
 
-    @cached_property
-    def product(self) -> ByteWgmmaProduct:
-        m, n, part_m, part_n = (self.tile.extent(level, axis) for level in ("block", "warpgroup") for axis in "mn")
+    def product(self, of: CudaContraction) -> ByteWgmmaProduct:
+        """By warpgroups."""
+        m, n, part_m, part_n = (of.tile.extent(level, axis) for level in ("block", "warpgroup") for axis in "mn")
         return ByteWgmmaProduct(self.form.a.value.dtype, m, n, part_m, part_n)
 
-    @cached_property
-    def a(self) -> Operand:
-        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
-        return reading_bytes(side, self.form.a, self.slots)
+    def a(self, of: CudaContraction) -> Operand:
+        """Bytes, the zero point where they are padded."""
+        return reading_bytes(of.side("a", padded(self.form.a), of.view.m, "first_m", of.m), self.form.a, of.slots)
 
-    @cached_property
-    def b(self) -> Operand:
-        side = self._side("b", self.form.b.value, (self.view.n,), "first_n", self.n)
-        return self.reading_b(replace(side, element=DType.I8))
+    def b(self, of: CudaContraction) -> Operand:
+        """As it is packed."""
+        side = of.side("b", self.form.b.value, (of.view.n,), "first_n", of.n)
+        return of.reading_b(replace(side, element=DType.I8))
 
     @property
     def _has_zero(self) -> bool:
         return self.form.a.fixed_zero != 0
 
-    @cached_property
-    def packing(self) -> tuple[int, BlockPanels]:
-        found = self.form.packing(self.workload, self.n)
+    def packing(self, of: CudaContraction) -> tuple[int, BlockPanels]:
+        """With sums of its columns behind the tiles where A has a zero point."""
+        found = self.form.packing(of.workload, of.n)
         assert found is not None
         position, matrix = found
         kind = SummedPanels if self._has_zero else BlockPanels
-        return position, kind(replace(matrix, panel=0), self.n, self.depth, DType.I8, swizzled=True)
+        return position, kind(replace(matrix, panel=0), of.n, of.depth, DType.I8, swizzled=True)
 
-    def _steps(self, writer: Writer) -> None:
-        super()._steps(writer)
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Rows of both."""
+        return plain_stage_bytes(of)
+
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """Takes what A's zero point adds."""
         if self._has_zero:
-            self._take_zero_point(writer)
+            self._take_zero_point(of, writer)
 
-    def _take_zero_point(self, writer: Writer) -> None:
+    def _take_zero_point(self, of: CudaContraction, writer: Writer) -> None:
         """What the zero point of A takes from the sums of this part of k. Unsigned, for they wrap around."""
-        rows, columns, _ = self.product.sums
-        self._declare_zero_points(writer, rows)
-        position, panels = self.packing
+        rows, columns, _ = of.product.sums
+        self._declare_zero_points(of, writer, rows)
+        assert of.packing is not None
+        position, panels = of.packing
         assert isinstance(panels, SummedPanels)
-        start = packed_sums(self, position, panels)
-        first = before_first(self.parts)
+        start = packed_sums(of, position, panels)
+        first = before_first(of.parts)
         writer.line(f"const int *const b_sums = {start} + group_n + lane % 4 * 2; /* before each step */")
         with unrolled(writer, columns, "j"):
             for name, step in (("before", first), ("after", "past_step")):
-                writer.line(f"const int2 {name} = *(const int2 *)(b_sums + {step} * {self.n} + j * 8);")
+                writer.line(f"const int2 {name} = *(const int2 *)(b_sums + {step} * {of.n} + j * 8);")
             differences = ", ".join(f"(unsigned)after.{one} - (unsigned)before.{one}" for one in "xy")
             writer.line(f"const unsigned b_sum[2] = {{{differences}}};")
             with unrolled(writer, rows, "i"), unrolled(writer, 4, "element"):
                 writer.line("int &sum = acc[i][j * 4 + element];")
                 writer.line("sum = (int)((unsigned)sum - a_zero[i][element / 2] * b_sum[element % 2]);")
 
-    def _declare_zero_points(self, writer: Writer, rows: int) -> None:
+    def _declare_zero_points(self, of: CudaContraction, writer: Writer, rows: int) -> None:
         """`a_zero`, of the thread's rows."""
-        zero, view = self.form.a.zero, self.view
+        zero, view = self.form.a.zero, of.view
         assert zero is not None, "without one nothing is taken"
-        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
-        emitter = CudaEmitter(writer, self.slots.address, elements)
+        elements = {name: buffer.dtype for name, buffer in of.slots.buffers.items()}
+        emitter = CudaEmitter(writer, of.slots.address, elements)
         writer.line(f"unsigned a_zero[{rows}][2];")
         with unrolled(writer, rows, "i"), unrolled(writer, 2, "half"), emitter.scope():
             if zero.axes & {*view.m}:

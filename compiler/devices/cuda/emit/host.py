@@ -60,6 +60,7 @@ def cuda_host_source(
     images: Sequence[Image],
     weight_bytes: int,
     nvrtc: tuple[int, int],
+    *,
     split: int | None = None,
 ) -> str:
     """The text of model.c.

@@ -75,7 +75,7 @@ def emit_cuda(
     texts = [unit_text(unit) for unit in units]
     images = compile_units(texts, architectures(target, launched), jobs, {} if kept is None else kept)
     split = target.split_of((one.grid, one.shared_bytes) for one in launched)
-    host = cuda_host_source(kernels, plan, flow, units, images, weights.size, toolchain.nvrtc, split)
+    host = cuda_host_source(kernels, plan, flow, units, images, weights.size, toolchain.nvrtc, split=split)
     headers = files("compiler.devices.cuda.runtime")
     runtime = {**host_headers(), **host_runtime(decides=bool(flow.decisions), persistent=flow.times_at is not None)}
     binaries = {image.file: image.content for image in images}

@@ -53,7 +53,7 @@ def device(
 def found_for(
     kernels: KernelGraph, menus: list[Menu], joint_launch: JointLaunch, scheduler: str = "auto"
 ) -> tuple[Found, ...]:
-    return schedule(kernels, menus, 1, LaneCosts(), scheduler, joint_launch)
+    return schedule(kernels, menus, 1, LaneCosts(), scheduler, joint_launch=joint_launch)
 
 
 def groups(plan: Plan) -> list[list[int]]:

@@ -67,7 +67,7 @@ def blocks(tile_s: float, refused: int | None = None) -> ResidentBlocks:
 
 def test_a_plan_of_blocks_that_stay_is_one_of_the_plans_and_trusted_by_nobody() -> None:
     kernels, menus = chain(), [Menu("", (variant(seconds=5e-6),))] * 4
-    quick = schedule(kernels, menus, 1, LaneCosts(), "auto", device(1), resident_blocks=blocks(1e-7))
+    quick = schedule(kernels, menus, 1, LaneCosts(), "auto", joint_launch=device(1), resident_blocks=blocks(1e-7))
     names = [one.plan.scheduler for one in quick]
     assert names[:2] == ["sequential", PERSISTENT]
     assert [one.plan.residents for one in quick[:2]] == [0, 3]
@@ -80,13 +80,17 @@ def test_a_plan_of_blocks_that_stay_is_one_of_the_plans_and_trusted_by_nobody() 
 @pytest.mark.parametrize(("tile_s", "taken"), [(1e-7, PERSISTENT), (1e-3, "sequential")])
 def test_who_asks_for_them_gets_them_where_they_are_predicted_to_be_faster(tile_s: float, taken: str) -> None:
     kernels, menus = chain(), [Menu("", (variant(seconds=5e-6),))] * 4
-    (one,) = schedule(kernels, menus, 1, LaneCosts(), PERSISTENT, device(1), resident_blocks=blocks(tile_s))
+    (one,) = schedule(
+        kernels, menus, 1, LaneCosts(), PERSISTENT, joint_launch=device(1), resident_blocks=blocks(tile_s)
+    )
     assert one.plan.scheduler == taken
 
 
 def test_where_one_call_cannot_be_carried_out_there_is_no_such_plan() -> None:
     kernels, menus = chain(), [Menu("", (variant(seconds=5e-6),))] * 4
-    found = schedule(kernels, menus, 1, LaneCosts(), "auto", device(1), resident_blocks=blocks(1e-7, refused=2))
+    found = schedule(
+        kernels, menus, 1, LaneCosts(), "auto", joint_launch=device(1), resident_blocks=blocks(1e-7, refused=2)
+    )
     assert PERSISTENT not in [one.plan.scheduler for one in found]
 
 
@@ -95,7 +99,7 @@ def test_a_plan_waits_for_what_its_calls_read_and_nothing_else() -> None:
     one, two = (Call(adder(40, 1), (0,), (id,)) for id in (1, 2))
     kernels = KernelGraph(buffers, (one, two, Call(adder(40, 2), (1, 2), (3,))), (0,), (3,))
     menus = [Menu("", (variant(seconds=5e-6),))] * 3
-    found = schedule(kernels, menus, 1, LaneCosts(), "auto", device(1), resident_blocks=blocks(1e-7))
+    found = schedule(kernels, menus, 1, LaneCosts(), "auto", joint_launch=device(1), resident_blocks=blocks(1e-7))
     plan = next(one.plan for one in found if one.plan.residents)
     plan.verify(kernels)
     assert sum(len(task.waits) for task in plan.runs) == 1

@@ -60,7 +60,7 @@ class Scene:
 
     def plan(self, costs: LaneCosts) -> Plan:
         """Storages placed for lanes that cost each other so much."""
-        return plan_of(self.kernels, self.placed, self.tiles, self.lanes, self.before, "", self.regions, costs)
+        return plan_of(self.kernels, self.placed, self.tiles, self.lanes, self.before, "", self.regions, costs=costs)
 
     def seconds(self, plan: Plan) -> float:
         """Of all traffic."""

@@ -164,7 +164,7 @@ def random_plan(seed: int, lanes: int) -> tuple[KernelGraph, Plan, ExactRegions]
         placed = random_order(random, kernels, lanes, [count for _, count in tiles])
         before = [*predecessors(kernels)]
     costs = random.choice([NOTHING, FAR])
-    return kernels, plan_of(kernels, placed, tiles, lanes, before, "random", regions, costs), regions
+    return kernels, plan_of(kernels, placed, tiles, lanes, before, "random", regions, costs=costs), regions
 
 
 def rows_only(random: Random) -> KernelGraph:

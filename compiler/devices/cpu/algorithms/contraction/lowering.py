@@ -25,9 +25,9 @@ from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.blocking import rest_step
-from compiler.devices.cpu.codegen.across import lie_across, write_across
-from compiler.devices.cpu.codegen.epilogue import finish
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declared, kernel_function
+from compiler.devices.cpu.codegen.across import Sums, lie_across, write_across
+from compiler.devices.cpu.codegen.epilogue import accesses_of, are_simple, finish
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, kernel_function
 from compiler.devices.cpu.codegen.micro_kernel import MicroKernel, Nest, stretches
 from compiler.devices.cpu.codegen.operands import Gather, write_panels, write_stage
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
@@ -37,20 +37,16 @@ from compiler.forms.cache_lines import ALIAS, LINE, whole_lines
 from compiler.forms.contraction import Contraction, as_contraction, axes_of, packing_of
 from compiler.forms.normal_form import Slots, substitute
 from compiler.forms.operand import InPlace, Staged, merged, offsets_of, operand, row_axes
-from compiler.ir.expr import Apply, Const, Load
+from compiler.ir.expr import Load
 from compiler.ir.index import Axis, Index, row_major
 from compiler.ir.kernel import Block, Store
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Panels
-from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
 Columns = tuple[int, ...]
 """The live columns of each vector of a panel."""
 
-SIMPLE = frozenset(("add", "sub", "mul", "div", "min", "max", "neg", "abs"))
-"""Functions of a few instructions: at most MAX_MAPS maps of them are applied while the sums are in registers."""
-MAX_MAPS = 6
 MOST_SHARING = 256
 """Register tiles of a block that share the fetching of B."""
 
@@ -136,7 +132,7 @@ class BlockedProduct(Lowering):
         self.overwrites = bool(self.bounds) and not rows and alone
         self.asked = () if self.overwrites else self.bounds
         """Bounds that tiles ask about: where rows beyond sizes are stored again, none."""
-        self.in_registers = not self.stretches.outer and self._is_simple
+        self.in_registers = not self.stretches.outer and are_simple(view, self.slots, self.epilogue)
         self.tiles = prod(-(-self.block[axis] // self.part[axis]) for axis in view.m)
         self.by_stretch = tile.extent("block", "k") > 0 and not self.in_registers
         self.across = (
@@ -213,7 +209,15 @@ class BlockedProduct(Lowering):
                 self._task()
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self._a_bytes + self._b_bytes + self.c_bytes
-        return Lowered(self.name, self.writer.text(), self.tasks, scratch, packings, self.grid)
+        return Lowered(
+            self.name,
+            self.writer.text(),
+            self.tasks,
+            scratch,
+            packings,
+            self.grid,
+            headers=frozenset(self.writer.headers),
+        )
 
     @property
     def grid(self) -> TaskGrid:
@@ -362,15 +366,10 @@ class BlockedProduct(Lowering):
             self._finish(rows, columns)
             return
         epilogue = self.view.epilogue if self.asked else self.epilogue
+        ends = [(axis, first, past) for axis, (first, past, _) in rows.items()]
+        sums = Sums(self._sums_of_row(rows), self.panel, columns, self.lanes)
         write_across(
-            self.writer,
-            self.view,
-            [(axis, first, past) for axis, (first, past, _) in rows.items()],
-            self._sums_of_row(rows),
-            columns,
-            self.panel,
-            self.lanes,
-            lambda vector, sums: self._mapped_at(vector, {}, sums, epilogue),
+            self.writer, self.view, ends, sums, lambda vector, sums: self._mapped_at(vector, {}, sums, epilogue)
         )
 
     def _finish(self, rows: Mapping[Axis, tuple[str, str, int]], columns: Columns) -> None:
@@ -468,10 +467,7 @@ class BlockedProduct(Lowering):
 
     def _mapped(self) -> tuple[list[Load | Store], frozenset[Axis]]:
         """What the maps load and store, and the axes they mention."""
-        blocks = (self.view.product, *self.epilogue)
-        values = [value for block in self.epilogue for value in block.values]
-        accesses: list[Load | Store] = [load for value in values for load in value.loads]
-        accesses += [store for block in blocks for store in block.stores]
+        accesses = accesses_of(self.view.product, self.epilogue)
         places = [index for access in accesses if access.slot in self.slots.buffers for index in access.index]
         return accesses, frozenset(axis for index in places for axis in index.axes)
 
@@ -481,7 +477,7 @@ class BlockedProduct(Lowering):
         inputs = {slot.name for slot in self.workload.kernel.inputs}
         used = dict.fromkeys(access.slot for access in accesses if access.slot in self.slots.buffers)
         sizes = {bound.size.slot: f"const {C_TYPES[bound.size.dtype]} *" for bound in self.asked}
-        kinds = {slot: declared(self.writer, slot, self.slots.buffers[slot]) for slot in used}
+        kinds = {slot: C_TYPES[self.slots.buffers[slot].dtype] for slot in used}
         return {**{slot: f"{'const ' if slot in inputs else ''}{kind} *" for slot, kind in kinds.items()}, **sizes}
 
     def _mapped_axes(self) -> list[Axis]:
@@ -489,24 +485,6 @@ class BlockedProduct(Lowering):
         _, axes = self._mapped()
         axes = axes.union(*(bound.place.axes for bound in self.asked))
         return [axis for axis in (*self.view.batch, *self.view.m) if axis in axes]
-
-    @property
-    def _is_simple(self) -> bool:
-        """Whether the maps are a few cheap functions on fp32 at constant distances along rows and columns."""
-        accesses, _ = self._mapped()
-        parts = [part for block in self.epilogue for value in block.values for part in value.walk()]
-        functions = [part for part in parts if not isinstance(part, Load | Const)]
-        if len(functions) > MAX_MAPS or not all(isinstance(f, Apply) and f.function in SIMPLE for f in functions):
-            return False
-        places = [access for access in accesses if access.slot in self.slots.buffers]
-        if any(self.slots.buffers[place.slot].type.dtype is not DType.F32 for place in places):
-            return False
-        offsets = [self.slots.address(place.slot, place.index)[1] for place in places]
-        return all(
-            offset.coefficient(self.view.n) in (0, 1)
-            and all(offset.coefficient(axis) is not None for axis in self.view.m[-2:])
-            for offset in offsets
-        )
 
     def _tile(self, rows: tuple[int, ...], columns: Columns) -> None:
         """One register tile: all of its sums and the maps after them, or one segment of its sums at a time."""
@@ -595,7 +573,7 @@ class BlockedProduct(Lowering):
 
     def _mapped_at(self, vector: Vector, moved: Mapping[Axis, Index], sums: str, epilogue: Sequence[Block]) -> None:
         """`_maps` at a vector along any axis."""
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
         value = self.writer.name("sum")
         self.writer.line(f"const vf {value} = {sums};")
         maps = [substitute(block, moved) for block in epilogue]

@@ -111,7 +111,7 @@ class StagedImage:
         writer, rows = product.writer, self.rows
         guards = conjuncts(rows.condition) if rows.condition is not None else []
         lines = rows.lines.reach(phase.line) if rows.lines else 1
-        emitter = Emitter(writer, product.slots.address)
+        emitter = Emitter(writer, product.slots.address, numerics=product.numerics)
         with writer.block(f"for (long line = 0; line < past_line - first_line + {lines - 1}; line++)"), emitter.scope():
             if rows.lines:
                 at = f"(first_line + line) * {rows.lines.stride} + {phase.line}"
@@ -154,6 +154,7 @@ class StagedImage:
                 return False
             if rows.run > self.planes:
                 return False
+            writer.include("tw_pixels.h")
             copied = f"tw_pixels_of_planes({to}, {start}, {plane}, {rows.run}, {past - low});"
         if low > 0:
             writer.line(product.held.fill(product, "row", str(low * rows.run), emitter))

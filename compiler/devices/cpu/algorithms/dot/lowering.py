@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from math import prod
 from typing import Protocol
@@ -104,7 +104,7 @@ class Held(Protocol):
 
     @property
     def folds_gelu(self) -> bool:
-        """As `Writer.folds_gelu`."""
+        """As of `Numerics`."""
 
     def in_registers(self, product: DotContraction) -> bool:
         """Whether a whole tile's sums stay in registers until the maps that follow are done, by code for each vector.
@@ -219,7 +219,7 @@ class DotContraction(Lowering):
 
     def __post_init__(self) -> None:
         self.writer = Writer()
-        self.writer.folds_gelu = self.held.folds_gelu
+        self.numerics = replace(self.slots.numerics, folds_gelu=self.held.folds_gelu)
         view, shape = self.view, self.shape
         self.trimming = Trimming(self.writer, view.kernel, self.slots, self.target.vector_floats)
         self.panel_bytes = self.groups.panel_elements * self.groups.dtype.bytes
@@ -276,7 +276,9 @@ class DotContraction(Lowering):
             self.step.end(self)
         packings = {self.packing[0]: self.packing[1]} if self.packing else {}
         scratch = self.rows.a_bytes(self) + self.b_bytes + self.held.extra_bytes(self)
-        return Lowered(self.name, writer.text(), self.tasks, scratch, packings, self.grid)
+        return Lowered(
+            self.name, writer.text(), self.tasks, scratch, packings, self.grid, headers=frozenset(writer.headers)
+        )
 
     def _declare(self) -> None:
         if self.packing and self.kept:
@@ -365,7 +367,7 @@ class DotContraction(Lowering):
 
     def _columns(self, vector: Vector, column: str, rows: int = 0) -> None:
         """One vector of columns, row by row; with `rows` given of so many, each by code of its own."""
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.numerics)
         self.held.column_terms(self, emitter, column)
         for block in self.view.epilogue:
             for value in block.values:
@@ -430,6 +432,7 @@ class DotContraction(Lowering):
                     writer.line(f"real[{part}] = {emitter.vector_of(end.value)};")
                     writer.line(f"to[{part}] = {pointer} + {emitter.index(offset)};")
             dense_rows = int(step == dense)
+            writer.include("tw_quantise.h")
             writer.line(f"tw_quantised_rows_{INTEGERS[end.dtype]}(to, real, {end.zero}, {dense_rows}, {table});")
 
     def _hoist(self, emitter: Emitter, expr: Expr) -> None:
@@ -520,7 +523,7 @@ class DotContraction(Lowering):
         expr = value if condition is None else Where(condition, value, self.staged.padding)
 
         def strip(vector: Vector) -> None:
-            inner = Emitter(self.writer, emitter.address, vector, self.slots.extents)
+            inner = Emitter(self.writer, emitter.address, vector, self.slots.extents, emitter.numerics)
             result = inner.vector_of(expr)
             store_vector(self.writer, f"row + {inner.index(position)}", result, vector, f"_{self.held.suffix}")
 
@@ -560,7 +563,7 @@ class DotContraction(Lowering):
     def _pack_group(self, vector: Vector, positions: Sequence[str], place: str) -> None:
         values = []
         for position in positions:
-            emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+            emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.numerics)
             inner = self.view.depth
             for axis in self.view.k:
                 inner //= axis.extent

@@ -98,7 +98,9 @@ class SingleRows:
         with writer.block("for (long m = first_row; m < past_row; m++)"):
             decode(writer, view.m, "m")
             writer.line(f"{product.element} *const row = rows + (m - first_row) * {product.row_elements}L;")
-            product.gather(list(view.k), guards, Index.of(0), Emitter(writer, product.slots.address))
+            product.gather(
+                list(view.k), guards, Index.of(0), Emitter(writer, product.slots.address, numerics=product.numerics)
+            )
             past = product.row_elements if product.held.extra_bytes(product) else groups.groups * groups.group
             if past > view.depth:
                 writer.line(f"memset(row + {view.depth}, 0, {past - view.depth} * sizeof *row);")

@@ -55,6 +55,7 @@ def _picked_step(product: DotContraction, rows: int, picked: PickedGroups) -> No
     """The window of all rows that begins at element `k`, of which each lane picks what its weights are for."""
     writer, shape, lanes = product.writer, product.shape, product.target.vector_floats
     element = picked.groups.dtype.bytes
+    writer.include("tw_pick.h")
     load, pick = "tw_groups", {1: "tw_pick_bytes", 2: "tw_pick_halves"}[element]
     if picked.window * element == NEAR_BYTES:
         load, pick = "tw_pick_near_window", "tw_pick_near"

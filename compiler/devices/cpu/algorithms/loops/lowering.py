@@ -182,7 +182,9 @@ class _Loops(Lowering):
                 around = [Span.whole(self.vector)] if self.vector else []
                 with self.trimming.loops([axis for axis in outer if axis not in tiled], tiled, around):
                     self._points(chunked)
-        return Lowered(self.name, writer.text(), self.tasks, self.scratch, grid=self.grid)
+        return Lowered(
+            self.name, writer.text(), self.tasks, self.scratch, grid=self.grid, headers=frozenset(writer.headers)
+        )
 
     def _is_register(self, temp: Slot) -> bool:
         return not temp.type.rank and temp.name not in self.carried
@@ -233,7 +235,7 @@ class _Loops(Lowering):
 
     def _emitter(self, vector: Vector | None) -> Emitter:
         extents = {**self.slots.extents, **{temp.name: temp.type.dims for temp in self.kernel.temps}}
-        return Emitter(self.writer, self._address(vector), vector, extents)
+        return Emitter(self.writer, self._address(vector), vector, extents, self.slots.numerics)
 
     @contextmanager
     def _unless_there(self, block: Block, emitter: Emitter) -> Iterator[None]:
@@ -307,7 +309,7 @@ class _Loops(Lowering):
 
     def _along(self, emitter: Emitter, strip: Vector) -> Emitter:
         """An emitter vectorised along a block's own axis; values held at this point are the same for all lanes."""
-        inner = Emitter(self.writer, emitter.address, strip, emitter.extents)
+        inner = Emitter(self.writer, emitter.address, strip, emitter.extents, emitter.numerics)
         inner.names = dict(emitter.names)
         inner.fixed = {**emitter.fixed, **emitter.held}
         return inner

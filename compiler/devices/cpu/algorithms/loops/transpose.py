@@ -139,7 +139,7 @@ class _Transposed(Lowering):
             else:
                 decode(writer, self.outer, "tile")
                 self._zip() if self.transpose.zips else self._band(bands)
-        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid)
+        return Lowered(self.name, writer.text(), self.tasks, grid=self.grid, headers=frozenset(writer.headers))
 
     # Squares
 
@@ -181,7 +181,7 @@ class _Transposed(Lowering):
         writer.line("tw_transpose(rows);")
         writer.line("#pragma GCC unroll 16")
         with writer.block(f"for (long row = 0; row < {height or 'TW_LANES'}; row++)"):
-            emitter = Emitter(writer, self.slots.address, Vector(transpose.writes, width))
+            emitter = Emitter(writer, self.slots.address, Vector(transpose.writes, width), numerics=self.slots.numerics)
             emitter.names = {transpose.reads: f"({transpose.reads} + row)", transpose.writes: "first"}
             emitter.store(store.slot, store.index, "rows[row]")
 
@@ -198,7 +198,7 @@ class _Transposed(Lowering):
             store, value = self._maps(vector, {writes: f"{place}L"})
             writer.line(f"rows[{place}] = {value};")
         writer.line(f"tw_zip(rows, {writes.extent});")
-        emitter = Emitter(writer, self.slots.address)
+        emitter = Emitter(writer, self.slots.address, numerics=self.slots.numerics)
         emitter.names = {writes: "0"}
         slot, offset = self.slots.address(store.slot, store.index)
         elements = int(vector.count or lanes) * writes.extent
@@ -226,17 +226,18 @@ class _Transposed(Lowering):
         planes = self.transpose.writes.extent
         found = [self._maps(vector, {self.transpose.writes: f"{place}L"}) for place in range(planes)]
         store = found[0][0]
-        emitter = Emitter(self.writer, self.slots.address)
+        emitter = Emitter(self.writer, self.slots.address, numerics=self.slots.numerics)
         emitter.names = {self.transpose.writes: "0"}
         slot, offset = self.slots.address(store.slot, store.index)
         values = [value for _, value in found] + ["(vi){0}"] * (-planes % 4)
         lanes = ", ".join(f"tw_four({', '.join(values[at : at + 4])})" for at in range(0, len(values), 4))
         count = vector.count or str(self.target.vector_floats)
+        self.writer.include("tw_bytes.h")
         self.writer.line(f"tw_bytes_{PLANES[planes]}({slot} + {emitter.index(offset)}, {lanes}, {count});")
 
     def _maps(self, vector: Vector, names: Mapping[Axis, str]) -> tuple[Store, str]:
         """The blocks at one vector along the operands' axis: where the result goes, and its C name."""
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
         emitter.names = dict(names)
         for block in self.kernel.blocks:
             for store, expr in zip(block.stores, block.values, strict=True):

@@ -88,7 +88,15 @@ class _Sparse(Lowering):
                 self._task()
         pointers = 8 * len(plane.phases) * plane.pointed if self.load is not None else 0
         scratch = 4 * (plane.floats + summed + (zeros if self.load is not None else 0)) + pointers
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: streams}, self.grid)
+        return Lowered(
+            self.name,
+            writer.text(),
+            self.tasks,
+            scratch,
+            {self.position: streams},
+            self.grid,
+            headers=frozenset(writer.headers),
+        )
 
     def _sums_function(self) -> None:
         """name_sums: a chunk of positions against the stream of one group."""
@@ -169,7 +177,7 @@ class _Sparse(Lowering):
                 writer.line(f"const float **to = from + {number * plane.pointed};")
                 with ExitStack() as stack:
                     tests = self._positions(stack, down, over)
-                    emitter = Emitter(writer, self.slots.address, None, self.slots.extents)
+                    emitter = Emitter(writer, self.slots.address, None, self.slots.extents, self.slots.numerics)
                     tests += [emitter.scalar(condition)] if condition is not None else []
                     test = f"{' && '.join(tests)} ? " if tests else ""
                     writer.line(f"*to++ = {test}{load.slot} + {emitter.index(offset)}{' : zeros' if tests else ''};")
@@ -244,7 +252,9 @@ class _Sparse(Lowering):
                     writer.line("vf value = {0};")
                     with writer.block(f"if ({' && '.join(tests) or '1'})"):
                         writer.line(f"const long {depth} = first_channel + channel;")
-                        emitter = Emitter(writer, self.slots.address, Vector(depth, "live"), self.slots.extents)
+                        emitter = Emitter(
+                            writer, self.slots.address, Vector(depth, "live"), self.slots.extents, self.slots.numerics
+                        )
                         writer.line(f"value = {emitter.vf(self.view.image.value)};")
                     store = f"place[(channel + lane) * {plane.channel}L] = value[lane];"
                     writer.line(f"for (long lane = 0; lane < live; lane++) {store}")
@@ -303,7 +313,7 @@ class _Sparse(Lowering):
 
     def _maps(self, vector: Vector) -> None:
         """The product's stored value and the epilogue's maps, at one vector of one output position."""
-        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        emitter = Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)
         value = self.writer.name("product")
         self.writer.line(f"const vf {value} = square[lane];")
         finish(emitter, self.slots, self.view.product, self.view.epilogue, value)

@@ -22,8 +22,9 @@ from functools import cached_property
 from compiler.codegen.expressions import INTEGERS, Vector
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.algorithm import Algorithm
-from compiler.devices.cpu.algorithms.window.lowering import BlockedWindow, Shape, Strip
+from compiler.devices.cpu.algorithms.window.lowering import BlockedWindow, Strip
 from compiler.devices.cpu.algorithms.window.tiles import blocked, window_shapes
+from compiler.devices.cpu.algorithms.window.tilings import Shape
 from compiler.devices.cpu.codegen.lowered import Lowering
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.byte_groups import ByteGroups, byte_groups
@@ -239,9 +240,11 @@ class _ByteStrip(Strip):
         if not self.by_bytes:
             width = self.lanes // self.together
             block = f" + step / {width} * {self.lanes}" if view.group > self.lanes else ""
+            self.writer.include("tw_spread.h")
             return f"tw_spread_halves_{INTEGERS[load.type]}({at}{block}, lanes, {window.form.zero})"
         members = f"tw_group({at} + step * {LANE_BYTES})"
         if view.group < self.lanes:
+            self.writer.include("tw_spread.h")
             members = f"tw_spread_bytes({at}, lanes)"
         return f"({members} ^ (int32_t)0x80808080)" if window.shift else members
 

@@ -17,21 +17,25 @@ from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from compiler.codegen.expressions import Emitter, Vector, by_multiplication
+from compiler.codegen.expressions import Emitter, Vector
 from compiler.codegen.functions import decode, describe
+from compiler.codegen.scalars import C_TYPES
 from compiler.codegen.task_grid import Cut, TaskGrid, one_by_one
 from compiler.codegen.writer import Writer
 from compiler.devices.cpu.algorithms.loops.lowering import SUM_STRETCH
+from compiler.devices.cpu.algorithms.window.tilings import Run, Shape, Tiles, along, tests_of, tiles_inside
 from compiler.devices.cpu.codegen.epilogue import finish
-from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, declared, signature
+from compiler.devices.cpu.codegen.lowered import Lowered, Lowering, declare_slots, signature
 from compiler.devices.cpu.codegen.trimming import Span, Trimming
 from compiler.devices.cpu.target import CpuTarget
 from compiler.forms.bounds import within
-from compiler.forms.channelwise import ChannelWindow, Side, as_byte_window, weights_of
+from compiler.forms.channelwise import ChannelWindow, as_byte_window, weights_of
+from compiler.forms.factors import by_multiplication
 from compiler.forms.normal_form import Slots, substitute
+from compiler.forms.numerics import Numerics
 from compiler.ir.expr import Expr
 from compiler.ir.index import Axis, Index
-from compiler.ir.interval import Limits, decided, settle
+from compiler.ir.interval import settle
 from compiler.ir.kernel import Block
 from compiler.ir.machine import Workload
 from compiler.ir.packing import Packing
@@ -51,62 +55,6 @@ def window(name: str, workload: Workload, tile: Tile, target: CpuTarget) -> Lowe
     view = as_byte_window(workload)
     assert view is not None, "the tile stage offers `window` only to kernels of that form"
     return BlockedWindow(name, workload, view, tile, target, Writer())
-
-
-@dataclass(frozen=True)
-class _Tiles:
-    """Register tiles along one side: `size` outputs each; `first` and `last` are where the end tiles begin."""
-
-    side: Side
-    size: int
-    first: int
-    last: int
-
-    @property
-    def past(self) -> int:
-        return self.last + self.size
-
-    @property
-    def count(self) -> int:
-        return (self.past - self.first) // self.size
-
-    @property
-    def limits(self) -> Limits:
-        return {self.side.output: (self.first, self.last)}
-
-
-def _along(side: Side, size: int) -> list[_Tiles]:
-    """The whole tiles along a side, then the rest as one shorter tile."""
-    extent = side.output.extent
-    whole, rest = extent // size * size, extent % size
-    tiles = [_Tiles(side, size, 0, whole - size)] if whole else []
-    return tiles + ([_Tiles(side, rest, whole, whole)] if rest else [])
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Register tiles of one shape. Those that are `inside` read nothing that a guard keeps out."""
-
-    rows: _Tiles
-    columns: _Tiles
-    inside: bool
-
-    @property
-    def limits(self) -> Limits:
-        """Between which outputs the tiles of this shape begin."""
-        return {**self.rows.limits, **self.columns.limits}
-
-    def __str__(self) -> str:
-        return f"{self.rows.size}x{self.columns.size}{'_inside' if self.inside else ''}"
-
-
-@dataclass(frozen=True)
-class _Run:
-    """Neighbouring tiles of one shape in one row of tiles."""
-
-    shape: Shape
-    first: int
-    past: int
 
 
 @dataclass
@@ -140,14 +88,14 @@ class BlockedWindow(Lowering):
         self.epilogue = tuple(within(block, self.bounds) for block in self.view.epilogue)
 
     @cached_property
-    def _plans(self) -> list[tuple[_Tiles, _Tiles | None, list[_Run], list[_Run]]]:
+    def _plans(self) -> list[tuple[Tiles, Tiles | None, list[Run], list[Run]]]:
         """Rows of register tiles of one height, which of them read nothing that a guard keeps out, and their runs.
 
         The runs of such rows come first, then those of all others.
         """
-        columns = _along(self.view.columns, self.tile.extent("register", "columns", 1))
-        rows = _along(self.view.rows, self.tile.extent("register", "rows", 1))
-        return [(group, _inside(group, self.view.guards), *self._runs(group, columns)) for group in rows]
+        columns = along(self.view.columns, self.tile.extent("register", "columns", 1))
+        rows = along(self.view.rows, self.tile.extent("register", "rows", 1))
+        return [(group, tiles_inside(group, self.view.guards), *self._runs(group, columns)) for group in rows]
 
     @property
     def grid(self) -> TaskGrid:
@@ -182,7 +130,9 @@ class BlockedWindow(Lowering):
                 if self.bounds:
                     self._overwrite()
         packings = dict([self.weights]) if self.weights else {}
-        return Lowered(self.name, writer.text(), self.tasks, packings=packings, grid=self.grid)
+        return Lowered(
+            self.name, writer.text(), self.tasks, packings=packings, grid=self.grid, headers=frozenset(writer.headers)
+        )
 
     def _clip(self) -> None:
         """Declares where a task's rows end without whole register tiles beyond a size; what lies in those is stored."""
@@ -210,24 +160,24 @@ class BlockedWindow(Lowering):
             with self.writer.block(f"for (; row + {group.size} <= past_row; row += {group.size})"):
                 self._calls(middle, inner, edge)
 
-    def _runs(self, rows: _Tiles, columns: Sequence[_Tiles]) -> tuple[list[_Run], list[_Run]]:
+    def _runs(self, rows: Tiles, columns: Sequence[Tiles]) -> tuple[list[Run], list[Run]]:
         """The runs of one row of tiles where its windows lie inside vertically, and where they do not.
 
         Empty where that never is.
         """
-        middle = _inside(rows, self.view.guards)
-        edge = [_Run(Shape(rows, part, False), part.first, part.past) for part in columns] if middle != rows else []
+        middle = tiles_inside(rows, self.view.guards)
+        edge = [Run(Shape(rows, part, False), part.first, part.past) for part in columns] if middle != rows else []
         inner = []
         for part in columns if middle else ():
             assert middle is not None
-            border, inside = Shape(rows, part, False), _inside(part, self.view.guards)
+            border, inside = Shape(rows, part, False), tiles_inside(part, self.view.guards)
             first, past = (inside.first, inside.past) if inside else (part.past, part.past)
-            inner += [_Run(border, part.first, first)] if first > part.first else []
-            inner += [_Run(Shape(middle, inside, True), first, past)] if inside else []
-            inner += [_Run(border, past, part.past)] if past < part.past else []
+            inner += [Run(border, part.first, first)] if first > part.first else []
+            inner += [Run(Shape(middle, inside, True), first, past)] if inside else []
+            inner += [Run(border, past, part.past)] if past < part.past else []
         return inner, edge
 
-    def _calls(self, middle: _Tiles | None, inner: Sequence[_Run], edge: Sequence[_Run]) -> None:
+    def _calls(self, middle: Tiles | None, inner: Sequence[Run], edge: Sequence[Run]) -> None:
         """One row of tiles."""
         if middle is None or not edge:
             for run in inner or edge:
@@ -240,13 +190,13 @@ class BlockedWindow(Lowering):
             for run in edge:
                 self._call(run)
 
-    def _call(self, run: _Run) -> None:
+    def _call(self, run: Run) -> None:
         outer = "".join(f"{axis}, " for axis in self.view.outer)
         past = self._clipped(run) if self.trimming.beyond and self.pointers == "p" else str(run.past)
         places = f"{self.pointers}, {outer}row, {run.first}, {past}, first, past"
         self.writer.line(f"{self.name}_{run.shape}({places});")
 
-    def _clipped(self, run: _Run) -> str:
+    def _clipped(self, run: Run) -> str:
         """Where a run ends without whole register tiles beyond a size; what lies in those is stored."""
         view, shape = self.view, run.shape
         rows = Span((view.rows.output,), "row", f"row + {shape.rows.size}")
@@ -320,10 +270,17 @@ class BlockedWindow(Lowering):
         name = self.writer.name(f"at_{slot}")
         self.bases[slot, base] = name
         const = "" if slot in {output.name for output in self.workload.kernel.outputs} else "const "
-        ctype = declared(self.writer, name, self.slots.buffers[slot])
+        ctype = C_TYPES[self.slots.buffers[slot].dtype]
         place = Emitter(self.writer, self.slots.address).index(base)
         self.writer.line(f"{const}{ctype} *{name} = {slot} + {place};")
         self.writer.line(f"TW_OPAQUE({name});")
+
+    @property
+    def numerics(self) -> Numerics:
+        """Those of the slots, and the same of pointers into them."""
+        known = self.slots.numerics
+        bases = {name: known.elements[slot] for (slot, _), name in self.bases.items() if slot in known.elements}
+        return replace(known, elements={**known.elements, **bases})
 
     def _base(self, offset: Index) -> Index:
         """The part of an offset that is fixed for a tile."""
@@ -335,36 +292,6 @@ class BlockedWindow(Lowering):
         offset = self.slots.address(slot, index)[1]
         base = self._base(offset)
         return (self.bases[slot, base], offset - base) if (slot, base) in self.bases else (slot, offset)
-
-
-def _inside(tiles: _Tiles, guards: Sequence[Expr]) -> _Tiles | None:
-    """The tiles whose guards all hold, from the first to the last; None when they are too few for a function."""
-
-    def hold(first: int, last: int) -> bool:
-        part = _Tiles(tiles.side, tiles.size, first, last)
-        return all(_tests(guards, part, position) == [] for position in tiles.side.readers(tiles.size))
-
-    first, last = tiles.first, tiles.last
-    while first <= last and not hold(first, first):
-        first += tiles.size
-    while last > first and not hold(last, last):
-        last -= tiles.size
-    inside = _Tiles(tiles.side, tiles.size, first, last)
-    return inside if first <= last and 2 * inside.count >= tiles.count and hold(first, last) else None
-
-
-def _tests(guards: Sequence[Expr], tiles: _Tiles, position: int) -> list[Expr] | None:
-    """The guards of a side that have to be tested at a position of these tiles; None where one of them never holds."""
-    side, tests = tiles.side, []
-    for guard in guards:
-        if side.position in guard.axes:
-            test = guard.substitute({side.position: Index.of(side.output) * side.stride + position})
-            answer = decided(test, tiles.limits)
-            if answer is False:
-                return None
-            if answer is None:
-                tests.append(test)
-    return tests
 
 
 @dataclass(frozen=True)
@@ -385,7 +312,7 @@ class Strip:
     def __init__(self, window: BlockedWindow, shape: Shape, vectors: int, vector: Vector) -> None:
         self.window, self.view, self.writer = window, window.view, window.writer
         self.shape, self.vectors, self.lanes = shape, range(vectors), window.lanes
-        self.emitter = Emitter(self.writer, window.address, vector, window.slots.extents)
+        self.emitter = Emitter(self.writer, window.address, vector, window.slots.extents, window.numerics)
         self.outputs = [
             _Output(*place)
             for place in itertools.product(range(shape.rows.size), range(shape.columns.size), self.vectors)
@@ -474,8 +401,8 @@ class Strip:
                     else:
                         self._weighted_row(position, readers, place, into)
 
-    def _needed(self, tiles: _Tiles, position: int) -> list[Expr] | None:
-        return [] if self.shape.inside else _tests(self.view.guards, tiles, position)
+    def _needed(self, tiles: Tiles, position: int) -> list[Expr] | None:
+        return [] if self.shape.inside else tests_of(self.view.guards, tiles, position)
 
     def _columns(self, act: Callable[[int, Sequence[tuple[int, int]]], None]) -> None:
         """`act` on each column of positions and its readers, under the tests it needs."""

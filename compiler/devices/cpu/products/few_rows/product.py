@@ -96,14 +96,22 @@ class FewRows(Lowering):
                 with writer.block("for (long group = first; group < past; group++)"):
                     panels.multiply(self)
         scratch = panels.scratch_floats * DType.F32.bytes
-        return Lowered(self.name, writer.text(), self.tasks, scratch, {self.position: panels.packing}, self.grid)
+        return Lowered(
+            self.name,
+            writer.text(),
+            self.tasks,
+            scratch,
+            {self.position: panels.packing},
+            self.grid,
+            headers=frozenset(writer.headers),
+        )
 
     def copy_to(self, rows: str, pitch: int, factor: str = "") -> None:
         """rows[m][k] = A[m][k], with whatever was fused into it, times a factor; zeros from the depth to the pitch."""
         view, writer = self.view, self.writer
         with writer.block(f"for (long m = 0; m < {view.rows}; m++)"):
             decode(writer, view.m, "m")
-            copy_row(writer, self._emitter, self.panels.lanes, view.k, view.a, f"{rows} + m * {pitch}", factor)
+            copy_row(writer, self._emitter, self.panels.lanes, view.k, view.a, f"{rows} + m * {pitch}", factor=factor)
             if pitch > view.depth:
                 writer.line(f"for (long k = {view.depth}; k < {pitch}; k++) {rows}[m * {pitch} + k] = 0.0f;")
 
@@ -138,4 +146,4 @@ class FewRows(Lowering):
         finish(self._emitter(vector), self.slots, self.view.product, self.view.epilogue, value)
 
     def _emitter(self, vector: Vector) -> Emitter:
-        return Emitter(self.writer, self.slots.address, vector, self.slots.extents)
+        return Emitter(self.writer, self.slots.address, vector, self.slots.extents, self.slots.numerics)

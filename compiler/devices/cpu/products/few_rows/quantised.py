@@ -58,6 +58,7 @@ class QuantisedColumns:
         """The rows, then their digits."""
         writer, kernel, packing = product.writer, self.kernel, self.kernel.packing
         product.copy_to("rows", kernel.pitch)
+        writer.include("tw_digits.h")
         writer.line(f"int8_t *const digits = (int8_t *)(rows + {self.rows * kernel.pitch});")
         writer.line(f"tw_digits_head *const heads = (tw_digits_head *)(digits + {self.rows * kernel.digit_bytes}L);")
         writer.line("int finite = 1;")

@@ -9,7 +9,7 @@ wgmma        what warpgroups do in their own way
 """
 
 from compiler.devices.cuda.algorithms.algorithm import CudaAlgorithm
-from compiler.devices.cuda.algorithms.contraction.lowering import lower_cuda_contraction
+from compiler.devices.cuda.algorithms.contraction.floats import lower_cuda_contraction
 from compiler.devices.cuda.algorithms.contraction.tiles import cuda_contraction_tiles
 from compiler.devices.cuda.algorithms.contraction.wgmma_tiles import cuda_wgmma_tiles
 

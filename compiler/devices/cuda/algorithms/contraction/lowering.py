@@ -18,28 +18,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import ClassVar, TypedDict
+from typing import ClassVar, Protocol, TypedDict
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.operand import half_of, without_widening
 from compiler.devices.cuda.algorithms.contraction.reading import reading
-from compiler.devices.cuda.algorithms.contraction.wgmma import WgmmaProduct
 from compiler.devices.cuda.codegen.axes import value_axes
 from compiler.devices.cuda.codegen.entry import SM90, SM90A
 from compiler.devices.cuda.codegen.epilogue import Epilogue
-from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct, unrolled
+from compiler.devices.cuda.codegen.fragments import FmaProduct, Product, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered, Frame, framed
 from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed, Side
 from compiler.devices.cuda.codegen.panels import BlockPanels
-from compiler.devices.cuda.codegen.rows import Swizzled
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES
+from compiler.devices.cuda.codegen.sparse_panels import SparsePanels
+from compiler.devices.cuda.codegen.vector_panels import VectorPanels
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.bounds import Bound, beyond_bounds
-from compiler.forms.contraction import Contraction, as_contraction, axes_of, packing_of
+from compiler.forms.contraction import Contraction, axes_of
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr, Load
 from compiler.ir.index import Axis, Index, row_major
@@ -58,42 +57,56 @@ class Switches(TypedDict):
     early_constants: bool
 
 
-def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
-    """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`.
-
-    Levels: `grid` (parts of k), `block` (m, n, k, stages), `warpgroup`, `warp` or `thread`.
-    """
-    view = as_contraction(workload)
-    assert view is not None, "the tile stage offers products only to kernels of that form"
-    return CudaContraction(name, workload, view, tile, **switches_of(target)).lower()
-
-
 def switches_of(target: CudaTarget) -> Switches:
     """What lowerings of products ask of a target."""
     return Switches(prefetch=target.prefetch, early_constants=target.early_constants)
 
 
-def product_of(view: Contraction, workload: Workload, tile: Tile) -> Product:
-    """How a tile multiplies."""
-    m, n = tile.extent("block", "m"), tile.extent("block", "n")
-    if tile.algorithm == "wgmma":
-        return WgmmaProduct(_half(view, workload), m, n, tile.extent("warpgroup", "m"), tile.extent("warpgroup", "n"))
-    return product_by(tile.algorithm, tile, _half(view, workload) if tile.algorithm == "mma" else DType.F32)
+Given = BlockPanels | SparsePanels | VectorPanels
+"""How a constant is packed ahead."""
 
 
-def product_by(algorithm: str, tile: Tile, element: DType) -> Product:
-    """How warps or threads multiply by `mma`, of operands as `element`, by `mma_tf32`, `mma_3xtf32` or `ffma`."""
-    m, n = tile.extent("block", "m"), tile.extent("block", "n")
-    if algorithm == "ffma":
-        return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
-    warps = tile.extent("warp", "m"), tile.extent("warp", "n")
-    return SplitProduct(DType.F32, m, n, *warps) if algorithm == "mma_3xtf32" else MmaProduct(element, m, n, *warps)
+class Operands(Protocol):
+    """What a kernel multiplies: how both operands come to shared memory, by what they are multiplied, to which sums."""
 
+    @property
+    def total(self) -> DType:
+        """What sums are."""
+        ...
 
-def _half(view: Contraction, workload: Workload) -> DType:
-    half = half_of(view, workload, exact=False)
-    assert half is not None, "`mma` and `wgmma` are for operands of 16 bits"
-    return half
+    @property
+    def header(self) -> str:
+        """A file that the text includes; "" where there is none."""
+        ...
+
+    @property
+    def called(self) -> Mapping[str, str]:
+        """How algorithms multiply, for comments."""
+        ...
+
+    def product(self, of: CudaContraction) -> Product:
+        """How a block multiplies what lies in shared memory."""
+        ...
+
+    def a(self, of: CudaContraction) -> Operand:
+        """How rows of the first operand come to shared memory."""
+        ...
+
+    def b(self, of: CudaContraction) -> Operand:
+        """How columns of the second operand come to shared memory."""
+        ...
+
+    def packing(self, of: CudaContraction) -> tuple[int, Given] | None:
+        """The position of B where it is packed ahead of time, and how."""
+        ...
+
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Shared memory of one step of both operands."""
+        ...
+
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """What becomes of a thread's sums of its part of k, once they are whole."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -104,22 +117,16 @@ class CudaContraction:
     workload: Workload
     view: Contraction
     tile: Tile
+    operands: Operands
     prefetch: bool = field(default=False, kw_only=True)
     early_constants: bool = field(default=False, kw_only=True)
-    total: ClassVar[DType] = DType.F32
-    """What sums are."""
     counts_steps: ClassVar[bool] = True
     """Whether steps of k are a loop."""
-    header: ClassVar[str] = ""
-    """A file that the text includes."""
-    called: ClassVar[Mapping[str, str]] = {
-        "wgmma": "16-bit tensor cores, by warpgroups",
-        "mma": "16-bit tensor cores",
-        "mma_tf32": "tf32 tensor cores",
-        "mma_3xtf32": "fp32 by three tf32 products",
-        "ffma": "fp32 multiply-adds",
-    }
-    """How algorithms multiply, for comments."""
+
+    @property
+    def total(self) -> DType:
+        """What sums are."""
+        return self.operands.total
 
     @cached_property
     def slots(self) -> Slots:
@@ -135,7 +142,7 @@ class CudaContraction:
     @cached_property
     def product(self) -> Product:
         """How a block multiplies what lies in shared memory."""
-        return product_of(self.view, self.workload, self.tile)
+        return self.operands.product(self)
 
     @cached_property
     def m(self) -> int:
@@ -192,7 +199,8 @@ class CudaContraction:
         """Tiles of all batches; each is a block's, or a cluster's."""
         return self.view.batches * self.down * self.across
 
-    def _side(self, name: str, value: Expr, axes: tuple[Axis, ...], first: str, rows: int) -> Side:
+    def side(self, name: str, value: Expr, axes: tuple[Axis, ...], first: str, rows: int) -> Side:
+        """A side of the product, of which a block has so many rows from `first` on."""
         product = self.product
         return Side(
             *(name, value, axes, self.view.k, first, rows, self.depth),
@@ -202,12 +210,12 @@ class CudaContraction:
     @cached_property
     def a(self) -> Operand:
         """How rows of the first operand come to shared memory."""
-        return reading(self._side("a", self.view.a, self.view.m, "first_m", self.m), self.slots)
+        return self.operands.a(self)
 
     @cached_property
     def b(self) -> Operand:
         """How columns of the second operand come to shared memory."""
-        return self.reading_b(self._side("b", self.view.b, (self.view.n,), "first_n", self.n))
+        return self.operands.b(self)
 
     def reading_b(self, side: Side) -> Operand:
         """B as it is packed, or where it lies."""
@@ -215,6 +223,7 @@ class CudaContraction:
         if packing is None:
             return reading(side, self.slots)
         position, panels = packing
+        assert isinstance(panels, BlockPanels), "others have operands of their own"
         place = self.packed_tile(side)
         slot = self.workload.kernel.inputs[position].name
         if self.product.is_asynchronous:
@@ -228,20 +237,9 @@ class CudaContraction:
         return f"({_index_text(batch)}) * {self.across} + {place}" if batch.terms else place
 
     @cached_property
-    def packing(self) -> tuple[int, BlockPanels] | None:
-        """How B is packed ahead.
-
-        Only a constant is that lies in constant steps of k and n and is read nowhere else.
-        """
-        plain = replace(self.view, b=as_fp32(self.view.b))
-        found = packing_of(plain, self.workload, self.n)
-        if found is None or times_loaded(self.view, self.workload.kernel.inputs[found[0]].name) > 1:
-            return None
-        position, matrix = found
-        product = self.product
-        swizzled = isinstance(product.layout(self.depth), Swizzled)
-        matrix = replace(matrix, panel=0)
-        return position, BlockPanels(matrix, self.n, self.depth, product.element, product.as_tf32, swizzled)
+    def packing(self) -> tuple[int, Given] | None:
+        """How B is packed ahead, with its position among the inputs."""
+        return self.operands.packing(self)
 
     @property
     def packings(self) -> Mapping[int, Packing]:
@@ -264,8 +262,7 @@ class CudaContraction:
     @cached_property
     def stage_bytes(self) -> int:
         """Shared memory of one step of both operands."""
-        layout = self.product.layout(self.depth)
-        return (self.m + self.n) * layout.pitch
+        return self.operands.stage_bytes(self)
 
     @cached_property
     def ahead(self) -> int:
@@ -306,6 +303,7 @@ class CudaContraction:
         self.product.declare(writer, self.depth)
         self._fill(writer)
         self._steps(writer)
+        self.operands.after(self, writer)
         early = self.epilogue.fetch(writer)
         in_memory = self.parts > 1 and self.cluster == 1
         if in_memory:
@@ -325,7 +323,7 @@ class CudaContraction:
                 cluster=self.cluster,
                 waits=True,
                 resident=1,
-                header=self.header,
+                header=self.operands.header,
                 condition=self._guard,
             ),
             packings=self.packings,
@@ -341,7 +339,7 @@ class CudaContraction:
         return [
             f"sums of products over {over}",
             f"tiles of {self.m} x {self.n} by {self.depth} of k in {self.stages} stages{parts}: "
-            f"{self.called[self.tile.algorithm]}",
+            f"{self.operands.called[self.tile.algorithm]}",
         ]
 
     def declare_operands(self, writer: Writer) -> None:
@@ -560,15 +558,3 @@ class CudaContraction:
 def _index_text(index: Index) -> str:
     """A row-major position of declared axes as C."""
     return " + ".join([*(f"{atom} * {factor}" for atom, factor in index.terms), str(index.const)])
-
-
-def as_fp32(value: Expr) -> Expr:
-    """A load of 16-bit floats, widened, as the fp32 load that its packing sees."""
-    inner = without_widening(value)
-    return Load(inner.slot, inner.index, DType.F32) if isinstance(inner, Load) else value
-
-
-def times_loaded(view: Contraction, slot: str) -> int:
-    """How many different loads of a slot the product and its maps have."""
-    values = [value for block in (view.product, *view.epilogue) for value in block.values]
-    return len({load for value in values for load in value.loads if load.slot == slot})

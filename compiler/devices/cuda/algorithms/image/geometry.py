@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from compiler.devices.cuda.algorithms.contraction.lowering import as_fp32, times_loaded
+from compiler.devices.cuda.algorithms.contraction.floats import as_fp32, times_loaded
 from compiler.devices.cuda.codegen.panels import rounded_to_tf32
 from compiler.devices.cuda.codegen.rectangles import Rectangles
 from compiler.forms.bounds import beyond_bounds

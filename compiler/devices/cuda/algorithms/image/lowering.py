@@ -18,6 +18,7 @@ from itertools import pairwise
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
+from compiler.devices.cuda.algorithms.contraction.floats import Floats
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.image.geometry import FewChannels, QuadPanels, as_few_channels
@@ -46,7 +47,10 @@ def lower_cuda_image(name: str, workload: Workload, tile: Tile, target: CudaTarg
     assert found is not None, "the tile stage offers `mma_image` only to kernels of that form"
     rows = tile.extent("block", "rows")
     view = found.product(rows, tile.extent("block", "m") // rows)
-    return CudaImage(name, workload, view, tile, found, **switches_of(target)).lower()
+    return CudaImage(name, workload, view, tile, OPERANDS, found, **switches_of(target)).lower()
+
+
+OPERANDS = Floats({"mma_image": "16-bit tensor cores", "mma_image_tf32": "tf32 tensor cores"})
 
 
 @dataclass(frozen=True)
@@ -56,7 +60,6 @@ class CudaImage(CudaContraction):
     found: FewChannels
 
     counts_steps: ClassVar[bool] = False
-    called: ClassVar[Mapping[str, str]] = {"mma_image": "16-bit tensor cores", "mma_image_tf32": "tf32 tensor cores"}
 
     @cached_property
     def element(self) -> DType:
@@ -135,7 +138,7 @@ class CudaImage(CudaContraction):
         tile = f"tiles of {self.m} x {self.n}, all of k in {len(self.groups)} groups"
         return [
             f"{window}, at rectangles of {size} pixels, from an image",
-            f"{tile}: {self.called[self.tile.algorithm]}",
+            f"{tile}: {self.operands.called[self.tile.algorithm]}",
         ]
 
     def declare_operands(self, writer: Writer) -> None:

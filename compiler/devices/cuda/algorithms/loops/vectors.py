@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler.codegen.expressions import is_positional
+from compiler.forms.factors import is_positional
 from compiler.forms.normal_form import Address
 from compiler.ir.expr import Apply, Expr, Load, Where, conjunction
 from compiler.ir.index import Axis, Index

@@ -7,13 +7,12 @@ normalise the same rows again; where others read them too, each leaves some of t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, product_by, switches_of
+from compiler.devices.cuda.algorithms.contraction.floats import CALLED, Floats, product_by
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.normalised.geometry import Rows, element_of, rows_of
 from compiler.devices.cuda.algorithms.normalised.rows import NormalisedRows
 from compiler.devices.cuda.algorithms.normalised.tiles import PRODUCTS
@@ -33,7 +32,10 @@ def lower_cuda_normalised(name: str, workload: Workload, tile: Tile, target: Cud
     rows = rows_of(workload)
     assert rows is not None, "the tile stage offers `normalised` only to kernels of that form"
     product = rows.normalised.contraction
-    return CudaNormalised(name, workload, product, tile, rows, **switches_of(target)).lower()
+    return CudaNormalised(name, workload, product, tile, OPERANDS, rows, **switches_of(target)).lower()
+
+
+OPERANDS = Floats({name: CALLED[product] for name, product in PRODUCTS.items()})
 
 
 @dataclass(frozen=True)
@@ -41,8 +43,6 @@ class CudaNormalised(CudaContraction):
     """`view` is the product, whose A are `rows`."""
 
     rows: Rows
-
-    called: ClassVar[Mapping[str, str]] = {name: CudaContraction.called[product] for name, product in PRODUCTS.items()}
 
     @cached_property
     def product(self) -> Product:
@@ -53,7 +53,7 @@ class CudaNormalised(CudaContraction):
     @cached_property
     def a(self) -> NormalisedRows:
         """The rows in shared memory."""
-        side = self._side("a", self.view.a, self.view.m, "first_m", self.m)
+        side = self.side("a", self.view.a, self.view.m, "first_m", self.m)
         return NormalisedRows(side, self.rows, self.slots, self._rows_at)
 
     # Shared memory: stages of packed B; behind them all steps of A

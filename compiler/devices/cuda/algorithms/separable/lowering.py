@@ -16,10 +16,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, product_by, switches_of
+from compiler.devices.cuda.algorithms.contraction.floats import Floats, product_by
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.separable.geometry import Staged, as_staged, element_of
 from compiler.devices.cuda.algorithms.separable.staged_window import StagedWindow, aligned
 from compiler.devices.cuda.algorithms.separable.tiles import PRODUCTS
@@ -45,7 +45,17 @@ def lower_cuda_separable(name: str, workload: Workload, tile: Tile, target: Cuda
     rows = tile.extent("block", "rows")
     columns = tile.extent("block", "m") // rows
     product = staged.product(rows, columns)
-    return CudaSeparable(name, workload, product, tile, staged, rows, columns, **switches_of(target)).lower()
+    return CudaSeparable(name, workload, product, tile, OPERANDS, staged, rows, columns, **switches_of(target)).lower()
+
+
+OPERANDS = Floats(
+    {
+        "separable": "16-bit tensor cores",
+        "separable_tf32": "tf32 tensor cores",
+        "separable_3xtf32": "fp32 by three tf32 products",
+        "separable_ffma": "fp32 multiply-adds",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -55,13 +65,6 @@ class CudaSeparable(CudaContraction):
     staged: Staged
     rows: int
     columns: int
-
-    called: ClassVar[Mapping[str, str]] = {
-        "separable": "16-bit tensor cores",
-        "separable_tf32": "tf32 tensor cores",
-        "separable_3xtf32": "fp32 by three tf32 products",
-        "separable_ffma": "fp32 multiply-adds",
-    }
 
     @cached_property
     def product(self) -> Product:
@@ -82,7 +85,7 @@ class CudaSeparable(CudaContraction):
     @cached_property
     def b(self) -> Operand:
         """How columns of the pointwise weights come to shared memory."""
-        return self.reading_b(self._side("b", self.view.b, (self.view.n,), "first_n", self.n))
+        return self.reading_b(self.side("b", self.view.b, (self.view.n,), "first_n", self.n))
 
     @cached_property
     def epilogue(self) -> Epilogue:

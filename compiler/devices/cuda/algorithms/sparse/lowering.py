@@ -19,11 +19,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 from compiler.codegen.functions import decode
 from compiler.codegen.writer import Writer
+from compiler.devices.cuda.algorithms.contraction.floats import plain_a
 from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.contraction.wgmma import WGMMA_M
@@ -36,18 +36,18 @@ from compiler.devices.cuda.algorithms.sparse.warpgroups import HEADER, SparseByt
 from compiler.devices.cuda.codegen.fragments import MMA_N, unrolled
 from compiler.devices.cuda.codegen.lowered import CudaLowered
 from compiler.devices.cuda.codegen.operands import Bulk, Operand, Packed
-from compiler.devices.cuda.codegen.rows import Swizzled
+from compiler.devices.cuda.codegen.rows import Rows, Swizzled
 from compiler.devices.cuda.codegen.scalars import CudaEmitter
 from compiler.devices.cuda.codegen.sparse_panels import SparsePanels, SummedSparsePanels
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.expr import Expr
 from compiler.ir.machine import Workload
-from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
 OF_BYTES = ("sparse_integer", "sparse_wgmma_integer")
+BY_WARPGROUPS = ("sparse_wgmma", "sparse_wgmma_integer")
 ATOM_BYTES = 1024
 """What tiles of rows of 128 swizzled bytes are aligned to."""
 
@@ -57,16 +57,15 @@ def lower_cuda_sparse(name: str, workload: Workload, tile: Tile, target: CudaTar
 
     Levels: `grid` or `cluster` (parts of k), `block` (m, n, k, stages), `warp` or `warpgroup` (m, n).
     """
+    by_warpgroups = tile.algorithm in BY_WARPGROUPS
     if tile.algorithm in OF_BYTES:
         form = as_sparse_integer(workload)
         assert form is not None, "the tile stage offers products of bytes only to kernels of that form"
-        by_warps = tile.algorithm == "sparse_integer"
-        of_bytes = _CudaSparseInteger if by_warps else _CudaSparseIntegerWgmma
-        return of_bytes(name, workload, form.view, tile, form, **switches_of(target)).lower()
+        of_bytes = Kept(Bytes(form), by_warpgroups)
+        return CudaContraction(name, workload, form.view, tile, of_bytes, **switches_of(target)).lower()
     view = as_sparse_contraction(workload)
     assert view is not None, "the tile stage offers `sparse` only to kernels of that form"
-    chosen = _CudaSparseWgmma if tile.algorithm == "sparse_wgmma" else _CudaSparse
-    return chosen(name, workload, view, tile, **switches_of(target)).lower()
+    return CudaContraction(name, workload, view, tile, Kept(Halves(), by_warpgroups), **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)
@@ -89,8 +88,151 @@ class PackedSparse(Packed):
             writer.line(f"{test}tw_cp_async_16(into + (piece < {rows} ? {row} : {behind}), {source}, 16);")
 
 
+class Values(Protocol):
+    """What the numbers of a product without zeros are, in 16 bits or in bytes."""
+
+    @property
+    def total(self) -> DType:
+        """What sums are."""
+        ...
+
+    @property
+    def header(self) -> str:
+        """What warpgroups need."""
+        ...
+
+    def product(self, of: CudaContraction, by_warpgroups: bool) -> SparseProduct | SparseWgmmaProduct:
+        """How they are multiplied."""
+        ...
+
+    def weights(self, of: CudaContraction) -> tuple[Expr, DType]:
+        """B as the kernel has it, and the dtype in which it is packed."""
+        ...
+
+    def packs(self, by_warpgroups: bool) -> type[SparsePanels]:
+        """What B is packed by."""
+        ...
+
+    def a(self, of: CudaContraction) -> Operand:
+        """How rows of A come to shared memory."""
+        ...
+
+    def after(self, of: CudaContraction, writer: Writer, by_warpgroups: bool) -> None:
+        """What becomes of sums."""
+        ...
+
+
+def _extents(of: CudaContraction, by_warpgroups: bool) -> tuple[int, int, int, int]:
+    """m and n of a block, and of a warp's or a warpgroup's part of it."""
+    inner = "warpgroup" if by_warpgroups else "warp"
+    m, n, part_m, part_n = (of.tile.extent(level, axis) for level in ("block", inner) for axis in "mn")
+    return m, n, part_m, part_n
+
+
 @dataclass(frozen=True)
-class _CudaSparse(CudaContraction):
+class Halves:
+    """Values in 16 bits."""
+
+    total: ClassVar[DType] = DType.F32
+    header: ClassVar[str] = HEADER
+
+    def product(self, of: CudaContraction, by_warpgroups: bool) -> SparseProduct | SparseWgmmaProduct:
+        """In the dtype of both operands."""
+        half = half_of(of.view, of.workload, exact=False)
+        assert half is not None, "`sparse` is for operands of 16 bits"
+        extents = _extents(of, by_warpgroups)
+        return SparseWgmmaProduct(half, *extents) if by_warpgroups else SparseProduct(half, *extents)
+
+    def weights(self, of: CudaContraction) -> tuple[Expr, DType]:
+        """As they are multiplied."""
+        return of.view.b, of.product.element
+
+    def packs(self, by_warpgroups: bool) -> type[SparsePanels]:
+        """Without sums."""
+        return SparsePanels
+
+    def a(self, of: CudaContraction) -> Operand:
+        """Where it lies."""
+        return plain_a(of)
+
+    def after(self, of: CudaContraction, writer: Writer, by_warpgroups: bool) -> None:
+        """Sums are what they are."""
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """Values in bytes, from whose sums the zero point of A is taken."""
+
+    form: IntegerContraction
+    total: ClassVar[DType] = DType.I32
+    header: ClassVar[str] = BYTES_HEADER
+
+    @property
+    def _has_zero(self) -> bool:
+        return self.form.a.fixed_zero != 0
+
+    def product(self, of: CudaContraction, by_warpgroups: bool) -> SparseProduct | SparseWgmmaProduct:
+        """By warps sums of B come from one more product; by warpgroups they are packed."""
+        dtype, extents = self.form.a.value.dtype, _extents(of, by_warpgroups)
+        if by_warpgroups:
+            return SparseByteWgmmaProduct(dtype, *extents)
+        return SparseByteProduct(dtype, *extents, column_sums=self._has_zero)
+
+    def weights(self, of: CudaContraction) -> tuple[Expr, DType]:
+        """Signed bytes."""
+        return self.form.b.value, DType.I8
+
+    def packs(self, by_warpgroups: bool) -> type[SparsePanels]:
+        """With sums where warpgroups need them."""
+        return SummedSparsePanels if by_warpgroups and self._has_zero else SparsePanels
+
+    def a(self, of: CudaContraction) -> Operand:
+        """Bytes, the zero point where they are padded."""
+        return reading_bytes(of.side("a", padded(self.form.a), of.view.m, "first_m", of.m), self.form.a, of.slots)
+
+    def after(self, of: CudaContraction, writer: Writer, by_warpgroups: bool) -> None:
+        """What the zero point of A takes from the sums of this part of k. Unsigned, for they wrap around."""
+        if not self._has_zero:
+            return
+        product = of.product
+        assert isinstance(product, SparseProduct | SparseWgmmaProduct)
+        if by_warpgroups:
+            _declare_sums(of, writer, product.sums[0])
+        own_row, place, b_sum = OF_WARPGROUPS if by_warpgroups else OF_WARPS
+        view, zero = of.view, self.form.a.zero
+        assert zero is not None, "without one nothing is taken"
+        elements = {name: buffer.dtype for name, buffer in of.slots.buffers.items()}
+        emitter = CudaEmitter(writer, of.slots.address, elements)
+        columns, rows, _ = product.sums
+        with unrolled(writer, rows, "j"), unrolled(writer, 2, "odd"), emitter.scope():
+            if zero.axes & {*view.m}:
+                writer.line(f"const int row = min({own_row}, {view.rows - 1});")
+                decode(writer, view.m, "row", "int", zero.axes)
+            writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(zero)};")
+            with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
+                writer.line(f"int &sum = acc{place};")
+                writer.line(f"sum = (int)((unsigned)sum - a_zero * {b_sum});")
+
+
+OF_WARPS = (
+    f"first_m + warp_m + j * {MMA_N} + lane % 4 * 2 + odd",
+    "[i][j][2 * half + odd]",
+    "(unsigned)column_sums[i][2 * half]",
+)
+OF_WARPGROUPS = (
+    f"first_m + group_m + j * {MMA_N} + lane % 4 * 2 + odd",
+    "[i][j * 4 + 2 * half + odd]",
+    "b_sum[i][half]",
+)
+"""C for a thread's row of A, the place of its sum in acc, and the sum of the column of B."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A constant B without the zeros that are two of each four places along k."""
+
+    values: Values
+    by_warpgroups: bool
     called: ClassVar[Mapping[str, str]] = {
         "sparse": "16-bit sparse tensor cores, two of four weights",
         "sparse_wgmma": "16-bit sparse tensor cores by warpgroups, two of four weights",
@@ -98,171 +240,79 @@ class _CudaSparse(CudaContraction):
         "sparse_wgmma_integer": "8-bit sparse tensor cores by warpgroups, two of four weights",
     }
 
-    inner: ClassVar[str] = "warp"
-    """The level of who has a part of a block's tile."""
-
-    @cached_property
-    def product(self) -> SparseProduct | SparseWgmmaProduct:
-        return SparseProduct(self._half, *self._extents)
+    @property
+    def total(self) -> DType:
+        """As the values say."""
+        return self.values.total
 
     @property
-    def _half(self) -> DType:
-        half = half_of(self.view, self.workload, exact=False)
-        assert half is not None, "`sparse` is for operands of 16 bits"
-        return half
+    def header(self) -> str:
+        """Of the instructions of warpgroups."""
+        return self.values.header if self.by_warpgroups else ""
 
-    @property
-    def _extents(self) -> tuple[int, int, int, int]:
-        """m and n of a block, and of a part of it."""
-        m, n, part_m, part_n = (self.tile.extent(level, axis) for level in ("block", self.inner) for axis in "mn")
-        return m, n, part_m, part_n
+    def product(self, of: CudaContraction) -> SparseProduct | SparseWgmmaProduct:
+        """By warps or warpgroups."""
+        return self.values.product(of, self.by_warpgroups)
 
-    @property
-    def _weights(self) -> tuple[Expr, DType]:
-        """B as the kernel has it, and the dtype in which it is packed."""
-        return self.view.b, self.product.element
+    def a(self, of: CudaContraction) -> Operand:
+        """As the values say."""
+        return self.values.a(of)
 
-    @property
-    def _packs(self) -> type[SparsePanels]:
-        """What B is packed by."""
-        return SparsePanels
-
-    @cached_property
-    def _panels(self) -> tuple[int, SparsePanels]:
-        value, element = self._weights
-        found = weights_of(self.view, value, self.workload)
+    def packing(self, of: CudaContraction) -> tuple[int, SparsePanels]:
+        """Without its zeros."""
+        value, element = self.values.weights(of)
+        found = weights_of(of.view, value, of.workload)
         assert found is not None
         position, matrix = found
-        swizzled = isinstance(self.product.kept_layout(self.depth), Swizzled)
-        return position, self._packs(replace(matrix, panel=0), self.n, self.depth, element, swizzled)
+        packs = self.values.packs(self.by_warpgroups)
+        return position, packs(replace(matrix, panel=0), of.n, of.depth, element, isinstance(_kept(of), Swizzled))
 
-    @property
-    def packings(self) -> Mapping[int, Packing]:
-        return dict([self._panels])
+    def b(self, of: CudaContraction) -> Operand:
+        """As it is packed: by bulk copies for warpgroups."""
+        position, panels = _packed(of)
+        side = replace(of.side("b", of.view.b, (of.view.n,), "first_n", of.n), layout=_kept(of))
+        slot, place = of.workload.kernel.inputs[position].name, of.packed_tile(side)
+        if self.by_warpgroups:
+            return Bulk(side, panels, slot, place, f"shared + {of.barriers_at}", of.stages)
+        return PackedSparse(side, panels, slot, place)
 
-    @cached_property
-    def b(self) -> Operand:
-        position, panels = self._panels
-        side = self._side("b", self.view.b, (self.view.n,), "first_n", self.n)
-        side = replace(side, layout=self.product.kept_layout(self.depth))
-        return PackedSparse(side, panels, self.workload.kernel.inputs[position].name, self.packed_tile(side))
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Rows of A, and of B with their metadata.
 
-    @cached_property
-    def stage_bytes(self) -> int:
-        _, panels = self._panels
-        return self.a.side.bytes + self.b.side.bytes + panels.metadata_bytes
+        For warpgroups whole atoms of the swizzle, so that those of the next stage lie as the hardware counts them.
+        """
+        _, panels = _packed(of)
+        if self.by_warpgroups:
+            return -(-(of.a.side.bytes + panels.tile_bytes) // ATOM_BYTES) * ATOM_BYTES
+        return of.a.side.bytes + of.b.side.bytes + panels.metadata_bytes
 
-
-@dataclass(frozen=True)
-class _CudaSparseWgmma(_CudaSparse):
-    inner: ClassVar[str] = "warpgroup"
-    header: ClassVar[str] = HEADER
-
-    @cached_property
-    def product(self) -> SparseWgmmaProduct:
-        return SparseWgmmaProduct(self._half, *self._extents)
-
-    @cached_property
-    def b(self) -> Operand:
-        plain = super().b
-        _, panels = self._panels
-        assert isinstance(plain, Packed)
-        return Bulk(plain.side, panels, plain.slot, plain.place, f"shared + {self.barriers_at}", self.stages)
-
-    @cached_property
-    def stage_bytes(self) -> int:
-        """Whole atoms of the swizzle, so that those of the next stage lie as the hardware counts them."""
-        _, panels = self._panels
-        return -(-(self.a.side.bytes + panels.tile_bytes) // ATOM_BYTES) * ATOM_BYTES
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """As the values say."""
+        self.values.after(of, writer, self.by_warpgroups)
 
 
-@dataclass(frozen=True)
-class _OfBytes(_CudaSparse):
-    """Products of bytes, from whose sums the zero point of A is taken.
-
-    A thread's row of A is `row` in C, `place` its sum in acc, and `b_sum` the sum of the column of B.
-    """
-
-    form: IntegerContraction
-
-    total: ClassVar[DType] = DType.I32
-    row: ClassVar[str]
-    place: ClassVar[str]
-    b_sum: ClassVar[str]
-
-    @property
-    def _has_zero(self) -> bool:
-        return self.form.a.fixed_zero != 0
-
-    @property
-    def _weights(self) -> tuple[Expr, DType]:
-        return self.form.b.value, DType.I8
-
-    @cached_property
-    def a(self) -> Operand:
-        side = self._side("a", padded(self.form.a), self.view.m, "first_m", self.m)
-        return reading_bytes(side, self.form.a, self.slots)
-
-    def _steps(self, writer: Writer) -> None:
-        super()._steps(writer)
-        if self._has_zero:
-            self._take_zero_point(writer)
-
-    def _take_zero_point(self, writer: Writer) -> None:
-        """What the zero point of A takes from the sums of this part of k. Unsigned, for they wrap around."""
-        view, zero = self.view, self.form.a.zero
-        assert zero is not None, "without one nothing is taken"
-        elements = {name: buffer.dtype for name, buffer in self.slots.buffers.items()}
-        emitter = CudaEmitter(writer, self.slots.address, elements)
-        columns, rows, _ = self.product.sums
-        with unrolled(writer, rows, "j"), unrolled(writer, 2, "odd"), emitter.scope():
-            if zero.axes & {*view.m}:
-                writer.line(f"const int row = min({self.row}, {view.rows - 1});")
-                decode(writer, view.m, "row", "int", zero.axes)
-            writer.line(f"const unsigned a_zero = (unsigned){emitter.scalar(zero)};")
-            with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
-                writer.line(f"int &sum = acc{self.place};")
-                writer.line(f"sum = (int)((unsigned)sum - a_zero * {self.b_sum});")
+def _kept(of: CudaContraction) -> Rows:
+    """How the rows of B that are kept lie in shared memory."""
+    product = of.product
+    assert isinstance(product, SparseProduct | SparseWgmmaProduct)
+    return product.kept_layout(of.depth)
 
 
-@dataclass(frozen=True)
-class _CudaSparseInteger(_OfBytes):
-    row: ClassVar[str] = f"first_m + warp_m + j * {MMA_N} + lane % 4 * 2 + odd"
-    place: ClassVar[str] = "[i][j][2 * half + odd]"
-    b_sum: ClassVar[str] = "(unsigned)column_sums[i][2 * half]"
-
-    @cached_property
-    def product(self) -> SparseByteProduct:
-        return SparseByteProduct(self.form.a.value.dtype, *self._extents, column_sums=self._has_zero)
+def _packed(of: CudaContraction) -> tuple[int, SparsePanels]:
+    assert of.packing is not None
+    position, panels = of.packing
+    assert isinstance(panels, SparsePanels)
+    return position, panels
 
 
-@dataclass(frozen=True)
-class _CudaSparseIntegerWgmma(_OfBytes, _CudaSparseWgmma):
-    header: ClassVar[str] = BYTES_HEADER
-    row: ClassVar[str] = f"first_m + group_m + j * {MMA_N} + lane % 4 * 2 + odd"
-    place: ClassVar[str] = "[i][j * 4 + 2 * half + odd]"
-    b_sum: ClassVar[str] = "b_sum[i][half]"
-
-    @cached_property
-    def product(self) -> SparseByteWgmmaProduct:
-        return SparseByteWgmmaProduct(self.form.a.value.dtype, *self._extents)
-
-    @property
-    def _packs(self) -> type[SparsePanels]:
-        return SummedSparsePanels if self._has_zero else SparsePanels
-
-    def _take_zero_point(self, writer: Writer) -> None:
-        self._declare_sums(writer, self.product.sums[0])
-        super()._take_zero_point(writer)
-
-    def _declare_sums(self, writer: Writer, columns: int) -> None:
-        """`b_sum`, of the thread's columns over this part of k."""
-        position, panels = self._panels
-        assert isinstance(panels, SummedSparsePanels)
-        start = packed_sums(self, position, panels)
-        writer.line(f"const int *const b_sums = {start} + group_n + warp % 4 * 16 + lane / 4; /* before each step */")
-        writer.line(f"unsigned b_sum[{columns}][2];")
-        with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
-            writer.line(f"const int *const own = b_sums + i * {WGMMA_M} + half * 8;")
-            before = f"own[{before_first(self.parts)} * {self.n}]"
-            writer.line(f"b_sum[i][half] = (unsigned)own[past_step * {self.n}] - (unsigned){before};")
+def _declare_sums(of: CudaContraction, writer: Writer, columns: int) -> None:
+    """`b_sum`, of the thread's columns over this part of k."""
+    position, panels = _packed(of)
+    assert isinstance(panels, SummedSparsePanels)
+    start = packed_sums(of, position, panels)
+    writer.line(f"const int *const b_sums = {start} + group_n + warp % 4 * 16 + lane / 4; /* before each step */")
+    writer.line(f"unsigned b_sum[{columns}][2];")
+    with unrolled(writer, columns, "i"), unrolled(writer, 2, "half"):
+        writer.line(f"const int *const own = b_sums + i * {WGMMA_M} + half * 8;")
+        before = f"own[{before_first(of.parts)} * {of.n}]"
+        writer.line(f"b_sum[i][half] = (unsigned)own[past_step * {of.n}] - (unsigned){before};")

@@ -17,7 +17,8 @@ from functools import cached_property
 from typing import ClassVar
 
 from compiler.codegen.writer import Writer
-from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, product_by, switches_of
+from compiler.devices.cuda.algorithms.contraction.floats import CALLED, plain_stage_bytes, product_by
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
 from compiler.devices.cuda.algorithms.contraction.operand import half_of
 from compiler.devices.cuda.algorithms.contraction.reading import reading
 from compiler.devices.cuda.algorithms.integer import (
@@ -35,7 +36,6 @@ from compiler.devices.cuda.codegen.vector_panels import VectorPanels
 from compiler.devices.cuda.target import CudaTarget
 from compiler.forms.integer import IntegerContraction
 from compiler.ir.machine import Workload
-from compiler.ir.packing import Packing
 from compiler.ir.tensor import DType
 from compiler.ir.tile import Tile
 
@@ -50,9 +50,8 @@ def lower_cuda_vector_sparse(name: str, workload: Workload, tile: Tile, target: 
     """
     form = as_vector_sparse(workload)
     assert form is not None, "the tile stage offers it only to kernels of that form"
-    if form.of_bytes is not None:
-        return _CudaVectorBytes(name, workload, form.view, tile, form, form.of_bytes, **switches_of(target)).lower()
-    return _CudaVectorSparse(name, workload, form.view, tile, form, **switches_of(target)).lower()
+    operands = KeptFloats(form) if form.of_bytes is None else KeptBytes(form, form.of_bytes)
+    return _CudaVectorSparse(name, workload, form.view, tile, operands, **switches_of(target)).lower()
 
 
 @dataclass(frozen=True)
@@ -66,37 +65,108 @@ class PackedVectors(Packed):
 
 
 @dataclass(frozen=True)
-class _CudaVectorSparse(CudaContraction):
-    form: VectorSparse
+class KeptFloats:
+    """Floats, of which steps along k bring the groups that B keeps."""
 
+    form: VectorSparse
+    total: ClassVar[DType] = DType.F32
+    header: ClassVar[str] = ""
     called: ClassVar[Mapping[str, str]] = {
-        name: f"{CudaContraction.called[dense]}, of groups of k that are not zero"
-        for name, dense in DENSE_NAMES.items()
+        name: f"{CALLED[dense]}, of groups of k that are not zero" for name, dense in DENSE_NAMES.items()
     }
 
-    @cached_property
-    def product(self) -> Product:
-        half = half_of(self.view, self.workload, exact=False)
-        dense = DENSE_NAMES[self.tile.algorithm]
-        return product_by(dense, self.tile, half if half is not None and dense == "mma" else DType.F32)
+    def product(self, of: CudaContraction) -> Product:
+        """As the dense algorithm multiplies."""
+        half = half_of(of.view, of.workload, exact=False)
+        dense = DENSE_NAMES[of.tile.algorithm]
+        return product_by(dense, of.tile, half if half is not None and dense == "mma" else DType.F32)
+
+    def a(self, of: CudaContraction) -> Operand:
+        """The places of the groups that are kept."""
+        side = of.side("a", of.view.a, of.view.m, "first_m", of.m)
+        return reading(replace(side, kept=of.tile.extent("block", "group")), of.slots)
+
+    def b(self, of: CudaContraction) -> Operand:
+        """As it is packed."""
+        return _kept_b(self.form, of)
+
+    def packing(self, of: CudaContraction) -> tuple[int, VectorPanels]:
+        """Without the groups that are zero."""
+        return self.form.position, _panels(self.form, of, of.product.element)
+
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Rows of both."""
+        return plain_stage_bytes(of)
+
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """Sums are what they are."""
+
+
+@dataclass(frozen=True)
+class KeptBytes:
+    """The same of bytes, from whose sums the zero points are taken."""
+
+    form: VectorSparse
+    of_bytes: IntegerContraction
+    total: ClassVar[DType] = DType.I32
+    header: ClassVar[str] = ""
+    called: ClassVar[Mapping[str, str]] = {OF_BYTES: "8-bit tensor cores, of groups of k that are not zero"}
+
+    def product(self, of: CudaContraction) -> IntegerProduct:
+        """By warps, with the sums that zero points ask for."""
+        return product_of_bytes(self.of_bytes, of.tile)
+
+    def a(self, of: CudaContraction) -> Operand:
+        """The places of the groups that are kept."""
+        side = of.side("a", padded(self.of_bytes.a), of.view.m, "first_m", of.m)
+        return reading_bytes(replace(side, kept=of.tile.extent("block", "group")), self.of_bytes.a, of.slots)
+
+    def b(self, of: CudaContraction) -> Operand:
+        """As it is packed."""
+        return _kept_b(self.form, of)
+
+    def packing(self, of: CudaContraction) -> tuple[int, VectorPanels]:
+        """Without the groups that are zero."""
+        product = of.product
+        assert isinstance(product, IntegerProduct)
+        return self.form.position, _panels(self.form, of, product.b_element)
+
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Rows of both."""
+        return plain_stage_bytes(of)
+
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """Takes what the zero points add."""
+        product = of.product
+        assert isinstance(product, IntegerProduct)
+        take_zero_points(writer, of, self.of_bytes, product)
+
+
+def _panels(form: VectorSparse, of: CudaContraction, element: DType) -> VectorPanels:
+    """How B is packed."""
+    group = of.tile.extent("block", "group")
+    return VectorPanels(
+        *(replace(form.matrix, panel=0), of.n, of.depth, group, form.fill(of.n, group)),
+        *(element, of.product.as_tf32),
+    )
+
+
+def _kept_b(form: VectorSparse, of: CudaContraction) -> Operand:
+    side = of.side("b", of.view.b, (of.view.n,), "first_n", of.n)
+    assert of.packing is not None
+    return PackedVectors(side, of.packing[1], of.workload.kernel.inputs[form.position].name, "")
+
+
+@dataclass(frozen=True)
+class _CudaVectorSparse(CudaContraction):
+    """Steps are those of a panel, which keeps as many groups as are not zero."""
 
     @cached_property
     def panels(self) -> VectorPanels:
         """How B is packed."""
-        group = self.tile.extent("block", "group")
-        return VectorPanels(
-            *(replace(self.form.matrix, panel=0), self.n, self.depth, group, self.form.fill(self.n, group)),
-            *(self._element, self.product.as_tf32),
-        )
-
-    @property
-    def _element(self) -> DType:
-        """Of B as it is packed."""
-        return self.product.element
-
-    @property
-    def packings(self) -> Mapping[int, Packing]:
-        return {self.form.position: self.panels}
+        assert self.packing is not None
+        assert isinstance(self.packing[1], VectorPanels)
+        return self.packing[1]
 
     @cached_property
     def parts(self) -> int:
@@ -107,20 +177,11 @@ class _CudaVectorSparse(CudaContraction):
         """Those of a panel that keeps every group."""
         return -(-self.panels.groups // self.panels.step_groups)
 
-    @cached_property
-    def a(self) -> Operand:
-        side = self._side("a", self.view.a, self.view.m, "first_m", self.m)
-        return reading(replace(side, kept=self.panels.group), self.slots)
-
-    @cached_property
-    def b(self) -> Operand:
-        side = self._side("b", self.view.b, (self.view.n,), "first_n", self.n)
-        return PackedVectors(side, self.panels, self._weights, "")
-
     @property
     def _weights(self) -> str:
         """The slot of B."""
-        return self.workload.kernel.inputs[self.form.position].name
+        assert self.packing is not None
+        return self.workload.kernel.inputs[self.packing[0]].name
 
     @property
     def _numbers_at(self) -> int:
@@ -168,28 +229,3 @@ class _CudaVectorSparse(CudaContraction):
         with writer.block(f"for (int i = thread; i < {count}; i += {self.product.threads})"):
             writer.line(f"((unsigned *){KEPT})[i] = numbers[i];")
         writer.line("__syncthreads();")
-
-
-@dataclass(frozen=True)
-class _CudaVectorBytes(_CudaVectorSparse):
-    of_bytes: IntegerContraction
-
-    total: ClassVar[DType] = DType.I32
-    called: ClassVar[Mapping[str, str]] = {OF_BYTES: "8-bit tensor cores, of groups of k that are not zero"}
-
-    @cached_property
-    def product(self) -> IntegerProduct:
-        return product_of_bytes(self.of_bytes, self.tile)
-
-    @property
-    def _element(self) -> DType:
-        return self.product.b_element
-
-    @cached_property
-    def a(self) -> Operand:
-        side = self._side("a", padded(self.of_bytes.a), self.view.m, "first_m", self.m)
-        return reading_bytes(replace(side, kept=self.panels.group), self.of_bytes.a, self.slots)
-
-    def _steps(self, writer: Writer) -> None:
-        super()._steps(writer)
-        take_zero_points(writer, self, self.of_bytes, self.product)

@@ -7,13 +7,13 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from math import prod
 
-from compiler.codegen.expressions import by_multiplication
 from compiler.codegen.functions import decode
 from compiler.codegen.reductions import single_step
 from compiler.codegen.writer import Writer
 from compiler.devices.cuda.codegen.lane_columns import LANE_BYTES, RoundedPanels
 from compiler.devices.cuda.codegen.scalars import CUDA_TYPES, CudaEmitter, convert, literal
 from compiler.forms.channelwise import IDENTITIES, ChannelWindow, weights_of
+from compiler.forms.factors import by_multiplication
 from compiler.forms.normal_form import Slots
 from compiler.ir.expr import Expr, Load, certain_loads
 from compiler.ir.index import Axis, Index

@@ -235,13 +235,13 @@ def test_results_whose_columns_lie_far_apart_are_stored_along_rows() -> None:
     target = this_machine()
     found: list[Case] = []
     by_stretch = 0
-    for case in draws(tiled(convolutions(wide=True), target), 300):
+    for case in draws(tiled(convolutions(wide=True), target), 500):
         if case.tile.algorithm == "contraction":
             text = lower("k", case.workload, case.tile, target).text
             if "first_sums" in text:
                 found.append(case)
                 by_stretch += "k0 +=" in text
-    assert len(found) > 15
+    assert len(found) > 10
     assert by_stretch, "none takes k stretch by stretch"
     check(found, target, optimise="-O1")
 

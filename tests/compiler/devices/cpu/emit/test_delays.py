@@ -72,7 +72,7 @@ class Trial:
     def __init__(self, workshop: Workshop, folder: Path, number: int | None = None) -> None:
         self.model = Model(folder, verify=False, plan=number)
         self.inputs = [inputs_of(workshop.kernels, seed) for seed in (1, 2)]
-        self.seed = ctypes.c_uint.in_dll(self.model._opened().calls, "delay_seed")
+        self.seed = ctypes.c_uint.in_dll(self.model._program.opened().calls, "delay_seed")
 
     def bits(self, seed: int) -> bytes:
         """Of the outputs for the input whose turn it is under this seed."""

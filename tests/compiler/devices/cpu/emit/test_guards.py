@@ -206,12 +206,12 @@ def test_a_trace_says_when_each_task_ran_and_keeps_every_wait(
         with Model(three, lanes, verify=False, plan=number) as model:
             names = [spec.name for spec in model.inputs]
             given = dict(zip(names, inputs_of(workshop.kernels, 1), strict=True))
-            library, arrays = model._opened(), model._arrays(given)
-            results = model._results([None] * len(model.outputs), arrays)
+            library, arrays = model._program.opened(), model._arrays(given)
+            results = model._ports.results([None] * len(model.outputs), arrays)
             begins, ends = (np.full(len(plan.tasks), -1.0) for _ in range(2))
             doubles = [np.ctypeslib.as_ctypes(times) for times in (begins, ends)]
             for _ in range(10):
-                model._call(arrays, results, library.calls.tw_trace, *doubles)
+                model._program.call(arrays, results, library.calls.tw_trace, *doubles)
                 ended: dict[int, list[float]] = {lane: [] for lane in range(plan.lanes)}
                 for task, begin, end in zip(plan.tasks, begins, ends, strict=True):
                     assert 0 <= begin <= end
@@ -224,7 +224,7 @@ def test_a_trace_says_when_each_task_ran_and_keeps_every_wait(
 
 def test_an_artifact_tells_all_of_its_plans(workshop: Workshop, plans: list[Plan], three: Path) -> None:
     with Model(three, verify=False) as model:
-        described = model._opened().describe()
+        described = model._program.opened().describe()
     assert [(one["lanes"], one["tasks"], one["most_handover_ns"]) for one in described["plans"]] == [
         (plan.lanes, len(plan.tasks), limit) for plan, limit in zip(plans, (0.0, 1e10, None), strict=False)
     ]

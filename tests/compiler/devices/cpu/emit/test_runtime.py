@@ -14,7 +14,8 @@ import numpy as np
 import pytest
 
 from compiler.devices.cpu.target import this_machine
-from compiler.pack.loader import Model, _Tensor
+from compiler.pack.loader import Model
+from compiler.pack.loader.interface import _Tensor
 from tests.compiler.conftest import Compiled
 
 Compile = Callable[..., Compiled]
@@ -203,9 +204,9 @@ def test_the_c_interface_refuses_what_does_not_fit(
     model: Model, image: np.ndarray, wrong: dict[str, object], reason: str
 ) -> None:
     out = np.zeros((1, 10), np.float32)
-    library = model._opened()
+    library = model._program.opened()
     given = tensor(image, **wrong)
-    result = library.calls.tw_run(model._instance, ctypes.byref(given), ctypes.byref(tensor(out)))
+    result = library.calls.tw_run(model._program.instance, ctypes.byref(given), ctypes.byref(tensor(out)))
     assert result == -1
     assert reason in library.last_error()
     assert not out.any()

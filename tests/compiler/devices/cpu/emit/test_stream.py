@@ -21,7 +21,10 @@ from compiler.codegen.build import compile_library, find_toolchain, host_headers
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.lanes import LaneCosts
-from compiler.pack.loader import Binding, Frame, RunError, TensorSpec, WrongMachine, _aligned, _Frames, _point, _Seat
+from compiler.pack.loader import Binding, Frame, RunError, TensorSpec, WrongMachine
+from compiler.pack.loader.frames import _Frames, _Seat
+from compiler.pack.loader.interface import _point
+from compiler.pack.loader.specs import _aligned
 from compiler.schedule.parts.dividing import division_of, parts_of
 from compiler.schedule.parts.portions import portion
 from tests.compiler.schedule.kernel_graphs import chain

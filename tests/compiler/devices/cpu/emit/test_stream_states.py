@@ -12,7 +12,9 @@ from compiler.codegen.build import compile_library, host_headers
 from compiler.devices.cpu.emit.stream import emit_stream
 from compiler.devices.cpu.target import this_machine
 from compiler.ir.lanes import NOTHING
-from compiler.pack.loader import Binding, Frame, RunError, TensorSpec, _aligned, _Frames
+from compiler.pack.loader import Binding, Frame, RunError, TensorSpec
+from compiler.pack.loader.frames import _Frames
+from compiler.pack.loader.specs import _aligned
 from compiler.schedule.parts.dividing import division_of, parts_of
 from compiler.schedule.parts.portions import portion
 from tests.compiler.devices.cpu.emit.test_stream import TOOLCHAIN, Built

@@ -1,0 +1,128 @@
+"""Products of floats: their operands as they lie, or as a constant B is packed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
+
+from compiler.codegen.writer import Writer
+from compiler.devices.cuda.algorithms.contraction.lowering import CudaContraction, switches_of
+from compiler.devices.cuda.algorithms.contraction.operand import half_of, without_widening
+from compiler.devices.cuda.algorithms.contraction.reading import reading
+from compiler.devices.cuda.algorithms.contraction.wgmma import WgmmaProduct
+from compiler.devices.cuda.codegen.fragments import FmaProduct, MmaProduct, Product, SplitProduct
+from compiler.devices.cuda.codegen.lowered import CudaLowered
+from compiler.devices.cuda.codegen.operands import Operand
+from compiler.devices.cuda.codegen.panels import BlockPanels
+from compiler.devices.cuda.codegen.rows import Swizzled
+from compiler.devices.cuda.target import CudaTarget
+from compiler.forms.contraction import Contraction, as_contraction, packing_of
+from compiler.ir.expr import Expr, Load
+from compiler.ir.machine import Workload
+from compiler.ir.tensor import DType
+from compiler.ir.tile import Tile
+
+CALLED = {
+    "wgmma": "16-bit tensor cores, by warpgroups",
+    "mma": "16-bit tensor cores",
+    "mma_tf32": "tf32 tensor cores",
+    "mma_3xtf32": "fp32 by three tf32 products",
+    "ffma": "fp32 multiply-adds",
+}
+"""How algorithms multiply, for comments."""
+
+
+def lower_cuda_contraction(name: str, workload: Workload, tile: Tile, target: CudaTarget) -> CudaLowered:
+    """A kernel that `as_contraction` accepts under a tile of `contraction_tiles`.
+
+    Levels: `grid` (parts of k), `block` (m, n, k, stages), `warpgroup`, `warp` or `thread`.
+    """
+    view = as_contraction(workload)
+    assert view is not None, "the tile stage offers products only to kernels of that form"
+    return CudaContraction(name, workload, view, tile, Floats(), **switches_of(target)).lower()
+
+
+def product_of(view: Contraction, workload: Workload, tile: Tile) -> Product:
+    """How a tile multiplies."""
+    m, n = tile.extent("block", "m"), tile.extent("block", "n")
+    if tile.algorithm == "wgmma":
+        return WgmmaProduct(_half(view, workload), m, n, tile.extent("warpgroup", "m"), tile.extent("warpgroup", "n"))
+    return product_by(tile.algorithm, tile, _half(view, workload) if tile.algorithm == "mma" else DType.F32)
+
+
+def product_by(algorithm: str, tile: Tile, element: DType) -> Product:
+    """How warps or threads multiply by `mma`, of operands as `element`, by `mma_tf32`, `mma_3xtf32` or `ffma`."""
+    m, n = tile.extent("block", "m"), tile.extent("block", "n")
+    if algorithm == "ffma":
+        return FmaProduct(m, n, tile.extent("thread", "m"), tile.extent("thread", "n"))
+    warps = tile.extent("warp", "m"), tile.extent("warp", "n")
+    return SplitProduct(DType.F32, m, n, *warps) if algorithm == "mma_3xtf32" else MmaProduct(element, m, n, *warps)
+
+
+def _half(view: Contraction, workload: Workload) -> DType:
+    half = half_of(view, workload, exact=False)
+    assert half is not None, "`mma` and `wgmma` are for operands of 16 bits"
+    return half
+
+
+@dataclass(frozen=True)
+class Floats:
+    """Operands in fp32 or 16 bits, multiplied as the tile's algorithm says."""
+
+    called: Mapping[str, str] = field(default_factory=lambda: CALLED)
+    total: ClassVar[DType] = DType.F32
+    header: ClassVar[str] = ""
+
+    def product(self, of: CudaContraction) -> Product:
+        """As the tile says."""
+        return product_of(of.view, of.workload, of.tile)
+
+    def a(self, of: CudaContraction) -> Operand:
+        """Where it lies."""
+        return plain_a(of)
+
+    def b(self, of: CudaContraction) -> Operand:
+        """As it is packed, or where it lies."""
+        return of.reading_b(of.side("b", of.view.b, (of.view.n,), "first_n", of.n))
+
+    def packing(self, of: CudaContraction) -> tuple[int, BlockPanels] | None:
+        """Only a constant is packed that lies in constant steps of k and n and is read nowhere else."""
+        plain = replace(of.view, b=as_fp32(of.view.b))
+        found = packing_of(plain, of.workload, of.n)
+        if found is None or times_loaded(of.view, of.workload.kernel.inputs[found[0]].name) > 1:
+            return None
+        position, matrix = found
+        product = of.product
+        swizzled = isinstance(product.layout(of.depth), Swizzled)
+        matrix = replace(matrix, panel=0)
+        return position, BlockPanels(matrix, of.n, of.depth, product.element, product.as_tf32, swizzled)
+
+    def stage_bytes(self, of: CudaContraction) -> int:
+        """Rows of both."""
+        return plain_stage_bytes(of)
+
+    def after(self, of: CudaContraction, writer: Writer) -> None:
+        """Sums are what they are."""
+
+
+def plain_a(of: CudaContraction) -> Operand:
+    """Rows of A where they lie."""
+    return reading(of.side("a", of.view.a, of.view.m, "first_m", of.m), of.slots)
+
+
+def plain_stage_bytes(of: CudaContraction) -> int:
+    """Of rows of both operands in one layout."""
+    return (of.m + of.n) * of.product.layout(of.depth).pitch
+
+
+def as_fp32(value: Expr) -> Expr:
+    """A load of 16-bit floats, widened, as the fp32 load that its packing sees."""
+    inner = without_widening(value)
+    return Load(inner.slot, inner.index, DType.F32) if isinstance(inner, Load) else value
+
+
+def times_loaded(view: Contraction, slot: str) -> int:
+    """How many different loads of a slot the product and its maps have."""
+    values = [value for block in (view.product, *view.epilogue) for value in block.values]
+    return len({load for value in values for load in value.loads if load.slot == slot})

@@ -1,0 +1,139 @@
+"""model.so, opened."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import json
+import os
+import platform
+import struct
+import sys
+import tempfile
+import threading
+from typing import Any
+
+from compiler.pack.loader.errors import ArtifactError, RunError, WrongMachine
+from compiler.pack.loader.interface import ABI_VERSION, OLDER_ABI_VERSIONS, _Config, _Tensor
+
+PLACE = "let TMPDIR name a folder with free space that can be written and permits execution"
+"""What mends that the library can be loaded neither from memory nor from a temporary file."""
+_MACHINES = {62: "x86_64", 183: "aarch64"}
+"""ELF's numbers of the architectures."""
+
+
+class _Library:
+    """model.so, opened.
+
+    Each has a file of its own, so that none is mistaken for one opened before under the same name.
+    """
+
+    def __init__(self, code: bytes) -> None:
+        _check_architecture(code)
+        self._fd = -1
+        try:
+            self.calls = self._from_memory(code)
+        except (OSError, AttributeError):
+            self.calls = self._from_file(code)
+        try:
+            self._declare()
+        except AttributeError as reason:
+            self.close()
+            raise ArtifactError(f"model.so is not a Tilewright model: {reason}", "download it again") from None
+        except BaseException:
+            self.close()
+            raise
+
+    def _from_memory(self, code: bytes) -> ctypes.CDLL:
+        """By a file in memory, kept open.
+
+        The dynamic linker identifies libraries by names, and this one holds the number.
+        """
+        self._fd = os.memfd_create("model.so", os.MFD_CLOEXEC)
+        try:
+            with open(self._fd, "wb", closefd=False) as file:
+                file.write(code)
+            return ctypes.CDLL(f"/proc/self/fd/{self._fd}")
+        except OSError:
+            os.close(self._fd)
+            self._fd = -1
+            raise
+
+    def _from_file(self, code: bytes) -> ctypes.CDLL:
+        try:
+            handle, path = tempfile.mkstemp(suffix=".so", prefix="tilewright-")
+        except OSError as reason:
+            raise WrongMachine(f"there is no place for model.so: {reason}", PLACE) from reason
+        try:
+            with open(handle, "wb") as file:
+                file.write(code)
+            return ctypes.CDLL(path)
+        except OSError as reason:
+            if reason.errno is not None:
+                raise WrongMachine(f"model.so cannot be written to {path}: {reason.strerror}", PLACE) from reason
+            if os.statvfs(path).f_flag & os.ST_NOEXEC:
+                raise WrongMachine(
+                    f"model.so cannot be executed in {os.path.dirname(path)} (noexec)", PLACE
+                ) from reason
+            raise WrongMachine(
+                f"model.so cannot be loaded: {reason}", "compile the model on or for this system"
+            ) from reason
+        finally:
+            os.unlink(path)
+
+    def _declare(self) -> None:
+        c = self.calls
+        self.version: int = c.tw_abi_version()
+        if self.version not in (ABI_VERSION, *OLDER_ABI_VERSIONS):
+            raise ArtifactError(
+                f"model.so has ABI version {self.version}, this loader knows {ABI_VERSION}",
+                "use the loader.py inside that artifact",
+            )
+        tensors = ctypes.POINTER(_Tensor)
+        c.tw_describe.restype = ctypes.c_char_p
+        c.tw_last_error.restype = ctypes.c_char_p
+        c.tw_create.argtypes = (ctypes.POINTER(_Config), ctypes.POINTER(ctypes.c_void_p))
+        c.tw_run.argtypes = (ctypes.c_void_p, tensors, tensors)
+        c.tw_profile.argtypes = (ctypes.c_void_p, tensors, tensors, ctypes.POINTER(ctypes.c_double))
+        c.tw_destroy.argtypes = (ctypes.c_void_p,)
+        c.tw_destroy.restype = None
+        if self.version == ABI_VERSION:
+            doubles = ctypes.POINTER(ctypes.c_double)
+            c.tw_trace.argtypes = (ctypes.c_void_p, tensors, tensors, doubles, doubles)
+            c.tw_plan.argtypes = (ctypes.c_void_p, doubles)
+
+    def describe(self) -> dict[str, Any]:
+        """What the library says of itself."""
+        return dict(json.loads(self.calls.tw_describe()))
+
+    def last_error(self) -> str:
+        return bytes(self.calls.tw_last_error() or b"no reason given").decode(errors="replace")
+
+    def close(self) -> None:
+        _ctypes.dlclose(self.calls._handle)
+        if self._fd >= 0:
+            os.close(self._fd)
+
+
+def _check_architecture(code: bytes) -> None:
+    here = {"AMD64": "x86_64", "arm64": "aarch64"}.get(platform.machine(), platform.machine())
+    if code[:4] != b"\x7fELF" or len(code) < 20:
+        return
+    if sys.platform != "linux":
+        raise WrongMachine(f"model.so is for Linux, this is {sys.platform}", "run it on Linux, or in a container")
+    built = _MACHINES.get(struct.unpack_from("<H", code, 18)[0], "another architecture")
+    if built != here:
+        raise WrongMachine(f"model.so is for {built}, this machine is {here}", f"compile the model for cpu on {here}")
+
+
+def _alone(lock: threading.RLock) -> threading.RLock:
+    """The lock under which one thread at a time uses a model, for a thread that does not hold it already.
+
+    Raises RunError in one that does, which would wait for itself: in a signal handler or a tracing hook amid a run.
+    """
+    if lock._is_owned():  # type: ignore[attr-defined]
+        raise RunError(
+            "the model is in use by this very thread, and a signal handler, tracing hook or finaliser calls it. "
+            "Fix: call it once that run is over, or load the model a second time for it"
+        )
+    return lock
