@@ -122,7 +122,8 @@ def _finish(
         if not as_json:
             cached = ", from the cache" if ended.cached else ""
             unproven = ", NOT VERIFIED: its report says why" if _is_unverified(client, ended) else ""
-            console().print(f"{artifact}  (job {ended.id}{cached}{unproven})", markup=False)
+            print(artifact, flush=True)
+            console().print(f"job {ended.id}{cached}{unproven}", markup=False)
             for one in ended.compared:
                 said = "".join(letter if letter.isprintable() else "?" for letter in str(one["said"]))
                 console().print(said, markup=False, highlight=False, soft_wrap=True)

@@ -52,7 +52,7 @@ def infer(
             return
         show(ended)
         if output:
-            console().print(str(output), markup=False)
+            console().print(f"written: {output}", markup=False)
 
 
 def show(found: Inference) -> None:

@@ -32,4 +32,5 @@ def fetch(
         return
     show(report)
     digest = ended.made.split("/")[2]
-    console().print(f"{target}  (model {digest}, job {ended.id})", markup=False)
+    console().print(f"model {digest}, job {ended.id}", markup=False)
+    print(target)

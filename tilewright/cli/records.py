@@ -180,7 +180,7 @@ def _written(path: Path, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(path), "bytes": path.stat().st_size})
     else:
-        console().print(str(path), markup=False)
+        print(path)
 
 
 def _show(found: list[TuningRecord]) -> None:

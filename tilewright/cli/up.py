@@ -31,7 +31,7 @@ def up(
         if as_json:
             print_json(ready.to_json())
         else:
-            console().print(_welcome(ready), markup=False, soft_wrap=True)
+            print(_welcome(ready), flush=True)
 
     with failures(as_json):
         try:
