@@ -73,7 +73,8 @@ class AsyncClient:
     What gives an iterator there is to be used with `async for`, the rest is to be awaited. Requests run on the event
     loop over httpx, and cancelling a task ends its request; reading files, checking and pauses take place in threads,
     so the loop never waits for them. Functions that are called with progress are called in such a thread. Use it in an
-    `async with` block, or `await close()`, on one loop.
+    `async with` block, or `await close()`, on one loop. Making one waits, as `tilewright.discover` says, where a server
+    of this machine is starting.
 
     transport  of `httpx`, for tests and for sockets of your own
     """
