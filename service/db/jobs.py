@@ -333,6 +333,16 @@ def unserved(session: Session, served: Served, limit: int) -> Sequence[tuple[uui
     return [(row.id, row.queue, row.compiler) for row in found]
 
 
+def held_up(session: Session, held: Served, free: Served, limit: int) -> Sequence[tuple[uuid.UUID, str]]:
+    """Id and queue of jobs that wait where only workers of `held` serve, none of `free`; oldest first.
+
+    Their rows stay locked until the commit; those that another transaction has locked are left out.
+    """
+    waiting = sa.select(Job.id, Job.queue).where(Job.state == JobState.QUEUED, Job.blocked_by == 0)
+    chosen = waiting.where(_is_served(held), sa.not_(_is_served(free))).order_by(Job.created_at).limit(limit)
+    return [(row.id, row.queue) for row in session.execute(chosen.with_for_update(skip_locked=True))]
+
+
 def served_again(session: Session, served: Served) -> None:
     """Jobs that such workers may take do not wait for want of a worker any more."""
     noted = sa.select(Job.id).where(Job.state == JobState.QUEUED, Job.unserved_since.is_not(None), _is_served(served))
