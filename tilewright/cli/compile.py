@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -24,9 +24,11 @@ from tilewright.cli.output import (
 )
 from tilewright.cli.preflight import show as show_preflight
 from tilewright.cli.progress import job_bar, transfer_bar
-from tilewright.client import Client
 from tilewright.errors import ClientError, JobFailed, UsageError
-from tilewright.wire import Job
+
+if TYPE_CHECKING:
+    from tilewright.client import Client
+    from tilewright.wire import Job
 
 
 def compile_model(
@@ -77,6 +79,7 @@ def compile_model(
             given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry),
             target,
         )
+        given.demand_files(model, *(data or ()), *(samples or ()))
         paths = _outputs(model, output, target or [])
         if wait:
             for path in paths:
@@ -187,6 +190,3 @@ def _outputs(model: str, output: Path | None, targets: Sequence[str]) -> list[Pa
     except OSError as error:
         raise UsageError(f"cannot make {folder}: {error.strerror}", fix="name another folder with --output") from error
     return [folder / f"{name.stem}.{target.replace(':', '-')}.tw" for target in targets]
-
-
-COMMAND = ("compile", compile_model)

@@ -87,6 +87,7 @@ def compress(
         target = output or Path(model).with_suffix(".compressed.onnx")
         limits = {"max_queue_s": max_queue, "max_run_s": max_run}
         said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
+        given.demand_files(model, *(data or ()), *(samples or ()))
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
@@ -142,6 +143,3 @@ def show(report: Mapping[str, Any]) -> None:
 
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4g}"
-
-
-COMMAND = ("compress", compress)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.table import Table
@@ -22,7 +22,9 @@ from tilewright.cli.output import (
     table,
     time_of,
 )
-from tilewright.wire import Job
+
+if TYPE_CHECKING:
+    from tilewright.wire import Job
 
 JobId = Annotated[str, typer.Argument(help="The id of a job, benchmark or inference.")]
 Compilation = Annotated[str, typer.Argument(help="The id of a compilation.")]

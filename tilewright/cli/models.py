@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -25,7 +25,9 @@ from tilewright.cli.output import (
 )
 from tilewright.cli.progress import transfer_bar
 from tilewright.errors import UsageError
-from tilewright.workloads import Workload
+
+if TYPE_CHECKING:
+    from tilewright.workloads import Workload
 
 models = typer.Typer(help="List, upload and delete models.", invoke_without_command=True)
 
@@ -66,6 +68,8 @@ def upload(
     as_json: Json = False,
 ) -> None:
     """Bring a model to the server, unless it has it; prints its digest. With `--json`: the model."""
+    with failures(as_json):
+        given.demand_files(model, *(data or ()))
     with failures(as_json), connect(url, key, profile) as client:
         with transfer_bar("upload", quiet=as_json) as progress:
             kept = client.upload(model, data=data or (), progress=progress)

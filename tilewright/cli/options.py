@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tilewright.client import Labels
 from tilewright.errors import UsageError
 from tilewright.names import is_digest
+
+if TYPE_CHECKING:
+    from tilewright.client import Labels
 
 Targets = Annotated[
     list[str] | None,
@@ -151,6 +153,15 @@ def is_file(model: str) -> bool:
     return Path(model).exists() or not is_digest(model)
 
 
+def demand_files(model: str | Path, *others: Path) -> None:
+    """Raises `UsageError` for a file that is not there, before a server is looked for; a digest is none."""
+    for file in ([Path(model)] if is_file(str(model)) else []) + [*others]:
+        try:
+            file.stat()
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror}", fix="give the path of a file") from error
+
+
 def given_of(**values: Any) -> dict[str, Any]:
     """Those values that were given."""
     return {name: value for name, value in values.items() if value is not None}
@@ -160,7 +171,7 @@ def labels(name: str | None, note: str | None, tags: list[str] | None) -> Labels
     """What is to be called otherwise; an empty text takes away."""
     texts = {name: text or None for name, text in given_of(name=name, note=note).items()}
     kept = {} if tags is None else {"tags": [tag for tag in tags if tag] or None}
-    return cast(Labels, {**texts, **kept})
+    return cast("Labels", {**texts, **kept})
 
 
 def for_targets(options: dict[str, Any], targets: list[str] | None) -> list[dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,7 +26,9 @@ from tilewright.cli.output import (
 )
 from tilewright.cli.progress import transfer_bar
 from tilewright.errors import JobFailed
-from tilewright.wire import Preflight
+
+if TYPE_CHECKING:
+    from tilewright.wire import Preflight
 
 
 def preflight(
@@ -55,6 +57,7 @@ def preflight(
             given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry),
             [target] if target else None,
         )
+        given.demand_files(model, *(data or ()))
         with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
             found = client.preflight(model, wanted[0], data=data or (), compiler=compiler or "", progress=progress)
         print_json(found.said) if as_json else show(found)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -17,7 +18,9 @@ from rich.progress import (
 )
 
 from tilewright.cli.output import console
-from tilewright.wire import JobEvent
+
+if TYPE_CHECKING:
+    from tilewright.wire import JobEvent
 
 
 @contextlib.contextmanager

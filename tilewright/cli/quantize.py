@@ -74,6 +74,7 @@ def quantize(
         target = output or Path(model).with_suffix(".int8.onnx")
         limits = {"max_queue_s": max_queue, "max_run_s": max_run}
         said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
+        given.demand_files(model, *(data or ()), *(samples or ()))
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
@@ -109,6 +110,3 @@ def show(report: Mapping[str, Any]) -> None:
 
 def _decibels(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
-
-
-COMMAND = ("quantize", quantize)

@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,9 +29,11 @@ from tilewright.cli.output import (
     time_of,
 )
 from tilewright.cli.progress import transfer_bar
-from tilewright.client import Client
 from tilewright.errors import UsageError
-from tilewright.wire import TuningRecord
+
+if TYPE_CHECKING:
+    from tilewright.client import Client
+    from tilewright.wire import TuningRecord
 
 records = typer.Typer(
     help="Look at tuning records, write them to files, carry them elsewhere.", invoke_without_command=True

@@ -13,8 +13,8 @@ import tilewright
 from tilewright.arrays import read_npz, write_npz
 from tilewright.cli.options import sizes
 from tilewright.cli.output import Json, failures, print_json, results
-from tilewright.download import whole
 from tilewright.errors import UsageError
+from tilewright.files import whole
 
 BENCH_S = 2.0
 SHOWN = ("median", "p10", "p90", "min")

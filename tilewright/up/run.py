@@ -15,8 +15,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
 from tilewright import running
 from tilewright.discover import READY_FILE
 from tilewright.errors import ClientError, UsageError
@@ -137,6 +135,8 @@ def _processes(ready: Ready) -> list[Supervised]:
 def _until_ready(ready: Ready, processes: list[Supervised], stop: int, say: Callable[[str], None]) -> bool:
     """Wait for /readyz; False when asked to stop before. Raises `NotReady`."""
     late = time.monotonic() + READY_WITHIN_S
+    import httpx  # takes a tenth of a second, which a port that is taken does not wait for
+
     with httpx.Client(base_url=ready.url, timeout=5.0, trust_env=False) as http:
         while not _stopped(stop):
             _mend(processes, say)

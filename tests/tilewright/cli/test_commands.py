@@ -120,10 +120,17 @@ def test_a_refused_request_is_exit_status_4(command: Command, server: Any) -> No
     assert command("jobs").exit_code == 4
 
 
-def httpx_problem() -> Any:
+@pytest.mark.parametrize("code", ["bad_request", "invalid_options"])
+def test_a_request_that_makes_no_sense_to_the_server_is_exit_status_2(command: Command, server: Any, code: str) -> None:
+    server.answer = lambda request: httpx_problem(code, 422)
+    assert command("jobs").exit_code == 2
+    assert json.loads(command("jobs", "--json").stdout)["error"]["code"] == code
+
+
+def httpx_problem(code: str = "not_authenticated", status: int = 401) -> Any:
     import httpx
 
-    return httpx.Response(401, json={"code": "not_authenticated", "detail": "no API key was sent", "fix": "send one"})
+    return httpx.Response(status, json={"code": code, "detail": "no API key was sent", "fix": "send one"})
 
 
 def test_a_damaged_download_is_exit_status_5(command: Command, server: Any, tmp_path: Path) -> None:

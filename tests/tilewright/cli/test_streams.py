@@ -19,7 +19,6 @@ from typing import Any
 import httpx
 import numpy as np
 import pytest
-import typer
 
 import tilewright
 from bench import subjects
@@ -36,8 +35,8 @@ from tests.tilewright.fake_server import ARTIFACT, BENCHMARK, INFERENCE, JOB, OT
 from tests.tilewright.generation.decoders import fixed
 from tilewright import light, local, profiles
 from tilewright.arrays import write_npz
-from tilewright.cli import app
 from tilewright.cli import changes as changing
+from tilewright.cli.commands import tree
 from tilewright.offline import Queue
 from tilewright.up import run as running
 
@@ -159,8 +158,7 @@ ROWS: tuple[Row, ...] = (
 
 def commands() -> Iterator[str]:
     """The words of every command, those of groups with their group's; a group alone lists."""
-    root: Any = typer.main.get_command(app)
-    for name, one in root.commands.items():
+    for name, one in tree().items():
         yield name
         yield from (f"{name} {inner}" for inner in getattr(one, "commands", ()))
 
