@@ -25,8 +25,12 @@ _REPORT = sa.case((Job.artifact_id.is_(None), Job.report)).label("report")
 """Not of compilations, whose reports are long: others' name the model that they made."""
 _COMPARED = sa.case((Job.artifact_id.is_not(None), Job.report["compared"])).label("compared")
 """Of compilations: how the artifact fared beside other runtimes."""
+_MEASURED = tuple(
+    sa.case((Job.artifact_id.is_not(None), Job.report[name])).label(name) for name in ("latency_s", "errors")
+)
+"""Of compilations: how long an inference takes, and what the proof found for each output."""
 _STATUS: sa.Select[Any] = sa.select(
-    *(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT, _COMPARED
+    *(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT, _COMPARED, *_MEASURED
 )
 
 
