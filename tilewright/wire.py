@@ -73,6 +73,8 @@ class Job(Work):
                  `quantized`, `compressed` and `minimised` are other names of it
     batch        the id of what it shares with the other jobs of its request, or ""
     compared     of each runtime that the artifact was raced with: `peer`, `said` (one sentence), `ratio`, `low`, `high`
+    latency_s    seconds of one inference of the artifact where it was compiled; None where that is not known
+    error        the largest error of the artifact's outputs, relative to the largest value of each; None: not known
     """
 
     path: ClassVar[str] = "/jobs"
@@ -85,6 +87,8 @@ class Job(Work):
     made: str
     batch: str
     compared: tuple[Mapping[str, Any], ...] = ()
+    latency_s: float | None = None
+    error: float | None = None
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +97,8 @@ class Job(Work):
             **super()._fields(said),
             "batch": said.get("batch") or "",
             "compared": tuple(said.get("compared") or ()),
+            "latency_s": said.get("latency_s"),
+            "error": said.get("largest_error"),
             "kind": said.get("kind", "compile"),
             "artifact_id": said["artifact_id"],
             "cached": bool(said.get("cached")),

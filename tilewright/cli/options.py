@@ -14,6 +14,9 @@ from tilewright.names import is_digest
 if TYPE_CHECKING:
     from tilewright.client import Labels
 
+LONGEST_NAME = 200
+"""Letters of a name that the server takes."""
+
 Targets = Annotated[
     list[str] | None,
     typer.Option(
@@ -160,6 +163,14 @@ def demand_files(model: str | Path, *others: Path) -> None:
             file.stat()
         except OSError as error:
             raise UsageError(f"cannot read {file}: {error.strerror}", fix="give the path of a file") from error
+
+
+def name_of(name: str | None, model: str) -> str | None:
+    """What a job is called: as was said, else as the file of its model is; None for a model that the server has."""
+    if name is not None or not is_file(model):
+        return name
+    shown = "".join(letter for letter in Path(model).resolve().name if letter >= " " and letter != "\x7f")
+    return shown[:LONGEST_NAME] or None
 
 
 def given_of(**values: Any) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
@@ -25,7 +26,10 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
-    """What shows a job's events: a bar with the phase, lines for notices and printed text; nothing when `quiet`."""
+    """What shows a job's events: a bar with phase and times, lines for notices and printed text; nothing when `quiet`.
+
+    The time that is left is what the share that is done suggests.
+    """
     if quiet:
         yield lambda event: None
         return
@@ -38,6 +42,9 @@ def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
         TextColumn("{task.description:10}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
+        TextColumn("elapsed,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=shown) as progress:
         bar = progress.add_task("queued", total=1.0)

@@ -73,7 +73,7 @@ def quantize(
             wanted["dims"] = given.sizes(dim)
         target = output or Path(model).with_suffix(".int8.onnx")
         limits = {"max_queue_s": max_queue, "max_run_s": max_run}
-        said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
+        said = given.given_of(name=given.name_of(name, model), note=note, tags=tag, compiler=compiler, **limits)
         given.demand_files(model, *(data or ()), *(samples or ()))
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tests.tilewright.fake_server import ARTIFACT
 from tilewright import follow
 from tilewright.arrays import read_npz, write_npz
 from tilewright.cli import run
@@ -44,8 +45,66 @@ def test_the_last_lines_of_compile_say_how_much_faster_it_is(command: Command, s
     server.compared = [{"peer": "p", "said": one.replace("?", "\x1b")} for one in said]
     done = command("compile", model)
     assert done.exit_code == 0
-    assert done.stderr.splitlines()[-2:] == said
+    assert [line for line in done.stderr.splitlines() if line.startswith("compared")] == [
+        f"compared    {one}" for one in said
+    ]
     assert json.loads(command("compile", model, "--json").stdout)["compared"] == server.compared
+
+
+def test_the_last_lines_of_compile_have_what_one_asks_next(command: Command, server: Any, model: Path) -> None:
+    server.latency_s, server.largest_error = 1.08e-3, 2.34e-7
+    server.compared = [{"peer": "onnxruntime", "said": "twice as fast", "ratio": 2.0}]
+    report = {"threads": 2, "tolerance": 1e-4, "artifact_bytes": 5 << 20, "target": "cpu:x86-64-v4"}
+    server.answers[f"/jobs/{ID}/report"] = {"report": report}
+    done = command("compile", model)
+    assert done.stdout == f"{model.with_suffix('.tw')}\n"
+    assert done.stderr.splitlines()[-6:] == [
+        "latency     1.080 ms with 2 threads",
+        "compared    twice as fast",
+        "error       2.3e-07 of the largest value, of 0.0001 permitted",
+        "size        5.0 MiB",
+        f"job         http://server.test/#/jobs/{ID}",
+        f"next        tilewright run {model.with_suffix('.tw')} --bench",
+    ]
+    server.answers[f"/jobs/{ID}/report"] = {"report": {"verified": False, "target": "cuda:sm_90", "threads": 1}}
+    server.events = [("notice", {"message": "from the cache, without a race"}), ("state", {"state": "SUCCEEDED"})]
+    server.cached, server.latency_s, server.compared = True, None, []
+    assert command("compile", model).stderr.splitlines() == [
+        "from the cache, without a race",
+        "error       NOT VERIFIED: its report says why",
+        f"job         http://server.test/#/jobs/{ID}, from the cache",
+        f"next        python {model.with_suffix('.tw')} --help",
+    ]
+
+
+def test_a_job_has_the_name_of_its_models_file(command: Command, server: Any, model: Path) -> None:
+    def sent() -> Any:
+        return json.loads(server.sent("/compile")[-1].content)
+
+    command("compile", model, "--no-wait")
+    assert sent()["name"] == "net.onnx"
+    command("compile", model, "--no-wait", "--name", "nightly")
+    assert sent()["name"] == "nightly"
+    command("compile", "5" * 64, "--no-wait")
+    assert "name" not in sent()
+    odd = model.with_name("a\tb" + "c" * 200 + ".onnx")
+    model.rename(odd)
+    command("compile", odd, "--no-wait")
+    assert sent()["name"] == "ab" + "c" * 198
+
+
+def test_jobs_show_latency_speed_up_and_artifact(command: Command, server: Any) -> None:
+    server.state, server.latency_s = "SUCCEEDED", 1.08e-3
+    server.compared = [
+        {"peer": "openvino", "ratio": 3.1, "said": ""},
+        {"peer": "onnxruntime", "ratio": 1.54, "said": ""},
+        {"peer": "other", "ratio": None, "said": "not installed"},
+    ]
+    line = command("jobs").stdout.splitlines()[1]
+    for cell in (ID, "1.080 ms", "1.54x onnxruntime", ARTIFACT):
+        assert cell in line
+    server.state = "RUNNING"
+    assert ARTIFACT not in command("jobs").stdout, "it is not made yet"
 
 
 def test_compile_without_waiting_prints_the_jobs_id(command: Command, model: Path) -> None:

@@ -115,6 +115,23 @@ def test_a_summary_begins_as_the_help_of_its_command_and_fits_into_a_line(entry:
     assert len(entry.summary) <= 80
 
 
+def test_colours_are_left_out_where_the_environment_says_so(tmp_path: Path) -> None:
+    def colours(**variables: str) -> list[str]:
+        done = subprocess.run(
+            [sys.executable, "-m", "tilewright", "jobs"],
+            env={**os.environ, "PYTHONPATH": os.getcwd(), "XDG_STATE_HOME": str(tmp_path), **variables},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "no server is known" in done.stderr
+        return re.findall(r"\x1b\[[0-9;]*3[0-7]m", done.stderr)
+
+    homes = {name: str(tmp_path) for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME")}
+    assert colours(**homes, FORCE_COLOR="1", TERM="xterm-256color")
+    assert colours(**homes, FORCE_COLOR="1", TERM="xterm-256color", NO_COLOR="1") == []
+
+
 def test_no_command_stands_in_two_panels() -> None:
     assert len({entry.name for entry in ENTRIES}) == len(ENTRIES)
 
