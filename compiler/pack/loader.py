@@ -19,6 +19,7 @@ import bisect
 import ctypes
 import functools
 import hashlib
+import html
 import io
 import itertools
 import json
@@ -1534,7 +1535,8 @@ class Model:
     ) -> dict[str, Any]:
         """Outputs by name, for inputs by name.
 
-        Inputs are numpy arrays, anything with `__dlpack__` in host memory, or nested lists.
+        Inputs are numpy arrays, anything with `__dlpack__` in host memory, or nested lists. Of a model with one input
+        it may stand alone, without its name.
 
         `out` may give arrays for some or all outputs, which are filled and returned. Strided arrays are fine, row-major
         ones are used in place. A model that runs on a GPU also takes tensors in that GPU's memory (with `__dlpack__` or
@@ -1546,6 +1548,8 @@ class Model:
         With a `state` the inputs that it holds are left out, and so are the outputs that it takes over, unless `out`
         names them (with None for a new array).
         """
+        if type(inputs) is not dict:
+            inputs = self._by_name(inputs)
         if state is not None:
             return self._run_from(state, inputs, out)
         if (quick := self._quick) and (found := self._run_quick(quick, inputs, out)) is not None:
@@ -1568,6 +1572,61 @@ class Model:
         results = self._call(arrays, self._results([given.get(spec.name) for spec in self.outputs], arrays))
         results = self._as_strings(results, strings)
         return {spec.name: _returned(spec, given, result) for spec, result in zip(self.outputs, results, strict=True)}
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """What `run` gives for inputs in their order, by name, or in one mapping; of one output the array alone.
+
+        Raises as `run` does.
+        """
+        if len(inputs) == 1 and isinstance(inputs[0], Mapping):
+            (given,) = inputs
+        elif len(inputs) > len(self.inputs):
+            raise InputError(f"{len(inputs)} inputs are given. Fix: give {self._wanted()}")
+        else:
+            given = dict(zip([spec.name for spec in self.inputs], inputs, strict=False))
+        if twice := sorted({*given} & {*named}):
+            raise InputError(f"input {twice[0]!r} is given twice. Fix: give it once")
+        found = self.run({**given, **named})
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def _by_name(self, inputs: Any) -> Mapping[str, Any]:
+        """Inputs by name; one without a name is that of a model with one. Raises InputError for any other."""
+        if isinstance(inputs, Mapping):
+            return inputs
+        if len(self.inputs) != 1:
+            raise InputError(f"inputs are given by name, not as a {type(inputs).__name__}. Fix: give {self._wanted()}")
+        return {self.inputs[0].name: inputs}
+
+    def _wanted(self) -> str:
+        return "{" + ", ".join(f"{spec.name!r}: {spec}" for spec in self.inputs) + "}"
+
+    def __repr__(self) -> str:
+        rows = self._facts()
+        return (
+            f"<Model {rows.pop('artifact')}: {rows.pop('inputs')} -> {rows.pop('outputs')}; {', '.join(rows.values())}>"
+        )
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = "".join(f"<tr><th>{name}</th><td>{html.escape(text)}</td></tr>" for name, text in self._facts().items())
+        return f"<table>{rows}</table>"
+
+    def _facts(self) -> dict[str, str]:
+        """What it is, in words."""
+
+        def listed(specs: Sequence[TensorSpec]) -> str:
+            each = ["".join(c if c.isprintable() else "?" for c in f"{spec.name}: {spec}") for spec in specs]
+            return ", ".join(each)
+
+        predicted = self.manifest.get("predicted_s")
+        return {
+            "artifact": self.path.name,
+            "inputs": listed(self.inputs),
+            "outputs": listed(self.outputs),
+            "target": str(self.manifest["target"]),
+            "lanes": f"{self.lanes} lane{'s' if self.lanes > 1 else ''}",
+            **({"latency": f"{1e3 * predicted:.3g} ms predicted"} if predicted else {}),
+        }
 
     def _run_quick(
         self,
