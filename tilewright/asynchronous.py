@@ -99,6 +99,7 @@ class AsyncClient:
         self._client = Client(
             server.url, server.key, transport=LoopTransport(self._inner), timeout_s=timeout_s, pause_s=pause_s
         )
+        self._client._for_jobs = None  # whose calls are not to be made on the event loop
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tilewright")
         self.url = self._client.url
 

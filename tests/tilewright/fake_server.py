@@ -154,6 +154,7 @@ class FakeServer:
     """Likewise."""
     latency_s: float | None = None
     largest_error: float | None = None
+    name: str = ""
     cached: bool = False
     """Whether the cache answers compilations."""
 
@@ -179,6 +180,7 @@ class FakeServer:
             "latency_s": self.latency_s,
             "largest_error": self.largest_error,
             "cached": self.cached,
+            "name": self.name or None,
             **other,
         }
 
