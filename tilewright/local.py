@@ -69,7 +69,7 @@ def compiled(model: Path, options: Mapping[str, Any] | None = None) -> Path:
         if not artifact.exists():
             with tempfile.TemporaryDirectory(dir=artifact.parent) as folder:
                 made = Path(folder) / artifact.name
-                _compile(model, options or {}, made)
+                compile_to(made, model, options or {})
                 made.replace(artifact)
     return artifact
 
@@ -86,7 +86,8 @@ def kept(model: Path, options: Mapping[str, Any] | None = None) -> Path:
     return cache_dir() / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.tw"
 
 
-def _compile(model: Path, options: Mapping[str, Any], made: Path) -> None:
+def compile_to(made: Path, model: Path, options: Mapping[str, Any]) -> None:
+    """Compile an ONNX file into the file `made`, which the cache does not have. Raises `JobFailed`."""
     command = [sys.executable, "-m", COMPILER, str(model), "--out", str(made), "--options", json.dumps(dict(options))]
     status, printed = _run([*command, "--json"])
     if status:

@@ -76,6 +76,7 @@ PANELS: Mapping[str, tuple[Entry, ...]] = {
     ),
     "Measuring": (
         Entry("race", "race:race", "Compile a model here and race it with other runtimes, without a server."),
+        Entry("check", "check:check", "Check that a model's artifact is not worse than one that was kept, for CI."),
         Entry("bench", "bench:bench", "Time artifacts against each other on the server's device."),
         Entry("infer", "infer:infer", "Run an artifact once on the server's device."),
         Entry("recommend", "recommend:recommend", "Time artifacts on the server and say which to take, and why."),

@@ -103,6 +103,7 @@ ROWS: tuple[Row, ...] = (
     Row("recommend JOB OTHER", ARTIFACT, "measured by benchmark", alone=True),
     Row("recommend JOB OTHER --latency-ms 1", "", "none; the nearest is", alone=True, status=1),
     Row("race @/m.onnx", "Tilewright 1.08 ms with 2 threads", "compiling, unless that was done before"),
+    Row("check @/m.onnx --against @/model.tw", "ok     latency", "running both in turns"),
     Row("run @/model.tw", "float32"),
     Row(f"generate @/decoder.tw --ids {IDS} --max-tokens 2", " ", "2 tokens: --max-tokens"),
     Row("timeline @/model.tw --repeats 2 -o @/t.svg", "measured", "written: @/t.svg"),
@@ -214,6 +215,7 @@ def world(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         return subprocess.CompletedProcess(words, 0, *PROCESSES[words[2]](words))
 
     monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(local, "compile_to", lambda made, model, options: None)
     monkeypatch.setattr(local, "compiled", lambda model, options: tmp_path / "raced.tw")
     monkeypatch.setattr(changing, "read_manifest", lambda path: {"model_digest": DIGEST})
     monkeypatch.setattr(changing, "model_file", lambda client, digest, folder: Path(digest))
@@ -231,6 +233,8 @@ def world(server: FakeServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
 
 
 RACED = {"peer": "onnxruntime", "threads": 2, "ours_s": 1.08e-3, "said": "1.08 ms; ONNX Runtime 1.66 ms: 1.54"}
+PAIR: dict[str, Any] = {"kept_s": 1e-3, "new_s": 1e-3, "ratio": 1.0, "low": 0.99, "high": 1.01, "difference": 0.0}
+PAIR |= {"kept_bytes": 100, "new_bytes": 100}
 AGAIN: dict[str, Any] = {"same": True, "made": "a", "measurements": 9, "kernels": 4, "measured": 3}
 AGAIN |= {name: [] for name in ("differing", "reasons", "missing", "changed")}
 DEPLOYED: dict[str, Any] = {"same_program": True, "kernels": 4, "measured": 3, "errors": [], "notices": []}
@@ -243,6 +247,7 @@ PROCESSES: dict[str, Callable[[list[str]], tuple[str, str]]] = {
     "compiler.platforms": lambda words: HERE,
     "compiler.reproduce": lambda words: (json.dumps(AGAIN), ""),
     "compiler.redeploy": lambda words: (json.dumps(DEPLOYED), ""),
+    "worker.race.pair": lambda words: (json.dumps(PAIR), ""),
     "worker.race": lambda words: (json.dumps([RACED]), ""),
 }
 """By module what its process prints and says."""
