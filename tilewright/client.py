@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 PAGE = 200
 
 ModelGiven = str | Path | bytes | StoredModel
-"""The path of an ONNX file, of a zip or of a folder; the bytes; the digest of a model that the server has; or what
-`upload` gave."""
+"""The path of an ONNX file, of a zip or of a folder; an address, `hf://owner/repo/file.onnx` or `https://...`; the
+bytes; the digest of a model that the server has; or what `upload` gave."""
 Options = Mapping[str, Any]
 Followed = TypeVar("Followed", Job, Benchmark, Inference)
 Kind = TypeVar("Kind", bound=Work)

@@ -26,7 +26,7 @@ DEFAULT_TOLERANCE = 1e-3
 
 
 def check(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, or an address of one.")],
     against: Annotated[Path, typer.Option("--against", help="The artifact that was kept, a .tw file.")],
     slower: Annotated[
         str, typer.Option("--max-regression", help="How much longer a run may take: 5%, or 0.05.")
@@ -72,7 +72,9 @@ def check(
         permitted = error if error is not None else kept.get("tolerance") or DEFAULT_TOLERANCE
         with tempfile.TemporaryDirectory(prefix="check-") as folder:
             new = artifact or output or Path(folder) / "new.tw"
-            verdicts = _verdicts(model, against, new, options, (threads, rounds, not artifact), (*limits, permitted))
+            verdicts = _verdicts(
+                Path(given.fetched(model)), against, new, options, (threads, rounds, not artifact), (*limits, permitted)
+            )
         _tell(model, verdicts, junit, as_json, os.environ.get("GITHUB_ACTIONS") == "true" if github is None else github)
     if not all(one.passed for one in verdicts):
         raise typer.Exit(1)
@@ -114,13 +116,13 @@ def _verdicts(
     return regressions.judged(found, slower, error, larger)
 
 
-def _tell(model: Path, verdicts: list[Verdict], junit: Path | None, as_json: bool, github: bool) -> None:
+def _tell(model: str, verdicts: list[Verdict], junit: Path | None, as_json: bool, github: bool) -> None:
     """The answer, in every form that is asked for."""
     if junit:
-        junit.write_text(regressions.junit(str(model), verdicts), encoding="utf-8")
+        junit.write_text(regressions.junit(model, verdicts), encoding="utf-8")
     if github:
         for one in verdicts:
-            print(regressions.annotation(str(model), one), file=sys.stderr if as_json else sys.stdout)
+            print(regressions.annotation(model, one), file=sys.stderr if as_json else sys.stdout)
     if as_json:
         passed = all(one.passed for one in verdicts)
         print_json({"passed": passed, "checks": [one.to_json() for one in verdicts]})

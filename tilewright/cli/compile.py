@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 def compile_model(
-    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder, an address, or a digest.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Default: the model's name with .tw; for several targets a folder."),
@@ -81,10 +81,11 @@ def compile_model(
             target,
         )
         given.demand_files(model, *(data or ()), *(samples or ()))
-        paths = _outputs(model, output, target or [])
+        paths = _outputs(given.file_name(model), output, target or [])
         if wait:
             for path in paths:
                 demand_place(path)
+        called, model = given.name_of(name, model), given.fetched(model)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
@@ -92,7 +93,7 @@ def compile_model(
                 for one in wanted:
                     _check(client, source, one, as_json, compiler or "")
             limits = {"max_queue_s": max_queue, "max_run_s": max_run}
-            said = given.given_of(name=given.name_of(name, model), note=note, tags=tag, compiler=compiler, **limits)
+            said = given.given_of(name=called, note=note, tags=tag, compiler=compiler, **limits)
             common: dict[str, Any] = {"samples": samples or (), "fresh": fresh, "priority": priority, **said}
             if workload:
                 common["workload"] = workload

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from tilewright import sources
+from tilewright.cli.output import console
 from tilewright.errors import UsageError
 from tilewright.names import is_digest
 
@@ -157,19 +160,34 @@ def is_file(model: str) -> bool:
 
 
 def demand_files(model: str | Path, *others: Path) -> None:
-    """Raises `UsageError` for a file that is not there, before a server is looked for; a digest is none."""
-    for file in ([Path(model)] if is_file(str(model)) else []) + [*others]:
+    """Raises `UsageError` for a file that is not there, before a server is looked for; addresses are no files."""
+    is_here = is_file(str(model)) and not sources.is_address(model)
+    for file in ([Path(model)] if is_here else []) + [*others]:
         try:
             file.stat()
         except OSError as error:
             raise UsageError(f"cannot read {file}: {error.strerror}", fix="give the path of a file") from error
 
 
+def file_name(model: str) -> str:
+    """The path of a model's file; of an address the name, for a file in the current folder."""
+    return sources.name_of(model) if sources.is_address(model) else model
+
+
+def fetched(model: str) -> str:
+    """The path of a model, which is fetched first if it has an address. Raises as `tilewright.sources.fetched`."""
+    if not sources.is_address(model):
+        return model
+    console().print(f"fetching {model}", style="dim", markup=False)
+    return str(sources.fetched(model))
+
+
 def name_of(name: str | None, model: str) -> str | None:
     """What a job is called: as was said, else as the file of its model is; None for a model that the server has."""
     if name is not None or not is_file(model):
         return name
-    shown = "".join(letter for letter in Path(model).resolve().name if letter >= " " and letter != "\x7f")
+    file = os.path.basename(os.path.abspath(file_name(model)))
+    shown = "".join(letter for letter in file if letter >= " " and letter != "\x7f")
     return shown[:LONGEST_NAME] or None
 
 

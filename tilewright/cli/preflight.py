@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 def preflight(
-    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder, an address, or a digest.")],
     target: given.Target = "",
     threads: given.Threads = None,
     dim: given.Dims = None,
@@ -58,8 +58,9 @@ def preflight(
             [target] if target else None,
         )
         given.demand_files(model, *(data or ()))
+        source = given.fetched(model)
         with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
-            found = client.preflight(model, wanted[0], data=data or (), compiler=compiler or "", progress=progress)
+            found = client.preflight(source, wanted[0], data=data or (), compiler=compiler or "", progress=progress)
         print_json(found.said) if as_json else show(found)
         if not found.ok:
             raise typer.Exit(JobFailed.exit_status)
