@@ -176,7 +176,7 @@ def _held_up(waiters: Sequence[Worker]) -> str:
     """What they wait for."""
     held = [(worker.hardware["device_holder"], worker.hardware.get("device"), worker.name) for worker in waiters]
     each = ", ".join(f"process {pid} holds the device {device} of {name}" for pid, device, name in held)
-    return f"{each}: the job waits until it is free (another installation on that machine? it ends with that process)"
+    return f"{each}: the job waits until it is free (it is another installation's, perhaps)"
 
 
 def _served(workers: Iterable[Worker]) -> jobs.Served:
