@@ -39,6 +39,7 @@ def server(data: Path, **settings: str) -> Iterator[Client]:
     # Settings of the user's own service, such as its database, are not this one's.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")}
     environment |= {"TILEWRIGHT_COMPARE": "false", **settings}  # benchmarks race by themselves
+    environment["XDG_STATE_HOME"] = str(data / "state")  # no command of the user finds this server
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
     up = [sys.executable, "-P", "-m", "tilewright", "up", "--port", "0"]
     process = Supervised("up", [*up, "--data", str(data), "--ready-file", str(ready_file)], environment, log)

@@ -73,7 +73,8 @@ class AsyncClient:
     What gives an iterator there is to be used with `async for`, the rest is to be awaited. Requests run on the event
     loop over httpx, and cancelling a task ends its request; reading files, checking and pauses take place in threads,
     so the loop never waits for them. Functions that are called with progress are called in such a thread. Use it in an
-    `async with` block, or `await close()`, on one loop.
+    `async with` block, or `await close()`, on one loop. Making one waits, as `tilewright.discover` says, where a server
+    of this machine is starting.
 
     transport  of `httpx`, for tests and for sockets of your own
     """
@@ -98,6 +99,7 @@ class AsyncClient:
         self._client = Client(
             server.url, server.key, transport=LoopTransport(self._inner), timeout_s=timeout_s, pause_s=pause_s
         )
+        self._client._for_jobs = None  # whose calls are not to be made on the event loop
         self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="tilewright")
         self.url = self._client.url
 

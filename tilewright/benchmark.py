@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from tilewright import notebook
 from tilewright.wire import Work
 
 
@@ -127,3 +128,15 @@ class Benchmark(Work):
             "machine": report.get("machine") or {},
             "sample": (report.get("inputs") or {}).get("name") or "",
         }
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        if not self.artifacts:
+            return notebook.facts({"benchmark": self.id, "state": self.state})
+        rows = [
+            (one.artifact, one.target, *map(notebook.seconds, (one.median_s, one.p10_s, one.p90_s)), one.runs)
+            for one in self.artifacts
+        ]
+        said = [f"{one.a} against {one.b}: {one.verdict}" for one in self.comparisons]
+        shown = notebook.table(("artifact", "target", "median", "p10", "p90", "runs"), rows)
+        return shown + notebook.lines([*said, *(f"note: {one}" for one in self.notices)])

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
 PAGE = 200
 
 ModelGiven = str | Path | bytes | StoredModel
-"""The path of an ONNX file, of a zip or of a folder; the bytes; the digest of a model that the server has; or what
-`upload` gave."""
+"""The path of an ONNX file, of a zip or of a folder; an address, `hf://owner/repo/file.onnx` or `https://...`; the
+bytes; the digest of a model that the server has; or what `upload` gave."""
 Options = Mapping[str, Any]
 Followed = TypeVar("Followed", Job, Benchmark, Inference)
 Kind = TypeVar("Kind", bound=Work)
@@ -140,6 +140,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         server = find_server(url, key, profile)
         self._http = Http.open(server.url, server.key, transport, timeout_s, pause_s)
         self.url = self._http.url
+        self._for_jobs: Client | None = self
 
     def __enter__(self) -> Self:
         return self
@@ -249,7 +250,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         if workload:
             request["params"] = {**request.get("params", {}), "workload": workload}
         answer = self._submit("/compile", key=idempotency_key, **request)
-        return Job.from_json(answer) if one else [Job.from_json(said) for said in answer["jobs"]]
+        return self._job(answer) if one else [self._job(said) for said in answer["jobs"]]
 
     def change(self, kind: str, model: ModelGiven, options: Options | None = None, **given: Unpack[Changing]) -> Job:
         """Queue a job that makes another model of one; `wait` for it, then `download_made`. Raises as `compile` does.
@@ -269,7 +270,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
             **_said(given),
         }
         request = given_samples.form(body, samples) if samples else {"json": body}
-        return Job.from_json(self._submit(of.path, key=key, **request))
+        return self._job(self._submit(of.path, key=key, **request))
 
     def quantize(self, model: ModelGiven, options: Options | None = None, **given: Unpack[Changing]) -> Job:
         """Queue the quantisation of a model to 8-bit integers; `wait` for it, then `download_quantized`.
@@ -300,7 +301,7 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         Raises as `compile` does, `ServerError` for what is no compilation that failed.
         """
         body = {"seconds": seconds, "priority": priority}
-        return Job.from_json(self._submit(f"/jobs/{id_of(job)}/minimise", json=body, key=idempotency_key))
+        return self._job(self._submit(f"/jobs/{id_of(job)}/minimise", json=body, key=idempotency_key))
 
     def download_made(self, job: Job, target: str | Path, progress: Progress = unheard) -> Path:
         """Fetch the model that a quantization, compression or minimisation made to the file `target`, checked.
@@ -330,20 +331,20 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
 
     def finish(self, job: Job | str) -> Job:
         """Ask a compilation for the best that it has found so far."""
-        return Job.from_json(self._http.json("POST", f"/jobs/{id_of(job)}/finish", repeat=True))
+        return self._job(self._http.json("POST", f"/jobs/{id_of(job)}/finish", repeat=True))
 
     def clone(
         self, job: Job | str, options: Options | None = None, *, idempotency_key: str = "", **beside: Unpack[Wishes]
     ) -> Job:
         """Compile the same model again; `options` replace those of the job, each as a whole."""
         body = {"options": dict(options or {}), "fresh": False, **_said(beside)}
-        return Job.from_json(self._submit(f"/jobs/{id_of(job)}/clone", json=body, key=idempotency_key))
+        return self._job(self._submit(f"/jobs/{id_of(job)}/clone", json=body, key=idempotency_key))
 
     # Jobs of any kind
 
     def job(self, job: Work | str) -> Job:
         """The job as it is now."""
-        return Job.from_json(self._http.json("GET", f"/jobs/{id_of(job)}"))
+        return self._job(self._http.json("GET", f"/jobs/{id_of(job)}"))
 
     def jobs(
         self,
@@ -361,15 +362,15 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
         where  `query` (text in name or note), `model` (a digest), `queue`, `since`, `until` (RFC 3339)
         """
         wanted = {"state": list(states), "kind": list(kinds), "tag": list(tags), **where}
-        return map(Job.from_json, self._http.pages("/jobs", "jobs", wanted, limit, PAGE))
+        return map(self._job, self._http.pages("/jobs", "jobs", wanted, limit, PAGE))
 
     def label(self, job: Work | str, **changes: Unpack[Labels]) -> Job:
         """Give a job another `name`, `note` or `tags`; None takes one away, what is left out stays."""
-        return Job.from_json(self._http.json("PATCH", f"/jobs/{id_of(job)}", json=_said(changes)))
+        return self._job(self._http.json("PATCH", f"/jobs/{id_of(job)}", json=_said(changes)))
 
     def cancel(self, job: Work | str) -> Job:
         """Ask for the end of a job; one that runs is stopped within seconds."""
-        return Job.from_json(self._http.json("POST", f"/jobs/{id_of(job)}/cancel"))
+        return self._job(self._http.json("POST", f"/jobs/{id_of(job)}/cancel"))
 
     def purge(self, job: Work | str) -> dict[str, Any]:
         """Delete a job with all that it made; what the server says of that. While it is `stopping`, ask again."""
@@ -419,7 +420,11 @@ class Client(Artifacts, Batches, Owners, Shares, Webhooks, Workloads):
 
     def result(self, job: Work | str, kind: type[Kind]) -> Kind:
         """The job as it is now, seen as a `Job`, `Benchmark` or `Inference`."""
-        return kind.from_json(self._http.json("GET", f"{kind.path}/{id_of(job)}"))
+        found = kind.from_json(self._http.json("GET", f"{kind.path}/{id_of(job)}"))
+        return found.of(self._for_jobs) if isinstance(found, Job) else found
+
+    def _job(self, said: Mapping[str, Any]) -> Job:
+        return Job.from_json(said).of(self._for_jobs)
 
     # Runs on the server's device
 

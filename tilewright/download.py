@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import re
 import threading
-import uuid
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import httpx
 
-from tilewright.errors import BrokenDownload, RequestRefused, ServerUnreachable, UsageError
+from tilewright.errors import BrokenDownload, RequestRefused, ServerUnreachable
+from tilewright.files import new_part, part_of, unwritable
 from tilewright.http import BUSY, Http
 
 CHUNK = 1 << 20
@@ -37,17 +36,17 @@ def download(http: Http, url: str, name: str, target: Path, progress: Progress =
     Raises `BrokenDownload` when the bytes are not those of the announced SHA-256, `ServerUnreachable` after several
     attempts that brought nothing, `UsageError` when `target` cannot be written.
     """
-    part = _part(target, name)
+    part = part_of(target, name)
     try:
         with alone(str(part.absolute())):
             return _download(http, url, part, target, progress)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise unwritable(target, error) from error
 
 
 def save(http: Http, url: str, target: Path, params: Mapping[str, Any], progress: Progress = unheard) -> Path:
     """GET what is made anew for each request, and cannot be resumed, into `target`. Raises as `download` does."""
-    part = _new_part(target)
+    part = new_part(target)
     try:
         for attempt in range(1, ATTEMPTS + 1):
             try:
@@ -64,26 +63,10 @@ def save(http: Http, url: str, target: Path, params: Mapping[str, Any], progress
             _verify(part, digest)
         os.replace(part, target)
     except OSError as error:
-        raise _unwritable(target, error) from error
+        raise unwritable(target, error) from error
     finally:
         part.unlink(missing_ok=True)
     return target
-
-
-@contextlib.contextmanager
-def whole(target: Path) -> Iterator[IO[bytes]]:
-    """A file to write to that becomes `target` once it is complete. Raises `UsageError` when it cannot be written."""
-    part = _new_part(target)
-    try:
-        with part.open("wb") as file:
-            yield file
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-    except OSError as error:
-        raise _unwritable(target, error) from error
-    finally:
-        part.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
@@ -105,26 +88,6 @@ def alone(what: str) -> Iterator[None]:
 _LOCK = threading.Lock()
 _AT_WORK: dict[str, threading.Lock] = {}
 _WAITING: dict[str, int] = {}
-
-
-def _new_part(target: Path) -> Path:
-    return _part(target, uuid.uuid4().hex[:8])
-
-
-def _part(target: Path, name: str) -> Path:
-    """The file that is to become `target`.
-
-    Raises `UsageError` for a target that is no file, such as a device: it would be replaced.
-    """
-    if target.exists() and not target.is_file():
-        raise UsageError(f"{target} is not a file", fix="name a file")
-    return target.with_name(f".{target.name}.{name}.part")
-
-
-def _unwritable(target: Path, error: OSError) -> UsageError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    fix = "free some disk space, or name a file on another disk" if full else "name a file in a folder that is there"
-    return UsageError(f"cannot write {target}: {error.strerror or error}", fix=fix)
 
 
 def _download(http: Http, url: str, part: Path, target: Path, progress: Progress) -> Path:

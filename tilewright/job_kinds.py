@@ -13,8 +13,8 @@ class JobKind:
     """One kind of job.
 
     name    as the server calls it
-    cli     the module of the command line with `COMMAND`, the name and the function of the command that makes such
-            jobs, and `show`, which prints what one came to
+    cli     the module of the command line with the command that makes such jobs, which stands in the table of
+            `tilewright.cli.commands`, and `show`, which prints what one came to
     path    where such jobs are made of a model, options and samples; empty: elsewhere
     result  what `show` is given; None: the report of a job that made a model
     """

@@ -12,8 +12,8 @@ import zipfile
 from pathlib import Path
 from typing import IO
 
-from tilewright.download import whole
 from tilewright.errors import NotGenuine, UsageError
+from tilewright.files import whole
 
 WEIGHTS = "weights.bin"
 ABOUT, HEAD, TAIL = "light.json", "head", "tail"

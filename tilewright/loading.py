@@ -180,6 +180,10 @@ class Model(Protocol):
         """
         ...
 
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """As `run`, for inputs in order or by name; of one output the array. Artifacts of earlier compilers lack it."""
+        ...
+
     def run_flat(self, inputs: Sequence[Any], out: Sequence[NDArray[Any] | None] | None = None) -> list[NDArray[Any]]:
         """As `run`, in the order of `inputs` and `outputs`."""
         ...

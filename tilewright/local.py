@@ -20,6 +20,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from tilewright import sources
 from tilewright.errors import JobFailed, UsageError
 from tilewright.extras import require
 from tilewright.loading import Model, load
@@ -43,14 +44,15 @@ def cache_dir() -> Path:
 def compile(model: str | os.PathLike[str], options: Mapping[str, Any] | None = None, lanes: int | None = None) -> Model:
     """A model that is compiled on this machine and ready to run; from the cache where it was compiled before.
 
-    model    an ONNX file, with its external data beside it, or a `.tw` file, which is loaded as it is
+    model    an ONNX file, with its external data beside it, or an address of one, `hf://owner/repo/file.onnx` or
+             `https://...`; or a `.tw` file, which is loaded as it is
     options  as docs/options.md lists them, such as `{"threads": 2, "dims": {"batch": 4}}`
     lanes    threads of the model that is loaded; None: those that it was compiled for
 
     Raises `UsageError` for a file that cannot be read and where the compiler is not installed, `JobFailed` with the
     compiler's reason where it refuses the model.
     """
-    path = Path(model)
+    path = sources.fetched(model) if isinstance(model, str) and sources.is_address(model) else Path(model)
     return load(path if path.suffix == ".tw" else compiled(path, options), lanes)
 
 
@@ -69,7 +71,7 @@ def compiled(model: Path, options: Mapping[str, Any] | None = None) -> Path:
         if not artifact.exists():
             with tempfile.TemporaryDirectory(dir=artifact.parent) as folder:
                 made = Path(folder) / artifact.name
-                _compile(model, options or {}, made)
+                compile_to(made, model, options or {})
                 made.replace(artifact)
     return artifact
 
@@ -86,7 +88,8 @@ def kept(model: Path, options: Mapping[str, Any] | None = None) -> Path:
     return cache_dir() / f"{hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()}.tw"
 
 
-def _compile(model: Path, options: Mapping[str, Any], made: Path) -> None:
+def compile_to(made: Path, model: Path, options: Mapping[str, Any]) -> None:
+    """Compile an ONNX file into the file `made`, which the cache does not have. Raises `JobFailed`."""
     command = [sys.executable, "-m", COMPILER, str(model), "--out", str(made), "--options", json.dumps(dict(options))]
     status, printed = _run([*command, "--json"])
     if status:

@@ -15,8 +15,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tilewright.download import whole
 from tilewright.errors import RequestRefused, UsageError
+from tilewright.files import whole
 from tilewright.package import package
 
 if TYPE_CHECKING:

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+from tilewright import sources
 from tilewright.errors import UsageError
 from tilewright.external import external_data
 
@@ -69,16 +70,17 @@ def package(model: str | Path | bytes, data: Sequence[str | Path] = ()) -> Packa
     """What to send for a model.
 
     model  bytes; or the path of an ONNX file, of a zip with one ONNX file and its external data, or of a folder
-           with those
+           with those; or an address, from which it is fetched as `tilewright.sources` says
     data   external data, wherever they lie; without, the files beside the ONNX file which it names. Links are followed
            where they stay below the model's folder, or below that of the file which its own path leads to
 
-    Raises `UsageError` for what cannot be read, and for a folder or zip without exactly one ONNX file.
+    Raises `UsageError` for what cannot be read, and for a folder or zip without exactly one ONNX file; what
+    `sources.fetched` raises.
     """
     if isinstance(model, bytes):
         digest = hashlib.sha256(model).hexdigest()
         return Package(ONNX, digest, digest, (Span(len(model), held=model),))
-    path = Path(model)
+    path = sources.fetched(model) if isinstance(model, str) and sources.is_address(model) else Path(model)
     try:
         if path.is_dir():
             path = _only([entry for entry in path.iterdir() if entry.suffix.lower() == ".onnx"], path)

@@ -10,6 +10,7 @@ from typing import Any
 from tilewright import download as downloads
 from tilewright.download import Progress
 from tilewright.errors import UsageError
+from tilewright.files import whole
 from tilewright.http import Http
 from tilewright.package import CHUNK
 
@@ -34,7 +35,7 @@ def to_file(http: Http, target: Path, format: str, where: Mapping[str, str]) -> 
         raise UsageError(f"records are not written as {format!r}", fix=f"use one of {', '.join(FORMATS)}")
     known = checked(where)
     if format == "json":
-        with downloads.whole(target) as file:
+        with whole(target) as file:
             between = '{"records": [\n'
             for said in http.pages("/tuning-records", "records", known, 0, PAGE):
                 file.write(f"{between}{json.dumps(said)}".encode())

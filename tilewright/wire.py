@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from typing import Any, ClassVar, Self
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, Self
 
-from tilewright.errors import JobFailed
+from tilewright import notebook
+from tilewright.errors import ClientError, JobFailed, UsageError
 
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED"})
 
@@ -62,9 +65,33 @@ class Work:
         return self
 
 
+class Asked(Protocol):
+    """The client that a job came from, as far as a job asks it."""
+
+    url: str
+
+    def job(self, job: Any) -> Job:
+        """As it is now."""
+        ...
+
+    def wait(self, job: Any, on_event: Any = ..., *, timeout: float | None = None) -> Any:
+        """After its end."""
+        ...
+
+    def download(self, artifact: Any, target: str | Path) -> Path:
+        """The file of an artifact."""
+        ...
+
+    def download_made(self, job: Any, target: str | Path) -> Path:
+        """The file of a model that a job made."""
+        ...
+
+
 @dataclass(frozen=True)
 class Job(Work):
     """Work of any kind: `compile`, `benchmark`, or another of `tilewright.job_kinds`.
+
+    Of a `Client` it has `wait`, `download` and `url`; with an `AsyncClient` its methods are to be awaited instead.
 
     artifact_id  that a compilation makes, known before it is made; None for the other kinds
     cached       whether it was answered with an artifact that was there already
@@ -73,6 +100,8 @@ class Job(Work):
                  `quantized`, `compressed` and `minimised` are other names of it
     batch        the id of what it shares with the other jobs of its request, or ""
     compared     of each runtime that the artifact was raced with: `peer`, `said` (one sentence), `ratio`, `low`, `high`
+    latency_s    seconds of one inference of the artifact where it was compiled; None where that is not known
+    error        the largest error of the artifact's outputs, relative to the largest value of each; None: not known
     """
 
     path: ClassVar[str] = "/jobs"
@@ -85,6 +114,61 @@ class Job(Work):
     made: str
     batch: str
     compared: tuple[Mapping[str, Any], ...] = ()
+    latency_s: float | None = None
+    error: float | None = None
+    client: Asked | None = field(default=None, repr=False, compare=False)
+
+    def of(self, client: Asked | None) -> Self:
+        """The same, as it came from a client."""
+        return replace(self, client=client)
+
+    @property
+    def url(self) -> str:
+        """The address of its page. Raises `UsageError` without a client."""
+        kind = "benchmarks" if self.kind == "benchmark" else "jobs"
+        return f"{self._asked().url}/#/{kind}/{self.id}"
+
+    def wait(self, on_event: Callable[[JobEvent], None] = lambda event: None, *, timeout: float | None = None) -> Job:
+        """Itself after its end; `require_success` of it raises if that was a failure. As `Client.wait`."""
+        found: Job = self._asked().wait(self, on_event, timeout=timeout)
+        return found
+
+    def download(self, target: str | Path = "") -> Path:
+        """Wait for the end and fetch what was made: an artifact, or a model; the file.
+
+        target  default: the job's name, or the artifact's id, with .tw or .onnx
+
+        Raises `JobFailed` when the job failed, and what `Client.download` raises.
+        """
+        ended = (self if self.ended else self.wait()).require_success()
+        suffix = ".tw" if ended.artifact_id else ".onnx"
+        path = Path(target or Path(Path(ended.name).stem or ended.artifact_id or ended.id).name + suffix)
+        client = self._asked()
+        return client.download(ended, path) if ended.artifact_id else client.download_made(ended, path)
+
+    def _asked(self) -> Asked:
+        if self.client is None:
+            raise UsageError(
+                f"the job {self.id} has no client to ask", fix="use the client's methods: `await client.wait(job)`"
+            )
+        return self.client
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without the client, whose connections stay in their process."""
+        return {**self.__dict__, "client": None}
+
+    def _repr_html_(self) -> str:
+        """For notebooks: as it is when it is shown."""
+        now: Job = self
+        if self.client is not None and not self.ended:
+            with contextlib.suppress(ClientError):
+                now = self.client.job(self.id)
+        done = "" if now.ended else f"{now.phase or ''} {now.fraction:.0%}".strip()
+        rows = {"job": now.id, "name": now.name, "state": now.state, "done": done}
+        rows |= {"latency": notebook.seconds(now.latency_s), "error": "" if now.error is None else f"{now.error:.2g}"}
+        rows |= {f"beside {one.get('peer')}": str(one.get("said", "")) for one in now.compared}
+        rows["why it failed"] = str((now.problem or {}).get("message", ""))
+        return notebook.facts(rows, link=self.url if self.client is not None else "")
 
     @classmethod
     def _fields(cls, said: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,6 +177,8 @@ class Job(Work):
             **super()._fields(said),
             "batch": said.get("batch") or "",
             "compared": tuple(said.get("compared") or ()),
+            "latency_s": said.get("latency_s"),
+            "error": said.get("largest_error"),
             "kind": said.get("kind", "compile"),
             "artifact_id": said["artifact_id"],
             "cached": bool(said.get("cached")),
@@ -269,6 +355,19 @@ class Preflight:
         """Raises KeyError when the answer is no preflight."""
         operators, refusals = said.get("operators") or (), said.get("refusals") or ()
         return cls(said["ok"], tuple(operators), tuple(refusals), said.get("cached"), said)
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        words = ("operator", "count", "verdict")
+        rows = [
+            (*(one.get(word, "") for word in words), "; ".join(map(str, one.get("reasons") or ())))
+            for one in self.operators
+        ]
+        problem = self.said.get("problem") or {}
+        said = ["ok: it would be compiled"] if self.ok else [f"refused: {problem.get('message') or 'see below'}"]
+        said += [f"{one.get('operator') or ''} {one.get('reason')}; {one.get('fix')}".strip() for one in self.refusals]
+        said += [f"note: {one}" for one in self.said.get("notices") or ()]
+        return notebook.lines(said) + notebook.table((*words, "why not"), rows)
 
 
 def parse_events(lines: Iterable[str]) -> Iterator[JobEvent]:

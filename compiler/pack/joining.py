@@ -28,6 +28,7 @@ MODULES = (
     "quick",
     "states",
     "program",
+    "shown",
     "model",
     "command",
 )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import sqlalchemy as sa
@@ -34,6 +34,16 @@ def of_kind(session: Session, job_id: uuid.UUID, kind: str) -> Sequence[Event]:
     """All lines of one kind, in order."""
     query = sa.select(Event).where(Event.job_id == job_id, Event.kind == kind)
     return session.scalars(query.order_by(Event.seq)).all()
+
+
+def messages(session: Session, job_ids: Collection[uuid.UUID], kind: str) -> dict[uuid.UUID, set[str]]:
+    """The `message` of each line of one kind, by job; jobs without one are left out."""
+    found: dict[uuid.UUID, set[str]] = {}
+    for job_id, data in session.execute(
+        sa.select(Event.job_id, Event.data).where(Event.job_id.in_(job_ids), Event.kind == kind)
+    ):
+        found.setdefault(job_id, set()).add(str(data.get("message", "")))
+    return found
 
 
 def after(session: Session, job_id: uuid.UUID, seq: int, limit: int) -> Sequence[Event]:

@@ -25,8 +25,12 @@ _REPORT = sa.case((Job.artifact_id.is_(None), Job.report)).label("report")
 """Not of compilations, whose reports are long: others' name the model that they made."""
 _COMPARED = sa.case((Job.artifact_id.is_not(None), Job.report["compared"])).label("compared")
 """Of compilations: how the artifact fared beside other runtimes."""
+_MEASURED = tuple(
+    sa.case((Job.artifact_id.is_not(None), Job.report[name])).label(name) for name in ("latency_s", "errors")
+)
+"""Of compilations: how long an inference takes, and what the proof found for each output."""
 _STATUS: sa.Select[Any] = sa.select(
-    *(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT, _COMPARED
+    *(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT, _COMPARED, *_MEASURED
 )
 
 
@@ -331,6 +335,16 @@ def unserved(session: Session, served: Served, limit: int) -> Sequence[tuple[uui
     update = update.values(unserved_since=clock()).returning(Job.id, Job.queue, Job.compiler)
     found = session.execute(update.execution_options(synchronize_session=False))
     return [(row.id, row.queue, row.compiler) for row in found]
+
+
+def held_up(session: Session, held: Served, free: Served, limit: int) -> Sequence[tuple[uuid.UUID, str]]:
+    """Id and queue of jobs that wait where only workers of `held` serve, none of `free`; oldest first.
+
+    Their rows stay locked until the commit; those that another transaction has locked are left out.
+    """
+    waiting = sa.select(Job.id, Job.queue).where(Job.state == JobState.QUEUED, Job.blocked_by == 0)
+    chosen = waiting.where(_is_served(held), sa.not_(_is_served(free))).order_by(Job.created_at).limit(limit)
+    return [(row.id, row.queue) for row in session.execute(chosen.with_for_update(skip_locked=True))]
 
 
 def served_again(session: Session, served: Served) -> None:

@@ -145,6 +145,7 @@ def running(
         **{name: value for name, value in os.environ.items() if not name.startswith(("TILEWRIGHT_", "PYTHON"))},
         "PYTHONPATH": python_path,
         "TILEWRIGHT_SCRATCH_DIR": str(folder / "scratch"),
+        "XDG_STATE_HOME": str(folder / "state"),
         "TILEWRIGHT_LEASE_S": str(LEASE_S),
         "TILEWRIGHT_COMPARE": "false",  # a test of a race asks for one
         **variables,

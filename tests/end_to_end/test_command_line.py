@@ -27,6 +27,7 @@ from tests.servers import GUARD_S
 from tilewright.arrays import read_npz, write_npz
 from worker.devices import npu
 
+HOMES = ("XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
 TARGETS = ("cpu:x86-64-v2", "cpu:x86-64-v3")
 
 
@@ -336,7 +337,7 @@ def test_a_job_is_cloned_finished_and_cancelled(house: House) -> None:
 
 
 def test_a_profile_stands_for_the_house(house: House, tmp_path: Path) -> None:
-    environment = {**house.environment, "XDG_CONFIG_HOME": str(tmp_path), "XDG_DATA_HOME": str(tmp_path)}
+    environment = {**house.environment, **dict.fromkeys(HOMES, str(tmp_path))}
 
     def tilewright_(*arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-P", "-m", "tilewright", *arguments]

@@ -31,7 +31,8 @@ TRYING = Path(__file__).with_name("trying.py")
 BY_PIP = [pytest.mark.network, pytest.mark.slow]
 LINKED_AND_BY_PIP = ["linked", pytest.param("pip", marks=BY_PIP)]
 NEEDS = {
-    **dict.fromkeys(("up", "legalise", "accelerate", "place", "minimise", "race", "reproduce", "redeploy"), "server"),
+    **dict.fromkeys(("up", "legalise", "accelerate", "place", "minimise"), "server"),
+    **dict.fromkeys(("race", "check", "reproduce", "redeploy"), "server"),
     "verify": "verify",
 }
 """Command -> the extra that it needs, of those that need one before they need a server."""

@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 
 from tilewright.attestation import SUFFIX
 from tilewright.cli import app
+from tilewright.cli.commands import tree
 
 FILE = "1"
 """The name of a file, and a number."""
@@ -30,7 +31,7 @@ def main() -> None:
     tried = {}
     whole = typer.main.get_command(app)
     setattr(typer.testing, "_get_command", lambda _: whole)  # noqa: B010 (it would be made anew for each run)
-    for words, command in leaves(whole):
+    for words, command in ((each, one) for name, made in tree().items() for each, one in leaves(made, name)):
         if " ".join(words) in sys.argv[1:]:
             continue
         asked = CliRunner().invoke(app, [*words, "--help"])

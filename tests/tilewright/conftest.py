@@ -42,7 +42,7 @@ def command(server: FakeServer, monkeypatch: pytest.MonkeyPatch) -> Callable[...
 
     monkeypatch.setattr(
         output,
-        "Client",
+        "make_client",
         lambda url, key, profile: Client(
             url or "http://server.test", key, profile=profile, transport=server.transport(), pause_s=0.0
         ),

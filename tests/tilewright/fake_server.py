@@ -152,6 +152,11 @@ class FakeServer:
     """Of the job, once it has SUCCEEDED."""
     compared: list[dict[str, Any]] = field(default_factory=list)
     """Likewise."""
+    latency_s: float | None = None
+    largest_error: float | None = None
+    name: str = ""
+    cached: bool = False
+    """Whether the cache answers compilations."""
 
     def transport(self) -> httpx.MockTransport:
         return httpx.MockTransport(self.answer)
@@ -172,6 +177,10 @@ class FakeServer:
             "created_at": "2026-11-21T04:00:00Z",
             "links": self.links if self.state == "SUCCEEDED" else {},
             "compared": self.compared if self.state == "SUCCEEDED" else [],
+            "latency_s": self.latency_s,
+            "largest_error": self.largest_error,
+            "cached": self.cached,
+            "name": self.name or None,
             **other,
         }
 

@@ -19,6 +19,7 @@ from tests import made_up_kind
 from tests.service.conftest import RecordingRing
 from tilewright import Client
 from tilewright import job_kinds as of_client
+from tilewright.cli.commands import PANELS
 from worker.attempt.context import WorkerContext
 from worker.attempt.run import run
 
@@ -33,7 +34,9 @@ def test_what_a_kinds_record_names_is_there(kind: job_kinds.JobKind) -> None:
 
 def test_a_user_s_program_knows_every_kind() -> None:
     assert [kind.name for kind in of_client.KINDS] == [*job_kinds.names()]
-    assert all(callable(importlib.import_module(kind.cli).COMMAND[1]) for kind in of_client.KINDS)
+    homes = {f"tilewright.cli.{one.home.partition(':')[0]}" for each in PANELS.values() for one in each}
+    assert {kind.cli for kind in of_client.KINDS} <= homes
+    assert all(callable(importlib.import_module(kind.cli).show) for kind in of_client.KINDS if kind.name != "compile")
 
 
 def test_a_made_up_kind_runs_from_the_request_to_the_download(

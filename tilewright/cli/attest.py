@@ -10,7 +10,7 @@ import typer
 
 from tilewright.attestation import SUFFIX
 from tilewright.attestation import verify as verified
-from tilewright.cli.output import Json, Key, ProfileName, Url, artifact_id, connect, console, failures, print_json
+from tilewright.cli.output import Json, Key, ProfileName, Url, artifact_id, connect, failures, print_json
 from tilewright.errors import UsageError
 
 
@@ -29,7 +29,7 @@ def attest(
         name = artifact_id(client, artifact)
         path = output or Path(f"{name}.tw{SUFFIX}")
         _write(path, json.dumps(client.attestation(name)) + "\n")
-        print_json({"attestation": str(path)}) if as_json else console().print(str(path), markup=False)
+        print_json({"attestation": str(path)}) if as_json else print(path)
 
 
 def signer(

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 from string import ascii_uppercase
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from tilewright.benchmark import Benchmark, Comparison
 from tilewright.cli import options as given
 from tilewright.cli.output import (
     Json,
@@ -29,6 +28,9 @@ from tilewright.cli.output import (
     table,
 )
 from tilewright.cli.progress import job_bar
+
+if TYPE_CHECKING:
+    from tilewright.benchmark import Benchmark, Comparison
 
 
 def bench(
@@ -184,6 +186,3 @@ def _kernels(found: Any) -> Any:
             _printable(" ".join(kernel.get("nodes") or ())),
         )
     return shown
-
-
-COMMAND = ("bench", bench)

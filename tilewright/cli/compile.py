@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from tilewright.cli import options as given
+from tilewright.cli import summary
 from tilewright.cli.output import (
     Json,
     Key,
@@ -24,13 +25,15 @@ from tilewright.cli.output import (
 )
 from tilewright.cli.preflight import show as show_preflight
 from tilewright.cli.progress import job_bar, transfer_bar
-from tilewright.client import Client
 from tilewright.errors import ClientError, JobFailed, UsageError
-from tilewright.wire import Job
+
+if TYPE_CHECKING:
+    from tilewright.client import Client
+    from tilewright.wire import Job
 
 
 def compile_model(
-    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder, an address, or a digest.")],
     output: Annotated[
         Path | None,
         typer.Option("--output", "-o", help="Default: the model's name with .tw; for several targets a folder."),
@@ -77,10 +80,12 @@ def compile_model(
             given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry),
             target,
         )
-        paths = _outputs(model, output, target or [])
+        given.demand_files(model, *(data or ()), *(samples or ()))
+        paths = _outputs(given.file_name(model), output, target or [])
         if wait:
             for path in paths:
                 demand_place(path)
+        called, model = given.name_of(name, model), given.fetched(model)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
@@ -88,7 +93,7 @@ def compile_model(
                 for one in wanted:
                     _check(client, source, one, as_json, compiler or "")
             limits = {"max_queue_s": max_queue, "max_run_s": max_run}
-            said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
+            said = given.given_of(name=called, note=note, tags=tag, compiler=compiler, **limits)
             common: dict[str, Any] = {"samples": samples or (), "fresh": fresh, "priority": priority, **said}
             if workload:
                 common["workload"] = workload
@@ -120,29 +125,29 @@ def _finish(
             artifact = client.download(ended, path, progress)
         shown.append({**ended.said, "artifact": str(artifact)})
         if not as_json:
-            cached = ", from the cache" if ended.cached else ""
-            unproven = ", NOT VERIFIED: its report says why" if _is_unverified(client, ended) else ""
-            console().print(f"{artifact}  (job {ended.id}{cached}{unproven})", markup=False)
-            for one in ended.compared:
-                said = "".join(letter if letter.isprintable() else "?" for letter in str(one["said"]))
-                console().print(said, markup=False, highlight=False, soft_wrap=True)
+            print(artifact, flush=True)
+            for line in summary.lines(ended, artifact, client.url, _report(client, ended)):
+                console().print(line, markup=False)
     if as_json:
         _print(shown, as_json)
     if any("artifact" not in one for one in shown):
         raise typer.Exit(JobFailed.exit_status)
 
 
-def _is_unverified(client: Client, job: Job) -> bool:
-    """Whether nothing showed that the artifact computes what the model says; not where the report cannot be had."""
+def _report(client: Client, job: Job) -> Mapping[str, Any]:
+    """What the job says of itself; empty where that cannot be had."""
     try:
-        return client.report(job)["report"].get("verified") is False
+        return dict(client.report(job)["report"] or {})
     except ClientError:
-        return False
+        return {}
 
 
 def _waited(client: Client, job: Job, as_json: bool, timeout: float | None) -> Job:
     try:
         with job_bar(quiet=as_json) as show:
+            if job.cached and not as_json:
+                for event in client.events(job, within_s=timeout):
+                    show(event)
             return client.wait(job, show, timeout=timeout)
     except KeyboardInterrupt:
         console().print(
@@ -186,6 +191,3 @@ def _outputs(model: str, output: Path | None, targets: Sequence[str]) -> list[Pa
     except OSError as error:
         raise UsageError(f"cannot make {folder}: {error.strerror}", fix="name another folder with --output") from error
     return [folder / f"{name.stem}.{target.replace(':', '-')}.tw" for target in targets]
-
-
-COMMAND = ("compile", compile_model)

@@ -13,7 +13,6 @@ from tilewright.cli.output import (
     ProfileName,
     Url,
     connect,
-    console,
     failures,
     found_job,
     print_json,
@@ -45,4 +44,4 @@ def download(
         if as_json:
             print_json({"artifact": str(path), "bytes": path.stat().st_size})
         else:
-            console().print(str(path), markup=False)
+            print(path)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.output import Json, console, failures, print_json
+from tilewright.cli.output import Json, failures, print_json
 from tilewright.exports import oci_layout, triton_repository
 
 
@@ -39,4 +39,4 @@ def export(
         if as_json:
             print_json(said)
         else:
-            console().print("  ".join(reversed(said.values())), markup=False)
+            print(*reversed(said.values()), sep="  ")

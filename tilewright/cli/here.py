@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
 import typer
 
-from tilewright.cli.output import print_json, results
+from tilewright.cli.output import console, print_json, results
+from tilewright.errors import ClientError, UsageError
 from tilewright.extras import require
 
 
@@ -26,9 +29,20 @@ def run_here(module: str, words: Sequence[str], *, as_json: bool) -> None:
     needs_compiler()
     command = [sys.executable, "-m", module, *words, *(["--json"] if as_json else [])]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
-    if as_json and done.stdout:
-        print_json(json.loads(done.stdout))
+    if as_json:
+        print_json(_parsed(done))
     else:
-        results().print(done.stdout.rstrip() or done.stderr.rstrip(), markup=False, highlight=False, soft_wrap=True)
+        for text, shown in ((done.stdout, results()), (done.stderr, console())):
+            if said := text.rstrip():
+                shown.print(said, markup=False, highlight=False, soft_wrap=True)
     if done.returncode:
         raise typer.Exit(done.returncode)
+
+
+def _parsed(done: subprocess.CompletedProcess[str]) -> Any:
+    """The JSON that a module printed, on either stream. Raises `UsageError`, `ClientError` where it printed none."""
+    for text in (done.stdout, done.stderr):
+        with contextlib.suppress(ValueError):
+            return json.loads(text)
+    kind = UsageError if done.returncode == UsageError.exit_status else ClientError
+    raise kind((done.stderr.strip().splitlines() or [f"it ended with status {done.returncode}"])[-1])

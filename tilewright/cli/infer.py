@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,8 +22,10 @@ from tilewright.cli.output import (
     seconds,
 )
 from tilewright.cli.progress import job_bar
-from tilewright.download import whole
-from tilewright.wire import Inference
+from tilewright.files import whole
+
+if TYPE_CHECKING:
+    from tilewright.wire import Inference
 
 
 def infer(
@@ -52,7 +54,7 @@ def infer(
             return
         show(ended)
         if output:
-            console().print(str(output), markup=False)
+            console().print(f"written: {output}", markup=False)
 
 
 def show(found: Inference) -> None:
@@ -61,6 +63,3 @@ def show(found: Inference) -> None:
     for name, about in found.outputs.items():
         out.print(f"{name}: {about.get('dtype')} {about.get('shape')}", markup=False)
     out.print(f"run: {seconds(found.seconds)}", markup=False)
-
-
-COMMAND = ("infer", infer)

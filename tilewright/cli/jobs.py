@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from tilewright.cli import options as given
@@ -19,10 +20,13 @@ from tilewright.cli.output import (
     number_column,
     print_json,
     results,
+    seconds,
     table,
     time_of,
 )
-from tilewright.wire import Job
+
+if TYPE_CHECKING:
+    from tilewright.wire import Job
 
 JobId = Annotated[str, typer.Argument(help="The id of a job, benchmark or inference.")]
 Compilation = Annotated[str, typer.Argument(help="The id of a compilation.")]
@@ -134,11 +138,21 @@ def _print(job: Job, as_json: bool) -> None:
 
 
 def _table(found: list[Job]) -> Table:
-    columns = ("kind", "state", "phase", number_column("done"), "created", "name", "tags", "why it failed")
-    shown = table(id_column("job"), *columns)
+    columns = ("kind", "state", "done", "created", "name", number_column("latency"), number_column("speed-up"))
+    shown = table(id_column("job"), *columns, id_column("artifact"), "tags", "why it failed")
     for job in found:
         problem = (job.problem or {}).get("message", "").partition("\n")[0]
         created = time_of(job.said.get("created_at"))
-        done, tags = f"{job.fraction:.0%}", " ".join(job.tags)
-        shown.add_row(job.id, job.kind, job.state, job.phase or "", done, created, job.name, tags, problem)
+        done = "" if job.ended else f"{job.phase or ''} {job.fraction:.0%}".strip()
+        figures = (seconds(job.latency_s), _speed_up(job))
+        made = (job.artifact_id or "") if job.state == "SUCCEEDED" else ""
+        row = (job.id, job.kind, job.state, done, created, escape(job.name), *figures, made, " ".join(job.tags))
+        shown.add_row(*row, escape(problem))
     return shown
+
+
+def _speed_up(job: Job) -> str:
+    """How many times as fast as the fastest of the runtimes that the artifact was raced with: `1.54x onnxruntime`."""
+    raced = [one for one in job.compared if one.get("ratio")]
+    least = min(raced, key=lambda one: float(one["ratio"]), default=None)
+    return f"{least['ratio']:.2f}x {least.get('peer')}" if least else ""

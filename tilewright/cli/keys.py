@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,7 +23,9 @@ from tilewright.cli.output import (
     time_of,
 )
 from tilewright.cli.output import Key as GivenKey
-from tilewright.owners import Key, NewKey
+
+if TYPE_CHECKING:
+    from tilewright.owners import Key, NewKey
 
 keys = typer.Typer(help="List, make, rotate and revoke API keys.", invoke_without_command=True)
 

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tilewright.cli.output import Json, console, failures, print_json
+from tilewright.cli.output import Json, failures, print_json
 from tilewright.light import refit as refitted
 from tilewright.light import strip as stripped
 
@@ -30,7 +30,7 @@ def strip(
             sizes = {"light_bytes": light.stat().st_size, "weight_bytes": beside.stat().st_size}
             print_json({"light": str(light), "weights": str(beside), **sizes})
         else:
-            console().print(f"{light}  {beside}", markup=False)
+            print(f"{light}  {beside}")
 
 
 def refit(
@@ -45,4 +45,4 @@ def refit(
         if as_json:
             print_json({"artifact": str(output), "sha256": digest})
         else:
-            console().print(f"{output}  {digest}", markup=False)
+            print(f"{output}  {digest}")

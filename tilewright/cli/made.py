@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.cli.output import console, print_json
 from tilewright.cli.progress import job_bar, transfer_bar
-from tilewright.client import Client
-from tilewright.wire import Job
+
+if TYPE_CHECKING:
+    from tilewright.client import Client
+    from tilewright.wire import Job
 
 
 def fetch(
@@ -32,4 +34,5 @@ def fetch(
         return
     show(report)
     digest = ended.made.split("/")[2]
-    console().print(f"{target}  (model {digest}, job {ended.id})", markup=False)
+    console().print(f"model {digest}, job {ended.id}", markup=False)
+    print(target)

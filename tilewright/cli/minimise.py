@@ -93,6 +93,3 @@ def _is_id(text: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-COMMAND = ("minimise", minimise)

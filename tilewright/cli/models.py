@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -25,7 +24,9 @@ from tilewright.cli.output import (
 )
 from tilewright.cli.progress import transfer_bar
 from tilewright.errors import UsageError
-from tilewright.workloads import Workload
+
+if TYPE_CHECKING:
+    from tilewright.workloads import Workload
 
 models = typer.Typer(help="List, upload and delete models.", invoke_without_command=True)
 
@@ -58,7 +59,7 @@ def list_models(
 
 @models.command()
 def upload(
-    model: Annotated[Path, typer.Argument(help="An ONNX file, or a zip or folder with its external data.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or an address.")],
     data: given.Data = None,
     url: Url = "",
     key: Key = "",
@@ -66,9 +67,12 @@ def upload(
     as_json: Json = False,
 ) -> None:
     """Bring a model to the server, unless it has it; prints its digest. With `--json`: the model."""
+    with failures(as_json):
+        given.demand_files(model, *(data or ()))
+        source = given.fetched(model)
     with failures(as_json), connect(url, key, profile) as client:
         with transfer_bar("upload", quiet=as_json) as progress:
-            kept = client.upload(model, data=data or (), progress=progress)
+            kept = client.upload(source, data=data or (), progress=progress)
         print_json(kept.said) if as_json else print(kept.digest)
 
 

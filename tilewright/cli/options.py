@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from tilewright.client import Labels
+from tilewright import sources
+from tilewright.cli.output import console
 from tilewright.errors import UsageError
 from tilewright.names import is_digest
+
+if TYPE_CHECKING:
+    from tilewright.client import Labels
+
+LONGEST_NAME = 200
+"""Letters of a name that the server takes."""
 
 Targets = Annotated[
     list[str] | None,
@@ -151,6 +159,38 @@ def is_file(model: str) -> bool:
     return Path(model).exists() or not is_digest(model)
 
 
+def demand_files(model: str | Path, *others: Path) -> None:
+    """Raises `UsageError` for a file that is not there, before a server is looked for; addresses are no files."""
+    is_here = is_file(str(model)) and not sources.is_address(model)
+    for file in ([Path(model)] if is_here else []) + [*others]:
+        try:
+            file.stat()
+        except OSError as error:
+            raise UsageError(f"cannot read {file}: {error.strerror}", fix="give the path of a file") from error
+
+
+def file_name(model: str) -> str:
+    """The path of a model's file; of an address the name, for a file in the current folder."""
+    return sources.name_of(model) if sources.is_address(model) else model
+
+
+def fetched(model: str) -> str:
+    """The path of a model, which is fetched first if it has an address. Raises as `tilewright.sources.fetched`."""
+    if not sources.is_address(model):
+        return model
+    console().print(f"fetching {model}", style="dim", markup=False)
+    return str(sources.fetched(model))
+
+
+def name_of(name: str | None, model: str) -> str | None:
+    """What a job is called: as was said, else as the file of its model is; None for a model that the server has."""
+    if name is not None or not is_file(model):
+        return name
+    file = os.path.basename(os.path.abspath(file_name(model)))
+    shown = "".join(letter for letter in file if letter >= " " and letter != "\x7f")
+    return shown[:LONGEST_NAME] or None
+
+
 def given_of(**values: Any) -> dict[str, Any]:
     """Those values that were given."""
     return {name: value for name, value in values.items() if value is not None}
@@ -160,7 +200,7 @@ def labels(name: str | None, note: str | None, tags: list[str] | None) -> Labels
     """What is to be called otherwise; an empty text takes away."""
     texts = {name: text or None for name, text in given_of(name=name, note=note).items()}
     kept = {} if tags is None else {"tags": [tag for tag in tags if tag] or None}
-    return cast(Labels, {**texts, **kept})
+    return cast("Labels", {**texts, **kept})
 
 
 def for_targets(options: dict[str, Any], targets: list[str] | None) -> list[dict[str, Any]]:

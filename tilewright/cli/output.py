@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 import contextlib
-import io
 import json
 import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Column, Table
 
-from tilewright.client import Client
 from tilewright.errors import ClientError, UsageError
-from tilewright.wire import Work
+
+if TYPE_CHECKING:
+    from tilewright.client import Client
+    from tilewright.wire import Work
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
 Url = Annotated[str, typer.Option("--url", help="The server; default: --profile, TILEWRIGHT_URL, the running `up`.")]
@@ -27,6 +28,8 @@ Key = Annotated[
 ]
 ProfileName = Annotated[str, typer.Option("--profile", help="A server of `tilewright profiles`.")]
 
+MISUSE = frozenset({"bad_request", "invalid_options"})
+"""The codes of requests that a server refuses because they make no sense: exit status 2, wherever that is found."""
 PIPE_WIDTH = 240
 """Columns of a table that goes to a file or a program: nothing is wrapped."""
 
@@ -36,7 +39,14 @@ chosen_profile: ContextVar[str] = ContextVar("chosen_profile", default="")
 
 def connect(url: str, key: str, profile: str = "") -> Client:
     """The client of a command. Raises `ServerUnreachable` when no server is known, `UsageError`."""
-    return Client(url, key, profile=profile or chosen_profile.get())
+    return make_client(url, key, profile or chosen_profile.get())
+
+
+def make_client(url: str, key: str, profile: str) -> Client:
+    """A client, for which alone the library of HTTP is loaded. Raises as `connect` does."""
+    from tilewright.client import Client
+
+    return Client(url, key, profile=profile)
 
 
 def demand_place(target: Path) -> None:
@@ -48,13 +58,6 @@ def demand_place(target: Path) -> None:
         raise UsageError(f"cannot write {target}: there is no folder {folder}", fix="make it, or name another file")
     if not os.access(folder, os.W_OK | os.X_OK):
         raise UsageError(f"cannot write {target}: its folder cannot be written", fix="name a file in another folder")
-
-
-def accept_all_letters() -> None:
-    """Lets any text be printed: what the terminal's encoding has no letter for is escaped."""
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")
 
 
 def console() -> Console:
@@ -170,4 +173,5 @@ def failures(as_json: bool, output: Path | None = None) -> Iterator[None]:
             print_refusals(refusals, console())
             if error.fix:
                 console().print(f"Fix: {error.fix}", markup=False)
-        raise typer.Exit(error.exit_status) from None
+        makes_no_sense = error.status is not None and error.problem.get("code") in MISUSE
+        raise typer.Exit(UsageError.exit_status if makes_no_sense else error.exit_status) from None

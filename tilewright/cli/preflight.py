@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -26,11 +26,13 @@ from tilewright.cli.output import (
 )
 from tilewright.cli.progress import transfer_bar
 from tilewright.errors import JobFailed
-from tilewright.wire import Preflight
+
+if TYPE_CHECKING:
+    from tilewright.wire import Preflight
 
 
 def preflight(
-    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder, an address, or a digest.")],
     target: given.Target = "",
     threads: given.Threads = None,
     dim: given.Dims = None,
@@ -55,8 +57,10 @@ def preflight(
             given.build_options(threads, dim, shape, budget, tolerance, precision, option, devices, objective, carry),
             [target] if target else None,
         )
+        given.demand_files(model, *(data or ()))
+        source = given.fetched(model)
         with connect(url, key, profile) as client, transfer_bar("upload", quiet=as_json) as progress:
-            found = client.preflight(model, wanted[0], data=data or (), compiler=compiler or "", progress=progress)
+            found = client.preflight(source, wanted[0], data=data or (), compiler=compiler or "", progress=progress)
         print_json(found.said) if as_json else show(found)
         if not found.ok:
             raise typer.Exit(JobFailed.exit_status)

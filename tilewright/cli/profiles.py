@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from tilewright import profiles as kept
-from tilewright.cli.output import Json, console, failures, print_json, results, table
+from tilewright.cli.output import Json, failures, print_json, results, table
 from tilewright.errors import UsageError
 
 profiles = typer.Typer(help="Name servers, and choose one.", invoke_without_command=True)
@@ -103,4 +103,4 @@ def _save(found: kept.Profiles, name: str, as_json: bool) -> None:
         url = found.profiles[name].url if name in found.profiles else None
         print_json({"name": name, "url": url, "file": str(file)})
     else:
-        console().print(str(file), markup=False)
+        print(file)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import (
@@ -13,16 +14,22 @@ from rich.progress import (
     SpinnerColumn,
     TextColumn,
     TimeElapsedColumn,
+    TimeRemainingColumn,
     TransferSpeedColumn,
 )
 
 from tilewright.cli.output import console
-from tilewright.wire import JobEvent
+
+if TYPE_CHECKING:
+    from tilewright.wire import JobEvent
 
 
 @contextlib.contextmanager
 def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
-    """What shows a job's events: a bar with the phase, lines for notices and printed text; nothing when `quiet`."""
+    """What shows a job's events: a bar with phase and times, lines for notices and printed text; nothing when `quiet`.
+
+    The time that is left is what the share that is done suggests.
+    """
     if quiet:
         yield lambda event: None
         return
@@ -35,6 +42,9 @@ def job_bar(quiet: bool) -> Iterator[Callable[[JobEvent], None]]:
         TextColumn("{task.description:10}", markup=False),
         BarColumn(),
         TimeElapsedColumn(),
+        TextColumn("elapsed,"),
+        TimeRemainingColumn(),
+        TextColumn("left"),
     )
     with Progress(*columns, console=shown) as progress:
         bar = progress.add_task("queued", total=1.0)

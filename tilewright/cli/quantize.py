@@ -26,7 +26,7 @@ from tilewright.cli.progress import transfer_bar
 
 
 def quantize(
-    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder with its data, or a digest.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, a zip or folder, an address, or a digest.")],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", help="Default: the model's name with .int8.onnx.")
     ] = None,
@@ -71,9 +71,11 @@ def quantize(
         wanted |= given.given_of(ranges=ranges, snr_db=snr_db, equalise=equalise or None, keep=keep)
         if dim:
             wanted["dims"] = given.sizes(dim)
-        target = output or Path(model).with_suffix(".int8.onnx")
+        target = output or Path(given.file_name(model)).with_suffix(".int8.onnx")
+        given.demand_files(model, *(data or ()), *(samples or ()))
+        called, model = given.name_of(name, model), given.fetched(model)
         limits = {"max_queue_s": max_queue, "max_run_s": max_run}
-        said = given.given_of(name=name, note=note, tags=tag, compiler=compiler, **limits)
+        said = given.given_of(name=called, note=note, tags=tag, compiler=compiler, **limits)
         with connect(url, key, profile) as client:
             with transfer_bar("upload", quiet=as_json) as progress:
                 source = client.upload(model, data=data or (), progress=progress) if given.is_file(model) else model
@@ -109,6 +111,3 @@ def show(report: Mapping[str, Any]) -> None:
 
 def _decibels(value: float | None) -> str:
     return "" if value is None else f"{value:.1f}"
-
-
-COMMAND = ("quantize", quantize)

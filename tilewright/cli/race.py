@@ -20,7 +20,7 @@ PROGRAM = "worker.race"
 
 
 def race(
-    model: Annotated[Path, typer.Argument(help="An ONNX file.")],
+    model: Annotated[str, typer.Argument(help="An ONNX file, or an address of one.")],
     threads: Annotated[int | None, typer.Option("--threads", min=1, help="Of all; default: every core.")] = None,
     rounds: Annotated[int, typer.Option("--rounds", min=1, help="In which each takes a turn.")] = 9,
     peer: Annotated[
@@ -43,9 +43,10 @@ def race(
         needs_compiler()
         if not as_json:
             console().print("compiling, unless that was done before", style="dim")
+        source = Path(given.fetched(model))
         asked = given.build_options(threads, dim, shape, budget, None, precision, option)
-        artifact = local.compiled(model, asked)
-        found = _raced(model, artifact, threads, rounds, peer or [])
+        artifact = local.compiled(source, asked)
+        found = _raced(source, artifact, threads, rounds, peer or [])
         if not found:
             raise UsageError("no other runtime is installed here", fix="pip install onnxruntime, or openvino")
         ran = next((one for one in found if one["ours_s"]), None)

@@ -43,8 +43,11 @@ def recommend(
         if as_json:
             print_json(choice.to_json())
         else:
+            if choice.artifact:
+                print(choice.artifact)
             out = console()
-            out.print(choice.artifact or f"none; the nearest is {choice.nearest}", style="bold", markup=False)
+            if not choice.artifact:
+                out.print(f"none; the nearest is {choice.nearest}", style="bold", markup=False)
             for reason in choice.because:
                 out.print(f"  {reason}", markup=False)
             out.print(f"  measured by benchmark {ended.id}", markup=False)

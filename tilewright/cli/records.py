@@ -8,7 +8,7 @@ import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -29,9 +29,11 @@ from tilewright.cli.output import (
     time_of,
 )
 from tilewright.cli.progress import transfer_bar
-from tilewright.client import Client
 from tilewright.errors import UsageError
-from tilewright.wire import TuningRecord
+
+if TYPE_CHECKING:
+    from tilewright.client import Client
+    from tilewright.wire import TuningRecord
 
 records = typer.Typer(
     help="Look at tuning records, write them to files, carry them elsewhere.", invoke_without_command=True
@@ -180,7 +182,7 @@ def _written(path: Path, as_json: bool) -> None:
     if as_json:
         print_json({"file": str(path), "bytes": path.stat().st_size})
     else:
-        console().print(str(path), markup=False)
+        print(path)
 
 
 def _show(found: list[TuningRecord]) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from tilewright.cli.here import needs_compiler
-from tilewright.cli.output import Json, Key, ProfileName, Url, artifact_id, connect, console, failures, print_json
+from tilewright.cli.output import Json, Key, ProfileName, Url, artifact_id, connect, failures, print_json, results
 from tilewright.errors import ClientError, NotGenuine, UsageError
 from tilewright.loading import read_manifest
 
@@ -100,9 +100,11 @@ def compiled(module: str, artifact: Path, model: Path, output: Path | None, samp
 
 
 def _show(found: dict[str, Any]) -> None:
-    out = console()
+    out = results()
     if found["same"]:
-        out.print(f"the same bytes, from {found['measurements']} measurements: {found['made']}", markup=False)
+        out.print(
+            f"the same bytes, from {found['measurements']} measurements: {found['made']}", markup=False, soft_wrap=True
+        )
         return
     out.print("other bytes", style="bold red")
     for word, each in (
@@ -112,4 +114,4 @@ def _show(found: dict[str, Any]) -> None:
         ("not measured", "missing"),
     ):
         for one in found[each]:
-            out.print(f"  {word}: {one}", markup=False)
+            out.print(f"  {word}: {one}", markup=False, soft_wrap=True)

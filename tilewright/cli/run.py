@@ -12,9 +12,9 @@ import typer
 import tilewright
 from tilewright.arrays import read_npz, write_npz
 from tilewright.cli.options import sizes
-from tilewright.cli.output import Json, console, failures, print_json
-from tilewright.download import whole
+from tilewright.cli.output import Json, failures, print_json, results
 from tilewright.errors import UsageError
+from tilewright.files import whole
 
 BENCH_S = 2.0
 SHOWN = ("median", "p10", "p90", "min")
@@ -45,12 +45,13 @@ def run(
         if as_json:
             print_json({"outputs": shown, "bench": measured})
             return
+        out = results()
         for name, about in shown.items():
-            console().print(f"{name}: {about['dtype']} {about['shape']}", markup=False)
+            out.print(f"{name}: {about['dtype']} {about['shape']}", markup=False)
         if measured:
             text = ", ".join(f"{name} {measured[name] * 1e3:.3f} ms" for name in SHOWN if name in measured)
             how = measured.get("by", "estimated") if measured.get("estimated") else f"over {measured['runs']} runs"
-            console().print(f"latency {how}: {text}", markup=False)
+            out.print(f"latency {how}: {text}", markup=False)
 
 
 def drawn(model: tilewright.Model, seed: int, wanted: dict[str, int]) -> dict[str, Any]:

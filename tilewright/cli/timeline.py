@@ -13,8 +13,8 @@ from tilewright.arrays import read_npz
 from tilewright.carried import carried
 from tilewright.cli.output import Json, console, failures, print_json
 from tilewright.cli.run import refusals
-from tilewright.download import whole
 from tilewright.errors import UsageError
+from tilewright.files import whole
 from tilewright.loading import read_manifest
 
 REPEATS = 30

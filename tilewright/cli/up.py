@@ -8,7 +8,8 @@ from typing import Annotated
 import typer
 
 from tilewright.cli.output import Json, console, failures, print_json
-from tilewright.discover import data_dir
+from tilewright.discover import data_dir, find_server
+from tilewright.errors import ClientError
 from tilewright.up import run
 from tilewright.up.run import NotReady, Ready
 
@@ -31,7 +32,7 @@ def up(
         if as_json:
             print_json(ready.to_json())
         else:
-            console().print(_welcome(ready), markup=False, soft_wrap=True)
+            print(_welcome(ready), flush=True)
 
     with failures(as_json):
         try:
@@ -42,10 +43,15 @@ def up(
 
 
 def _welcome(ready: Ready) -> str:
+    try:
+        found = find_server().url == ready.url
+    except ClientError:
+        found = False
+    where = "" if found else f' --url {ready.url} --key "$(cat {ready.key_file})"'
     return (
         f"Tilewright is ready at {ready.url} (API documentation: {ready.url}/docs)\n"
         f"API key: in {ready.key_file}\n\n"
-        f"  tilewright compile model.onnx\n"
+        f"  tilewright compile model.onnx{where}\n"
         f'  curl -H "Authorization: Bearer $(cat {ready.key_file})" -F model=@model.onnx {ready.url}/compile\n\n'
         f"Data and logs: {ready.data}. Ctrl-C stops everything."
     )

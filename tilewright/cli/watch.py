@@ -39,3 +39,5 @@ def watch(
                 import_module(kind.cli).show(found)
             else:
                 console().print(f"done: tilewright download {ended.id}", markup=False)
+                if ended.artifact_id:
+                    print(ended.artifact_id)

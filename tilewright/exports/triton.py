@@ -14,8 +14,8 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from tilewright.download import whole
 from tilewright.errors import UsageError
+from tilewright.files import whole
 from tilewright.loading import read_manifest
 
 TYPES: Mapping[str, str] = {

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
-from tilewright.download import whole
+from tilewright.files import whole
 from tilewright.loading import Model, TensorSpec
 
 TYPES: Mapping[str, str] = {

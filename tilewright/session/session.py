@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tilewright import local
-from tilewright.download import whole
 from tilewright.errors import ClientError, UsageError
+from tilewright.files import whole
 from tilewright.loading import Model, load
 from tilewright.session.binding import IOBinding
 from tilewright.session.options import SessionOptions, compile_options, given_dims, refuse_unsupported

@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import httpx
-
+from tilewright import running
 from tilewright.discover import READY_FILE
 from tilewright.errors import ClientError, UsageError
 from tilewright.extras import require
+from tilewright.running import Running
 from tilewright.up import broker, gpus
 from tilewright.up.process import Supervised
 
@@ -68,8 +68,7 @@ def up(
     data = data.resolve()
     data.mkdir(parents=True, exist_ok=True, mode=0o700)
     (data / "logs").mkdir(exist_ok=True, mode=0o700)
-    with _stop_signals() as stop, _alone(data):
-        ready = Ready(f"http://127.0.0.1:{_usable(port)}", data / "api_key", data, os.getpid())
+    with _stop_signals() as stop, _alone(data), _found(data, _usable(port), say) as (ready, takes_requests):
         files = [data / READY_FILE, *([ready_file] if ready_file else [])]
         processes = _processes(ready)
         try:
@@ -78,6 +77,7 @@ def up(
             if _until_ready(ready, processes, stop, say):
                 for file in files:
                     _write(file, json.dumps(ready.to_json()) + "\n")
+                takes_requests()
                 announce(ready)
                 while not _stopped(stop):
                     _mend(processes, say)
@@ -86,6 +86,22 @@ def up(
                 file.unlink(missing_ok=True)
             _stop(processes)
             broker.forget_socket(data)
+
+
+@contextlib.contextmanager
+def _found(data: Path, port: int, say: Callable[[str], None]) -> Iterator[tuple[Ready, Callable[[], None]]]:
+    """Lets other shells find this server: as one that starts, until the function that is given is called."""
+    ready = Ready(f"http://127.0.0.1:{port}", data / "api_key", data, os.getpid())
+    begun = running.begun_at(ready.pid) or 0
+    server = Running(ready.url, str(ready.key_file), str(data), ready.pid, begun, time.time())
+    with contextlib.ExitStack() as stack:
+        try:
+            stack.enter_context(running.registered(server))
+        except OSError as error:
+            say(f"commands do not find this server by themselves, give them --url {ready.url}: {error}")
+            yield ready, lambda: None
+            return
+        yield ready, lambda: running.announce(server)
 
 
 def _processes(ready: Ready) -> list[Supervised]:
@@ -119,6 +135,8 @@ def _processes(ready: Ready) -> list[Supervised]:
 def _until_ready(ready: Ready, processes: list[Supervised], stop: int, say: Callable[[str], None]) -> bool:
     """Wait for /readyz; False when asked to stop before. Raises `NotReady`."""
     late = time.monotonic() + READY_WITHIN_S
+    import httpx  # takes a tenth of a second, which a port that is taken does not wait for
+
     with httpx.Client(base_url=ready.url, timeout=5.0, trust_env=False) as http:
         while not _stopped(stop):
             _mend(processes, say)

@@ -50,10 +50,12 @@ def drain(context: WorkerContext, queue: str) -> int:
 def _run_best(context: WorkerContext) -> str | None:
     """Run one job; what became of it, None when there is none or the device is in use by another process."""
     with device.hold(context.scratch, context.device) as lock:
-        context.status.device_is_taken(lock is None)
         if lock is None:
-            log.info("device is in use", device=context.device)
+            holder = device.holder_of(context.scratch, context.device)
+            context.status.device_is_taken(True, holder)
+            log.info("device is in use", device=context.device, holder=holder)
             return None
+        context.status.device_is_taken(False)
         claim = lease.claim(context.db, context.name, context.queues, context.lease_s, context.owner_limits)
         if claim is None:
             return "helped" if help_out(context, lock) else None

@@ -1,7 +1,8 @@
 """The device of this worker: what it is, and the lock that lets one job at a time use it.
 
 The lock is an `flock` that the job inherits through its launcher: it stays taken until the last descendant of the
-job is dead, also when the worker was killed, or was stopped for longer than its lease.
+job is dead, also when the worker was killed, or was stopped for longer than its lease. In the file stands the process
+id of who took it last.
 """
 
 from __future__ import annotations
@@ -34,9 +35,26 @@ def hold(folder: Path, device: str) -> Iterator[int | None]:
         except BlockingIOError:
             yield None
         else:
+            _sign(descriptor)
             yield descriptor
     finally:
         os.close(descriptor)
+
+
+def holder_of(folder: Path, device: str) -> int | None:
+    """The process that took the lock of `device` last; None where it has ended, or did not say."""
+    with contextlib.suppress(OSError, ValueError):
+        pid = int((folder / f"{device}.lock").read_text())
+        os.kill(pid, 0)
+        return pid
+    return None
+
+
+def _sign(descriptor: int) -> None:
+    """Write who holds the lock; where the disk is full that stays unsaid."""
+    with contextlib.suppress(OSError):
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
 
 
 def facts(held: Held | None) -> dict[str, Any]:

@@ -55,10 +55,16 @@ class StatusThread:
         self._busy_with = job_id
         self._wake.set()
 
-    def device_is_taken(self, taken: bool) -> None:
-        """Say whether another process holds the device, for which this worker waits."""
-        if taken != self._hardware.get("device_taken", False):
-            self._hardware = {**self._hardware, "device_taken": taken}
+    def device_is_taken(self, taken: bool, holder: int | None = None) -> None:
+        """Say whether another process holds the device, for which this worker waits, and which one.
+
+        holder  its process id, if that is known. It is reported when the device is found taken twice in succession: a
+                worker without jobs holds it only for as long as it looks for one
+        """
+        before = self._hardware.get("device_taken", False)
+        said = {"device_taken": taken, "device_holder": holder if taken and before else None}
+        if any(self._hardware.get(name) != value for name, value in said.items() if value or name in self._hardware):
+            self._hardware = {**self._hardware, **said}
             self._wake.set()
 
     def stop(self, patience_s: float) -> None:

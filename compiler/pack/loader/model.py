@@ -25,6 +25,7 @@ from compiler.pack.loader.interface import DeviceArray
 from compiler.pack.loader.library import _alone, _Library
 from compiler.pack.loader.ports import _Ports
 from compiler.pack.loader.program import _Program
+from compiler.pack.loader.shown import _as_table, _by_name, _facts, _in_a_line, _in_order
 from compiler.pack.loader.specs import Array, _aligned
 from compiler.pack.loader.states import Carried, State, _carried_of, _identity
 from compiler.pack.loader.timing import _latency, _medians
@@ -145,7 +146,8 @@ class Model:
     ) -> dict[str, Any]:
         """Outputs by name, for inputs by name.
 
-        Inputs are numpy arrays, anything with `__dlpack__` in host memory, or nested lists.
+        Inputs are numpy arrays, anything with `__dlpack__` in host memory, or nested lists. Of a model with one input
+        it may stand alone, without its name.
 
         `out` may give arrays for some or all outputs, which are filled and returned. Strided arrays are fine, row-major
         ones are used in place. A model that runs on a GPU also takes tensors in that GPU's memory (with `__dlpack__` or
@@ -157,6 +159,8 @@ class Model:
         With a `state` the inputs that it holds are left out, and so are the outputs that it takes over, unless `out`
         names them (with None for a new array).
         """
+        if type(inputs) is not dict:
+            inputs = _by_name(inputs, self.inputs)
         if state is not None:
             return self._run_from(state, inputs, out)
         program = self._program
@@ -182,6 +186,21 @@ class Model:
         )
         results = self._ports.as_strings(results, strings)
         return {spec.name: _returned(spec, given, result) for spec, result in zip(self.outputs, results, strict=True)}
+
+    def __call__(self, *inputs: Any, **named: Any) -> Any:
+        """What `run` gives for inputs in their order, by name, or in one mapping; of one output the array alone.
+
+        Raises as `run` does.
+        """
+        found = self.run(_in_order(inputs, named, self.inputs))
+        return next(iter(found.values())) if len(found) == 1 else found
+
+    def __repr__(self) -> str:
+        return _in_a_line(_facts(self))
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        return _as_table(_facts(self))
 
     def _run_from(self, state: State, inputs: Mapping[str, Any], out: Mapping[str, Any] | None) -> dict[str, Any]:
         """As `run`, from a state and into it."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -51,6 +52,8 @@ JOB_EXAMPLE: dict[str, Any] = {
     "finished_at": None,
     "queue_seconds": 0.18,
     "run_seconds": None,
+    "latency_s": None,
+    "largest_error": None,
     "compared": [],
     "problem": None,
     "links": {"self": "/jobs/019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"},
@@ -207,6 +210,12 @@ class JobOut(BaseModel):
     finished_at: datetime | None
     queue_seconds: float | None = Field(description="From creation to the start of the present or last attempt.")
     run_seconds: float | None = Field(description="From that start to the end.")
+    latency_s: float | None = Field(
+        None, description="Of an artifact: seconds of one inference where it was compiled, or estimated; else null."
+    )
+    largest_error: float | None = Field(
+        None, description="Of its outputs, relative to the largest value of each; null where nothing was proved."
+    )
     compared: list[ComparedOut] = Field([], description="What came of the option `compare`, once it has succeeded.")
     problem: dict[str, Any] | None = Field(description="Why it failed: code, fault, message, fix, refusals, details.")
     links: dict[str, str]
@@ -249,6 +258,8 @@ class JobOut(BaseModel):
             finished_at=utc(job.finished_at) if job.finished_at is not None else None,
             queue_seconds=span(job.created_at, job.started_at),
             run_seconds=span(job.started_at, job.finished_at),
+            latency_s=_number(_told(job, "latency_s")),
+            largest_error=_largest_error(_told(job, "errors")),
             compared=_compared(job),
             problem=job.problem,
             links=_links(job),
@@ -265,12 +276,28 @@ def _compared(job: Job | StatusRow) -> list[ComparedOut]:
 
     The process that read the model wrote the report: what is of another form is left out, so that the job is told.
     """
-    told = (job.report or {}).get("compared") if isinstance(job, Job) else job.compared
+    told = _told(job, "compared")
     found = []
     for one in told if isinstance(told, list) else ():
         with contextlib.suppress(ValidationError):
             found.append(ComparedOut.model_validate(one))
     return found
+
+
+def _told(job: Job | StatusRow, name: str) -> Any:
+    """What the report of a job says under a name; of a row the column with that name."""
+    return (job.report or {}).get(name) if isinstance(job, Job) else getattr(job, name)
+
+
+def _number(told: Any) -> float | None:
+    return float(told) if isinstance(told, int | float) and math.isfinite(told) else None
+
+
+def _largest_error(told: Any) -> float | None:
+    """Over all outputs; None where one of them has no figure."""
+    each = [_number(one.get("max_relative")) for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    known = [one for one in each if one is not None]
+    return max(known) if known and len(known) == len(each) else None
 
 
 def _unserved(job: Job | StatusRow) -> datetime | None:

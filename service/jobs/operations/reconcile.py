@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 import uuid
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,7 +15,7 @@ from sqlalchemy.orm import Session
 
 from service.db import events, jobs, totals, workers
 from service.db.engine import Database
-from service.db.models import Job, JobState
+from service.db.models import Job, JobState, Worker
 from service.errors import DatabaseUnavailable
 from service.jobs.lifecycle import transitions
 from service.jobs.operations.lost_lines import LostLines
@@ -33,6 +34,7 @@ class Summary:
 
     overdue   jobs that waited longer than they may
     unserved  jobs that wait where no live worker serves, and have been told so
+    held_up   jobs that wait where other processes hold the workers' devices, and have been told so
     """
 
     requeued: int = 0
@@ -42,6 +44,7 @@ class Summary:
     ring_failures: int = 0
     overdue: int = 0
     unserved: int = 0
+    held_up: int = 0
 
 
 def reconcile(
@@ -56,7 +59,8 @@ def reconcile(
 
     Expired leases go back to QUEUED, or to FAILED when `max_lost_leases` have been lost. Queues with jobs whose
     doorbell is missing or older than `ring_again_after_s` are rung: once per job, once per live worker at most. Jobs
-    that have waited for longer than they may fail; those that wait where no live worker serves are told so.
+    that have waited for longer than they may fail; those that wait where no live worker serves, or where processes of
+    another installation hold the workers' devices, are told so.
     """
     with db.read() as session:
         late = jobs.expired(session, BATCH)
@@ -66,12 +70,11 @@ def reconcile(
         waiting = jobs.unannounced(session, ring_again_after_s)
         alive = workers.alive(session, worker_alive_s)
         awake = [queue for worker in alive for queue in worker.queues]
-        served: dict[str, set[str]] = {}
-        for worker in alive:
-            served.setdefault(worker.compiler, set()).update(worker.queues)
+        served, waiters = _served(alive), [worker for worker in alive if worker.hardware.get("device_taken")]
         workers.forget(session, FORGET_WORKER_S)
     with db.write() as session:
         unserved = _note_unserved(session, served)
+        held_up = _note_held_up(session, waiters, _served(worker for worker in alive if worker not in waiters))
     overdue = [_give_up(db, job_id) for job_id in waited]
     bells = [queue for queue, count in waiting.items() for _ in range(min(count, max(1, awake.count(queue))))]
     answers = [try_ring(ring, queue) for queue in bells]
@@ -83,6 +86,7 @@ def reconcile(
         ring_failures=answers.count(False),
         overdue=overdue.count(True),
         unserved=unserved,
+        held_up=held_up,
     )
 
 
@@ -147,6 +151,39 @@ def _note_unserved(session: Session, served: jobs.Served) -> int:
         message = f"no live worker{_of(compiler)} serves {queue}: the job waits until one does"
         events.append(session, job_id, [("notice", {"message": message})])
     return len(noted)
+
+
+def _note_held_up(session: Session, waiters: Sequence[Worker], free: jobs.Served) -> int:
+    """Tell jobs that wait for a device that another process holds, once for each process; how many.
+
+    waiters  workers that wait for their devices; `free` what the others serve
+    """
+    named = [worker for worker in waiters if worker.hardware.get("device_holder")]
+    if not named:
+        return 0
+    found = jobs.held_up(session, _served(named), free, BATCH)
+    told = events.messages(session, [job_id for job_id, _ in found], "notice")
+    count = 0
+    for job_id, queue in found:
+        message = _held_up([worker for worker in named if queue in worker.queues])
+        if message not in told.get(job_id, ()):
+            events.append(session, job_id, [("notice", {"message": message})])
+            count += 1
+    return count
+
+
+def _held_up(waiters: Sequence[Worker]) -> str:
+    """What they wait for."""
+    held = [(worker.hardware["device_holder"], worker.hardware.get("device"), worker.name) for worker in waiters]
+    each = ", ".join(f"process {pid} holds the device {device} of {name}" for pid, device, name in held)
+    return f"{each}: the job waits until it is free (it is another installation's, perhaps)"
+
+
+def _served(workers: Iterable[Worker]) -> jobs.Served:
+    served: dict[str, set[str]] = {}
+    for worker in workers:
+        served.setdefault(worker.compiler, set()).update(worker.queues)
+    return served
 
 
 def _give_up(db: Database, job_id: uuid.UUID) -> bool:

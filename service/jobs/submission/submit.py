@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from sqlalchemy.orm import Session
 
 from compiler.contract import COMPILER_VERSION, CompileOptions, job_kinds
+from compiler.contract.races import PEERS
 from compiler.errors import OptionsError
 from service.db import arrivals, artifacts, catalogue, events, jobs, owners, shares, totals
 from service.db.engine import Database, clock
@@ -141,12 +142,13 @@ def enqueue(session: Session, job: Job, limits: Limits) -> None:
         arrivals.tell(session, job.queue)
 
 
-def begin(session: Session, job: Job) -> None:
-    """Insert a job with the first line of its log."""
+def begin(session: Session, job: Job, *, notice: str = "") -> None:
+    """Insert a job with the first lines of its log: a notice, if there is one, and its state."""
     job.traceparent = audit.traceparent()
     jobs.add(session, job)
     traced = {"traceparent": job.traceparent} if job.traceparent else {}
-    events.append(session, job.id, [("state", {"state": str(job.state), "cached": job.cached, **traced})])
+    before = [("notice", {"message": notice})] if notice else []
+    events.append(session, job.id, [*before, ("state", {"state": str(job.state), "cached": job.cached, **traced})])
     totals.count(session, "jobs_accepted", kind=str(job.kind), queue=job.queue)
     audit.note(session, "create", f"/jobs/{job.id}")
     session.refresh(job)
@@ -191,7 +193,7 @@ def _submit(session: Session, opened: Owner, submission: Submission, limits: Lim
         enqueue(session, job, limits)
     else:
         _answer_from(job, source)
-        begin(session, job)
+        begin(session, job, notice=_not_raced(submission.options, source))
         webhooks.tell(session, owner, job.id)
         totals.count(session, "cache_hits")
     return Submitted(job, replayed=False)
@@ -208,6 +210,20 @@ def _demand_known(session: Session, target: str) -> None:
         near = difflib.get_close_matches(target, names, n=1)
         meant = f"did you mean {near[0]!r}? " if near else ""
         raise OptionsError(f"target {target!r} is unknown", fix=f"{meant}Known: {', '.join(names)}")
+
+
+def _not_raced(options: CompileOptions, source: Job) -> str:
+    """What is said where a comparison was asked for by name, and the cache answers; else empty."""
+    kept = (source.report or {}).get("compared")
+    known = {one.get("peer") for one in kept if isinstance(one, dict)} if isinstance(kept, list) else set()
+    missing = [PEERS[peer] for peer in options.compare or () if peer not in known]
+    if missing:
+        return (
+            f"the artifact is from the cache, without a race with {' and '.join(missing)}: `fresh` compiles and races"
+        )
+    if options.compare:
+        return "the artifact is from the cache, and the comparison is of its own compilation: `fresh` races anew"
+    return ""
 
 
 def _answer_from(job: Job, source: Job) -> None:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import tilewright
+from tests.tilewright.fake_server import ARTIFACT
 from tilewright import follow
 from tilewright.arrays import read_npz, write_npz
 from tilewright.cli import run
@@ -35,9 +36,8 @@ def test_compile_waits_and_leaves_the_artifact_beside_the_model(command: Command
 def test_compile_shows_progress_to_people_on_standard_error(command: Command, model: Path) -> None:
     done = command("compile", model, "-o", model.parent / "out.tw")
     assert done.exit_code == 0
-    assert done.stdout == ""
+    assert done.stdout == f"{model.parent / 'out.tw'}\n"
     assert "mind [this]" in done.stderr
-    assert "out.tw" in done.stderr.replace("\n", "")
 
 
 def test_the_last_lines_of_compile_say_how_much_faster_it_is(command: Command, server: Any, model: Path) -> None:
@@ -45,8 +45,66 @@ def test_the_last_lines_of_compile_say_how_much_faster_it_is(command: Command, s
     server.compared = [{"peer": "p", "said": one.replace("?", "\x1b")} for one in said]
     done = command("compile", model)
     assert done.exit_code == 0
-    assert done.stderr.splitlines()[-2:] == said
+    assert [line for line in done.stderr.splitlines() if line.startswith("compared")] == [
+        f"compared    {one}" for one in said
+    ]
     assert json.loads(command("compile", model, "--json").stdout)["compared"] == server.compared
+
+
+def test_the_last_lines_of_compile_have_what_one_asks_next(command: Command, server: Any, model: Path) -> None:
+    server.latency_s, server.largest_error = 1.08e-3, 2.34e-7
+    server.compared = [{"peer": "onnxruntime", "said": "twice as fast", "ratio": 2.0}]
+    report = {"threads": 2, "tolerance": 1e-4, "artifact_bytes": 5 << 20, "target": "cpu:x86-64-v4"}
+    server.answers[f"/jobs/{ID}/report"] = {"report": report}
+    done = command("compile", model)
+    assert done.stdout == f"{model.with_suffix('.tw')}\n"
+    assert done.stderr.splitlines()[-6:] == [
+        "latency     1.080 ms with 2 threads",
+        "compared    twice as fast",
+        "error       2.3e-07 of the largest value, of 0.0001 permitted",
+        "size        5.0 MiB",
+        f"job         http://server.test/#/jobs/{ID}",
+        f"next        tilewright run {model.with_suffix('.tw')} --bench",
+    ]
+    server.answers[f"/jobs/{ID}/report"] = {"report": {"verified": False, "target": "cuda:sm_90", "threads": 1}}
+    server.events = [("notice", {"message": "from the cache, without a race"}), ("state", {"state": "SUCCEEDED"})]
+    server.cached, server.latency_s, server.compared = True, None, []
+    assert command("compile", model).stderr.splitlines() == [
+        "from the cache, without a race",
+        "error       NOT VERIFIED: its report says why",
+        f"job         http://server.test/#/jobs/{ID}, from the cache",
+        f"next        python {model.with_suffix('.tw')} --help",
+    ]
+
+
+def test_a_job_has_the_name_of_its_models_file(command: Command, server: Any, model: Path) -> None:
+    def sent() -> Any:
+        return json.loads(server.sent("/compile")[-1].content)
+
+    command("compile", model, "--no-wait")
+    assert sent()["name"] == "net.onnx"
+    command("compile", model, "--no-wait", "--name", "nightly")
+    assert sent()["name"] == "nightly"
+    command("compile", "5" * 64, "--no-wait")
+    assert "name" not in sent()
+    odd = model.with_name("a\tb" + "c" * 200 + ".onnx")
+    model.rename(odd)
+    command("compile", odd, "--no-wait")
+    assert sent()["name"] == "ab" + "c" * 198
+
+
+def test_jobs_show_latency_speed_up_and_artifact(command: Command, server: Any) -> None:
+    server.state, server.latency_s = "SUCCEEDED", 1.08e-3
+    server.compared = [
+        {"peer": "openvino", "ratio": 3.1, "said": ""},
+        {"peer": "onnxruntime", "ratio": 1.54, "said": ""},
+        {"peer": "other", "ratio": None, "said": "not installed"},
+    ]
+    line = command("jobs").stdout.splitlines()[1]
+    for cell in (ID, "1.080 ms", "1.54x onnxruntime", ARTIFACT):
+        assert cell in line
+    server.state = "RUNNING"
+    assert ARTIFACT not in command("jobs").stdout, "it is not made yet"
 
 
 def test_compile_without_waiting_prints_the_jobs_id(command: Command, model: Path) -> None:
@@ -121,10 +179,17 @@ def test_a_refused_request_is_exit_status_4(command: Command, server: Any) -> No
     assert command("jobs").exit_code == 4
 
 
-def httpx_problem() -> Any:
+@pytest.mark.parametrize("code", ["bad_request", "invalid_options"])
+def test_a_request_that_makes_no_sense_to_the_server_is_exit_status_2(command: Command, server: Any, code: str) -> None:
+    server.answer = lambda request: httpx_problem(code, 422)
+    assert command("jobs").exit_code == 2
+    assert json.loads(command("jobs", "--json").stdout)["error"]["code"] == code
+
+
+def httpx_problem(code: str = "not_authenticated", status: int = 401) -> Any:
     import httpx
 
-    return httpx.Response(401, json={"code": "not_authenticated", "detail": "no API key was sent", "fix": "send one"})
+    return httpx.Response(status, json={"code": code, "detail": "no API key was sent", "fix": "send one"})
 
 
 def test_a_damaged_download_is_exit_status_5(command: Command, server: Any, tmp_path: Path) -> None:
@@ -259,7 +324,7 @@ def test_run_takes_random_inputs_of_the_seed(command: Command, artifact: Path, t
 
 def test_run_measures_for_people_and_for_programs(command: Command, artifact: Path) -> None:
     assert json.loads(command("run", artifact, "--bench", "--json").stdout)["bench"]["median"] == run.BENCH_S
-    assert "median 2000.000 ms" in command("run", artifact, "--bench").stderr
+    assert "median 2000.000 ms" in command("run", artifact, "--bench").stdout
 
 
 @pytest.mark.parametrize("name", ["other", None])

@@ -6,14 +6,13 @@ import json
 from typing import Any
 
 import pytest
-import typer
 
 from compiler.contract import CompileOptions, InputSpec, kinds, properties
-from tilewright import cli
+from tilewright.cli import commands
 from tilewright.cli.options import build_options, for_targets
 from tilewright.errors import UsageError
 
-COMMANDS: dict[str, Any] = typer.main.get_command(cli.app).commands  # type: ignore[attr-defined]
+COMMANDS: dict[str, Any] = commands.tree()
 FLAGS = {
     "--target": "target",
     "--precision": "precision",

@@ -13,9 +13,10 @@ from typing import Any
 import pytest
 
 from tests.tilewright.fake_server import ARTIFACT
+from tilewright import cli
 from tilewright.cli import output
-from tilewright.download import whole
 from tilewright.errors import UsageError
+from tilewright.files import whole
 
 COMMANDS: dict[str, tuple[str, ...]] = {
     "compile": ("MODEL",),
@@ -54,7 +55,7 @@ def test_a_full_disk_is_not_told_as_a_missing_folder(tmp_path: Path) -> None:
 def test_a_terminal_of_ascii_gets_what_it_has_no_letter_for_escaped(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     monkeypatch.setattr(sys, "stdout", terminal)
-    output.accept_all_letters()
+    cli.accept_all_letters()
     output.results().print("出 caf\udce9")
     terminal.flush()
     assert terminal.buffer.getvalue() == rb"\u51fa caf\udce9" + b"\n"

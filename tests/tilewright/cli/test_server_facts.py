@@ -183,7 +183,7 @@ def test_a_profile_is_chosen_before_or_after_the_command(command: Command, monke
 
     monkeypatch.setattr(
         output,
-        "Client",
+        "make_client",
         lambda url, key, profile: Client(url, key, profile=profile, transport=httpx.MockTransport(answer)),
     )
     assert command("--profile", "lab", "jobs").exit_code == 0

@@ -89,6 +89,7 @@ def started(tmp_path: Path) -> Iterator[Running]:
         **{name: value for name, value in os.environ.items() if not name.startswith("TILEWRIGHT_")},
         "TEST_MARK": str(tmp_path),
         "TILEWRIGHT_SCRATCH_DIR": str(tmp_path / "scratch"),
+        "XDG_STATE_HOME": str(tmp_path / "state"),
         # The empty entry stands for the current folder, where the decoys are.
         "PYTHONPATH": f"{ROOT}{os.pathsep}",
     }
@@ -127,6 +128,17 @@ def started(tmp_path: Path) -> Iterator[Running]:
 
 
 def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace(started: Running) -> None:
+    def other_shell() -> str:
+        """What a command finds that was told no address, here and without this test's mark."""
+        kept = ("PATH", "PYTHONPATH", "HOME")
+        environment = {name: found for name, found in os.environ.items() if name in kept}
+        environment |= {"XDG_STATE_HOME": str(started.folder / "state"), "XDG_CONFIG_HOME": str(started.folder)}
+        environment |= {"XDG_DATA_HOME": str(started.folder / "elsewhere"), "PYTHONPATH": str(ROOT)}
+        words = [sys.executable, "-P", "-m", "tilewright", "workers", "--json"]
+        done = subprocess.run(words, env=environment, capture_output=True, text=True, check=False)
+        return done.stdout
+
+    assert json.loads(other_shell())["workers"], "another data folder than the usual one"
     key_file = Path(started.ready["key_file"])
     assert key_file.stat().st_mode & 0o777 == 0o600
     with Client(started.ready["url"], key_file.read_text().strip()) as client:
@@ -159,6 +171,7 @@ def test_everything_comes_up_beside_decoys_mends_itself_and_goes_without_a_trace
     assert not socket.exists()
     assert not (started.folder / "ready").exists()
     assert not (started.folder / "data" / "ready.json").exists()
+    assert json.loads(other_shell())["error"]["code"] == "server_unreachable"
 
 
 def test_killing_up_itself_leaves_no_orphan(started: Running) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -38,10 +39,10 @@ def test_a_crashing_model_does_not_keep_the_next_from_running(office: Any, conte
 def test_nothing_is_claimed_while_another_process_uses_the_device_and_the_workers_table_says_so(
     office: Any, context_with: DeskWith, eventually: Callable[..., Any]
 ) -> None:
-    def told() -> bool | None:
+    def told() -> tuple[bool, int | None] | None:
         with office.db.read() as session:
             row = session.get(Worker, "tester")
-            return None if row is None else row.hardware.get("device_taken")
+            return None if row is None else (row.hardware.get("device_taken"), row.hardware.get("device_holder"))
 
     job_id = office.submit()
     context = context_with("succeed()")
@@ -49,10 +50,12 @@ def test_nothing_is_claimed_while_another_process_uses_the_device_and_the_worker
         assert lock is not None
         assert drain(context, "cpu") == 0
         context.status.start()
-        assert eventually(told) is True
+        assert eventually(told) == (True, None), "found once, which may be for a moment"
+        assert drain(context, "cpu") == 0
+        eventually(lambda: told() == (True, os.getpid()))
     assert office.job(job_id).attempts == 0
     assert drain(context, "cpu") == 1
-    eventually(lambda: told() is False)
+    eventually(lambda: told() == (False, None))
     context.status.stop(60.0)
 
 

@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -32,6 +36,22 @@ def test_a_device_worker_tells_of_its_cores_and_a_builder_has_no_fingerprint() -
     assert own["cores"] == builder["cores"] == here.lanes
     assert own["targets"] == [*(profile.name for profile in profiles()), *npu.profiles()]
     assert json.loads(json.dumps(own)) == own
+
+
+def test_the_lock_of_a_device_says_which_process_took_it(tmp_path: Path) -> None:
+    assert device.holder_of(tmp_path, "cpu") is None
+    with device.hold(tmp_path, "cpu") as lock:
+        assert lock is not None
+        assert device.holder_of(tmp_path, "cpu") == os.getpid()
+        with device.hold(tmp_path, "cpu") as second:
+            assert second is None
+            assert device.holder_of(tmp_path, "cpu") == os.getpid()
+    with subprocess.Popen([sys.executable, "-c", ""]) as ended:
+        ended.wait()
+    (tmp_path / "cpu.lock").write_text(f"{ended.pid}\n")
+    assert device.holder_of(tmp_path, "cpu") is None
+    (tmp_path / "cpu.lock").write_text("x")
+    assert device.holder_of(tmp_path, "cpu") is None
 
 
 def test_a_third_kind_of_device_is_told_of_without_further_edits(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -46,6 +46,8 @@ def test_an_answer_stands_until_anything_that_is_told_changes(db: Database, queu
         {"fraction": 0.5},
         {"cancel_requested": True},
         {"report": {"compared": [COMPARED], "kernels": 3}},
+        {"report": {"compared": [COMPARED], "latency_s": 0.25}},
+        {"report": {"compared": [COMPARED], "latency_s": 0.25, "errors": [{"max_relative": 0.5}]}},
         {"state": "FAILED", "problem": {"code": "x"}, "finished_at": 3.0},
     ]
     for change_of in changes:
@@ -111,3 +113,25 @@ def test_what_came_of_a_race_is_told_with_the_job_and_nothing_else_of_its_report
         assert JobOut.found(look(db, job_id)).compared == []
     change(db, job_id, report={"compared": [None, COMPARED]})
     assert len(JobOut.found(look(db, job_id)).compared) == 1
+
+
+@pytest.mark.parametrize(
+    ("report", "latency_s", "error"),
+    [
+        ({"latency_s": 0.25, "errors": [{"max_relative": 1e-7}, {"max_relative": 2e-6}]}, 0.25, 2e-6),
+        ({"latency_s": None, "errors": []}, None, None),
+        ({"kernels": 3}, None, None),
+        ({"latency_s": "fast", "errors": "none"}, None, None),  # a report is what the job's process says
+        ({"latency_s": [1], "errors": [{"max_relative": 1e-7}, {"max_relative": None}]}, None, None),
+        ({"latency_s": 0, "errors": [3]}, 0.0, None),
+        (None, None, None),
+    ],
+)
+def test_latency_and_error_of_an_artifact_are_told_with_its_job(
+    db: Database, queued: Callable[..., Job], report: object, latency_s: float | None, error: float | None
+) -> None:
+    job_id = queued().id
+    change(db, job_id, report=report)
+    with db.read() as session:
+        for found in (JobOut.of(look(db, job_id).job), JobOut.of(session.get_one(Job, job_id))):
+            assert (found.latency_s, found.largest_error) == (latency_s, error)

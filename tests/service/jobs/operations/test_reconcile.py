@@ -164,6 +164,39 @@ def test_a_job_that_no_live_worker_serves_is_told_so_once_until_one_does(
     assert len(notices(db, waits.id)) == 2
 
 
+def test_a_job_whose_device_another_process_holds_is_told_which_once(db: Database, queued: Make, ring: Any) -> None:
+    def waits(name: str, holder: int | None, taken: bool = True) -> None:
+        lease.seen(db, name, ["cpu"], {"device": "cpu", "device_taken": taken, "device_holder": holder}, "0.1.0")
+
+    job, elsewhere = queued(), queued(target="cuda:sm_90")
+    waits("w1", None)
+    assert reconcile.reconcile(db, ring).held_up == 0, "for a moment, perhaps"
+    waits("w1", 4711)
+    lease.seen(db, "w2", ["cpu"], {"device": "cpu"}, "0.1.0")
+    assert reconcile.reconcile(db, ring).held_up == 0, "another worker may take it"
+    waits("w2", 4712)
+    assert [reconcile.reconcile(db, ring).held_up for _ in range(2)] == [1, 0]
+    (said,) = notices(db, job.id)
+    assert said.startswith("process 4711 holds the device cpu of w1, process 4712 holds the device cpu of w2: ")
+    assert not any("holds" in one for one in notices(db, elsewhere.id))
+    waits("w2", None, taken=False)
+    assert reconcile.reconcile(db, ring).held_up == 0
+    waits("w2", 4713)
+    assert reconcile.reconcile(db, ring).held_up == 1, "another process"
+    assert len(notices(db, job.id)) == 2
+
+
+def test_many_reconcilers_at_once_tell_a_job_once_which_process_holds_its_device(
+    db: Database, queued: Make, ring: Any
+) -> None:
+    ids = [queued().id for _ in range(5)]
+    lease.seen(db, "w1", ["cpu"], {"device": "cpu", "device_taken": True, "device_holder": 4711}, "0.1.0")
+    with ThreadPoolExecutor(4) as threads:
+        rounds = list(threads.map(lambda _: reconcile.reconcile(db, ring), range(8)))
+    assert sum(each.held_up for each in rounds) == 5
+    assert [len(notices(db, one)) for one in ids] == [1] * 5
+
+
 def test_a_job_that_waited_longer_than_it_may_fails_and_one_that_was_begun_does_not(
     db: Database, queued: Make, claimed: Take, ring: Any, expire: Callable[..., None]
 ) -> None:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from compiler.contract import CompileOptions
 from compiler.errors import OptionsError
 from service.blobs.local import LocalBlobs
+from service.db import events
 from service.db.engine import Database
 from service.db.models import Job, JobState
 from service.errors import IdempotencyKeyReused, NotFound, QueueFull
@@ -30,7 +31,7 @@ def ask(db: Database, blobs: LocalBlobs, owner: uuid.UUID) -> Callable[..., Any]
         submission = Submission(
             owner=whose,
             model=models.keep(db, whose, blobs.put_bytes(model)).digest,
-            options=CompileOptions(threads=threads),
+            options=CompileOptions(threads=threads, compare=more.pop("compare", None)),
             **more,
         )
         return submit(db, submission, limits=Limits(queued_jobs=limit))
@@ -84,6 +85,44 @@ def test_the_cache_answers_nothing_else(ask: Callable[..., Any], finish: Callabl
     assert ask(threads=3).job.state == JobState.QUEUED
     assert ask(model=b"other").job.state == JobState.QUEUED
     assert ask(fresh=True).job.state == JobState.QUEUED
+
+
+@pytest.mark.parametrize(
+    ("kept", "asked", "said"),
+    [
+        ([], None, None),
+        ([], (), None),
+        ([], ("onnxruntime",), "without a race with ONNX Runtime: `fresh` compiles and races"),
+        (
+            None,
+            ("onnxruntime", "openvino"),
+            "without a race with ONNX Runtime and OpenVINO: `fresh` compiles and races",
+        ),
+        (["onnxruntime"], ("onnxruntime",), "the comparison is of its own compilation: `fresh` races anew"),
+        (["onnxruntime"], ("onnxruntime", "openvino"), "without a race with OpenVINO: `fresh` compiles and races"),
+    ],
+)
+def test_an_answer_from_the_cache_says_that_it_races_nothing_and_has_the_race_that_was_kept(
+    ask: Callable[..., Any],
+    finish: Callable[..., Any],
+    db: Database,
+    kept: list[str] | None,
+    asked: tuple[str, ...] | None,
+    said: str | None,
+) -> None:
+    first = ask().job
+    finish()
+    races = None if kept is None else [{"peer": peer, "said": "twice as fast"} for peer in kept]
+    with db.write() as session:
+        session.execute(sa.update(Job).where(Job.id == first.id).values(report={"kernels": 3, "compared": races}))
+    hit = ask(compare=asked).job
+    assert (hit.cached, hit.report["compared"]) == (True, races)
+    with db.read() as session:
+        lines = events.after(session, hit.id, 0, 10)
+    assert lines[-1].kind == "state", "whoever follows the job has read the notice by then"
+    notices = [line.data["message"] for line in lines[:-1]]
+    assert len(notices) == (said is not None)
+    assert all(str(said) in one for one in notices)
 
 
 def test_a_failure_is_not_cached(ask: Callable[..., Any], claimed: Callable[..., lease.Claim], db: Database) -> None:

@@ -1,0 +1,55 @@
+"""The last lines of a compilation: how fast, beside what, how exact, how large, where to see it, what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tilewright.cli.output import seconds, size
+
+if TYPE_CHECKING:
+    from tilewright.wire import Job
+
+NAMED = 12
+"""Letters of the column of names."""
+
+
+def lines(job: Job, artifact: Path, server: str, report: Mapping[str, Any]) -> list[str]:
+    """What is known of a compilation that has succeeded; `report` is empty where it cannot be had.
+
+    server  its address
+    """
+    threads = report.get("threads")
+    with_threads = f" with {threads} thread{'' if threads == 1 else 's'}" if threads else ""
+    estimated = ", estimated" if report.get("placement") else ""
+    cached = ", from the cache" if job.cached else ""
+    said = [("latency", f"{seconds(job.latency_s)}{with_threads}{estimated}" if job.latency_s else "")]
+    said += [("compared", printable(str(one.get("said", "")))) for one in job.compared]
+    said += [("error", _error(job, report)), ("size", size(report.get("artifact_bytes")))]
+    said += [("job", f"{server}/#/jobs/{job.id}{cached}"), ("next", _next(report, artifact))]
+    return [f"{name:{NAMED}}{text}" for name, text in said if text]
+
+
+def printable(text: str) -> str:
+    """Text of a server for a terminal."""
+    return "".join(letter if letter.isprintable() else "?" for letter in text)
+
+
+def _error(job: Job, report: Mapping[str, Any]) -> str:
+    """Beside what was permitted."""
+    if report.get("verified") is False:
+        return "NOT VERIFIED: its report says why"
+    if job.error is None:
+        return ""
+    permitted = report.get("tolerance")
+    beside = f", of {permitted:.2g} permitted" if isinstance(permitted, int | float) else ""
+    return f"{job.error:.2g} of the largest value{beside}"
+
+
+def _next(report: Mapping[str, Any], artifact: Path) -> str:
+    """A command to go on with: a measurement where the artifact runs on this kind of machine, else what there is."""
+    named = f'"{artifact}"' if " " in str(artifact) else str(artifact)
+    if str(report.get("target", "cpu")).startswith("cpu"):
+        return f"tilewright run {named} --bench"
+    return f"python {named} --help"
