@@ -33,12 +33,22 @@ VIEWS = {
 
 
 def entered(house: House, window: Browser) -> Browser:
-    """The page of somebody who has a key."""
+    """The page of somebody who has a key, and nobody is signed in before."""
     window.go(house.url)
-    window.type("#key", house.key)
-    window.press("Enter")
-    window.sees("Jobs")
+    window.forget()
+    window.run("location.reload()")
+    with_key(window, house.key)
+    window.sees("Sign out")
+    lines = window.said()
+    assert all("401" in line for line in lines), f"nobody was signed in, and nothing else: {lines}"
     return window
+
+
+def with_key(window: Browser, key: str) -> None:
+    """Sign in."""
+    window.press("Use a key")
+    window.type("#key", f"{ALL_OF_IT}{key}")
+    window.press("Sign in")
 
 
 @pytest.fixture(scope="module")
@@ -429,7 +439,7 @@ def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
             window.sees(text)
         window.go(f"{link}/log")
         window.sees("RUNNING")
-        assert window.run("return sessionStorage.length") == 0
+        assert window.run("return sessionStorage.length") == len(window.cookies()) == 0
         assert window.said() == []
     page.press("Revoke")
     page.sees("revoked")

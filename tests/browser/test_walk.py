@@ -5,7 +5,11 @@ And every view by the rules of WCAG 2.1 (A and AA) that a program can check, and
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +19,7 @@ import onnx
 import pytest
 
 from tests.browser.conftest import SCREENS
-from tests.browser.test_page import NODE, SECONDS, VIEWS, asked, bearer, entered
+from tests.browser.test_page import ALL_OF_IT, NODE, SECONDS, VIEWS, asked, bearer, entered, with_key
 from tests.browser.webdriver import Browser
 from tests.end_to_end.house import House
 from tests.end_to_end.models import LONG, model, tiny
@@ -297,27 +301,114 @@ def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(
         made = httpx.post(house.url + path, json=wanted, headers=bearer(house), trust_env=False).raise_for_status()
     with page.tab() as window:
         window.go(house.url)
-        window.type("#key", made.json()["key"])
-        window.press("Enter")
+        with_key(window, made.json()["key"])
         window.sees("No job yet")
         window.go(f"{house.url}/#/jobs/{refused}")
         window.sees("there is no job")
 
 
-def test_a_key_that_is_none_is_refused_and_one_goes_with_who_leaves(house: House, page: Browser) -> None:
+def test_a_key_that_is_none_is_refused_and_whoever_signs_out_is_out(house: House, page: Browser) -> None:
     with page.tab() as window:
         window.go(house.url)
-        window.type("#key", "twk_none")
-        window.press("Enter")
+        with_key(window, "twk_none")
         window.sees("Fix:")
-        assert window.run("return sessionStorage.length") == 0
-        window.type("#key", f"\ue009a\ue000{house.key}")
-        window.press("Enter")
-        window.sees("Jobs")
-        assert window.run("return sessionStorage.getItem('tilewright-key')") == house.key
-        window.press("local: leave")
-        window.sees("API key")
-        assert window.run("return sessionStorage.getItem('tilewright-key')") is None
+        assert window.cookies() == []
+        window.type("#key", f"{ALL_OF_IT}{house.key}")
+        window.press("Sign in")
+        window.sees("Sign out")
+        (cookie,) = window.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"], "expiry" in cookie) == (True, "Strict", False)
+        assert cookie["value"] != house.key
+        assert window.run("return [document.cookie, localStorage.length, sessionStorage.length]") == ["", 0, 0]
+        window.press("Sign out")
+        window.sees("Use a key")
+        assert window.cookies() == []
+        window.forget([cookie])
+        window.until(lambda: refused_now(house, cookie), "the session itself has ended")
+        window.run("location.reload()")
+        window.sees("Use a key")
+
+
+def refused_now(house: House, cookie: dict[str, Any]) -> bool:
+    """Whether a session is over; the service remembers for two seconds that it is not."""
+    sent = {"Cookie": f"{cookie['name']}={cookie['value']}"}
+    return httpx.get(f"{house.url}/me", headers=sent, trust_env=False).status_code == 401
+
+
+def test_the_link_of_up_signs_in_once_and_leaves_nothing_in_the_address(house: House, page: Browser) -> None:
+    printed = (house.folder / "up.log").read_text()
+    link = next(word for word in printed.split() if "/#/enter/" in word)
+    with page.tab() as window:
+        window.go(f"{link}/operations")
+        window.sees("Audit")
+        assert window.run("return location.hash") == "#/operations"
+        token = link.rpartition("/")[2]
+        asked_for = window.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+        assert asked_for
+        assert not any(token in name for name in asked_for)
+        window.run("history.back()")
+        window.until(lambda: token not in str(window.run("return location.href")), "no way back to the token")
+    with page.tab() as window:
+        window.go(link)
+        window.sees("this link was used already")
+        window.sees("Use a key")
+        assert token not in str(window.run("return location.href"))
+
+
+def test_another_page_of_this_machine_can_neither_read_nor_change_anything(
+    house: House, inside: Browser, refused: str
+) -> None:
+    page = inside
+    before = asked(house, "/jobs?limit=200")["jobs"]
+    with other_page() as elsewhere:
+        page.go(f"http://127.0.0.1:{elsewhere}/")
+        assert page.run(
+            "const url = arguments[0], with_ = {credentials: 'include', mode: 'no-cors'};"
+            "return Promise.all(['/jobs', `/jobs/${arguments[1]}`].map((path) => fetch(url + path, with_)))"
+            ".then((all) => all.map((one) => one.type))",
+            house.url,
+            refused,
+        ) == ["opaque", "opaque"]
+        page.run(
+            "const sent = {method: 'POST', credentials: 'include', mode: 'no-cors', body: new FormData()};"
+            "return Promise.all([`/jobs/${arguments[1]}/clone`, '/session/links', '/compile']"
+            ".map((path) => fetch(arguments[0] + path, sent))).then(() => 1)",
+            house.url,
+            refused,
+        )
+        for path in (f"/jobs/{refused}/purge", "/session"):
+            form = "const form = document.createElement('form'); form.method = 'POST'; form.action = arguments[0];"
+            page.run(f"{form} document.body.append(form); form.submit()", house.url + path)
+            page.sees("a session of the page counts only for what the page itself asks")
+            page.go(f"http://127.0.0.1:{elsewhere}/")
+    page.go(f"{house.url}/#/jobs")
+    page.sees("Sign out")
+    assert [one["id"] for one in asked(house, "/jobs?limit=200")["jobs"]] == [one["id"] for one in before]
+    page.said()
+
+
+@contextlib.contextmanager
+def other_page() -> Iterator[int]:
+    """The port of another program of this machine, whose page is of the same site: cookies go there too."""
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>other</title><p>another page</p>")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing is said."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
 
 
 def violations(page: Browser) -> list[str]:
@@ -335,6 +426,7 @@ def test_the_checker_is_as_it_was_published_and_finds_faults(house: House, page:
     assert hashlib.sha256(AXE.read_bytes()).hexdigest() == PUBLISHED
     with page.tab():
         page.go(house.url)
+        page.press("Use a key")
         page.sees("API key")
         assert violations(page) == []
         page.run("document.querySelector('label').replaceWith(document.querySelector('#key'))")

@@ -33,6 +33,11 @@ export function moment(text) {
   return text ? new Date(text).toLocaleString() : "";
 }
 
+/** What the tab is called, by which people tell tabs apart; the service alone where there is nothing to say. */
+export function useTitle(text) {
+  useEffect(() => { document.title = text ? `${text} · Tilewright` : "Tilewright"; }, [text]);
+}
+
 /** On how many lanes a plan is. */
 export const lanesOf = (plan) => `${plan.lanes} lane${plan.lanes === 1 ? "" : "s"}`;
 
