@@ -23,6 +23,7 @@ ALL_OF_IT = "\ue009a\ue000"
 SECONDS = "return import('/web/shown.js').then(({seconds}) => seconds(arguments[0]))"
 """How the page writes seconds."""
 VIEWS = {
+    "start": "What comes out",
     "jobs": "succeeded",
     "compile": "Drop an ONNX model here",
     "benchmarks": "Time them",

@@ -5,6 +5,8 @@ And every view by the rules of WCAG 2.1 (A and AA) that a program can check, and
 
 from __future__ import annotations
 
+import base64
+import collections
 import contextlib
 import hashlib
 import http.server
@@ -16,8 +18,11 @@ from typing import Any
 import httpx
 import numpy as np
 import onnx
+import onnx.reference
+import onnxruntime
 import pytest
 
+from bench.zoo import build
 from tests.browser.conftest import SCREENS
 from tests.browser.test_page import ALL_OF_IT, NODE, SECONDS, VIEWS, asked, bearer, entered, with_key
 from tests.browser.webdriver import Browser
@@ -77,6 +82,7 @@ def job(house: House, inside: Browser, tmp_path_factory: pytest.TempPathFactory)
     for value in (*network.graph.input, *network.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     file.write_bytes(network.SerializeToString())
+    page.press("Jobs")
     page.press("drop a model")
     page.sees("Drop an ONNX model here")
     page.drop("label.drop", [file])
@@ -302,6 +308,7 @@ def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(
     with page.tab() as window:
         window.go(house.url)
         with_key(window, made.json()["key"])
+        window.press("Jobs")
         window.sees("No job yet")
         window.go(f"{house.url}/#/jobs/{refused}")
         window.sees("there is no job")
@@ -411,6 +418,78 @@ def other_page() -> Iterator[int]:
             thread.join()
 
 
+@pytest.mark.parametrize("file", ["squeezenet1_1.onnx", "encoder.onnx"])
+def test_a_sample_is_a_network_that_every_reader_of_onnx_takes(inside: Browser, file: str) -> None:
+    encoded = inside.run(
+        "return import('/web/samples.js').then(({SAMPLES}) => {"
+        "  const bytes = SAMPLES.find((one) => one.file === arguments[0]).make(); let text = '';"
+        "  for (let at = 0; at < bytes.length; at += 8192)"
+        "    text += String.fromCharCode(...bytes.subarray(at, at + 8192));"
+        "  return btoa(text);"
+        "})",
+        file,
+    )
+    network = onnx.load_from_string(base64.b64decode(encoded))
+    onnx.checker.check_model(network, full_check=True)
+    operators = collections.Counter(node.op_type for node in network.graph.node)
+    if file == "squeezenet1_1.onnx":
+        theirs = build("squeezenet1_1")
+        assert operators == collections.Counter(node.op_type for node in theirs.graph.node)
+        sizes = [sum(np.prod(one.dims) for one in each.graph.initializer) for each in (network, theirs)]
+        assert sizes[0] == sizes[1]
+    else:
+        assert operators["Softmax"] == operators["Gelu"] == 2
+    (given,) = network.graph.input
+    shape = [one.dim_value for one in given.type.tensor_type.shape.dim]
+    inputs = {given.name: np.random.default_rng(5).normal(size=shape).astype(np.float32)}
+    session = onnxruntime.InferenceSession(network.SerializeToString(), providers=["CPUExecutionProvider"])
+    (answer,) = session.run(None, inputs)
+    reference: Any = onnx.reference.ReferenceEvaluator(network)
+    expected = np.asarray(reference.run(None, inputs)[0])
+    assert np.isfinite(answer).all()
+    assert 0.1 < np.std(answer) < 100, "weights keep the variance, so that times are those of usual numbers"
+    np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+def test_a_sample_becomes_a_job_by_one_click(house: House, page: Browser) -> None:
+    with page.tab() as window:
+        entered(house, window)
+        assert window.run("return document.title") == "Tilewright"
+        window.picture(SCREENS / "start.png")
+        window.press("Transformer encoder")
+        window.until(lambda: "#/jobs/" in str(window.run("return location.hash")), "the job's view")
+        window.sees("Proof")
+        job = job_here(house, window)
+        assert (job["name"], job["options"]["tuning_budget_s"]) == ("encoder.onnx", 5.0)
+        assert asked(house, f"/models/{job['model']}")["name"] == "encoder.onnx"
+        window.go(house.url)
+        window.sees("Your latest jobs")
+        window.sees("encoder.onnx")
+
+
+def test_what_fails_or_lasts_is_said_in_words_of_its_own(house: House, page: Browser) -> None:
+    with page.tab() as window:
+        entered(house, window)
+        window.run("const real = fetch; window.fetch = () => new Promise(() => {}); window.real = real")
+        for view, words in {"jobs": "your jobs", "records": "measurements", "jobs/none": "this job"}.items():
+            window.go(f"{house.url}/#/{view}")
+            window.sees(f"Fetching {words}")
+        window.run("window.fetch = () => Promise.reject(new TypeError('no line'))")
+        window.go(f"{house.url}/#/benchmarks")
+        window.sees("the service cannot be reached")
+        window.run("window.fetch = real")
+        window.go(f"{house.url}/#/jobs/none")
+        window.sees("Fix:")
+        window.forget()
+        window.go(f"{house.url}/#/records")
+        window.sees("Your session has ended.")
+        window.picture(SCREENS / "ended.png")
+        window.press("Use a key")
+        window.type("#key", house.key)
+        window.press("Sign in")
+        window.sees("Parquet")
+
+
 def violations(page: Browser) -> list[str]:
     """What axe finds of this view, with the elements."""
     page.run(AXE.read_text() + "\nwindow.axe = axe;")
@@ -493,6 +572,7 @@ def focused_by_tab(page: Browser, wanted: str, most: int = 60) -> None:
 
 
 REACHED = {
+    "start": "main li button",
     "jobs": "main tbody a",
     "compile": "input#model",
     "benchmarks": "main input[type=checkbox]",

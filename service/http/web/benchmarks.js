@@ -3,7 +3,7 @@
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { ask, get } from "/web/api.js";
 import { Histogram, Over } from "/web/charts.js";
-import { Act, brief, Facts, Failure, figures, moment, seconds, State, Table, useFetched } from "/web/shown.js";
+import { Act, Awaited, brief, Facts, Failure, figures, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 export function Benchmarks() {
   const [page, error] = useFetched(() => get("/benchmarks?limit=50"), [], 3);
@@ -17,7 +17,7 @@ export function Benchmarks() {
   const artifacts = jobs ? [...new Map(jobs.jobs.map((job) => [job.artifact_id, job])).values()] : [];
   return html`
     <h1>Benchmarks</h1>
-    <${Failure} error=${error} />
+    <${Awaited} value=${page} error=${error} of="your benchmarks" />
     ${page && html`<${Table} columns=${["benchmark", "artifacts", "state", "created"]} empty="None yet: choose artifacts below."
       rows=${page.benchmarks.map((one) => [
         html`<a href="#/benchmarks/${one.id}">${brief(one.id)}</a>`,
@@ -36,7 +36,7 @@ export function Benchmark({ id }) {
   const [one, error] = useFetched(() => get(`/benchmarks/${id}?samples=true`), [id], 2);
   const artifacts = one && one.report ? one.report.artifacts.map((artifact) => artifact.artifact) : [];
   const [names] = useFetched(() => namesOf(artifacts), [String(artifacts)]);
-  if (!one) return html`<h1>Benchmark</h1><${Failure} error=${error} />`;
+  if (!one) return html`<h1>Benchmark</h1><${Awaited} value=${one} error=${error} of="this benchmark" />`;
   const report = one.report;
   const timed = report ? report.artifacts : [];
   const name = (artifact) => names?.get(artifact) || brief(artifact);

@@ -4,7 +4,8 @@ import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 import { ask, get, Problem } from "/web/api.js";
 import { Uploaded } from "/web/graph.js";
 import { chosen, dropped, modelOf, upload } from "/web/upload.js";
-import { Act, brief, Facts, Failure, nodesOf, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
+import { Act, brief, Facts, Failure, nodesOf, Refusals, Table, bytes, figures, seconds, useFetched, useTitle } from "/web/shown.js";
+import { About, Latest, Outcome, Samples } from "/web/start.js";
 
 const SHOWN_NODES = 3;
 const MOST_NAMES = 4;
@@ -14,9 +15,10 @@ const PLAIN = ["target", "precision", "threads", "tuning_budget_s", "dims"]; // 
 
 /**
  * The form; with `from`, the id of an earlier job, filled in with its model and options, to be changed. The operator `node`
- * of the model's graph is brought into sight.
+ * of the model's graph is brought into sight. It is the `first` view too, with what a stranger wants to know around it.
  */
-export function Compile({ from = "", node = "" }) {
+export function Compile({ from = "", node = "", first = false }) {
+  useTitle(first ? "" : "Compile a model");
   const [files, setFiles] = useState([]);
   const [options, setOptions] = useState({ target: "cpu", threads: "", precision: "fp32", tuning_budget_s: "", dims: {}, others: "" });
   const [source, setSource] = useState(null); // the job that is cloned
@@ -78,12 +80,14 @@ export function Compile({ from = "", node = "" }) {
   }, []);
 
   const target = targets && targets.targets.find((one) => one.name === options.target);
+  const idle = first && !files.length && !error;
   return html`
-    <h1>${source ? "Compile with changes" : "Compile a model"}</h1>
+    ${idle ? html`<${About} />` : html`<h1>${source ? "Compile with changes" : "Compile a model"}</h1>`}
     ${source && html`<p>The model of <a href="#/jobs/${source.id}">${source.name || brief(source.id)}</a>, with its options: change what is to be different.</p>`}
     <${Drop} files=${files} take=${take} />
     ${sent !== null && html`<p><progress value=${sent} aria-label="sent"></progress> ${sent < 1 ? "sending" : "looking at it"}</p>`}
     <${Failure} error=${error} />
+    ${idle && html`<div class="beside"><section><${Samples} /><${Latest} /></section><section><${Outcome} /></section></div>`}
     ${(files.length > 0 || source) && html`
       <h2>Options</h2>
       <div class="row">

@@ -11,7 +11,7 @@ import { Schedules } from "/web/schedules.js";
 import { Share } from "/web/share.js";
 import { Plans, Tuning } from "/web/tuning.js";
 import { Why } from "/web/why.js";
-import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, nodesOf, seconds, useFetched } from "/web/shown.js";
+import { Act, Awaited, Facts, Failure, State, Table, bytes, colour, figures, moment, nodesOf, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const ALWAYS = ["overview", "tuning", "log"];
@@ -45,7 +45,7 @@ export function Job({ id, tab, node = "", base = `#/jobs/${id}`, link = null }) 
     listen();
     return () => { stop.abort(); clearTimeout(due); };
   }, [id]);
-  if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
+  if (!job) return html`<h1>Job</h1><${Awaited} value=${job} error=${error} of="this job" />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";
   const opened = ([name]) => !link || (name !== "history" && (link.download || name !== "source"));
   const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name) || (job.model && OF_A_MODEL.includes(name))).filter(opened);
@@ -169,14 +169,13 @@ function Model({ digest }) {
 
 function OfPlan({ job, view }) {
   const [plan, error] = useFetched(() => get(`${job.links.artifact}/plan`), [job.id]);
-  if (error) return html`<${Failure} error=${error} />`;
-  return plan && html`<${view} plan=${plan} />`;
+  return plan ? html`<${view} plan=${plan} />` : html`<${Awaited} value=${plan} error=${error} of="the plan" />`;
 }
 
 function Steps({ job, link }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
-  if (error) return html`<${Failure} error=${error} />`;
-  return both && html`<${Graph} graph=${both[0]} plan=${both[1]} job=${job} link=${link} />`;
+  if (!both) return html`<${Awaited} value=${both} error=${error} of="the graph" />`;
+  return html`<${Graph} graph=${both[0]} plan=${both[1]} job=${job} link=${link} />`;
 }
 
 function Kernels({ plan }) {
@@ -203,7 +202,7 @@ function Source({ job }) {
   const [chosen, choose] = useState("");
   const name = chosen || names.find((one) => one.includes("kernels") && !one.endsWith(".h")) || names[0];
   const [text, failed] = useFetched(() => (name ? getText(`${job.links.artifact}/${name}`) : ""), [name]);
-  return html`<${Failure} error=${error || failed} />
+  return html`<${Awaited} value=${text} error=${error || failed} of="the sources" />
     <div class="row"><label class="field">File
       <select value=${name} onChange=${(event) => choose(event.target.value)}>
         ${names.map((one) => html`<option value=${one} selected=${one === name}>${one.slice("source/".length)}</option>`)}
@@ -213,5 +212,5 @@ function Source({ job }) {
 
 function Log({ job }) {
   const [text, error] = useFetched(() => getText(job.links.log), [job.id, job.state], ENDED.includes(job.state) ? 0 : 2);
-  return html`<${Failure} error=${error} /><pre tabindex="0">${text}</pre>`;
+  return html`<${Awaited} value=${text} error=${error} of="the log" /><pre tabindex="0">${text}</pre>`;
 }

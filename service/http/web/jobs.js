@@ -4,7 +4,7 @@ import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 import { ask, download, follow, get } from "/web/api.js";
 import { KINDS } from "/web/job_kinds.js";
 import { Tags } from "/web/labels.js";
-import { Act, brief, Failure, moment, seconds, State, Table, useFetched } from "/web/shown.js";
+import { Act, Awaited, brief, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
 
@@ -67,7 +67,7 @@ export function Jobs() {
       <button>Filter</button>
       <a class="button main" href="#/compile">Compile a model</a>
     </form>
-    <${Failure} error=${error} />
+    <${Awaited} value=${page} error=${error} of="your jobs" />
     ${page && html`<${Table}
       columns=${["job", "target", "state", "step", "created", "#took", "", ""]}
       empty=${query.size > 2 ? "No job fits." : html`No job yet: <a href="#/compile">drop a model</a> to see whether it compiles, and how fast it gets.`}

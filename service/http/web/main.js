@@ -16,7 +16,7 @@ const ENDED = { detail: "Your session has ended.", fix: "sign in again: what you
 const PLACES = [["jobs", "Jobs"], ["compile", "Compile"], ["benchmarks", "Benchmarks"], ["records", "Measurements"], ["operations", "Service"]];
 
 function useAddress() {
-  const read = () => location.hash.replace(/^#\/?/, "") || "jobs";
+  const read = () => location.hash.replace(/^#\/?/, "") || "start";
   const [address, set] = useState(read());
   useEffect(() => {
     const changed = () => set(read());
@@ -34,15 +34,22 @@ function View({ address, me }) {
   if (broken) return html`<${Failure} error=${{ message: `This view failed: ${broken.message}`, fix: "load the page again; if it stays, report it" }} />`;
   const [place, id, ...more] = address.split("?")[0].split("/");
   switch (place) {
+    case "start": return html`<${Compile} first=${true} />`;
     case "compile": {
       const from = asked(address).get("job") || "";
       return html`<${Compile} from=${from} node=${asked(address).get("node") || ""} key=${from} />`;
     }
-    case "benchmarks": return id ? html`<${Benchmark} id=${id} key=${id} />` : html`<${Benchmarks} />`;
-    case "records": return html`<${Records} />`;
-    case "operations": return html`<${Operations} me=${me} />`;
-    default: return id ? html`<${Job} id=${id} tab=${more[0] || "overview"} node=${asked(address).get("node") || ""} key=${id} />` : html`<${Jobs} />`;
+    case "benchmarks": return html`<${Titled} title=${id ? "Benchmark" : "Benchmarks"}>${id ? html`<${Benchmark} id=${id} key=${id} />` : html`<${Benchmarks} />`}<//>`;
+    case "records": return html`<${Titled} title="Measurements"><${Records} /><//>`;
+    case "operations": return html`<${Titled} title="Service"><${Operations} me=${me} /><//>`;
+    default: return id ? html`<${Job} id=${id} tab=${more[0] || "overview"} node=${asked(address).get("node") || ""} key=${id} />` : html`<${Titled} title="Jobs"><${Jobs} /><//>`;
   }
+}
+
+/** A view whose tab is called the same whatever it shows. */
+function Titled({ title, children }) {
+  useTitle(title);
+  return children;
 }
 
 /** What whoever has a link to a job sees of it, without a key: `shared/JOB/TOKEN`, then the part of the job. */
@@ -118,7 +125,7 @@ function Own({ address }) {
   const leave = async () => { await ask("DELETE", "/session").catch(() => {}); forget(); };
   return html`
     <header>
-      <strong><img src="/web/icon.svg" alt="" width="18" height="18" /> Tilewright</strong>
+      <a class="home" href="#/"><strong><img src="/web/icon.svg" alt="" width="18" height="18" /> Tilewright</strong></a>
       <nav class="row" aria-label="Views">${PLACES.map(([place, name]) => html`
         <a href="#/${place}" aria-current=${here === place ? "page" : null}>${name}</a>`)}</nav>
       <a class="far" href="/docs">API</a>

@@ -2,7 +2,7 @@
 
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { get, getText } from "/web/api.js";
-import { Failure, Facts, Table, bytes, figures, moment, seconds, useFetched } from "/web/shown.js";
+import { Awaited, Failure, Facts, Table, bytes, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const OWNERS_PER_PAGE = 20;
 const QUOTAS = ["stored_bytes", "queued_jobs", "concurrent_jobs", "device_seconds"];
@@ -15,7 +15,7 @@ export function Operations({ me }) {
   const admin = me.key.scopes.includes("admin");
   return html`
     <h1>Service</h1>
-    <${Failure} error=${error} />
+    <${Awaited} value=${workers} error=${error} of="what the service says of itself" />
     <h2>Checks</h2>
     ${ready && html`<${Table} columns=${["check", "", "detail"]} rows=${ready.checks.map((one) => [
       one.name, html`<span class=${one.ok ? "good" : "bad"}>${one.ok ? "ok" : "failing"}</span>`, one.detail])} />`}

@@ -3,7 +3,7 @@
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { download, get } from "/web/api.js";
 import { Scatter } from "/web/charts.js";
-import { Act, Failure, Table, colour, moment, seconds, useFetched } from "/web/shown.js";
+import { Act, Awaited, Table, colour, moment, seconds, useFetched } from "/web/shown.js";
 
 const KINDS = ["kernel", "plan", "stage", "search", "handover", "pair", "machine"];
 const FIELDS = [["operator", "Operator"], ["query", "Shape, or text"], ["target", "Target"], ["hardware", "Device"], ["workload", "Workload"], ["job", "Job"]];
@@ -45,7 +45,7 @@ export function Records() {
       <${Act} name="CSV" act=${() => download(`/tuning-records?${filters}&format=csv`, "tuning-records.csv")} />
       <${Act} name="Parquet" act=${() => download(`/tuning-records?${filters}&format=parquet`, "tuning-records.parquet")} />
     </div>
-    <${Failure} error=${error} />
+    <${Awaited} value=${page} error=${error} of="measurements" />
     ${points.length > 1 && html`<${Scatter} points=${points} xName="newest first" yName="µs" />`}
     ${page && html`<${Table} columns=${["kernel", "what it computes", "tile", "#time", "#10 to 90 of 100", "target", "device", "measured"]}
       empty="No measurement fits." rows=${records.map((one) => [

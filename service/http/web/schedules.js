@@ -5,7 +5,7 @@ import { Arena } from "/web/arena.js";
 import { download, get } from "/web/api.js";
 import { Schedule } from "/web/charts.js";
 import { Plans } from "/web/tuning.js";
-import { Act, Failure, lanesOf, seconds, useFetched } from "/web/shown.js";
+import { Act, Awaited, Failure, lanesOf, seconds, useFetched } from "/web/shown.js";
 
 const titleOf = (plan) => `${plan.scheduler} on ${lanesOf(plan)}: ${seconds(plan.predicted_s)} predicted, ${
   plan.measured_s === null ? "not run" : `${seconds(plan.measured_s)} measured`}${plan.taken ? "; taken" : ""}`;
@@ -32,6 +32,6 @@ export function Schedules({ job }) {
 
 function Times({ path }) {
   const [plan, error] = useFetched(() => get(path), [path]);
-  if (error) return html`<${Failure} error=${error} />`;
-  return plan && html`<${Schedule} plan=${plan} key=${path} /><${Arena} plan=${plan} key=${`${path} memory`} />`;
+  if (!plan) return html`<${Awaited} value=${plan} error=${error} of="the plan" />`;
+  return html`<${Schedule} plan=${plan} key=${path} /><${Arena} plan=${plan} key=${`${path} memory`} />`;
 }

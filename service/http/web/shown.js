@@ -95,6 +95,12 @@ export function Failure({ error, at = null }) {
   </div>`;
 }
 
+/** Of what is asked for, until it is there: what went wrong, or that it is waited for. */
+export function Awaited({ value, error, of }) {
+  if (error) return html`<${Failure} error=${error} />`;
+  return value === null ? html`<p class="quiet" role="status">Fetching ${of} …</p>` : null;
+}
+
 export function Refusals({ refusals, at = null }) {
   if (!refusals.length) return null;
   const rows = refusals.map((one) => [one.operator, at && one.node ? html`<${NodeLink} name=${one.node} at=${at}>${one.node}<//>` : one.node, one.reason, one.fix]);

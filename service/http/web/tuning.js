@@ -3,7 +3,7 @@
 import { html, useEffect, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { get } from "/web/api.js";
 import { LEFT, TimeAxis, WIDTH, ticks } from "/web/charts.js";
-import { Facts, Failure, Table, colour, figures, lanesOf, seconds, useFetched } from "/web/shown.js";
+import { Awaited, Facts, Table, colour, figures, lanesOf, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const SOON_MS = 300; // events come in bursts: they are asked for together
@@ -19,7 +19,7 @@ export function Tuning({ job, reports }) {
   const ended = ENDED.includes(job.state);
   const [made] = useFetched(() => (ended && job.state === "SUCCEEDED" && job.kind === "compile" ? get(`/jobs/${job.id}/report`) : null), [job.id, job.state]);
   const plans = made && made.report ? made.report.plans : [];
-  if (!tuning) return html`<${Failure} error=${error} />`;
+  if (!tuning) return html`<${Awaited} value=${tuning} error=${error} of="what was measured" />`;
   if (!tuning.points.length) return html`<p class="quiet">${ended
     ? "No kernel was measured for this job: what it needs was known from earlier ones, its tuning budget was spent or 0, or its target is elsewhere." : "No measurement yet."}</p>
     ${plans.length > 0 && html`<h2>Plans</h2><${Plans} plans=${plans} />`}`;
