@@ -25,8 +25,10 @@ _REPORT = sa.case((Job.artifact_id.is_(None), Job.report)).label("report")
 """Not of compilations, whose reports are long: others' name the model that they made."""
 _COMPARED = sa.case((Job.artifact_id.is_not(None), Job.report["compared"])).label("compared")
 """Of compilations: how the artifact fared beside other runtimes."""
+_LATENCY = sa.case((Job.artifact_id.is_not(None), Job.report["latency_s"])).label("latency_s")
+_ERRORS = sa.case((Job.artifact_id.is_not(None), Job.report["errors"])).label("errors")
 _STATUS: sa.Select[Any] = sa.select(
-    *(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT, _COMPARED
+    *(column for column in Job.__table__.columns if column.name not in UNTOLD), _REPORT, _COMPARED, _LATENCY, _ERRORS
 )
 
 

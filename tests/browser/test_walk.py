@@ -55,6 +55,27 @@ CHOSEN = "return document.querySelector('main .box h2')?.innerText"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PUBLISHED = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 """SHA-256 of axe.min.js of axe-core 4.14.1 (MPL-2.0), as it was published."""
+ORDER = """
+const found = [], main = document.querySelector('main');
+const seen = (one) => one.getClientRects().length && !one.closest('svg, pre, canvas, .scroll, label.drop');
+const first = [...main.querySelectorAll('h1, h2, p, table, button, form, nav')].find(seen);
+if (first?.tagName !== 'H1') found.push(`order: ${first?.outerHTML.slice(0, 80)} stands above the heading`);
+const heads = [...main.querySelectorAll('h1, h2')].filter(seen).map((one) => one.getBoundingClientRect());
+for (let at = 1; at < heads.length; at++)
+  if (heads[at].top < heads[at - 1].bottom && heads[at].left < heads[at - 1].right
+    && heads[at - 1].left < heads[at].right) found.push('order: headings overlap');
+for (const parent of [main, ...main.querySelectorAll('div, section, form, p, li')].filter(seen)) {
+  const all = [...parent.children].filter((one) => seen(one) && getComputedStyle(one).position === 'static'
+    && getComputedStyle(one).display !== 'inline').map((one) => [one, one.getBoundingClientRect()]);
+  all.forEach(([one, a], at) => all.slice(at + 1).forEach(([other, b]) => {
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 1 && high > 1) found.push(`overlap: ${one.outerHTML.slice(0, 80)} and ${other.outerHTML.slice(0, 80)}`);
+  }));
+}
+return found;
+"""
+"""What of a view stands above its heading, or over something else that it is beside."""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 TABS = {
     "overview": "Proof",
@@ -529,7 +550,7 @@ def test_no_view_breaks_a_rule(
         for view, text in views.items():
             page.go(f"{house.url}/#/{view}")
             page.sees(text)
-            if faults := violations(page):
+            if faults := [*violations(page), *page.run(ORDER)]:
                 found[view] = faults
             wide = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, view

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import uuid
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeGuard
 
 from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, GetJsonSchemaHandler, ValidationError
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
@@ -51,6 +52,8 @@ JOB_EXAMPLE: dict[str, Any] = {
     "finished_at": None,
     "queue_seconds": 0.18,
     "run_seconds": None,
+    "latency_s": None,
+    "largest_error": None,
     "compared": [],
     "problem": None,
     "links": {"self": "/jobs/019aa1f0-7c2e-7a4b-9d0e-5b1f6d0c3a11"},
@@ -207,6 +210,13 @@ class JobOut(BaseModel):
     finished_at: datetime | None
     queue_seconds: float | None = Field(description="From creation to the start of the present or last attempt.")
     run_seconds: float | None = Field(description="From that start to the end.")
+    latency_s: float | None = Field(
+        None,
+        description="Of one inference, as the report has it, once it has succeeded; null where it was not measured.",
+    )
+    largest_error: float | None = Field(
+        None, description="Of all outputs, relative to the largest value of each, against the float64 reference."
+    )
     compared: list[ComparedOut] = Field([], description="What came of the option `compare`, once it has succeeded.")
     problem: dict[str, Any] | None = Field(description="Why it failed: code, fault, message, fix, refusals, details.")
     links: dict[str, str]
@@ -249,6 +259,8 @@ class JobOut(BaseModel):
             finished_at=utc(job.finished_at) if job.finished_at is not None else None,
             queue_seconds=span(job.created_at, job.started_at),
             run_seconds=span(job.started_at, job.finished_at),
+            latency_s=_latency(job),
+            largest_error=_largest_error(job),
             compared=_compared(job),
             problem=job.problem,
             links=_links(job),
@@ -260,12 +272,34 @@ class JobOut(BaseModel):
         return cls.of(found.job, found.queue_position)
 
 
+def _told(job: Job | StatusRow, name: str) -> Any:
+    """A field of a compilation's report, as the process wrote it that read the model."""
+    return getattr(job, name) if not isinstance(job, Job) else (job.report or {}).get(name) if job.artifact_id else None
+
+
+def _latency(job: Job | StatusRow) -> float | None:
+    """Seconds; none where nothing was measured, or estimated."""
+    told = _told(job, "latency_s")
+    return float(told) if _is_number(told) and told > 0 else None
+
+
+def _largest_error(job: Job | StatusRow) -> float | None:
+    told = _told(job, "errors")
+    each = [one.get("max_relative") for one in told if isinstance(one, dict)] if isinstance(told, list) else []
+    numbers = [float(one) for one in each if _is_number(one)]
+    return max(numbers) if numbers and len(numbers) == len(each) else None
+
+
+def _is_number(told: Any) -> TypeGuard[int | float]:
+    return isinstance(told, int | float) and not isinstance(told, bool) and math.isfinite(told)
+
+
 def _compared(job: Job | StatusRow) -> list[ComparedOut]:
     """From the report; none of jobs that compile nothing, or were done before there were races.
 
     The process that read the model wrote the report: what is of another form is left out, so that the job is told.
     """
-    told = (job.report or {}).get("compared") if isinstance(job, Job) else job.compared
+    told = _told(job, "compared")
     found = []
     for one in told if isinstance(told, list) else ():
         with contextlib.suppress(ValidationError):

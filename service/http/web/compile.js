@@ -81,7 +81,7 @@ export function Compile({ from = "", node = "", first = false }) {
 
   const target = targets && targets.targets.find((one) => one.name === options.target);
   const idle = first && !files.length && !error;
-  return html`
+  return html`<div>
     ${idle ? html`<${About} />` : html`<h1>${source ? "Compile with changes" : "Compile a model"}</h1>`}
     ${source && html`<p>The model of <a href="#/jobs/${source.id}">${source.name || brief(source.id)}</a>, with its options: change what is to be different.</p>`}
     <${Drop} files=${files} take=${take} />
@@ -114,7 +114,7 @@ export function Compile({ from = "", node = "", first = false }) {
         <${Act} name="Look again" act=${() => look(digest, options)} disabled=${!digest} />
         <${Act} name="Compile" main=${true} act=${compile} disabled=${!digest || sent !== null} />
       </p>`}
-    ${found && html`<${Findings} found=${found} path=${`/models/${digest}/graph`} node=${node} at=${(one) => `#/compile?${new URLSearchParams({ ...(from && { job: from }), node: one })}`} />`}`;
+    ${found && html`<${Findings} found=${found} path=${`/models/${digest}/graph`} node=${node} at=${(one) => `#/compile?${new URLSearchParams({ ...(from && { job: from }), node: one })}`} />`}</div>`;
 }
 
 function Drop({ files, take }) {
@@ -176,7 +176,7 @@ function Findings({ found, path, node, at }) {
   const memory = found.memory_bytes || {};
   const [open, setOpen] = useState(false);
   const blamed = nodesOf({ ...found.problem, refusals: found.refusals || [] });
-  return html`
+  return html`<div>
     <h2>${found.ok ? html`<span class="good">It can be compiled</span>` : html`<span class="bad">It cannot be compiled as it is</span>`}</h2>
     <${Failure} error=${found.problem} at=${at} />
     <${Refusals} refusals=${(found.problem ? [] : found.refusals) || []} at=${at} />
@@ -203,7 +203,7 @@ function Findings({ found, path, node, at }) {
     ])} />`}
     <h2>Graph</h2>
     ${open || blamed.length > 0 ? html`<${Uploaded} path=${path} blamed=${blamed} node=${node} />`
-    : html`<button type="button" onClick=${() => setOpen(true)}>Show the graph</button>`}`;
+    : html`<button type="button" onClick=${() => setOpen(true)}>Show the graph</button>`}</div>`;
 }
 
 /** What is typed in the form for a job's options. */

@@ -49,7 +49,7 @@ function View({ address, me }) {
 /** A view whose tab is called the same whatever it shows. */
 function Titled({ title, children }) {
   useTitle(title);
-  return children;
+  return html`<div>${children}</div>`;
 }
 
 /** What whoever has a link to a job sees of it, without a key: `shared/JOB/TOKEN`, then the part of the job. */

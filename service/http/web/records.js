@@ -29,7 +29,7 @@ export function Records() {
   const look = (next) => { setWish(next); setCursors([]); };
   const write = (name) => (event) => setText({ ...text, [name]: event.target.value });
   const narrow = (name, value) => { setText({ ...text, [name]: value }); look({ ...wish, [name]: value }); };
-  return html`
+  return html`<div>
     <h1>Measurements</h1>
     <form class="row" role="search" onSubmit=${(event) => { event.preventDefault(); look({ kind: wish.kind, ...text }); }}>
       <label class="field">Kind <select value=${wish.kind} onChange=${(event) => look({ ...wish, kind: event.target.value })}>
@@ -56,7 +56,7 @@ export function Records() {
       <div class="row">
         ${cursors.length > 0 && html`<button type="button" onClick=${() => setCursors(cursors.slice(0, -1))}>Newer</button>`}
         ${page.next_cursor && html`<button type="button" onClick=${() => setCursors([...cursors, page.next_cursor])}>Older</button>`}
-      </div>`}`;
+      </div>`}</div>`;
 }
 
 export function tile(variant) {

@@ -45,8 +45,8 @@ export function Latest() {
   const [page, error] = useFetched(() => get(`/jobs?kind=compile&limit=${LATEST}`), []);
   if (error) return html`<${Failure} error=${error} />`;
   if (!page || !page.jobs.length) return null;
-  return html`<h2>Your latest jobs</h2>
+  return html`<div><h2>Your latest jobs</h2>
     <ul class="plain">${page.jobs.map((job) => html`<li key=${job.id} class="row">
       <a href="#/jobs/${job.id}">${job.name || job.id}</a> <${State} job=${job} /> <span class="quiet">${seconds(job.run_seconds)}</span></li>`)}
-      <li><a href="#/jobs">All jobs</a></li></ul>`;
+      <li><a href="#/jobs">All jobs</a></li></ul></div>`;
 }

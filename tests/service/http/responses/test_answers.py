@@ -46,6 +46,8 @@ def test_an_answer_stands_until_anything_that_is_told_changes(db: Database, queu
         {"fraction": 0.5},
         {"cancel_requested": True},
         {"report": {"compared": [COMPARED], "kernels": 3}},
+        {"report": {"compared": [COMPARED], "latency_s": 0.002}},
+        {"report": {"compared": [COMPARED], "latency_s": 0.002, "errors": [{"max_relative": 1e-6}]}},
         {"state": "FAILED", "problem": {"code": "x"}, "finished_at": 3.0},
     ]
     for change_of in changes:
@@ -111,3 +113,28 @@ def test_what_came_of_a_race_is_told_with_the_job_and_nothing_else_of_its_report
         assert JobOut.found(look(db, job_id)).compared == []
     change(db, job_id, report={"compared": [None, COMPARED]})
     assert len(JobOut.found(look(db, job_id)).compared) == 1
+
+
+@pytest.mark.parametrize(
+    ("report", "latency_s", "largest_error"),
+    [
+        ({"latency_s": 0.002, "errors": [{"max_relative": 1e-6}, {"max_relative": 3e-6}]}, 0.002, 3e-6),
+        ({"latency_s": 1, "errors": [{"max_relative": 0}]}, 1.0, 0.0),
+        ({"latency_s": 0.0, "errors": []}, None, None),
+        ({"latency_s": "1", "errors": [{"max_relative": "x"}]}, None, None),
+        ({"latency_s": [1], "errors": {"max_relative": 1}}, None, None),
+        ({"errors": [{"max_relative": 1e-6}, {"max_relative": None}]}, None, None),
+        ({}, None, None),
+    ],
+)
+def test_latency_and_error_are_told_of_a_compilation_as_its_report_has_them(
+    db: Database, queued: Callable[..., Job], report: dict[str, object], latency_s: float, largest_error: float
+) -> None:
+    job_id = queued().id
+    change(db, job_id, report=report)
+    with db.read() as session:
+        whole = session.get_one(Job, job_id)
+        for found in (JobOut.of(look(db, job_id).job), JobOut.of(whole)):
+            assert (found.latency_s, found.largest_error) == (latency_s, largest_error)
+    change(db, job_id, report=report, artifact_id=None)
+    assert JobOut.found(look(db, job_id)).latency_s is None, "of what compiles nothing"
