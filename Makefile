@@ -61,7 +61,7 @@ mutants: environment ## changes that tests should notice: ARGS='--room compiler/
 fuzz: environment ## random models for a time, each compiled, run, judged: ARGS='--seconds 600 --seed 7'
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-screens: environment ## pictures of the page's views in build/screens, and those of the README; needs Chromium
+screens: environment ## pictures of the page's views in build/screens, and those of docs; needs Chromium
 	$(BIN)/python -m pytest -q tests/browser $(ARGS)
 	cp build/screens/graph.png docs/pictures/graph.png
 	cp build/screens/job.png docs/pictures/job.png
