@@ -314,7 +314,17 @@ def test_sources_and_the_log_can_be_read(house: House, page: Browser, job: dict[
     page.go(f"{house.url}/#/jobs/{job['id']}/source")
     page.sees("#include")
     page.go(f"{house.url}/#/jobs/{job['id']}/log")
-    page.sees("RUNNING")
+    page.sees("the job is running")
+    events = asked(house, f"/jobs/{job['id']}/log?format=json")["events"]
+    lines = "return document.querySelector('pre.log').innerText.split('\\n')"
+    told = page.run(lines)
+    assert len(told) >= len(events) > 5
+    assert told[-1].endswith("the job is succeeded")
+    assert not any("{" in line for line in told if "the job is" in line or "step " in line)
+    page.picture(SCREENS / "log.png")
+    page.click("input[name=json]")
+    page.until(lambda: page.run(lines)[0].startswith("{"), "the same as JSON")
+    assert [json.loads(line) for line in page.run(lines)] == events
 
 
 def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page: Browser, job: dict[str, Any]) -> None:

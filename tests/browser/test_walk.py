@@ -85,7 +85,7 @@ TABS = {
     "tuning": "measured",
     "source": "#include",
     "history": "this one",
-    "log": "RUNNING",
+    "log": "the job is running",
 }
 
 
@@ -154,6 +154,23 @@ def test_a_stranger_goes_on_to_compare_and_download(
         assert page.run(SECONDS, one["figures"]["latency_s"]) in row
     assert page.run("return document.querySelectorAll('svg circle.history').length") == 2
     page.picture(SCREENS / "history.png")
+    page.press("beside this one")
+    page.sees("Time both in turns")
+    page.sees('"sequential"')
+    shown = page.run(
+        "return [...document.querySelectorAll('main table')].map((table) => [...table.tBodies[0].rows]"
+        ".map((row) => [...row.cells].map((cell) => cell.innerText)))"
+    )
+    by_name = {row[0]: row[1:] for row in shown[0]}
+    assert by_name["option scheduler"] == ['"auto"', '"sequential"']
+    both = [asked(house, f"/jobs/{one['id']}") for one in (job, second)]
+    assert by_name["one inference"] == [page.run(SECONDS, one["latency_s"]) for one in both]
+    plans = [asked(house, f"{one['links']['artifact']}/plan") for one in both]
+    assert by_name["kernels"] == [str(len(plan["calls"])) for plan in plans]
+    for side, plan in enumerate(plans):
+        times = sorted(page.run(SECONDS, call["predicted_s"]) for call in plan["calls"])
+        assert sorted(row[2 + side] for row in shown[1] if row[2 + side]) == times, "each kernel once"
+    page.picture(SCREENS / "beside.png")
     page.press("Benchmarks")
     page.sees("Time them")
     page.run("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())")
@@ -545,6 +562,7 @@ def test_no_view_breaks_a_rule(
             **VIEWS,
             **{f"jobs/{job['id']}/{tab}": text for tab, text in TABS.items()},
             f"jobs/{refused}/graph?node={NODE}": "named by the problem",
+            f"beside/{job['id']}/{job['id']}": "Time both in turns",
         }
         found = {}
         for view, text in views.items():

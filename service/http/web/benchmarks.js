@@ -144,8 +144,9 @@ export function History({ model, not }) {
   return html`<div>
     ${times.length > 1 && html`<${Over} points=${times.map((one) => [Date.parse(one.job.finished_at) / 1000, one.figures.latency_s,
       `${moment(one.job.finished_at)}: ${seconds(one.figures.latency_s)}, ${JSON.stringify(one.options)}`])} />`}
-    <${Table} columns=${["job", "finished", "compiler", "differs in", "#latency", "#benchmarked", "#measured tiles"]} rows=${found.map((one) => [
+    <${Table} columns=${["job", "finished", "compiler", "differs in", "#latency", "#benchmarked", "#measured tiles", ""]} rows=${found.map((one) => [
       one.job.id === not ? "this one" : html`<a href="#/jobs/${one.job.id}">${one.name || brief(one.job.id)}</a>`,
       moment(one.job.finished_at), one.compiler || "", optionsOf(one),
-      seconds(one.figures.latency_s), one.benchmarks.length ? seconds(one.benchmarks[0].median_s) : "", one.figures.records_measured ?? ""])} /></div>`;
+      seconds(one.figures.latency_s), one.benchmarks.length ? seconds(one.benchmarks[0].median_s) : "", one.figures.records_measured ?? "",
+      one.job.id === not ? "" : html`<a href="#/beside/${one.job.id}/${not}">beside this one</a>`])} /></div>`;
 }

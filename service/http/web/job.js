@@ -6,6 +6,7 @@ import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
 import { Phases, Roofline } from "/web/charts.js";
 import { Graph, Uploaded } from "/web/graph.js";
 import { Labels } from "/web/labels.js";
+import { Log } from "/web/log.js";
 import { Progress, Ways } from "/web/jobs.js";
 import { Compared, latencyOf, OtherTimes } from "/web/result.js";
 import { Schedules } from "/web/schedules.js";
@@ -98,7 +99,7 @@ function Tab({ name, job, events, link, base, node }) {
     case "tuning": return html`<${Tuning} job=${job} base=${base} reports=${events.filter((event) => event.kind === "tuning").length} />`;
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
-    case "log": return html`<${Log} job=${job} />`;
+    case "log": return html`<${Log} job=${job} ended=${ENDED.includes(job.state)} />`;
     default: return html`<${Overview} job=${job} events=${events} link=${link} base=${base} />`;
   }
 }
@@ -194,8 +195,11 @@ function Kernels({ plan }) {
   const points = plan.calls.filter((call) => call.flops && moved(call)).map((call) => ({
     intensity: call.flops / moved(call), rate: call.flops / call.predicted_s, part: call.predicted_s / total, call,
   }));
+  const above = plan.ceilings ? points.filter(({ rate }) => rate > plan.ceilings.flop_per_s) : [];
   return html`<div>
     ${points.length > 0 && html`<${Roofline} points=${points} ceilings=${plan.ceilings} />`}
+    ${plan.ceilings && above.length > 0 && html`<p class="quiet">${above.length} kernel${above.length > 1 ? "s lie" : " lies"} above the roof${plan.ceilings.measured ? "" : ", which is the profile's and was not measured here"}:
+      operations are counted as the model has them${above.some(({ call }) => call.blocking?.algorithm === "winograd") ? ", and Winograd's convolutions carry out fewer" : ""}.</p>`}
     <p class="quiet">${plan.calls.length} kernels, slowest first; times are ${plan.calls.every((call) => call.predicted_from === "model")
     ? "the cost model's" : "measured where a measurement was made, else the cost model's"}.</p>
     <${Table} columns=${["#", "kernel", "of the model", "tile", "#time", "#part", "#GFLOP/s", "time from"]} rows=${order.map(([call, number]) => [
@@ -217,9 +221,4 @@ function Source({ job }) {
         ${names.map((one) => html`<option value=${one} selected=${one === name}>${one.slice("source/".length)}</option>`)}
       </select></label></div>
     <pre tabindex="0">${text}</pre>`;
-}
-
-function Log({ job }) {
-  const [text, error] = useFetched(() => getText(job.links.log), [job.id, job.state], ENDED.includes(job.state) ? 0 : 2);
-  return html`<${Awaited} value=${text} error=${error} of="the log" /><pre tabindex="0">${text}</pre>`;
 }

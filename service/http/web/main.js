@@ -3,6 +3,7 @@
 import { html, render, useEffect, useErrorBoundary, useState } from "/web/vendor/htm-preact.js";
 import { ask, get, lookThrough, Problem, signIn, whenLost } from "/web/api.js";
 import { Benchmark, Benchmarks } from "/web/benchmarks.js";
+import { Beside } from "/web/beside.js";
 import { Compile } from "/web/compile.js";
 import { Job } from "/web/job.js";
 import { Jobs } from "/web/jobs.js";
@@ -39,6 +40,7 @@ function View({ address, me }) {
       const from = asked(address).get("job") || "";
       return html`<${Compile} from=${from} node=${asked(address).get("node") || ""} key=${from} />`;
     }
+    case "beside": return html`<${Beside} ids=${[id, more[0] || id]} key=${address} />`;
     case "benchmarks": return html`<${Titled} title=${id ? "Benchmark" : "Benchmarks"}>${id ? html`<${Benchmark} id=${id} key=${id} />` : html`<${Benchmarks} />`}<//>`;
     case "records": return html`<${Titled} title="Measurements"><${Records} /><//>`;
     case "operations": return html`<${Titled} title="Service"><${Operations} me=${me} /><//>`;
