@@ -10,7 +10,7 @@ PYTEST = OPENBLAS_NUM_THREADS=1 $(BIN)/python -m pytest -n $(WORKERS) --dist loa
 GPU_PYTHON ?= $(firstword $(wildcard $(BIN)/python) $(PYTHON))
 
 .DEFAULT_GOAL := help
-.PHONY: help environment demo up test test-rest test-all quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
+.PHONY: help environment running demo up test test-rest test-all quick cuda-double arm-check torture mutants fuzz screens page-figures check bench replay replay-kernels gpu-check lock
 
 help: ## list the targets
 	@echo "Usage: make TARGET   (PYTHON=python3.12 picks the interpreter, ARGS='...' is passed on)"
@@ -21,10 +21,15 @@ environment: ## prepare .venv from nothing, or do nothing
 	@$(PYTHON) bootstrap.py
 	@$(BIN)/python -m compileall -q $(PACKAGES)
 
-demo: environment ## the whole way once: service up, a model compiled, the artifact run and compared
+# What the service and the demo need: a quarter of what the tests bring.
+running: # prepare that part of .venv, or do nothing
+	@$(PYTHON) bootstrap.py --demo
+	@$(BIN)/python -m compileall -q tilewright compiler service worker migrations bench
+
+demo: running ## a first result within a minute, then more: models compiled, run, raced with ONNX Runtime; at most 4 minutes
 	$(BIN)/python -m bench demo $(ARGS)
 
-up: environment ## the service on this machine: API, broker, workers
+up: running ## the service on this machine: API, broker, workers; ARGS=--open opens its page
 	$(BIN)/tilewright up $(ARGS)
 
 test: environment ## each behaviour once, with warnings as errors: minutes
@@ -56,7 +61,7 @@ mutants: environment ## changes that tests should notice: ARGS='--room compiler/
 fuzz: environment ## random models for a time, each compiled, run, judged: ARGS='--seconds 600 --seed 7'
 	$(BIN)/python -m tests.fuzz $(ARGS)
 
-screens: environment ## pictures of the page's views in build/screens, and those of the README; needs Chromium
+screens: environment ## pictures of the page's views in build/screens, and those of docs; needs Chromium
 	$(BIN)/python -m pytest -q tests/browser $(ARGS)
 	cp build/screens/graph.png docs/pictures/graph.png
 	cp build/screens/job.png docs/pictures/job.png

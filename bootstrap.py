@@ -3,9 +3,10 @@
 
 Every `make` target runs this first. It finds a Python >= 3.11, checks for make and a working C compiler, creates
 the virtual environment, installs `requirements.txt` by hash and this project as an editable, and leaves a stamp:
-a second run with the same lock, `pyproject.toml` and interpreter does nothing. What installs is whatever the machine
-has: the environment's own pip, the system's pip (where ensurepip is missing), or uv. pip's configured index
-and find-links are honoured by all three.
+a second run with the same lock, `pyproject.toml` and interpreter does nothing. `--demo` installs what the service and
+the demo need, `requirements-demo.txt`, and leaves what the tests need to a later run without it. What installs is
+whatever the machine has: the environment's own pip, the system's pip (where ensurepip is missing), or uv. pip's
+configured index and find-links are honoured by all three.
 
 `python3 bootstrap.py --lock` writes the three requirements files anew from `pyproject.toml`.
 
@@ -23,16 +24,23 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
+import typing
 
 ROOT = os.path.dirname(os.path.abspath(__file__))
 VENV = os.path.join(ROOT, ".venv")
 VENV_PYTHON = os.path.join(VENV, "bin", "python")
 STAMP = os.path.join(VENV, "tilewright.stamp")
-INPUTS = ("requirements.txt", "pyproject.toml", "bootstrap.py")
+WHOLE, DEMO = "requirements.txt", "requirements-demo.txt"
+INPUTS = (WHOLE, "pyproject.toml", "bootstrap.py")
+TOLD_EVERY_S = 5.0
+"""Where lines cannot be written over: how often it is said how far an installation is."""
+LAST_LINES = 20
 LOCKS = (
     ("requirements.txt", ("server", "bench", "dev")),
     ("requirements-server.txt", ("server",)),
     ("requirements-cuda.txt", ("server", "cuda")),
+    ("requirements-demo.txt", ("server", "demo")),
 )
 OLDEST, TOO_NEW = (3, 11), (3, 15)  # the lock's range, as in pyproject.toml under tool.uv
 PYTHONS = ("python3.13", "python3.12", "python3.11", "python3.14")
@@ -61,8 +69,10 @@ def main(arguments: "list[str]") -> int:
             continue_with(usable_python())
         if arguments == ["--lock"]:
             lock()
+        elif arguments == ["--demo"]:
+            prepare(DEMO)
         elif arguments:
-            raise Unprepared(f"unknown argument {arguments[0]!r}; there is only --lock")
+            raise Unprepared(f"unknown argument {arguments[0]!r}; there are --demo and --lock")
         else:
             prepare()
     except Unprepared as problem:
@@ -151,39 +161,39 @@ def demand_compiler_works() -> None:
 # ---- the environment
 
 
-def digest() -> str:
-    """What the environment depends on: the interpreter, its place, and the contents of `INPUTS`."""
+def digest(lock: str = WHOLE) -> str:
+    """What the environment depends on: the interpreter, its place, and the contents of the lock and of `INPUTS`."""
     state = hashlib.sha256(repr((sys.version, VENV)).encode())
-    for name in INPUTS:
+    for name in (lock, *INPUTS[1:]):
         with open(os.path.join(ROOT, name), "rb") as file:
             state.update(hashlib.sha256(file.read()).digest())
     return state.hexdigest()
 
 
-def is_prepared(wanted: str) -> bool:
-    """Whether an earlier run finished with the same digest."""
+def is_prepared(*wanted: str) -> bool:
+    """Whether an earlier run finished with one of these digests."""
     try:
         with open(STAMP) as file:
-            return file.read() == wanted and os.path.exists(VENV_PYTHON)
+            return file.read() in wanted and os.path.exists(VENV_PYTHON)
     except OSError:
         return False
 
 
-def prepare() -> None:
-    """Make or update `.venv`; nothing to do when the stamp is right."""
+def prepare(lock: str = WHOLE) -> None:
+    """Make or update `.venv`; nothing to do when the stamp is right. The whole lock holds all of the others."""
     demand_tools()
-    wanted = digest()
-    if is_prepared(wanted):
+    wanted = digest(lock)
+    enough = {wanted, digest()}
+    if is_prepared(*enough):
         return
     with open(os.path.join(ROOT, "pyproject.toml"), "rb") as turn:
         fcntl.flock(turn, fcntl.LOCK_EX)  # two targets started together: the second waits and finds it done
-        if is_prepared(wanted):
+        if is_prepared(*enough):
             return
         demand_compiler_works()
         if not runs(VENV_PYTHON):
             create()
-        print("bootstrap: preparing .venv (about half a minute)", file=sys.stderr)
-        install("--require-hashes", "-r", os.path.join(ROOT, "requirements.txt"))
+        install("--require-hashes", "-r", os.path.join(ROOT, lock))
         install("--no-deps", "--no-build-isolation", "--no-index", "-e", ROOT)
         with open(STAMP + ".new", "w") as file:
             file.write(wanted)
@@ -217,9 +227,50 @@ def has(module: str) -> bool:
 
 
 def install(*what: str) -> None:
-    """Install into `.venv` with the first installer there is."""
+    """Install into `.venv` with the first installer there is, and say how far it is."""
     command, environment = installer()
-    subprocess.run([*command, "install", "-qq", *what], env=environment, stdin=subprocess.DEVNULL, check=True)
+    command = [*command, "install", *what]
+    if "-r" not in what:
+        subprocess.run([*command, "-qq"], env=environment, stdin=subprocess.DEVNULL, check=True)
+        return
+    with open(what[-1]) as lock:
+        most = len(set(re.findall(r"^([\w.-]+)==", lock.read(), re.MULTILINE)))
+    begin = time.monotonic()
+    tell(f"preparing .venv: at most {most} packages, once", last=True)
+    with subprocess.Popen(
+        command, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+    ) as outcome:
+        lines = follow(outcome.stdout or iter(()), most)
+    if outcome.returncode:
+        sys.stderr.write("".join(lines))
+        raise subprocess.CalledProcessError(outcome.returncode, command)
+    tell(f".venv is ready after {time.monotonic() - begin:.0f} s", last=True)
+
+
+def follow(output: "typing.Iterable[bytes]", most: int) -> "list[str]":
+    """Say which package is fetched, as an installer's output tells it; the last lines of it."""
+    last: list[str] = []
+    fetched = 0
+    said = time.monotonic()
+    for line in output:
+        text = line.decode(errors="replace")
+        last = [*last[1 - LAST_LINES :], text]
+        fetching = re.match(r"Collecting ([\w.-]+)", text)
+        fetched += fetching is not None
+        if fetching and (sys.stderr.isatty() or time.monotonic() - said > TOLD_EVERY_S):
+            tell(f"fetching {fetched} of at most {most}: {fetching.group(1)}")
+            said = time.monotonic()
+        elif text.startswith("Installing collected packages"):
+            tell(f"installing {text.count(',') + 1} packages")
+    return last
+
+
+def tell(text: str, last: bool = False) -> None:
+    """One line on standard error, in the place of the one before on a terminal."""
+    over = sys.stderr.isatty()
+    end = "\n" if last or not over else ""
+    print(f"{chr(13) if over else ''}bootstrap: {text}{chr(27) + '[K' if over else ''}", end=end, file=sys.stderr)
+    sys.stderr.flush()
 
 
 def installer() -> "tuple[list[str], dict[str, str]]":

@@ -9,6 +9,7 @@ from types import MappingProxyType
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {
+        "bars": ("bench.bars", "the picture of the README: ten networks beside peers, drawn from bench/RESULTS.md"),
         "models": (
             "bench.models.run",
             "whole models beside peers: latency, ratio to the best, error, part of the machine's peak",

@@ -57,6 +57,7 @@ ELSEWHERE = {
     "tests/bench/replay/test_every_algorithm.py": "two long tests, of all algorithms of a kind each",
     "tests/browser/test_many.py": BROWSER,
     "tests/browser/test_page.py": BROWSER,
+    "tests/browser/test_result.py": BROWSER,
     "tests/browser/test_walk.py": BROWSER,
     "tests/compiler/devices/cpu/codegen/test_backend_kernels.py": "one test, of all nodes of ONNX's suite",
     "tests/end_to_end/test_architectures.py": SERVICE,

@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[1]
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder with the files that the environment depends on, taken for the checkout."""
-    for name in bootstrap.INPUTS:
+    for name in (*bootstrap.INPUTS, bootstrap.DEMO):
         shutil.copy(ROOT / name, tmp_path)
     monkeypatch.setattr(bootstrap, "ROOT", str(tmp_path))
     monkeypatch.setattr(bootstrap, "VENV", str(tmp_path / ".venv"))
@@ -59,6 +59,73 @@ def test_the_second_run_does_nothing(installs: list[tuple[str, ...]]) -> None:
     installs.clear()
     bootstrap.prepare()
     assert installs == []
+
+
+def test_the_demo_installs_its_own_lock_and_the_tests_the_rest(checkout: Path, installs: list[tuple[str, ...]]) -> None:
+    bootstrap.prepare(bootstrap.DEMO)
+    bootstrap.prepare(bootstrap.DEMO)
+    assert [what[-1] for what in installs] == [str(checkout / "requirements-demo.txt"), str(checkout)]
+    installs.clear()
+    bootstrap.prepare()
+    assert installs[0] == ("--require-hashes", "-r", str(checkout / "requirements.txt"))
+    installs.clear()
+    bootstrap.prepare(bootstrap.DEMO)
+    assert installs == [], "the whole lock holds the other"
+
+
+def test_what_the_demo_installs_holds_no_tool_of_the_tests() -> None:
+    names = {pin.partition("==")[0] for pin in bootstrap.versions((ROOT / bootstrap.DEMO).read_text())}
+    assert {"onnxruntime", "onnx", "fastapi", "setuptools"} <= names
+    assert not names & {"pytest", "moto", "mypy", "ruff", "hypothesis", "openvino", "import-linter"}
+    whole = bootstrap.versions((ROOT / bootstrap.WHOLE).read_text())
+    assert len(names) < 0.6 * len(whole)
+
+
+def pretended(folder: Path, *lines: str, status: int = 0) -> list[str]:
+    """The command of an installer that prints these lines."""
+    program = folder / "installer.py"
+    program.write_text(f"import sys\nprint({chr(10).join(lines)!r}, flush=True)\nsys.exit({status})\n")
+    return [sys.executable, str(program)]
+
+
+def test_an_installation_says_how_far_it_is(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = pretended(
+        checkout,
+        "Collecting numpy==2 (from -r x)",
+        "  Downloading numpy",
+        "Collecting onnx==1",
+        "Installing collected packages: numpy, onnx",
+    )
+    monkeypatch.setattr(bootstrap, "installer", lambda: (command, dict(os.environ)))
+    monkeypatch.setattr(bootstrap, "TOLD_EVERY_S", -1.0)
+    lock = checkout / "small.txt"
+    lock.write_text("numpy==2 \\\n    --hash=sha256:0\nonnx==1 \\\n    --hash=sha256:0\nother==3 ; x \\\n")
+    bootstrap.install("--require-hashes", "-r", str(lock))
+    said = capsys.readouterr().err.splitlines()
+    assert said[:-1] == [
+        "bootstrap: preparing .venv: at most 3 packages, once",
+        "bootstrap: fetching 1 of at most 3: numpy",
+        "bootstrap: fetching 2 of at most 3: onnx",
+        "bootstrap: installing 2 packages",
+    ]
+    assert said[-1].startswith("bootstrap: .venv is ready after ")
+
+
+def test_an_installation_that_fails_shows_its_last_words(
+    checkout: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [f"line {number}" for number in range(50)]
+    command = pretended(checkout, *lines, "ERROR: no such version", status=7)
+    monkeypatch.setattr(bootstrap, "installer", lambda: (command, dict(os.environ)))
+    with pytest.raises(subprocess.CalledProcessError) as raised:
+        bootstrap.install("-r", str(checkout / bootstrap.DEMO))
+    assert (raised.value.returncode, "install" in raised.value.cmd) == (7, True)
+    said = capsys.readouterr().err
+    assert "ERROR: no such version" in said
+    assert "line 49" in said
+    assert "line 20\n" not in said
 
 
 @pytest.mark.parametrize("name", bootstrap.INPUTS)

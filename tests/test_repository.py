@@ -19,10 +19,11 @@ LOCKS = {
     "requirements.txt": ("server", "bench", "dev"),
     "requirements-server.txt": ("server",),
     "requirements-cuda.txt": ("server", "cuda"),
+    "requirements-demo.txt": ("server", "demo"),
 }
+RUNNING_TARGETS = ("demo", "up")
+"""They need no tools of the tests."""
 PREPARED_TARGETS = (
-    "demo",
-    "up",
     "test",
     "test-rest",
     "test-all",
@@ -92,11 +93,16 @@ def test_the_locks_agree_where_they_overlap(name: str) -> None:
 def test_every_target_prepares_its_own_environment() -> None:
     dry = {target: make("--dry-run", target) for target in PREPARED_TARGETS}
     assert all(text.startswith("python3 bootstrap.py\n") for text in dry.values()), dry
+    running = {target: make("--dry-run", target) for target in RUNNING_TARGETS}
+    assert all(text.startswith("python3 bootstrap.py --demo\n") for text in running.values()), running
 
 
 def test_make_alone_lists_the_targets() -> None:
     listed = make()
-    assert all(re.search(rf"^  {target} +\S", listed, re.MULTILINE) for target in (*PREPARED_TARGETS, "gpu-check"))
+    assert all(
+        re.search(rf"^  {target} +\S", listed, re.MULTILINE)
+        for target in (*RUNNING_TARGETS, *PREPARED_TARGETS, "gpu-check")
+    )
 
 
 def make(*arguments: str) -> str:

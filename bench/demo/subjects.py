@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from bench import public
 from bench.public_set import PUBLIC
@@ -13,6 +14,8 @@ from bench.subjects import from_package, from_zoo
 
 ZOO = ("squeezenet1_1", "inception_v3")
 DOWNLOADED = ("ppocr_det", "ppocr_rec")
+COSTS: Mapping[str, float] = MappingProxyType({"squeezenet1_1": 1.0, "inception_v3": 2.2, "ppocr_det": 1.7})
+"""How long a model takes, compiled and raced, in times of the first; another takes as long."""
 STAND_INS = ("tiny_transformer", "tiny_mobile")
 """Compiled instead of the downloaded models where no package index answers."""
 

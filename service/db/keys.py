@@ -92,6 +92,13 @@ def valid(session: Session, owner_id: uuid.UUID) -> int:
     return session.scalar(sa.select(sa.func.count()).select_from(ApiKey).where(*mine)) or 0
 
 
+def unused(session: Session, owner_id: uuid.UUID, maker: uuid.UUID, label: str) -> ApiKey | None:
+    """A key of this label that the owner's key `maker` made, and that was given no scopes and not revoked; locked."""
+    query = sa.select(ApiKey).where(ApiKey.owner_id == owner_id, ApiKey.made_by == maker, ApiKey.label == label)
+    rows = session.scalars(query.where(ApiKey.revoked_at.is_(None)).with_for_update()).all()
+    return next((row for row in rows if not row.scopes), None)
+
+
 def made_by(session: Session, owner_id: uuid.UUID, key_id: uuid.UUID) -> Sequence[ApiKey]:
     """The owner's keys that this one made, that these made, and so on, revoked ones included."""
     found: list[ApiKey] = []

@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 
 from fastapi import APIRouter, Request
 from fastapi.routing import APIRoute
-from fastapi.security.utils import get_authorization_scheme_param
 from starlette.datastructures import Headers
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -22,6 +21,7 @@ from service.http.admission import shared_access as shared_routes
 from service.http.admission.auth import ANY, CALLER, demanded
 from service.http.admission.connections import Connection, connection_of
 from service.http.admission.limits import ROUTES, Body, Lane, Terms
+from service.http.admission.sessions import carried
 from service.http.admission.turn import TURN, Turn
 from service.http.openapi import operation_id
 from service.http.responses import errors
@@ -144,9 +144,7 @@ async def _admit(here: State, scope: Scope, demands: str, route: str, parts: Map
 
     For a share link also `NotFound`, where it does not open these parts of the route's path.
     """
-    scheme, key = get_authorization_scheme_param(Headers(scope=scope).get("authorization"))
-    if scheme.lower() != "bearer" or not key:
-        raise NotAuthenticated("no API key was sent", fix="send Authorization: Bearer <key>")
+    key = carried(scope)
     shared = key.startswith(share_links.PREFIX)
     caller = None if shared else here.door.remembered(key)
     connection = connection_of(scope)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -7,7 +8,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -18,9 +19,12 @@ from rich.console import Console
 import tilewright
 from bench import public
 from bench.__main__ import main as bench_main
+from bench.demo import run as demo_run
 from bench.demo import subjects, table
-from bench.demo.run import to_json
+from bench.demo.run import Demo, Telling, budgeted, cost_of, sentence, to_json, unit_s
+from bench.demo.subjects import Skipped
 from bench.race.race import Race
+from bench.subject import Subject
 from bench.zoo import NoSuchNetwork
 from compiler.contract import PHASES
 from tests.servers import GUARD_S
@@ -90,6 +94,70 @@ def test_the_ratio_is_of_the_medians_of_each_round_and_above_one_when_ours_is_fa
     assert (reported["threads"], reported["onnxruntime_difference"]) == (2, 0.25)
 
 
+def test_a_result_is_told_in_one_sentence() -> None:
+    spread = {"p10": 1.4, "p90": 1.6}
+    found = {"ours_ms": {"median": 1.0812}, "onnxruntime_ms": {"median": 1.66}, "ratio": {"median": 1.54, **spread}}
+    assert sentence({**found, "threads": 2}) == (
+        "1.08 ms; ONNX Runtime 1.66 ms: 1.54 times as fast (1.40 to 1.60) on 2 threads"
+    )
+    assert sentence({**found, "threads": 1}).endswith("on 1 thread")
+
+
+def test_a_model_of_the_demo_is_expected_to_take_what_the_slowest_took_by_cost() -> None:
+    rows = [{"model": "squeezenet1_1", "seconds": 20.0}, {"model": "ppocr_det", "seconds": 51.0}]
+    assert unit_s(rows[:1]) == 20.0
+    assert unit_s(rows) == pytest.approx(30.0)
+    assert unit_s([]) == 0.0
+    assert cost_of("inception_v3") > cost_of("ppocr_det") > cost_of("ppocr_rec") == cost_of("squeezenet1_1")
+
+
+def test_the_demo_gives_its_own_models_small_budgets_and_those_that_were_named_none(tmp_path: Path) -> None:
+    (subject,), _ = subjects.choose(["tiny_cnn"], tmp_path)
+    assert budgeted(subject, 4.0).options == {"tuning_budget_s": 4.0}
+    assert budgeted(subject, None) is subject
+
+
+def test_a_demo_that_was_begun_leaves_out_what_goes_past_its_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loop alone: the first model is compiled at once, its page is shown, and the rest fits or is left out."""
+    now = [0.0]
+    compiled: list[str] = []
+
+    @contextlib.contextmanager
+    def served(data: Path) -> Iterator[str]:
+        yield "client"
+
+    def row(
+        client: str, subject: Subject, folder: Path, rounds: int, tell: Telling, *more: object
+    ) -> dict[str, object]:
+        compiled.append(f"{subject.name} {rounds} {subject.options['tuning_budget_s']:g} {len(more)}")
+        now[0] += 60.0 * cost_of(subject.name)
+        return {"model": subject.name, "seconds": 60.0 * cost_of(subject.name)}
+
+    def chosen(names: Sequence[str], folder: Path) -> tuple[list[Subject], list[Skipped]]:
+        every = names or ("squeezenet1_1", "inception_v3", "ppocr_det", "ppocr_rec")
+        return [Subject(name, "zoo", folder / name) for name in every], []
+
+    monkeypatch.setattr(demo_run, "server", served)
+    monkeypatch.setattr(demo_run, "machine_facts", lambda client: {})
+    monkeypatch.setattr(demo_run, "row_of", row)
+    monkeypatch.setattr(demo_run, "choose", chosen)
+    monkeypatch.setattr(demo_run, "by_hand", lambda out, first: first.name)
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    ended: list[Demo] = []
+    lines = io.StringIO()
+    tell = Telling(Console(file=lines, width=200), begin=0.0)
+    assert demo_run.run([], tmp_path, 15, tell, ended.append)
+    (demo,) = ended
+    assert compiled[0] == "squeezenet1_1 6 4 1", "few rounds, a small budget, and its page"
+    assert compiled[1:] == ["ppocr_rec 15 8 0", "ppocr_det 15 8 0"], "the quickest first, while there is time"
+    assert [one["name"] for one in demo.skipped] == ["inception_v3"]
+    assert demo.seconds == 222.0
+    assert demo.repeat == "squeezenet1_1"
+    assert "past 4 minutes" in lines.getvalue()
+
+
 def test_an_unknown_command_shows_those_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     assert bench_main(["nothing"]) == 2
     assert bench_main(["--help"]) == 0
@@ -119,6 +187,8 @@ def test_the_demo_compiles_downloads_runs_and_compares(
     assert document["skipped"] == []
     (row,) = document["rows"]
     assert row["model"] == "tiny_cnn"
+    for told in ("a server of its own starts", f"/jobs/{row['job']}", "times as fast ("):
+        assert told in done.stderr
     assert set(row["phase_seconds"]) == set(PHASES)
     assert row["kernels"] < row["kernels_before"]
     assert 0 < row["max_rel_error"] <= row["tolerance"]

@@ -90,8 +90,9 @@ def main() -> None:
         with browser() as page:
             page.size(1280, 900)
             first_view(house, page)
+            page.press("Use a key")
             page.type("#key", house.key)
-            page.press("Enter")
+            page.press("Sign in")
             page.sees("succeeded")
             drawings(house, page, made)
             write_history(house)
@@ -125,7 +126,7 @@ def compiled(house: House, model: str, folder: Path) -> dict[str, Any]:
 def first_view(house: House, page: Browser) -> None:
     """Bytes and time of what somebody sees who comes for the first time."""
     page.go(house.url)
-    page.sees("API key")
+    page.sees("Use a key")
     painted = "return performance.getEntriesByName('first-contentful-paint')[0]?.startTime"
     milliseconds = page.until(lambda: page.run(painted), "a paint")
     sizes = page.run(

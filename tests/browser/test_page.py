@@ -23,6 +23,7 @@ ALL_OF_IT = "\ue009a\ue000"
 SECONDS = "return import('/web/shown.js').then(({seconds}) => seconds(arguments[0]))"
 """How the page writes seconds."""
 VIEWS = {
+    "start": "What comes out",
     "jobs": "succeeded",
     "compile": "Drop an ONNX model here",
     "benchmarks": "Time them",
@@ -33,12 +34,22 @@ VIEWS = {
 
 
 def entered(house: House, window: Browser) -> Browser:
-    """The page of somebody who has a key."""
+    """The page of somebody who has a key, and nobody is signed in before."""
     window.go(house.url)
-    window.type("#key", house.key)
-    window.press("Enter")
-    window.sees("Jobs")
+    window.forget()
+    window.run("location.reload()")
+    with_key(window, house.key)
+    window.sees("Sign out")
+    lines = window.said()
+    assert all("401" in line for line in lines), f"nobody was signed in, and nothing else: {lines}"
     return window
+
+
+def with_key(window: Browser, key: str) -> None:
+    """Sign in."""
+    window.press("Use a key")
+    window.type("#key", f"{ALL_OF_IT}{key}")
+    window.press("Sign in")
 
 
 @pytest.fixture(scope="module")
@@ -106,9 +117,10 @@ def test_what_is_shown_of_a_job_is_what_the_api_tells(house: House, page: Browse
     text = page.text()
     assert report["errors"]
     assert all(one["output"] in text for one in report["errors"])
-    assert report["plans"]
-    assert all(one["scheduler"] in text for one in report["plans"])
-    assert text.count("taken") == sum(one["taken"] for one in report["plans"])
+    latency = page.run(SECONDS, report["latency_s"])
+    assert text.count("one inference") == 1
+    assert latency in text.partition("one inference")[2].split("\n")[1]
+    assert page.run("return document.title") == f"squeezenet.onnx: {latency} · Tilewright"
     page.sees("What made it fast")
     graph = asked(house, f"{job['links']['artifact']}/graph")
     page.sees(f"{sum(len(step['applied']) for step in graph['steps'])} rule")
@@ -145,14 +157,19 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     assert plan["calls"]
     page.go(f"{house.url}/#/jobs/{job['id']}/schedule")
     page.find("canvas")
-    rows = 1 + all("measured_s" in task for task in plan["tasks"])
+    drawn = 1 + all("measured_s" in task for task in plan["tasks"])
     used = {storage for call in plan["calls"] for storage in (*call["reads"], *call["writes"])}
     lying = [plan["storages"][str(one)] for one in used if str(one) in plan["storages"]]
     lying = [one for one in lying if one["space"] == "arena" and one["bytes"]]
-    assert boxes(page) == [rows * len(plan["tasks"]), *([len(lying)] if lying else [])]
+    assert boxes(page) == [drawn * len(plan["tasks"]), *([len(lying)] if lying else [])]
     page.sees(f"{len(lying)} activations" if lying else "No activation lies in the arena")
     plans = asked(house, f"/jobs/{job['id']}/report")["report"]["plans"]
     page.until(lambda: page.run("return document.querySelectorAll('tbody tr').length") == len(plans), "all candidates")
+    rows = page.run("return [...document.querySelectorAll('tbody tr')].map((one) => one.innerText)")
+    for row, one in zip(rows, plans, strict=True):
+        assert row.startswith("taken") is one["taken"]
+        assert one["scheduler"] in row
+        assert row.split("\t")[-1].strip(), "why it was taken, or was not"
     assert page.text().count("taken") >= sum(one["taken"] for one in plans) == 1
     assert len(plans) > 2
     choices = page.run("return [...document.querySelector('select[name=plan]').options].map((one) => one.text)")
@@ -170,7 +187,7 @@ def test_the_plan_is_drawn_whole(house: House, page: Browser, job: dict[str, Any
     ends = [end for task in plan["tasks"] for end in (task["end_s"], (task.get("measured_s") or [0, 0])[1])]
     middle = (longest["begin_s"] + longest["end_s"]) / 2 / max(ends)
     wide = page.run("return document.querySelector('canvas').clientWidth")
-    page.click_at("canvas", round(wide * middle), (30 * rows + 14) * longest["lane"] + 30)
+    page.click_at("canvas", round(wide * middle), (30 * drawn + 14) * longest["lane"] + 30)
     page.sees(plan["calls"][longest["call"]]["tile"])
     page.picture(SCREENS / "schedule.png")
     page.go(f"{house.url}/#/jobs/{job['id']}/kernels")
@@ -198,6 +215,17 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     page.go(f"{house.url}/#/jobs/{number}/tuning")
     page.sees("Best so far")
     assert "running" in page.text(), "it is shown while it goes on"
+    page.until(lambda: " % " in page.run("return document.title"), "how far it is, in the name of the tab")
+    spent = "return parseInt(document.querySelector('[role=timer]').innerText)"
+    before = page.run(spent)
+    page.until(lambda: page.run(spent) > before, "time goes by without an event")
+    page.until(lambda: " left" in page.run("return document.querySelector('[role=timer]').innerText"), "what is left")
+    page.go(f"{house.url}/#/jobs/{number}")
+    so_far = "return document.querySelector('svg text.running')?.textContent"
+    drawn = page.until(lambda: page.run(so_far), "the step that runs is drawn")
+    page.until(lambda: page.run(so_far) not in (None, drawn), "up to now, and now goes on")
+    page.picture(SCREENS / "running.png")
+    page.go(f"{house.url}/#/jobs/{number}/tuning")
     page.sees("the rest of the budget")
     page.run(
         "const real = fetch; window.sent = [];"
@@ -224,9 +252,9 @@ def test_a_search_is_drawn_live_and_as_the_api_tells_it(house: House, page: Brow
     last = tuning["points"][-1]
     page.sees(f"{last['measured']} of {tuning['legal']}")
     assert page.run("return document.querySelectorAll('svg circle.forecast').length") == len(measured)
-    plans = asked(house, f"/jobs/{number}/report")["report"]["plans"]
     rows = "return document.querySelectorAll('tbody tr').length"
-    page.until(lambda: page.run(rows) == len(tuning["kernels"]) + len(plans), "kernels, and plans with their times")
+    page.until(lambda: page.run(rows) == len(tuning["kernels"]), "kernels")
+    page.sees("plans beside each other")
     ahead = "return +document.querySelector('svg[data-forecast]').dataset.forecast"
     assert page.run(ahead) == len(tuning["forecast"] or [])
     foreseen = "return [...document.querySelectorAll('svg[data-points] circle title')].map((one) => one.textContent)"
@@ -286,7 +314,17 @@ def test_sources_and_the_log_can_be_read(house: House, page: Browser, job: dict[
     page.go(f"{house.url}/#/jobs/{job['id']}/source")
     page.sees("#include")
     page.go(f"{house.url}/#/jobs/{job['id']}/log")
-    page.sees("RUNNING")
+    page.sees("the job is running")
+    events = asked(house, f"/jobs/{job['id']}/log?format=json")["events"]
+    lines = "return document.querySelector('pre.log').innerText.split('\\n')"
+    told = page.run(lines)
+    assert len(told) >= len(events) > 5
+    assert told[-1].endswith("the job is succeeded")
+    assert not any("{" in line for line in told if "the job is" in line or "step " in line)
+    page.picture(SCREENS / "log.png")
+    page.click("input[name=json]")
+    page.until(lambda: page.run(lines)[0].startswith("{"), "the same as JSON")
+    assert [json.loads(line) for line in page.run(lines)] == events
 
 
 def test_a_job_is_named_found_and_compiled_again_with_changes(house: House, page: Browser, job: dict[str, Any]) -> None:
@@ -429,7 +467,7 @@ def test_a_link_shows_one_job_without_a_key_until_it_is_revoked(
             window.sees(text)
         window.go(f"{link}/log")
         window.sees("RUNNING")
-        assert window.run("return sessionStorage.length") == 0
+        assert window.run("return sessionStorage.length") == len(window.cookies()) == 0
         assert window.said() == []
     page.press("Revoke")
     page.sees("revoked")

@@ -5,17 +5,26 @@ And every view by the rules of WCAG 2.1 (A and AA) that a program can check, and
 
 from __future__ import annotations
 
+import base64
+import collections
+import contextlib
 import hashlib
+import http.server
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
 import numpy as np
 import onnx
+import onnx.reference
+import onnxruntime
 import pytest
 
+from bench.zoo import build
 from tests.browser.conftest import SCREENS
-from tests.browser.test_page import NODE, SECONDS, VIEWS, asked, bearer, entered
+from tests.browser.test_page import ALL_OF_IT, NODE, SECONDS, VIEWS, asked, bearer, entered, with_key
 from tests.browser.webdriver import Browser
 from tests.end_to_end.house import House
 from tests.end_to_end.models import LONG, model, tiny
@@ -46,6 +55,27 @@ CHOSEN = "return document.querySelector('main .box h2')?.innerText"
 AXE = Path(__file__).parent / "vendor" / "axe.min.js"
 PUBLISHED = "29348999450cdf2849a8e70b7912fc2da85a849da39c0d0d5394f51d4a9ed95c"
 """SHA-256 of axe.min.js of axe-core 4.14.1 (MPL-2.0), as it was published."""
+ORDER = """
+const found = [], main = document.querySelector('main');
+const seen = (one) => one.getClientRects().length && !one.closest('svg, pre, canvas, .scroll, label.drop');
+const first = [...main.querySelectorAll('h1, h2, p, table, button, form, nav')].find(seen);
+if (first?.tagName !== 'H1') found.push(`order: ${first?.outerHTML.slice(0, 80)} stands above the heading`);
+const heads = [...main.querySelectorAll('h1, h2')].filter(seen).map((one) => one.getBoundingClientRect());
+for (let at = 1; at < heads.length; at++)
+  if (heads[at].top < heads[at - 1].bottom && heads[at].left < heads[at - 1].right
+    && heads[at - 1].left < heads[at].right) found.push('order: headings overlap');
+for (const parent of [main, ...main.querySelectorAll('div, section, form, p, li')].filter(seen)) {
+  const all = [...parent.children].filter((one) => seen(one) && getComputedStyle(one).position === 'static'
+    && getComputedStyle(one).display !== 'inline').map((one) => [one, one.getBoundingClientRect()]);
+  all.forEach(([one, a], at) => all.slice(at + 1).forEach(([other, b]) => {
+    const wide = Math.min(a.right, b.right) - Math.max(a.left, b.left);
+    const high = Math.min(a.bottom, b.bottom) - Math.max(a.top, b.top);
+    if (wide > 1 && high > 1) found.push(`overlap: ${one.outerHTML.slice(0, 80)} and ${other.outerHTML.slice(0, 80)}`);
+  }));
+}
+return found;
+"""
+"""What of a view stands above its heading, or over something else that it is beside."""
 RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 TABS = {
     "overview": "Proof",
@@ -55,7 +85,7 @@ TABS = {
     "tuning": "measured",
     "source": "#include",
     "history": "this one",
-    "log": "RUNNING",
+    "log": "the job is running",
 }
 
 
@@ -73,6 +103,7 @@ def job(house: House, inside: Browser, tmp_path_factory: pytest.TempPathFactory)
     for value in (*network.graph.input, *network.graph.output):
         value.type.tensor_type.shape.dim[0].dim_param = "batch"
     file.write_bytes(network.SerializeToString())
+    page.press("Jobs")
     page.press("drop a model")
     page.sees("Drop an ONNX model here")
     page.drop("label.drop", [file])
@@ -123,6 +154,23 @@ def test_a_stranger_goes_on_to_compare_and_download(
         assert page.run(SECONDS, one["figures"]["latency_s"]) in row
     assert page.run("return document.querySelectorAll('svg circle.history').length") == 2
     page.picture(SCREENS / "history.png")
+    page.press("beside this one")
+    page.sees("Time both in turns")
+    page.sees('"sequential"')
+    shown = page.run(
+        "return [...document.querySelectorAll('main table')].map((table) => [...table.tBodies[0].rows]"
+        ".map((row) => [...row.cells].map((cell) => cell.innerText)))"
+    )
+    by_name = {row[0]: row[1:] for row in shown[0]}
+    assert by_name["option scheduler"] == ['"auto"', '"sequential"']
+    both = [asked(house, f"/jobs/{one['id']}") for one in (job, second)]
+    assert by_name["one inference"] == [page.run(SECONDS, one["latency_s"]) for one in both]
+    plans = [asked(house, f"{one['links']['artifact']}/plan") for one in both]
+    assert by_name["kernels"] == [str(len(plan["calls"])) for plan in plans]
+    for side, plan in enumerate(plans):
+        times = sorted(page.run(SECONDS, call["predicted_s"]) for call in plan["calls"])
+        assert sorted(row[2 + side] for row in shown[1] if row[2 + side]) == times, "each kernel once"
+    page.picture(SCREENS / "beside.png")
     page.press("Benchmarks")
     page.sees("Time them")
     page.run("document.querySelectorAll('main input[type=checkbox]').forEach((one) => one.click())")
@@ -297,27 +345,187 @@ def test_a_job_that_fails_leads_to_the_node_and_nobody_sees_it_but_its_owner(
         made = httpx.post(house.url + path, json=wanted, headers=bearer(house), trust_env=False).raise_for_status()
     with page.tab() as window:
         window.go(house.url)
-        window.type("#key", made.json()["key"])
-        window.press("Enter")
+        with_key(window, made.json()["key"])
+        window.press("Jobs")
         window.sees("No job yet")
         window.go(f"{house.url}/#/jobs/{refused}")
         window.sees("there is no job")
 
 
-def test_a_key_that_is_none_is_refused_and_one_goes_with_who_leaves(house: House, page: Browser) -> None:
+def test_a_key_that_is_none_is_refused_and_whoever_signs_out_is_out(house: House, page: Browser) -> None:
     with page.tab() as window:
         window.go(house.url)
-        window.type("#key", "twk_none")
-        window.press("Enter")
+        with_key(window, "twk_none")
         window.sees("Fix:")
-        assert window.run("return sessionStorage.length") == 0
-        window.type("#key", f"\ue009a\ue000{house.key}")
-        window.press("Enter")
-        window.sees("Jobs")
-        assert window.run("return sessionStorage.getItem('tilewright-key')") == house.key
-        window.press("local: leave")
-        window.sees("API key")
-        assert window.run("return sessionStorage.getItem('tilewright-key')") is None
+        assert window.cookies() == []
+        window.type("#key", f"{ALL_OF_IT}{house.key}")
+        window.press("Sign in")
+        window.sees("Sign out")
+        (cookie,) = window.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"], "expiry" in cookie) == (True, "Strict", False)
+        assert cookie["value"] != house.key
+        assert window.run("return [document.cookie, localStorage.length, sessionStorage.length]") == ["", 0, 0]
+        window.press("Sign out")
+        window.sees("Use a key")
+        assert window.cookies() == []
+        window.forget([cookie])
+        window.until(lambda: refused_now(house, cookie), "the session itself has ended")
+        window.run("location.reload()")
+        window.sees("Use a key")
+
+
+def refused_now(house: House, cookie: dict[str, Any]) -> bool:
+    """Whether a session is over; the service remembers for two seconds that it is not."""
+    sent = {"Cookie": f"{cookie['name']}={cookie['value']}"}
+    return httpx.get(f"{house.url}/me", headers=sent, trust_env=False).status_code == 401
+
+
+def test_the_link_of_up_signs_in_once_and_leaves_nothing_in_the_address(house: House, page: Browser) -> None:
+    printed = (house.folder / "up.log").read_text()
+    link = next(word for word in printed.split() if "/#/enter/" in word)
+    with page.tab() as window:
+        window.go(f"{link}/operations")
+        window.sees("Audit")
+        assert window.run("return location.hash") == "#/operations"
+        token = link.rpartition("/")[2]
+        asked_for = window.run("return performance.getEntriesByType('resource').map((one) => one.name)")
+        assert asked_for
+        assert not any(token in name for name in asked_for)
+        window.run("history.back()")
+        window.until(lambda: token not in str(window.run("return location.href")), "no way back to the token")
+    with page.tab() as window:
+        window.go(link)
+        window.sees("this link was used already")
+        window.sees("Use a key")
+        assert token not in str(window.run("return location.href"))
+
+
+def test_another_page_of_this_machine_can_neither_read_nor_change_anything(
+    house: House, inside: Browser, refused: str
+) -> None:
+    page = inside
+    before = asked(house, "/jobs?limit=200")["jobs"]
+    with other_page() as elsewhere:
+        page.go(f"http://127.0.0.1:{elsewhere}/")
+        assert page.run(
+            "const url = arguments[0], with_ = {credentials: 'include', mode: 'no-cors'};"
+            "return Promise.all(['/jobs', `/jobs/${arguments[1]}`].map((path) => fetch(url + path, with_)))"
+            ".then((all) => all.map((one) => one.type))",
+            house.url,
+            refused,
+        ) == ["opaque", "opaque"]
+        page.run(
+            "const sent = {method: 'POST', credentials: 'include', mode: 'no-cors', body: new FormData()};"
+            "return Promise.all([`/jobs/${arguments[1]}/clone`, '/session/links', '/compile']"
+            ".map((path) => fetch(arguments[0] + path, sent))).then(() => 1)",
+            house.url,
+            refused,
+        )
+        for path in (f"/jobs/{refused}/purge", "/session"):
+            form = "const form = document.createElement('form'); form.method = 'POST'; form.action = arguments[0];"
+            page.run(f"{form} document.body.append(form); form.submit()", house.url + path)
+            page.sees("a session of the page counts only for what the page itself asks")
+            page.go(f"http://127.0.0.1:{elsewhere}/")
+    page.go(f"{house.url}/#/jobs")
+    page.sees("Sign out")
+    assert [one["id"] for one in asked(house, "/jobs?limit=200")["jobs"]] == [one["id"] for one in before]
+    page.said()
+
+
+@contextlib.contextmanager
+def other_page() -> Iterator[int]:
+    """The port of another program of this machine, whose page is of the same site: cookies go there too."""
+
+    class Other(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            self.wfile.write(b"<!doctype html><title>other</title><p>another page</p>")
+
+        def log_message(self, format: str, *args: Any) -> None:
+            """Nothing is said."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Other) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield server.server_port
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize("file", ["squeezenet1_1.onnx", "encoder.onnx"])
+def test_a_sample_is_a_network_that_every_reader_of_onnx_takes(inside: Browser, file: str) -> None:
+    encoded = inside.run(
+        "return import('/web/samples.js').then(({SAMPLES}) => {"
+        "  const bytes = SAMPLES.find((one) => one.file === arguments[0]).make(); let text = '';"
+        "  for (let at = 0; at < bytes.length; at += 8192)"
+        "    text += String.fromCharCode(...bytes.subarray(at, at + 8192));"
+        "  return btoa(text);"
+        "})",
+        file,
+    )
+    network = onnx.load_from_string(base64.b64decode(encoded))
+    onnx.checker.check_model(network, full_check=True)
+    operators = collections.Counter(node.op_type for node in network.graph.node)
+    if file == "squeezenet1_1.onnx":
+        theirs = build("squeezenet1_1")
+        assert operators == collections.Counter(node.op_type for node in theirs.graph.node)
+        sizes = [sum(np.prod(one.dims) for one in each.graph.initializer) for each in (network, theirs)]
+        assert sizes[0] == sizes[1]
+    else:
+        assert operators["Softmax"] == operators["Gelu"] == 2
+    (given,) = network.graph.input
+    shape = [one.dim_value for one in given.type.tensor_type.shape.dim]
+    inputs = {given.name: np.random.default_rng(5).normal(size=shape).astype(np.float32)}
+    session = onnxruntime.InferenceSession(network.SerializeToString(), providers=["CPUExecutionProvider"])
+    (answer,) = session.run(None, inputs)
+    reference: Any = onnx.reference.ReferenceEvaluator(network)
+    expected = np.asarray(reference.run(None, inputs)[0])
+    assert np.isfinite(answer).all()
+    assert 0.1 < np.std(answer) < 100, "weights keep the variance, so that times are those of usual numbers"
+    np.testing.assert_allclose(answer, expected, rtol=1e-3, atol=1e-3 * np.abs(expected).max())
+
+
+def test_a_sample_becomes_a_job_by_one_click(house: House, page: Browser) -> None:
+    with page.tab() as window:
+        entered(house, window)
+        assert window.run("return document.title") == "Tilewright"
+        window.picture(SCREENS / "start.png")
+        window.press("Transformer encoder")
+        window.until(lambda: "#/jobs/" in str(window.run("return location.hash")), "the job's view")
+        window.sees("Proof")
+        job = job_here(house, window)
+        assert (job["name"], job["options"]["tuning_budget_s"]) == ("encoder.onnx", 5.0)
+        assert asked(house, f"/models/{job['model']}")["name"] == "encoder.onnx"
+        window.go(house.url)
+        window.sees("Your latest jobs")
+        window.sees("encoder.onnx")
+
+
+def test_what_fails_or_lasts_is_said_in_words_of_its_own(house: House, page: Browser) -> None:
+    with page.tab() as window:
+        entered(house, window)
+        window.run("const real = fetch; window.fetch = () => new Promise(() => {}); window.real = real")
+        for view, words in {"jobs": "your jobs", "records": "measurements", "jobs/none": "this job"}.items():
+            window.go(f"{house.url}/#/{view}")
+            window.sees(f"Fetching {words}")
+        window.run("window.fetch = () => Promise.reject(new TypeError('no line'))")
+        window.go(f"{house.url}/#/benchmarks")
+        window.sees("the service cannot be reached")
+        window.run("window.fetch = real")
+        window.go(f"{house.url}/#/jobs/none")
+        window.sees("Fix:")
+        window.forget()
+        window.go(f"{house.url}/#/records")
+        window.sees("Your session has ended.")
+        window.picture(SCREENS / "ended.png")
+        window.press("Use a key")
+        window.type("#key", house.key)
+        window.press("Sign in")
+        window.sees("Parquet")
 
 
 def violations(page: Browser) -> list[str]:
@@ -335,6 +543,7 @@ def test_the_checker_is_as_it_was_published_and_finds_faults(house: House, page:
     assert hashlib.sha256(AXE.read_bytes()).hexdigest() == PUBLISHED
     with page.tab():
         page.go(house.url)
+        page.press("Use a key")
         page.sees("API key")
         assert violations(page) == []
         page.run("document.querySelector('label').replaceWith(document.querySelector('#key'))")
@@ -353,12 +562,13 @@ def test_no_view_breaks_a_rule(
             **VIEWS,
             **{f"jobs/{job['id']}/{tab}": text for tab, text in TABS.items()},
             f"jobs/{refused}/graph?node={NODE}": "named by the problem",
+            f"beside/{job['id']}/{job['id']}": "Time both in turns",
         }
         found = {}
         for view, text in views.items():
             page.go(f"{house.url}/#/{view}")
             page.sees(text)
-            if faults := violations(page):
+            if faults := [*violations(page), *page.run(ORDER)]:
                 found[view] = faults
             wide = page.run("return document.documentElement.scrollWidth - document.documentElement.clientWidth")
             assert wide <= 0, view
@@ -401,6 +611,7 @@ def focused_by_tab(page: Browser, wanted: str, most: int = 60) -> None:
 
 
 REACHED = {
+    "start": "main li button",
     "jobs": "main tbody a",
     "compile": "input#model",
     "benchmarks": "main input[type=checkbox]",

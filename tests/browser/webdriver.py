@@ -129,14 +129,33 @@ class Browser:
         pressed = [{"type": kind, "value": key} for key in text for kind in ("keyDown", "keyUp")]
         self._post("actions", actions=[{"type": "key", "id": "keyboard", "actions": pressed}])
 
+    def cookies(self) -> list[dict[str, Any]]:
+        """Those of the page that is shown, those too that its scripts cannot read."""
+        kept: list[dict[str, Any]] = self._session.get("cookie").json()["value"]
+        return kept
+
+    def forget(self, instead: Sequence[dict[str, Any]] = ()) -> None:
+        """Sign out without a word: drop the page's cookies, and keep these instead."""
+        self._session.delete("cookie")
+        for one in instead:
+            self._post("cookie", cookie=one)
+
     def size(self, width: int, height: int) -> None:
         """Of the window."""
         self._post("window/rect", width=width, height=height)
 
     @contextlib.contextmanager
     def tab(self, *, dark: bool = False) -> Iterator[Browser]:
-        """This browser in a tab of its own, which knows no key yet, 1280 by 900; what the console said goes with it."""
-        own = self._session.get("window").json()["value"]
+        """This browser in a tab of its own, in which nobody is signed in, 1280 by 900.
+
+        Afterwards whoever was signed in is so again, and what the console said is gone.
+        """
+        own, kept, here = (
+            self._session.get("window").json()["value"],
+            self.cookies(),
+            self.run("return location.origin"),
+        )
+        self.forget()
         self._post("window", handle=self._post("window/new", type="tab")["handle"])
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self._post("goog/cdp/execute", cmd="Emulation.setEmulatedMedia", params={"features": scheme})
@@ -146,6 +165,8 @@ class Browser:
         finally:
             self._session.delete("window")
             self._post("window", handle=own)
+            if self.run("return location.origin") == here:
+                self.forget(kept)
             self.size(1280, 900)
             self.said()
 

@@ -20,7 +20,7 @@ from service.http.app import create_app
 from service.http.responses.error_pages import KINDS
 from service.http.responses.errors import BY_STATUS, response_to
 from service.http.routes import routers
-from tests.docs.pages import DOCS, PAGES, ROOT, commands
+from tests.docs.pages import DOCS, PAGES, commands
 from worker import problems
 
 API = "\n".join(page.read_text() for page in sorted(DOCS.glob("api*.md")))
@@ -121,7 +121,7 @@ def test_a_curl_line_sends_options_that_are_accepted(curl: Curl) -> None:
         assert options.from_json(json.loads(text)) != options()
 
 
-@pytest.mark.parametrize("page", [DOCS / "api.md", ROOT / "README.md"], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [DOCS / "api.md", DOCS / "start.md"], ids=lambda page: page.name)
 def test_the_address_and_the_key_are_those_of_the_defaults(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("TILEWRIGHT_DATA_DIR", "TILEWRIGHT_PORT", "TILEWRIGHT_HOST", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
@@ -189,6 +189,6 @@ def test_every_filter_of_records_has_a_row(app: FastAPI) -> None:
 
 
 def test_variables_in_examples_are_defined_on_the_page() -> None:
-    for text in (API, (ROOT / "README.md").read_text()):
+    for text in (API, (DOCS / "start.md").read_text()):
         used = {name[1:] for curl in curls(text) for name in VARIABLE.findall(" ".join(curl.words))}
         assert {name for name in used if f"\n{name}=" not in text} == set(), text.partition("\n")[0]

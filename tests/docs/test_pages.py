@@ -10,13 +10,14 @@ import pytest
 
 from compiler.contract import PHASES
 from service.db.models import JobState
-from tests.docs.pages import DOCS, PAGES, ROOT, WIDTH, commands, long_lines
+from tests.docs.pages import DOCS, PAGES, ROOT, WIDTH, blocks, commands, long_lines
 from tilewright.cli.commands import tree
 
 IN_THE_TREE = re.compile(r"`((?:bench|compiler|docs|migrations|service|tests|tilewright|worker)/[\w./{},-]+)`")
 """Paths in backquotes, with or without braces."""
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 README = (ROOT / "README.md").read_text()
+START = (DOCS / "start.md").read_text()
 UNWRAPPED = {"options.md", "rewriting.md"}
 """Pages whose lines are longer than a line of prose should be."""
 ARCHITECTURE = (DOCS / "architecture.md").read_text()
@@ -78,13 +79,16 @@ def test_rows_and_code_may_be_long_and_prose_may_not() -> None:
 
 
 def test_the_readme_fits_into_one_sitting_and_names_every_page() -> None:
-    assert len(README.splitlines()) <= 150
+    assert len(README.splitlines()) <= 60
+    before, _, _ = README.partition("\n## ")
+    assert len(before.splitlines()) <= 35, "what it is and how to begin, on one screen"
+    assert sum(len(block.splitlines()) for block in blocks(before, "sh")) == 3, "three commands"
     for page in DOCS.glob("*.md"):
         assert f"docs/{page.name}" in README
 
 
-def test_the_readme_names_every_step_and_every_command() -> None:
-    steps = re.findall(r"^\d\. \*\*(\w+)\*\*", README, re.MULTILINE)
+def test_the_first_steps_name_every_step_and_the_readme_every_command() -> None:
+    steps = re.findall(r"^\d\. \*\*(\w+)\*\*", START, re.MULTILINE)
     assert tuple(steps) == PHASES
     for name in tree():
         assert re.search(rf"\b{name}\b", README), name

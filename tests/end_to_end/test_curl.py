@@ -16,7 +16,7 @@ import onnx
 import pytest
 
 from compiler.contract import PHASES
-from tests.docs.pages import DOCS, ROOT, blocks
+from tests.docs.pages import DOCS, blocks
 from tests.end_to_end import models
 from tests.end_to_end.house import House, eventually
 from tests.servers import GUARD_S
@@ -243,8 +243,8 @@ needs_bash = pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on
 
 
 @needs_bash
-def test_the_commands_of_the_readme_do_what_they_say(house: House, tmp_path: Path) -> None:
-    (page,) = [block for block in blocks((ROOT / "README.md").read_text(), "sh") if "curl" in block]
+def test_the_commands_of_the_first_steps_do_what_they_say(house: House, tmp_path: Path) -> None:
+    (page,) = [block for block in blocks((DOCS / "start.md").read_text(), "sh") if "curl" in block]
     assert shell(house, tmp_path, page, models.tiny(models.QUICK)) == [202, 200, 200, 200]
     digest = hashlib.sha256((tmp_path / "model.tw").read_bytes()).hexdigest()
     curl = Curl(house, tmp_path)

@@ -11,6 +11,7 @@ from tilewright.cli.output import Json, console, failures, print_json
 from tilewright.discover import data_dir, find_server
 from tilewright.errors import ClientError
 from tilewright.up import run
+from tilewright.up.page import show
 from tilewright.up.run import NotReady, Ready
 
 DEFAULT_PORT = 8750
@@ -24,6 +25,7 @@ def up(
     ready_file: Annotated[
         Path | None, typer.Option("--ready-file", help="Write url and key_file there as JSON once ready.")
     ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in the browser once ready.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run the whole service on this machine until Ctrl-C: API, broker, worker; no data leaves it."""
@@ -33,6 +35,8 @@ def up(
             print_json(ready.to_json())
         else:
             print(_welcome(ready), flush=True)
+        if open_page and not show(ready.page):
+            console().print("No browser was found: open the link yourself.", markup=False)
 
     with failures(as_json):
         try:
@@ -50,6 +54,7 @@ def _welcome(ready: Ready) -> str:
     where = "" if found else f' --url {ready.url} --key "$(cat {ready.key_file})"'
     return (
         f"Tilewright is ready at {ready.url} (API documentation: {ready.url}/docs)\n"
+        f"Page, signed in (the link works once, for a day): {ready.page}\n"
         f"API key: in {ready.key_file}\n\n"
         f"  tilewright compile model.onnx{where}\n"
         f'  curl -H "Authorization: Bearer $(cat {ready.key_file})" -F model=@model.onnx {ready.url}/compile\n\n'

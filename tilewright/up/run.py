@@ -12,7 +12,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tilewright import running
@@ -20,7 +20,7 @@ from tilewright.discover import READY_FILE
 from tilewright.errors import ClientError, UsageError
 from tilewright.extras import require
 from tilewright.running import Running
-from tilewright.up import broker, gpus
+from tilewright.up import broker, gpus, page
 from tilewright.up.process import Supervised
 
 TICK_S = 0.2
@@ -40,12 +40,13 @@ class NotReady(ClientError):
 
 @dataclass(frozen=True)
 class Ready:
-    """What a user needs to know of a running `up`."""
+    """What a user needs to know of a running `up`; `page` opens the page signed in, once, and is in no file."""
 
     url: str
     key_file: Path
     data: Path
     pid: int
+    page: str = ""
 
     def to_json(self) -> dict[str, object]:
         """Plain JSON."""
@@ -78,7 +79,7 @@ def up(
                 for file in files:
                     _write(file, json.dumps(ready.to_json()) + "\n")
                 takes_requests()
-                announce(ready)
+                announce(replace(ready, page=page.link(ready.url, ready.key_file)))
                 while not _stopped(stop):
                     _mend(processes, say)
         finally:

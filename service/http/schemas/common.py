@@ -271,6 +271,11 @@ class JobOut(BaseModel):
         return cls.of(found.job, found.queue_position)
 
 
+def _told(job: Job | StatusRow, name: str) -> Any:
+    """A field of a compilation's report, as the process wrote it that read the model."""
+    return getattr(job, name) if not isinstance(job, Job) else (job.report or {}).get(name) if job.artifact_id else None
+
+
 def _compared(job: Job | StatusRow) -> list[ComparedOut]:
     """From the report; none of jobs that compile nothing, or were done before there were races.
 
@@ -284,13 +289,9 @@ def _compared(job: Job | StatusRow) -> list[ComparedOut]:
     return found
 
 
-def _told(job: Job | StatusRow, name: str) -> Any:
-    """What the report of a job says under a name; of a row the column with that name."""
-    return (job.report or {}).get(name) if isinstance(job, Job) else getattr(job, name)
-
-
 def _number(told: Any) -> float | None:
-    return float(told) if isinstance(told, int | float) and math.isfinite(told) else None
+    is_number = isinstance(told, int | float) and not isinstance(told, bool) and math.isfinite(told)
+    return float(told) if is_number else None
 
 
 def _largest_error(told: Any) -> float | None:

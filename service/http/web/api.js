@@ -1,11 +1,4 @@
-// What the page asks of the service: the public API alone, with the key that the user gave for this tab.
-
-const KEPT = "tilewright-key";
-
-export const key = {
-  get: () => sessionStorage.getItem(KEPT) || "",
-  set: (text) => (text ? sessionStorage.setItem(KEPT, text) : sessionStorage.removeItem(KEPT)),
-};
+// What the page asks of the service: the public API alone, in the session of whoever has signed in.
 
 /** A problem document (RFC 9457), or what stood in its place. */
 export class Problem extends Error {
@@ -17,16 +10,38 @@ export class Problem extends Error {
   }
 }
 
-let linked = ""; // the token of the share link that is looked at, in place of the key
+let linked = ""; // the token of the share link that is looked at, in place of the session
+let lost = () => {}; // is told when the session has ended
 
-/** Ask with the token of a share link from now on, or with the key again when there is none. */
+/** Ask with the token of a share link from now on, or in the session again when there is none. */
 export function lookThrough(token) {
   linked = token;
 }
 
+/** Call `act` when an answer says that nobody is signed in any more. */
+export function whenLost(act) {
+  lost = act;
+}
+
+/** Sign in with an API key or, once, with the token of a link: the browser keeps a cookie that no script can read. Throws Problem. */
+export async function signIn(token) {
+  await checked(await fetch("/session", { method: "POST", headers: { Authorization: `Bearer ${token}` } }).catch(away));
+}
+
 function headers(more = {}) {
-  const sent = linked || key.get();
-  return sent ? { Authorization: `Bearer ${sent}`, ...more } : more;
+  return linked ? { Authorization: `Bearer ${linked}`, ...more } : more;
+}
+
+function away(error) {
+  if (error.name === "AbortError") throw error;
+  throw new Problem(0, { detail: "the service cannot be reached", fix: "is it running?" });
+}
+
+/** The answer, if it is none of a problem. Throws Problem. */
+async function checked(answer) {
+  if (answer.ok) return answer;
+  if (answer.status === 401 && !linked && !answer.url.endsWith("/session")) lost();
+  throw new Problem(answer.status, await answer.json().catch(() => ({})));
 }
 
 /** The answer to a request. Throws Problem. */
@@ -37,11 +52,8 @@ export async function ask(method, path, { json, body, signal, type, headers: mor
     signal,
     headers: headers(kind ? { "Content-Type": kind, ...more } : more),
     body: json === undefined ? body : JSON.stringify(json),
-  });
-  if (!answer.ok && !anyStatus) {
-    throw new Problem(answer.status, await answer.json().catch(() => ({})));
-  }
-  return answer;
+  }).catch(away);
+  return anyStatus ? answer : checked(answer);
 }
 
 export async function get(path, more = {}) {
@@ -52,7 +64,7 @@ export async function getText(path, more = {}) {
   return (await ask("GET", path, more)).text();
 }
 
-/** Fetch what a link could not, since a link carries no key, and hand it to the browser as a file. */
+/** Fetch what a plain link could not, since it tells nothing of failures, and hand it to the browser as a file. */
 export async function download(path, name) {
   const blob = await (await ask("GET", path)).blob();
   const link = document.createElement("a");
@@ -88,8 +100,8 @@ export function send(path, form, progress = () => {}) {
 
 /** Server-sent events of `path` after event `after`, until the stream ends or `signal` aborts. */
 export async function follow(path, after, onEvent, signal) {
-  const answer = await fetch(path, { headers: headers(after ? { "Last-Event-ID": String(after) } : {}), signal });
-  if (!answer.ok) throw new Problem(answer.status, await answer.json().catch(() => ({})));
+  const answer = await fetch(path, { headers: headers(after ? { "Last-Event-ID": String(after) } : {}), signal }).catch(away);
+  await checked(answer);
   const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
   let rest = "";
   for (;;) {

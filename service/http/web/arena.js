@@ -15,7 +15,7 @@ export function Arena({ plan }) {
   if (!lives.length) return html`<h2>Memory</h2><p class="quiet">No activation lies in the arena: kernels write outputs directly.</p>`;
   const most = mostAlive(lives);
   const one = chosen === null ? null : lives[chosen];
-  return html`
+  return html`<div>
     <h2>Memory</h2>
     <p class="quiet">The arena of ${bytes(plan.arena_bytes)} over predicted time: ${lives.length} activations, together
       ${" "}${bytes(lives.reduce((sum, life) => sum + life.bytes, 0))}, of which at most ${bytes(most)} are alive at once
@@ -26,7 +26,7 @@ export function Arena({ plan }) {
       ["alive", `${seconds(one.begin)} to ${seconds(one.end)}`],
       ["written by", one.writers.map((call) => named(plan, call)).join("; ")],
       ["read by", one.readers.map((call) => named(plan, call)).join("; ") || "nothing"],
-    ]} />`}`;
+    ]} />`}</div>`;
 }
 
 const named = (plan, call) => `${plan.calls[call].family}${plan.calls[call].sources.length ? ` (${plan.calls[call].sources.join(", ")})` : ""}`;

@@ -3,7 +3,7 @@
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { ask, get } from "/web/api.js";
 import { Histogram, Over } from "/web/charts.js";
-import { Act, brief, Facts, Failure, figures, moment, seconds, State, Table, useFetched } from "/web/shown.js";
+import { Act, Awaited, brief, Facts, Failure, figures, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 export function Benchmarks() {
   const [page, error] = useFetched(() => get("/benchmarks?limit=50"), [], 3);
@@ -15,9 +15,9 @@ export function Benchmarks() {
     location.hash = `#/benchmarks/${made.id}`;
   };
   const artifacts = jobs ? [...new Map(jobs.jobs.map((job) => [job.artifact_id, job])).values()] : [];
-  return html`
+  return html`<div>
     <h1>Benchmarks</h1>
-    <${Failure} error=${error} />
+    <${Awaited} value=${page} error=${error} of="your benchmarks" />
     ${page && html`<${Table} columns=${["benchmark", "artifacts", "state", "created"]} empty="None yet: choose artifacts below."
       rows=${page.benchmarks.map((one) => [
         html`<a href="#/benchmarks/${one.id}">${brief(one.id)}</a>`,
@@ -29,18 +29,18 @@ export function Benchmarks() {
         html`<input type="checkbox" aria-label="artifact of job ${job.id}" checked=${chosen.has(job.artifact_id)} onChange=${() => toggle(job.artifact_id)} />`,
         html`<a href="#/jobs/${job.id}">${brief(job.artifact_id)}</a>`, job.name || brief(job.model),
         job.options.target, job.options.threads ?? "", moment(job.finished_at)])} />
-    ${artifacts.length > 0 && html`<${Act} name="Time them" main=${true} act=${run} disabled=${!chosen.size} />`}`;
+    ${artifacts.length > 0 && html`<${Act} name="Time them" main=${true} act=${run} disabled=${!chosen.size} />`}</div>`;
 }
 
 export function Benchmark({ id }) {
   const [one, error] = useFetched(() => get(`/benchmarks/${id}?samples=true`), [id], 2);
   const artifacts = one && one.report ? one.report.artifacts.map((artifact) => artifact.artifact) : [];
   const [names] = useFetched(() => namesOf(artifacts), [String(artifacts)]);
-  if (!one) return html`<h1>Benchmark</h1><${Failure} error=${error} />`;
+  if (!one) return html`<h1>Benchmark</h1><${Awaited} value=${one} error=${error} of="this benchmark" />`;
   const report = one.report;
   const timed = report ? report.artifacts : [];
   const name = (artifact) => names?.get(artifact) || brief(artifact);
-  return html`
+  return html`<div>
     <h1>Benchmark</h1>
     <div class="row"><${State} job=${one} /> ${one.verdict && html`<strong>${one.verdict}</strong>`}</div>
     ${one.problem && html`<${Failure} error=${one.problem} />`}
@@ -56,7 +56,7 @@ export function Benchmark({ id }) {
       ]} />
       ${artifact.samples_s && artifact.samples_s.length > 1 && html`<${Histogram} samples=${artifact.samples_s} median=${artifact.median_s} />`}
       ${artifact.stream && html`<${Streamed} stream=${artifact.stream} />`}`)}
-    ${timed.some((artifact) => artifact.kernels.length > 0) && html`<h2>Kernels</h2><${Kernels} timed=${timed} name=${name} />`}`;
+    ${timed.some((artifact) => artifact.kernels.length > 0) && html`<h2>Kernels</h2><${Kernels} timed=${timed} name=${name} />`}</div>`;
 }
 
 /** What artifacts are called: the model's name and the options in which their jobs differ. */
@@ -74,7 +74,7 @@ const optionsOf = (job) => Object.entries(job.options).map(([key, value]) => `${
 function Streamed({ stream }) {
   const percent = (share) => `${figures(100 * share)} %`;
   const own = (at) => stream.parts.filter((part) => part.device === at);
-  return html`
+  return html`<div>
     <h3>Many inferences in flight</h3>
     <${Facts} facts=${[
       ["inferences a second", figures(stream.per_second)], ["one ends every", seconds(stream.period_s)],
@@ -82,7 +82,7 @@ function Streamed({ stream }) {
     ]} />
     <${Table} columns=${["device", "target", "#busy", "#kernels", "#of a frame", "#of the frames"]} rows=${stream.devices.map((device, at) => [
       device.name, device.target, percent(device.busy), own(at).map((part) => part.kernels).join(" + ") || "0",
-      own(at).map((part) => seconds(part.seconds)).join(" + ") || "", own(at).map((part) => percent(part.share)).join(" + ") || ""])} />`;
+      own(at).map((part) => seconds(part.seconds)).join(" + ") || "", own(at).map((part) => percent(part.share)).join(" + ") || ""])} /></div>`;
 }
 
 /** Which of two is faster, with the interval in which the ratio of their times lies. */
@@ -122,12 +122,12 @@ function Kernels({ timed, name }) {
     ${value > 0 ? "−" : value < 0 ? "+" : ""}${seconds(Math.abs(value))}${whole ? ` (${figures((100 * value) / whole)} %)` : ""}</span>`;
   const cells = (title, times) => [title, ...times.map((one) => (one === null ? "not there" : seconds(one))),
     ...(two ? [change((times[0] || 0) - (times[1] || 0), sums[0]), times[0] && times[1] ? figures(times[1] / times[0]) : ""] : [])];
-  return html`
+  return html`<div>
     ${two && html`<p class="quiet">What got faster or slower from the first to the second artifact, the largest change first; in brackets
       the part of the first one's kernels that it saves.</p>`}
     <${Table} columns=${["kernel", ...timed.map((artifact) => `#${name(artifact.artifact)}`), ...(two ? ["#change", "#second / first"] : [])]}
       rows=${[...rows.map((row) => cells(`${row.family}${row.number > 1 ? ` (${row.number}.)` : ""}`, row.seconds)),
-        cells(html`<strong>all kernels</strong>`, sums)]} />`;
+        cells(html`<strong>all kernels</strong>`, sums)]} /></div>`;
 }
 
 const MOST_COMPARED = 50; // no more are compared at once
@@ -141,11 +141,12 @@ export function History({ model, not }) {
   }, [model]);
   if (!found) return html`<${Failure} error=${error} />`;
   const times = [...found].reverse().filter((one) => one.figures.latency_s);
-  return html`
+  return html`<div>
     ${times.length > 1 && html`<${Over} points=${times.map((one) => [Date.parse(one.job.finished_at) / 1000, one.figures.latency_s,
       `${moment(one.job.finished_at)}: ${seconds(one.figures.latency_s)}, ${JSON.stringify(one.options)}`])} />`}
-    <${Table} columns=${["job", "finished", "compiler", "differs in", "#latency", "#benchmarked", "#measured tiles"]} rows=${found.map((one) => [
+    <${Table} columns=${["job", "finished", "compiler", "differs in", "#latency", "#benchmarked", "#measured tiles", ""]} rows=${found.map((one) => [
       one.job.id === not ? "this one" : html`<a href="#/jobs/${one.job.id}">${one.name || brief(one.job.id)}</a>`,
       moment(one.job.finished_at), one.compiler || "", optionsOf(one),
-      seconds(one.figures.latency_s), one.benchmarks.length ? seconds(one.benchmarks[0].median_s) : "", one.figures.records_measured ?? ""])} />`;
+      seconds(one.figures.latency_s), one.benchmarks.length ? seconds(one.benchmarks[0].median_s) : "", one.figures.records_measured ?? "",
+      one.job.id === not ? "" : html`<a href="#/beside/${one.job.id}/${not}">beside this one</a>`])} /></div>`;
 }

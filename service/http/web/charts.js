@@ -1,6 +1,6 @@
 // Drawings of plans, steps and measurements. Everything drawn is in the data that the API gives.
 
-import { html, useMemo, useState } from "/web/vendor/htm-preact.js";
+import { html, useEffect, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { Canvas } from "/web/canvas.js";
 import { Facts, colour, figures, seconds } from "/web/shown.js";
 
@@ -22,13 +22,26 @@ export function TimeAxis({ most, height, x }) {
     <text class="axis" x=${x(at)} y=${height - 5} text-anchor=${at > 0.95 * most ? "end" : "start"}>${seconds(at)}</text>`);
 }
 
+/** The time by this machine, each second while it matters. */
+function useNow(live) {
+  const [now, set] = useState(Date.now());
+  useEffect(() => {
+    if (!live) return undefined;
+    const timer = setInterval(() => set(Date.now()), 1000);
+    return () => clearInterval(timer);
+  }, [live]);
+  return now;
+}
+
 /** When each step of a compilation began and ended. */
 export function Phases({ events, ended }) {
+  const now = useNow(!ended);
   const steps = events.filter((event) => event.kind === "phase");
   if (!steps.length) return ended ? null : html`<p class="quiet">It has not begun.</p>`;
   const time = (event) => Date.parse(event.at) / 1000;
   const begin = time(steps[0]);
-  const last = ended || steps.length > 1 ? time(events[events.length - 1]) : begin;
+  const told = time(events[events.length - 1]);
+  const last = ended ? told : Math.max(told, now / 1000); // what runs is drawn to now
   const span = Math.max(last - begin, 1e-3);
   const x = (at) => LEFT + ((WIDTH - LEFT - 10) * at) / span;
   const height = 22 * steps.length + 24;
@@ -39,7 +52,8 @@ export function Phases({ events, ended }) {
       const to = row + 1 < steps.length ? time(steps[row + 1]) - begin : span;
       return html`<text class="axis" x=${LEFT - 6} y=${22 * row + 15} text-anchor="end">${step.phase}</text>
         <rect x=${x(from)} y=${22 * row + 3} height="16" width=${Math.max(1, x(to) - x(from))} fill=${colour(step.phase)}>
-          <title>${step.phase}: ${seconds(to - from)}</title></rect>`;
+          <title>${step.phase}: ${seconds(to - from)}${!ended && row + 1 === steps.length ? " so far" : ""}</title></rect>
+        ${!ended && row + 1 === steps.length && html`<text x=${Math.min(x(to), WIDTH - 90) - 6} y=${22 * row + 15} text-anchor="end" class="running">${seconds(to - from)}</text>`}`;
     })}
   </svg>`;
 }
@@ -52,13 +66,13 @@ export function Schedule({ plan }) {
   const scene = useMemo(() => timeScene(plan, lanes, traced), [plan]);
   const crossing = scene.lines.length / (traced ? 2 : 1);
   const task = chosen !== null && plan.tasks[chosen % plan.tasks.length];
-  return html`
+  return html`<div>
     <p class="quiet">The plan "${plan.scheduler}": ${seconds(scene.predicted)} predicted${traced ? `, ${seconds(scene.width)} in the traced runs (the lower row of each lane)` : ""}.
       ${" "}${plan.tasks.length} tasks on ${lanes} lane${lanes > 1 ? "s" : ""}, ${crossing} hand-overs between lanes of
       ${" "}${seconds(plan.handover_s)} each. Outlined tasks are on the critical path.</p>
     <${Canvas} scene=${scene} flat=${true} label="Tasks of each lane over time" axis=${timeAxis(lanes, traced)}
       chosen=${chosen} choose=${choose} />
-    ${task && html`<${Call} call=${plan.calls[task.call]} task=${task} />`}`;
+    ${task && html`<${Call} call=${plan.calls[task.call]} task=${task} />`}</div>`;
 }
 
 const ROW = 30;

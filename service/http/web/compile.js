@@ -4,7 +4,8 @@ import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 import { ask, get, Problem } from "/web/api.js";
 import { Uploaded } from "/web/graph.js";
 import { chosen, dropped, modelOf, upload } from "/web/upload.js";
-import { Act, brief, Facts, Failure, nodesOf, Refusals, Table, bytes, figures, seconds, useFetched } from "/web/shown.js";
+import { Act, brief, Facts, Failure, nodesOf, Refusals, Table, bytes, figures, seconds, useFetched, useTitle } from "/web/shown.js";
+import { About, Latest, Outcome, Samples } from "/web/start.js";
 
 const SHOWN_NODES = 3;
 const MOST_NAMES = 4;
@@ -14,9 +15,10 @@ const PLAIN = ["target", "precision", "threads", "tuning_budget_s", "dims"]; // 
 
 /**
  * The form; with `from`, the id of an earlier job, filled in with its model and options, to be changed. The operator `node`
- * of the model's graph is brought into sight.
+ * of the model's graph is brought into sight. It is the `first` view too, with what a stranger wants to know around it.
  */
-export function Compile({ from = "", node = "" }) {
+export function Compile({ from = "", node = "", first = false }) {
+  useTitle(first ? "" : "Compile a model");
   const [files, setFiles] = useState([]);
   const [options, setOptions] = useState({ target: "cpu", threads: "", precision: "fp32", tuning_budget_s: "", dims: {}, others: "" });
   const [source, setSource] = useState(null); // the job that is cloned
@@ -78,12 +80,14 @@ export function Compile({ from = "", node = "" }) {
   }, []);
 
   const target = targets && targets.targets.find((one) => one.name === options.target);
-  return html`
-    <h1>${source ? "Compile with changes" : "Compile a model"}</h1>
+  const idle = first && !files.length && !error;
+  return html`<div>
+    ${idle ? html`<${About} />` : html`<h1>${source ? "Compile with changes" : "Compile a model"}</h1>`}
     ${source && html`<p>The model of <a href="#/jobs/${source.id}">${source.name || brief(source.id)}</a>, with its options: change what is to be different.</p>`}
     <${Drop} files=${files} take=${take} />
     ${sent !== null && html`<p><progress value=${sent} aria-label="sent"></progress> ${sent < 1 ? "sending" : "looking at it"}</p>`}
     <${Failure} error=${error} />
+    ${idle && html`<div class="beside"><section><${Samples} /><${Latest} /></section><section><${Outcome} /></section></div>`}
     ${(files.length > 0 || source) && html`
       <h2>Options</h2>
       <div class="row">
@@ -110,7 +114,7 @@ export function Compile({ from = "", node = "" }) {
         <${Act} name="Look again" act=${() => look(digest, options)} disabled=${!digest} />
         <${Act} name="Compile" main=${true} act=${compile} disabled=${!digest || sent !== null} />
       </p>`}
-    ${found && html`<${Findings} found=${found} path=${`/models/${digest}/graph`} node=${node} at=${(one) => `#/compile?${new URLSearchParams({ ...(from && { job: from }), node: one })}`} />`}`;
+    ${found && html`<${Findings} found=${found} path=${`/models/${digest}/graph`} node=${node} at=${(one) => `#/compile?${new URLSearchParams({ ...(from && { job: from }), node: one })}`} />`}</div>`;
 }
 
 function Drop({ files, take }) {
@@ -172,7 +176,7 @@ function Findings({ found, path, node, at }) {
   const memory = found.memory_bytes || {};
   const [open, setOpen] = useState(false);
   const blamed = nodesOf({ ...found.problem, refusals: found.refusals || [] });
-  return html`
+  return html`<div>
     <h2>${found.ok ? html`<span class="good">It can be compiled</span>` : html`<span class="bad">It cannot be compiled as it is</span>`}</h2>
     <${Failure} error=${found.problem} at=${at} />
     <${Refusals} refusals=${(found.problem ? [] : found.refusals) || []} at=${at} />
@@ -199,7 +203,7 @@ function Findings({ found, path, node, at }) {
     ])} />`}
     <h2>Graph</h2>
     ${open || blamed.length > 0 ? html`<${Uploaded} path=${path} blamed=${blamed} node=${node} />`
-    : html`<button type="button" onClick=${() => setOpen(true)}>Show the graph</button>`}`;
+    : html`<button type="button" onClick=${() => setOpen(true)}>Show the graph</button>`}</div>`;
 }
 
 /** What is typed in the form for a job's options. */

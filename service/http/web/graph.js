@@ -164,7 +164,7 @@ export function Graph({ graph = null, plan = null, uploaded = null, blamed = [],
     if (!item || item.kernel === undefined) return null;
     return new Set(steps[at].items.flatMap((one, number) => (one.kernel === item.kernel ? [number] : [])));
   };
-  return html`
+  return html`<div>
     <${Failure} error=${error} />
     <div class="row" role="group" aria-label="Steps to show">
       ${graph && steps.map((step, at) => html`<button type="button" aria-pressed=${shown.includes(at)} class=${shown.includes(at) ? "main" : ""}
@@ -186,7 +186,7 @@ export function Graph({ graph = null, plan = null, uploaded = null, blamed = [],
     </section>`)}</div>
     ${item && html`<${Chosen} item=${item} step=${steps[chosen.step]} graph=${graph} plan=${plan} job=${job} link=${link} />`}
     ${shown.map((at) => steps[at].applied.length > 0 && html`<details><summary>What "${NAMES[steps[at].name]}" did: ${steps[at].applied.length} times</summary>
-      <${Table} columns=${["what", "where", "why", "saved"]} rows=${steps[at].applied.map((one) => [one.what, one.where, one.why, one.note || ""])} /></details>`)}`;
+      <${Table} columns=${["what", "where", "why", "saved"]} rows=${steps[at].applied.map((one) => [one.what, one.where, one.why, one.note || ""])} /></details>`)}</div>`;
 }
 
 /** All that is known of an operator, or of a kernel. */

@@ -6,12 +6,14 @@ import { ask, download, follow, get, getText, openDocument } from "/web/api.js";
 import { Phases, Roofline } from "/web/charts.js";
 import { Graph, Uploaded } from "/web/graph.js";
 import { Labels } from "/web/labels.js";
+import { Log } from "/web/log.js";
 import { Progress, Ways } from "/web/jobs.js";
+import { Compared, latencyOf, OtherTimes } from "/web/result.js";
 import { Schedules } from "/web/schedules.js";
 import { Share } from "/web/share.js";
-import { Plans, Tuning } from "/web/tuning.js";
+import { Tuning } from "/web/tuning.js";
 import { Why } from "/web/why.js";
-import { Act, Facts, Failure, State, Table, bytes, colour, figures, moment, nodesOf, seconds, useFetched } from "/web/shown.js";
+import { Act, Awaited, Facts, Failure, State, Table, bytes, colour, figures, moment, nodesOf, seconds, useFetched, useTitle } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const ALWAYS = ["overview", "tuning", "log"];
@@ -45,12 +47,13 @@ export function Job({ id, tab, node = "", base = `#/jobs/${id}`, link = null }) 
     listen();
     return () => { stop.abort(); clearTimeout(due); };
   }, [id]);
-  if (!job) return html`<h1>Job</h1><${Failure} error=${error} />`;
+  useTitle(job ? tabOf(job) : "Job");
+  if (!job) return html`<h1>Job</h1><${Awaited} value=${job} error=${error} of="this job" />`;
   const made = job.state === "SUCCEEDED" && job.kind === "compile";
   const opened = ([name]) => !link || (name !== "history" && (link.download || name !== "source"));
   const tabs = TABS.filter(([name]) => made || ALWAYS.includes(name) || (job.model && OF_A_MODEL.includes(name))).filter(opened);
   const shown = tabs.some(([name]) => name === tab) ? tab : "overview";
-  return html`
+  return html`<div>
     <h1>${job.name || titleOf(job)} ${job.name && html`<span class="quiet">${titleOf(job)}</span>`}</h1>
     <div class="row"><${State} job=${job} /> <${Progress} job=${job} /> ${!link && html`<${Ways} job=${job} again=${again} />`}
       ${made && (!link || link.download) && html`
@@ -74,7 +77,15 @@ export function Job({ id, tab, node = "", base = `#/jobs/${id}`, link = null }) 
     ${job.problem && html`<${Failure} error=${job.problem} at=${job.model && ((one) => `${base}/graph?node=${encodeURIComponent(one)}`)} />`}
     <nav class="tabs" aria-label="Parts of this job">${tabs.map(([name, title]) => html`
       <a href="${base}/${name}" aria-current=${shown === name ? "page" : null}>${title}</a>`)}</nav>
-    <${Tab} name=${shown} job=${job} events=${events} link=${link} base=${base} node=${node} />`;
+    <${Tab} name=${shown} job=${job} events=${events} link=${link} base=${base} node=${node} /></div>`;
+}
+
+/** What the tab is called: the model, and how far it is or what came of it. */
+function tabOf(job) {
+  const name = job.name || titleOf(job);
+  if (job.state === "RUNNING") return `${Math.round(100 * job.fraction)} % ${name}`;
+  const latency = job.state === "SUCCEEDED" && latencyOf(job);
+  return latency ? `${name}: ${seconds(latency)}` : `${name}: ${job.state.toLowerCase()}`;
 }
 
 const titleOf = (job) => `${job.kind} for ${job.options.target || (job.model ? "a model" : "an artifact")}`;
@@ -85,10 +96,10 @@ function Tab({ name, job, events, link, base, node }) {
     case "graph": return job.state === "SUCCEEDED" && job.kind === "compile" ? html`<${Steps} job=${job} link=${link} />`
       : html`<${Uploaded} path=${`/jobs/${job.id}/graph`} blamed=${nodesOf(job.problem)} node=${node} />`;
     case "kernels": return html`<${OfPlan} job=${job} view=${Kernels} />`;
-    case "tuning": return html`<${Tuning} job=${job} reports=${events.filter((event) => event.kind === "tuning").length} />`;
+    case "tuning": return html`<${Tuning} job=${job} base=${base} reports=${events.filter((event) => event.kind === "tuning").length} />`;
     case "history": return html`<${History} model=${job.model} not=${job.id} />`;
     case "source": return html`<${Source} job=${job} />`;
-    case "log": return html`<${Log} job=${job} />`;
+    case "log": return html`<${Log} job=${job} ended=${ENDED.includes(job.state)} />`;
     default: return html`<${Overview} job=${job} events=${events} link=${link} base=${base} />`;
   }
 }
@@ -98,13 +109,13 @@ function Overview({ job, events, link, base }) {
   const [fetched] = useFetched(() => (ended ? get(`/jobs/${job.id}/report`) : null), [job.id, ended]);
   const report = fetched && fetched.report;
   const notices = events.filter((event) => event.kind === "notice");
-  return html`
+  return html`<div>
     ${report && html`
+      <${Compared} compared=${report.compared} />
       <${Facts} facts=${[
-        ["one inference", html`<b>${report.latency_s ? seconds(report.latency_s) + (report.placement ? ", estimated" : "") : "not measured"}</b>`, "first"],
+        ["one inference", html`<b>${latencyOf(report) ? seconds(latencyOf(report)) + (report.placement ? ", estimated" : "") : "not measured"}</b>`, "first"],
         ...(report.placement && report.placement.pipeline && report.placement.pipeline.period_s
           ? [["with many in flight, estimated", `one every ${seconds(report.placement.pipeline.period_s)}`]] : []),
-        ...(report.compared || []).map((one) => [`beside ${one.peer}`, one.said]),
         ["target", report.target],
         ["lanes", report.threads],
         ["kernels", `${report.kernels} of ${report.nodes} operators`],
@@ -113,6 +124,7 @@ function Overview({ job, events, link, base }) {
         ["activations", bytes(report.arena_bytes)],
         ["measurements", `${report.records_measured} made, ${report.records_reused} reused`],
       ]} />
+      <${OtherTimes} report=${report} />
       <h2>Proof</h2>
       <p class="quiet">Each output against float64 on the model as it was ${report.quantised ? "quantised" : "sent"}; its largest error may be
         ${" "}${figures(report.tolerance)} of its largest value.</p>
@@ -122,9 +134,7 @@ function Overview({ job, events, link, base }) {
       ])} />
       ${report.cases && html`<${Shown} report=${report} />`}
       ${job.kind === "compile" && html`<${Why} job=${job} report=${report} base=${base} />`}
-      ${report.quantised && html`<${Quantised} report=${report.quantised} />`}
-      <h2>Plans</h2>
-      <${Plans} plans=${report.plans} />`}
+      ${report.quantised && html`<${Quantised} report=${report.quantised} />`}`}
     <h2>Steps</h2>
     <${Phases} events=${events} ended=${ended} />
     ${notices.map((event) => html`<p class="quiet">${event.message}</p>`)}
@@ -133,7 +143,7 @@ function Overview({ job, events, link, base }) {
       ["attempt", job.attempt], ["model", job.model && html`<code>${job.model.slice(0, 16)}…</code>`],
     ]} />
     ${job.model && !link && html`<${Model} digest=${job.model} />`}
-    <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details>`;
+    <details><summary>Options</summary><pre tabindex="0">${JSON.stringify(job.options, null, 2)}</pre></details></div>`;
 }
 
 /** What quantising the model cost against the one that was sent, and what became of each layer. */
@@ -141,10 +151,10 @@ function Overview({ job, events, link, base }) {
 function Shown({ report }) {
   const whole = report.cases.filter((one) => !one.why_not);
   const partly = report.cases.filter((one) => one.why_not);
-  return html`
+  return html`<div>
     ${report.verified === false && html`<p><b>Not verified${report.unshown.length ? `: nothing shows ${report.unshown.join(", ")}` : ""}.</b></p>`}
     <p class="quiet">Judged on ${whole.length} of ${report.cases.length} sets of inputs${whole.length ? `: ${whole.map((one) => one.inputs).join(", ")}` : ""}.</p>
-    ${partly.map((one) => html`<p class="quiet">Undecided, ${one.inputs}: ${one.why_not}${one.decided.length ? `; it shows ${one.decided.join(", ")}` : ""}.</p>`)}`;
+    ${partly.map((one) => html`<p class="quiet">Undecided, ${one.inputs}: ${one.why_not}${one.decided.length ? `; it shows ${one.decided.join(", ")}` : ""}.</p>`)}</div>`;
 }
 
 function Quantised({ report }) {
@@ -169,14 +179,13 @@ function Model({ digest }) {
 
 function OfPlan({ job, view }) {
   const [plan, error] = useFetched(() => get(`${job.links.artifact}/plan`), [job.id]);
-  if (error) return html`<${Failure} error=${error} />`;
-  return plan && html`<${view} plan=${plan} />`;
+  return plan ? html`<${view} plan=${plan} />` : html`<${Awaited} value=${plan} error=${error} of="the plan" />`;
 }
 
 function Steps({ job, link }) {
   const [both, error] = useFetched(() => Promise.all([get(`${job.links.artifact}/graph`), get(`${job.links.artifact}/plan`)]), [job.id]);
-  if (error) return html`<${Failure} error=${error} />`;
-  return both && html`<${Graph} graph=${both[0]} plan=${both[1]} job=${job} link=${link} />`;
+  if (!both) return html`<${Awaited} value=${both} error=${error} of="the graph" />`;
+  return html`<${Graph} graph=${both[0]} plan=${both[1]} job=${job} link=${link} />`;
 }
 
 function Kernels({ plan }) {
@@ -186,15 +195,18 @@ function Kernels({ plan }) {
   const points = plan.calls.filter((call) => call.flops && moved(call)).map((call) => ({
     intensity: call.flops / moved(call), rate: call.flops / call.predicted_s, part: call.predicted_s / total, call,
   }));
-  return html`
+  const above = plan.ceilings ? points.filter(({ rate }) => rate > plan.ceilings.flop_per_s) : [];
+  return html`<div>
     ${points.length > 0 && html`<${Roofline} points=${points} ceilings=${plan.ceilings} />`}
+    ${plan.ceilings && above.length > 0 && html`<p class="quiet">${above.length} kernel${above.length > 1 ? "s lie" : " lies"} above the roof${plan.ceilings.measured ? "" : ", which is the profile's and was not measured here"}:
+      operations are counted as the model has them${above.some(({ call }) => call.blocking?.algorithm === "winograd") ? ", and Winograd's convolutions carry out fewer" : ""}.</p>`}
     <p class="quiet">${plan.calls.length} kernels, slowest first; times are ${plan.calls.every((call) => call.predicted_from === "model")
     ? "the cost model's" : "measured where a measurement was made, else the cost model's"}.</p>
     <${Table} columns=${["#", "kernel", "of the model", "tile", "#time", "#part", "#GFLOP/s", "time from"]} rows=${order.map(([call, number]) => [
       number, html`<span class="id"><span style=${{ color: colour(call.family) }} aria-hidden="true">■</span> ${call.family}</span>`, call.sources.join(", "),
       html`<code>${call.tile}</code>`, seconds(call.predicted_s), `${figures(100 * call.predicted_s / total)} %`,
       call.flops ? figures(call.flops / call.predicted_s / 1e9) : "", call.predicted_from,
-    ])} />`;
+    ])} /></div>`;
 }
 
 function Source({ job }) {
@@ -203,15 +215,10 @@ function Source({ job }) {
   const [chosen, choose] = useState("");
   const name = chosen || names.find((one) => one.includes("kernels") && !one.endsWith(".h")) || names[0];
   const [text, failed] = useFetched(() => (name ? getText(`${job.links.artifact}/${name}`) : ""), [name]);
-  return html`<${Failure} error=${error || failed} />
+  return html`<${Awaited} value=${text} error=${error || failed} of="the sources" />
     <div class="row"><label class="field">File
       <select value=${name} onChange=${(event) => choose(event.target.value)}>
         ${names.map((one) => html`<option value=${one} selected=${one === name}>${one.slice("source/".length)}</option>`)}
       </select></label></div>
     <pre tabindex="0">${text}</pre>`;
-}
-
-function Log({ job }) {
-  const [text, error] = useFetched(() => getText(job.links.log), [job.id, job.state], ENDED.includes(job.state) ? 0 : 2);
-  return html`<${Failure} error=${error} /><pre tabindex="0">${text}</pre>`;
 }

@@ -4,7 +4,8 @@ import { html, useEffect, useRef, useState } from "/web/vendor/htm-preact.js";
 import { ask, download, follow, get } from "/web/api.js";
 import { KINDS } from "/web/job_kinds.js";
 import { Tags } from "/web/labels.js";
-import { Act, brief, Failure, moment, seconds, State, Table, useFetched } from "/web/shown.js";
+import { Elapsed, latencyOf, Speedup } from "/web/result.js";
+import { Act, Awaited, brief, figures, moment, seconds, State, Table, useFetched } from "/web/shown.js";
 
 const STATES = ["QUEUED", "LEASED", "RUNNING", "SUCCEEDED", "FAILED", "CANCELLED"];
 
@@ -49,10 +50,11 @@ export function Jobs() {
   if (cursors.length) query.set("cursor", cursors[cursors.length - 1]);
   const [page, error, again] = useFetched(() => get(`/jobs?${query}`), [String(query)], SLOWLY_S);
   useLive(page ? followed(page.jobs).map((job) => job.id) : [], again);
+  const called = (job) => job.name || models?.models.find((one) => one.digest === job.model)?.name || brief(job.id);
   const choose = (set) => (event) => { set(event.target.value); setCursors([]); };
   const write = (name) => (event) => setTyped({ ...typed, [name]: event.target.value });
   const filter = (event) => { event.preventDefault(); setText(typed); setCursors([]); };
-  return html`
+  return html`<div>
     <h1>Jobs</h1>
     <form class="row" role="search" onSubmit=${filter}>
       <${Choice} name="State" value=${state} options=${STATES} change=${choose(setState)} />
@@ -67,25 +69,27 @@ export function Jobs() {
       <button>Filter</button>
       <a class="button main" href="#/compile">Compile a model</a>
     </form>
-    <${Failure} error=${error} />
-    ${page && html`<${Table}
-      columns=${["job", "target", "state", "step", "created", "#took", "", ""]}
+    <${Awaited} value=${page} error=${error} of="your jobs" />
+    ${page && html`<${Table} kind="jobs"
+      columns=${["model", "state", "#latency", "#speed-up", "#error", "#took", "created", "", ""]}
       empty=${query.size > 2 ? "No job fits." : html`No job yet: <a href="#/compile">drop a model</a> to see whether it compiles, and how fast it gets.`}
+      about=${page.jobs.some((job) => job.state === "SUCCEEDED") ? "Latency is of one inference; the speed-up beside ONNX Runtime with the model as it came; the error the largest of an output, of its largest value." : ""}
       rows=${page.jobs.map((job) => [
-        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${job.name || brief(job.id)}</a>
-          ${job.name && html`<br /><span class="quiet id">${brief(job.id)}</span>`} <${Tags} tags=${job.tags} />`,
-        job.options.target || job.kind,
-        html`<${State} job=${job} />`,
-        html`<${Progress} job=${job} />`,
-        html`<span class="id">${moment(job.created_at)}</span>`,
+        html`<a href="#/${job.kind === "benchmark" ? "benchmarks" : "jobs"}/${job.id}">${called(job)}</a>
+          <br /><span class="quiet id">${job.options.target || job.kind}${called(job) === brief(job.id) ? "" : `, ${brief(job.id)}`}</span> <${Tags} tags=${job.tags} />`,
+        html`<${State} job=${job} /> <${Progress} job=${job} />`,
+        seconds(latencyOf(job)),
+        html`<${Speedup} compared=${job.compared} />`,
+        job.largest_error === null ? "" : figures(job.largest_error),
         seconds(job.run_seconds),
+        html`<span class="id">${moment(job.created_at)}</span>`,
         html`<${Outcome} job=${job} />`,
         html`<${Ways} job=${job} again=${again} />`,
       ])} />
       <div class="row">
         ${cursors.length > 0 && html`<button type="button" onClick=${() => setCursors(cursors.slice(0, -1))}>Newer</button>`}
         ${page.next_cursor && html`<button type="button" onClick=${() => setCursors([...cursors, page.next_cursor])}>Older</button>`}
-      </div>`}`;
+      </div>`}</div>`;
 }
 
 export function Choice({ name, value, options, change }) {
@@ -98,8 +102,8 @@ export function Choice({ name, value, options, change }) {
 
 export function Progress({ job }) {
   if (job.state === "QUEUED") return job.blocked_by ? `waits for ${job.blocked_by} artifact(s)` : "waits for a worker";
-  if (job.state !== "RUNNING") return job.state === "FAILED" ? job.phase || "" : "";
-  return html`<progress value=${job.fraction} aria-label="done"></progress> ${job.phase || ""}`;
+  if (job.state !== "RUNNING") return job.state === "FAILED" && job.phase ? html`<span class="quiet">in ${job.phase}</span>` : "";
+  return html`<progress value=${job.fraction} aria-label="done"></progress> ${job.phase || ""} <${Elapsed} job=${job} />`;
 }
 
 function Outcome({ job }) {

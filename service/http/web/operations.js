@@ -2,7 +2,7 @@
 
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { get, getText } from "/web/api.js";
-import { Failure, Facts, Table, bytes, figures, moment, seconds, useFetched } from "/web/shown.js";
+import { Awaited, Failure, Facts, Table, bytes, figures, moment, seconds, useFetched } from "/web/shown.js";
 
 const OWNERS_PER_PAGE = 20;
 const QUOTAS = ["stored_bytes", "queued_jobs", "concurrent_jobs", "device_seconds"];
@@ -13,9 +13,9 @@ export function Operations({ me }) {
   const [mine] = useFetched(() => get("/me"), [], 5);
   const [numbers, without] = useFetched(async () => samplesOf(await getText("/metrics")), [], 5);
   const admin = me.key.scopes.includes("admin");
-  return html`
+  return html`<div>
     <h1>Service</h1>
-    <${Failure} error=${error} />
+    <${Awaited} value=${workers} error=${error} of="what the service says of itself" />
     <h2>Checks</h2>
     ${ready && html`<${Table} columns=${["check", "", "detail"]} rows=${ready.checks.map((one) => [
       one.name, html`<span class=${one.ok ? "good" : "bad"}>${one.ok ? "ok" : "failing"}</span>`, one.detail])} />`}
@@ -33,7 +33,7 @@ export function Operations({ me }) {
     <h2>What ${me.owner} uses</h2>
     ${mine && html`<${Table} columns=${["", "#used", "#limit"]} rows=${Object.entries(mine.quotas).map(([name, quota]) => [
       name.replace("_", " "), written(name, quota.used), limit(name, quota)])} />`}
-    ${admin && html`<${Owners} /><${Storage} numbers=${numbers} /><${Administration} />`}`;
+    ${admin && html`<${Owners} /><${Storage} numbers=${numbers} /><${Administration} />`}</div>`;
 }
 
 const written = (name, value) => (value === null ? "" : name.endsWith("bytes") ? bytes(value) : figures(value));
@@ -73,7 +73,7 @@ function Owners() {
     const list = await get(`/owners?${new URLSearchParams({ limit: String(OWNERS_PER_PAGE), ...(cursor && { cursor }) })}`);
     return { ...list, owners: await Promise.all(list.owners.map((one) => get(`/owners/${encodeURIComponent(one.name)}`))) };
   }, [cursor]);
-  return html`
+  return html`<div>
     <h2>Owners</h2>
     <${Failure} error=${error} />
     ${page && html`<${Table} columns=${["owner", "state", ...QUOTAS.map((name) => `#${name.replace("_", " ")}`)]} rows=${page.owners.map((one) => [
@@ -82,30 +82,30 @@ function Owners() {
       <div class="row">
         ${cursors.length > 0 && html`<button type="button" onClick=${() => setCursors(cursors.slice(0, -1))}>Earlier owners</button>`}
         ${page.next_cursor && html`<button type="button" onClick=${() => setCursors([...cursors, page.next_cursor])}>More owners</button>`}
-      </div>`}`;
+      </div>`}</div>`;
 }
 
 function Storage({ numbers }) {
   if (!numbers) return null;
   const of = (name, fault) => sum(numbers, name, (labels) => labels.fault === fault);
-  return html`
+  return html`<div>
     <h2>Storage</h2>
     <${Facts} facts=${[
       ["measurements kept", figures(sum(numbers, "tuning_records_total"))],
       ["jobs that ended", figures(sum(numbers, "jobs_ended_total"))],
       ["answered from the cache", figures(sum(numbers, "cache_hits_total"))],
       ["files lost", figures(of("blobs_faulty", "lost"))], ["files damaged", figures(of("blobs_faulty", "damaged"))],
-    ]} />`;
+    ]} /></div>`;
 }
 
 function Administration() {
   const [keys] = useFetched(() => get("/keys?limit=50"), [], 10);
   const [audit] = useFetched(() => get("/audit?limit=30"), [], 10);
-  return html`
+  return html`<div>
     <h2>Keys</h2>
     ${keys && html`<${Table} columns=${["owner", "label", "role", "state", "last used"]} rows=${keys.keys.map((one) => [
       one.owner, one.label, one.role, one.state, moment(one.last_used_at)])} />`}
     <h2>Audit</h2>
     ${audit && html`<${Table} columns=${["when", "owner", "did", "to", "outcome"]} rows=${audit.entries.map((one) => [
-      moment(one.at || one.created_at), one.owner || "", one.verb, html`<code>${one.object || ""}</code>`, one.outcome])} />`}`;
+      moment(one.at || one.created_at), one.owner || "", one.verb, html`<code>${one.object || ""}</code>`, one.outcome])} />`}</div>`;
 }

@@ -3,7 +3,7 @@
 import { html, useState } from "/web/vendor/htm-preact.js";
 import { download, get } from "/web/api.js";
 import { Scatter } from "/web/charts.js";
-import { Act, Failure, Table, colour, moment, seconds, useFetched } from "/web/shown.js";
+import { Act, Awaited, Table, colour, moment, seconds, useFetched } from "/web/shown.js";
 
 const KINDS = ["kernel", "plan", "stage", "search", "handover", "pair", "machine"];
 const FIELDS = [["operator", "Operator"], ["query", "Shape, or text"], ["target", "Target"], ["hardware", "Device"], ["workload", "Workload"], ["job", "Job"]];
@@ -29,7 +29,7 @@ export function Records() {
   const look = (next) => { setWish(next); setCursors([]); };
   const write = (name) => (event) => setText({ ...text, [name]: event.target.value });
   const narrow = (name, value) => { setText({ ...text, [name]: value }); look({ ...wish, [name]: value }); };
-  return html`
+  return html`<div>
     <h1>Measurements</h1>
     <form class="row" role="search" onSubmit=${(event) => { event.preventDefault(); look({ kind: wish.kind, ...text }); }}>
       <label class="field">Kind <select value=${wish.kind} onChange=${(event) => look({ ...wish, kind: event.target.value })}>
@@ -45,7 +45,7 @@ export function Records() {
       <${Act} name="CSV" act=${() => download(`/tuning-records?${filters}&format=csv`, "tuning-records.csv")} />
       <${Act} name="Parquet" act=${() => download(`/tuning-records?${filters}&format=parquet`, "tuning-records.parquet")} />
     </div>
-    <${Failure} error=${error} />
+    <${Awaited} value=${page} error=${error} of="measurements" />
     ${points.length > 1 && html`<${Scatter} points=${points} xName="newest first" yName="µs" />`}
     ${page && html`<${Table} columns=${["kernel", "what it computes", "tile", "#time", "#10 to 90 of 100", "target", "device", "measured"]}
       empty="No measurement fits." rows=${records.map((one) => [
@@ -56,7 +56,7 @@ export function Records() {
       <div class="row">
         ${cursors.length > 0 && html`<button type="button" onClick=${() => setCursors(cursors.slice(0, -1))}>Newer</button>`}
         ${page.next_cursor && html`<button type="button" onClick=${() => setCursors([...cursors, page.next_cursor])}>Older</button>`}
-      </div>`}`;
+      </div>`}</div>`;
 }
 
 export function tile(variant) {

@@ -33,6 +33,11 @@ export function moment(text) {
   return text ? new Date(text).toLocaleString() : "";
 }
 
+/** What the tab is called, by which people tell tabs apart; the service alone where there is nothing to say. */
+export function useTitle(text) {
+  useEffect(() => { document.title = text ? `${text} · Tilewright` : "Tilewright"; }, [text]);
+}
+
 /** On how many lanes a plan is. */
 export const lanesOf = (plan) => `${plan.lanes} lane${plan.lanes === 1 ? "" : "s"}`;
 
@@ -62,15 +67,15 @@ export function Facts({ facts }) {
 }
 
 /** A table of rows of cells; columns that start with "#" hold numbers. */
-export function Table({ columns, rows, empty = "Nothing yet." }) {
+export function Table({ columns, rows, empty = "Nothing yet.", kind = "", about = "" }) {
   if (!rows.length) return html`<p class="quiet">${empty}</p>`;
   const number = columns.map((name) => name.startsWith("#"));
-  return html`<div class="scroll" tabindex="0" role="group" aria-label=${`Table: ${columns.map((name) => name.replace("#", "")).filter(Boolean).join(", ")}`}><table>
+  return html`<div>${about && html`<p class="quiet">${about}</p>`}<div class="scroll" tabindex="0" role="group" aria-label=${`Table: ${columns.map((name) => name.replace("#", "")).filter(Boolean).join(", ")}`}><table class=${kind}>
     <thead><tr>${columns.map((name, at) => html`<th class=${number[at] ? "number" : ""}>${name.replace("#", "")}</th>`)}</tr></thead>
     <tbody>${rows.map(
-      (cells) => html`<tr>${cells.map((cell, at) => html`<td class=${number[at] ? "number" : ""}>${cell}</td>`)}</tr>`,
+      (cells) => html`<tr>${cells.map((cell, at) => html`<td class=${number[at] ? "number" : ""} data-name=${columns[at].replace("#", "")}>${cell}</td>`)}</tr>`,
     )}</tbody>
-  </table></div>`;
+  </table></div></div>`;
 }
 
 /** Leads to a node of a graph at the address `at(name)`; a graph that is there already is told by the event "node". */
@@ -88,6 +93,12 @@ export function Failure({ error, at = null }) {
     ${at && blamed && html`<div><${NodeLink} name=${blamed} at=${at}>Show ${blamed} in the graph<//></div>`}
     <${Refusals} refusals=${error.refusals || []} at=${at} />
   </div>`;
+}
+
+/** Of what is asked for, until it is there: what went wrong, or that it is waited for. */
+export function Awaited({ value, error, of }) {
+  if (error) return html`<${Failure} error=${error} />`;
+  return value === null ? html`<p class="quiet" role="status">Fetching ${of} …</p>` : null;
 }
 
 export function Refusals({ refusals, at = null }) {
@@ -125,7 +136,10 @@ export function useFetched(fetcher, dependencies, everyS = 0) {
   return [...state, again];
 }
 
-/** A button whose work may fail; the reason is shown beside it. */
+/**
+ * A button whose work may fail; the reason is shown beside it. One element, as every component is that comes late: this
+ * Preact puts the parts of a late component without one before everything else.
+ */
 export function Act({ name, act, main = false, disabled = false }) {
   const [error, setError] = useState(null);
   const [busy, setBusy] = useState(false);
@@ -135,6 +149,6 @@ export function Act({ name, act, main = false, disabled = false }) {
     try { await act(); } catch (problem) { setError(problem); }
     setBusy(false);
   };
-  return html`<button type="button" class=${main ? "main" : ""} disabled=${busy || disabled} onClick=${go}>${name}</button>
-    ${error && html`<span class="bad" role="alert">${error.message}</span>`}`;
+  return html`<span class="parts"><button type="button" class=${main ? "main" : ""} disabled=${busy || disabled} onClick=${go}>${name}</button>
+    ${error && html`<span class="bad" role="alert">${error.message}</span>`}</span>`;
 }

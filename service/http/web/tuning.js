@@ -3,13 +3,13 @@
 import { html, useEffect, useMemo, useState } from "/web/vendor/htm-preact.js";
 import { get } from "/web/api.js";
 import { LEFT, TimeAxis, WIDTH, ticks } from "/web/charts.js";
-import { Facts, Failure, Table, colour, figures, lanesOf, seconds, useFetched } from "/web/shown.js";
+import { Awaited, Facts, Table, colour, figures, lanesOf, seconds, useFetched } from "/web/shown.js";
 
 const ENDED = ["SUCCEEDED", "FAILED", "CANCELLED"];
 const SOON_MS = 300; // events come in bursts: they are asked for together
 
 /** `reports` counts the events that the job has sent of its search: with each the search is asked for again. */
-export function Tuning({ job, reports }) {
+export function Tuning({ job, reports, base }) {
   const [tuning, error, again] = useFetched(() => get(`/jobs/${job.id}/tuning`), [job.id]);
   useEffect(() => {
     const due = setTimeout(again, SOON_MS);
@@ -19,13 +19,12 @@ export function Tuning({ job, reports }) {
   const ended = ENDED.includes(job.state);
   const [made] = useFetched(() => (ended && job.state === "SUCCEEDED" && job.kind === "compile" ? get(`/jobs/${job.id}/report`) : null), [job.id, job.state]);
   const plans = made && made.report ? made.report.plans : [];
-  if (!tuning) return html`<${Failure} error=${error} />`;
+  if (!tuning) return html`<${Awaited} value=${tuning} error=${error} of="what was measured" />`;
   if (!tuning.points.length) return html`<p class="quiet">${ended
-    ? "No kernel was measured for this job: what it needs was known from earlier ones, its tuning budget was spent or 0, or its target is elsewhere." : "No measurement yet."}</p>
-    ${plans.length > 0 && html`<h2>Plans</h2><${Plans} plans=${plans} />`}`;
+    ? "No kernel was measured for this job: what it needs was known from earlier ones, its tuning budget was spent or 0, or its target is elsewhere." : "No measurement yet."}</p>`;
   const last = tuning.points[tuning.points.length - 1];
   const kernels = [...tuning.kernels].sort((a, b) => b.uses * b.best_s - a.uses * a.best_s);
-  return html`
+  return html`<div>
     <${Facts} facts=${[
       ["all kernels, one after the other", seconds(last.best_s)],
       ["candidates measured", `${figures(last.measured)} of ${figures(tuning.legal)}`],
@@ -43,9 +42,7 @@ export function Tuning({ job, reports }) {
       ${tuning.points.some((point) => point.expected_s !== null) && html`<span class="key dotted"></span> what the end of the budget was expected to
       bring, as estimated at each time. `}
       ${tuning.plans.length > 0 && html`<span class="key diamond"></span> a plan for the whole model, on its lanes; filled: the one that was taken.`}</p>
-    ${plans.length > 0 && html`<h2>Plans</h2>
-      <p class="quiet">The whole model under each plan: several lanes may be faster than all kernels one after the other.</p>
-      <${Plans} plans=${plans} />`}
+    ${plans.length > 0 && html`<p class="quiet">Several lanes may be faster than all kernels one after the other: <a href="${base}/schedule">plans beside each other</a>.</p>`}
     <h2>Predicted and measured</h2>
     <p class="quiet">Each candidate by what was expected of it before its kernel was measured, and by what it took; plans are
       diamonds. Choose a kernel below to see it alone.</p>
@@ -54,7 +51,7 @@ export function Tuning({ job, reports }) {
       html`<button type="button" aria-pressed=${one.workload === chosen} onClick=${() => choose(one.workload === chosen ? "" : one.workload)}>
         <span style=${{ color: colour(one.operator) }} aria-hidden="true">●</span> ${one.operator}</button>`,
       one.uses, one.candidates.filter((candidate) => !candidate.again).length, seconds(one.candidates[0].measured_s), seconds(one.best_s),
-      figures(one.best_s / one.candidates[0].measured_s), figures(middle(one.candidates.map((each) => each.measured_s / each.predicted_s)))])} />`;
+      figures(one.best_s / one.candidates[0].measured_s), figures(middle(one.candidates.map((each) => each.measured_s / each.predicted_s)))])} /></div>`;
 }
 
 /** What is left of the budget, and what measuring on is expected to bring, by the API's forecast. */
@@ -64,15 +61,6 @@ function restOf(last, forecast) {
   const end = forecast[forecast.length - 1];
   const count = end.measured - last.measured;
   return `about ${seconds(end.elapsed_s - last.elapsed_s)}, ${figures(count)} candidate${count === 1 ? "" : "s"}: ${seconds(end.best_s)} expected at its end`;
-}
-
-/** Plans for the whole model: what each was expected to take, what it took, and which was taken. */
-export function Plans({ plans }) {
-  return html`<${Table} columns=${["", "scheduler", "#lanes", "#predicted", "#measured", "beside sequential"]} rows=${plans.map((plan) => [
-    plan.taken ? html`<strong class="good">taken</strong>` : "", plan.scheduler, plan.lanes, seconds(plan.predicted_s),
-    plan.measured_s === null ? "not run" : seconds(plan.measured_s),
-    plan.ratio === null ? "" : `${figures(plan.ratio)} (${figures(plan.low)} to ${figures(plan.high)})`,
-  ])} />`;
 }
 
 function middle(values) {

@@ -60,9 +60,9 @@ async function inPieces({ file }, progress) {
       failures = answer.received > offset ? 0 : failures + 1;
       offset = answer.received;
     } catch (problem) {
-      const passing = !(problem instanceof Problem) || [409, 429, 502, 503, 504].includes(problem.status);
+      const passing = [0, 409, 429, 502, 503, 504].includes(problem.status); // 0: the line broke off
       if (!passing || ++failures >= FRUITLESS) {
-        throw problem instanceof Problem ? problem : new Problem(0, { detail: "the upload broke off", fix: "choose the file again: what arrived is kept" });
+        throw problem.status ? problem : new Problem(0, { detail: "the upload broke off", fix: "choose the file again: what arrived is kept" });
       }
       await new Promise((resolve) => setTimeout(resolve, PAUSE_MS * failures));
       offset = await get(`/uploads/${id}`).then((one) => one.received).catch((lost) => (lost.status === 404 ? null : offset));

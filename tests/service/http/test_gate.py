@@ -84,6 +84,7 @@ OPERATIONS = [Operation(method, path) for path, item in document()["paths"].item
 KEYED = [one for one in OPERATIONS if (one.method, one.path) not in OPEN]
 WITH_BODY = [one for one in KEYED if one.media]
 WITH_JSON = [one for one in WITH_BODY if JSON in one.media]
+FOR_EVERY_KEY = ("get_me", "begin_session", "end_session", "make_session_link")
 MANAGED = [one for one in KEYED if one.path.startswith("/owners")]
 """What an operator does with owners; `test_roles` shows that nobody else does."""
 OBJECTS = [
@@ -215,7 +216,7 @@ def test_an_unknown_or_revoked_key_is_no_key(operation: Operation, client: TestC
 
 
 @any_database
-@each([one for one in KEYED if one.name not in ("export_records", "import_records", "get_me")])
+@each([one for one in KEYED if one.name not in ("export_records", "import_records", *FOR_EVERY_KEY)])
 def test_a_key_without_the_scope_has_no_body_read(operation: Operation, client: TestClient, db: Database) -> None:
     key = access.make_key(db, "ada", ["compile" if (operation.method, operation.path) in READS else "read"], "")
     path = operation.path.replace("{", "").replace("}", "")
