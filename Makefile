@@ -64,7 +64,7 @@ fuzz: environment ## random models for a time, each compiled, run, judged: ARGS=
 screens: environment ## pictures of the page's views in build/screens, and those of docs; needs Chromium
 	$(BIN)/python -m pytest -q tests/browser $(ARGS)
 	cp build/screens/graph.png docs/pictures/graph.png
-	cp build/screens/job.png docs/pictures/job.png
+	cp build/screens/raced.png docs/pictures/job.png
 
 page-figures: environment ## what the page weighs, and what its frames and lists cost, with NASNet-A large; needs Chromium
 	$(BIN)/python -m tests.browser.figures $(ARGS)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import httpx
 import pytest
 
 from compiler.steps.plans import HOPE
 from tests.browser.conftest import SCREENS
-from tests.browser.test_page import SECONDS, asked, entered
+from tests.browser.test_page import SECONDS, asked, bearer, entered
 from tests.browser.test_walk import submitted
 from tests.browser.webdriver import Browser
 from tests.end_to_end.house import House
@@ -56,6 +57,8 @@ def plan(scheduler: str, measured_s: float | None, *of_sequential: float, taken:
 def test_a_race_stands_on_top_of_a_job_and_in_the_list(house: House, inside: Browser) -> None:
     page = inside
     number = submitted(house, tiny(LONG), '{"threads": 1, "tuning_budget_s": 0, "compare": ["onnxruntime"]}')
+    named = {"name": f"{LONG}.onnx"}
+    httpx.patch(f"{house.url}/jobs/{number}", json=named, headers=bearer(house), trust_env=False).raise_for_status()
     page.go(f"{house.url}/#/jobs/{number}")
     page.sees("What made it fast")
     job = asked(house, f"/jobs/{number}")
@@ -84,6 +87,7 @@ def test_a_race_stands_on_top_of_a_job_and_in_the_list(house: House, inside: Bro
     assert row["error"] == page.run(figures, [job["largest_error"]])[0]
     assert row["took"] == page.run(SECONDS, job["run_seconds"])
     assert row["state"] == "succeeded"
+    assert row["model"].startswith(f"{LONG}.onnx")
     page.picture(SCREENS / "list.png")
     assert page.said() == []
 
