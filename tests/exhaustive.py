@@ -34,6 +34,7 @@ PATHS = {
     "algorithms as NVRTC emits them": (
         "tests/ptx/test_families.py::test_a_sample_of_algorithms_computes_what_kernels_mean"
     ),
+    "a network as NVRTC emits it": "tests/ptx/test_networks.py::test_a_network_computes_what_onnx_runtime_does",
     "a network for ARM under its emulator": (
         "tests/compiler/test_pipeline_arm.py::test_a_network_agrees_under_the_emulator_and_says_that_nothing_was_timed"
     ),

@@ -49,16 +49,26 @@ IN_THE_RACE: Mapping[str, Callable[[], object]] = {"race-hang": FAULTS["hang"], 
 
 def inject(fault: str, folder: str) -> None:
     """From now on runs of the program in this folder have the fault, and most of a tuning budget is for plans."""
-    run, bind, runs = Model.run, Model.bind, [0]
+    run, run_flat, bind, runs = Model.run, Model.run_flat, Model.bind, [0]
+
+    def begin(model: Model) -> np.float32:
+        """The fault; by what the outputs of a run are multiplied."""
+        if folder not in (model.path.name, "*") or fault not in FAULTS:
+            return np.float32(1)
+        FAULTS[fault]()
+        runs[0] += 1
+        is_wrong = fault == "wrong" or (fault == "unsteady" and runs[0] == 2)
+        return np.float32(1.25 if is_wrong else 1)
 
     def faulty(model: Model, *arguments: Any, **more: Any) -> Mapping[str, Any]:
-        is_it = folder in (model.path.name, "*") and fault in FAULTS
-        if is_it:
-            FAULTS[fault]()
-        outputs = run(model, *arguments, **more)
-        runs[0] += is_it
-        is_wrong = is_it and (fault == "wrong" or (fault == "unsteady" and runs[0] == 2))
-        return {name: array * np.float32(1.25) for name, array in outputs.items()} if is_wrong else outputs
+        factor = begin(model)
+        return {
+            name: array * factor if factor != 1 else array for name, array in run(model, *arguments, **more).items()
+        }
+
+    def faulty_flat(model: Model, *arguments: Any, **more: Any) -> list[Any]:
+        factor = begin(model)
+        return [array * factor if factor != 1 else array for array in run_flat(model, *arguments, **more)]
 
     def bound(model: Model, *arguments: Any, **more: Any) -> Run:
         if model.path.name == folder and fault in IN_THE_RACE:
@@ -69,7 +79,7 @@ def inject(fault: str, folder: str) -> None:
     others = {name: 0.02 for name in budget.SHARES if name not in (budget.TILES, "plans")}
     budget.SHARES = MappingProxyType({**others, budget.TILES: 0.1, "plans": 0.9 - sum(others.values())})
     programs.RUNNING_S, programs.RACING_S = RUNNING_S, RACING_S
-    Model.run, Model.bind = faulty, bound  # type: ignore[method-assign, assignment]
+    Model.run, Model.run_flat, Model.bind = faulty, faulty_flat, bound  # type: ignore[method-assign, assignment]
 
 
 def injected(arguments: Sequence[str]) -> None:
